@@ -1,4 +1,4 @@
-"""Checks of arguments, for those who have no type checker: once, where they come in."""
+"""Checks of arguments at the public entry points, for callers without a type checker."""
 
 import difflib
 import inspect
@@ -21,13 +21,13 @@ _NUMBER_OF_HITS: Final = frozenset({*_TWO_WORDS, "topk", "k", "top_n", "n", "lim
 
 
 def of_type(value: T, kind: type[object], what: str, *, instead: str = "") -> T:
-    """The same value, if it is what it has to be.
+    """Return the value if it is an instance of ``kind``.
 
     Args:
-        value: What was given.
+        value: The argument.
         kind: Its class, or a base of it.
         what: What the argument is called.
-        instead: What to write; for an enumeration its members are told.
+        instead: What to write instead; for an enumeration the message lists its members.
 
     Raises:
         ConfigurationError: It is something else.
@@ -46,7 +46,7 @@ def of_type(value: T, kind: type[object], what: str, *, instead: str = "") -> T:
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a finite number; True and False are none.
+    """Return whether a value is a finite number; booleans are not.
 
     Examples:
         >>> is_number(0.5), is_number("0.5"), is_number(math.nan)
@@ -62,7 +62,7 @@ def is_number(value: object) -> bool:
 
 
 def check_count(count: int, what: str, *, least: int = 1) -> int:
-    """The same number, if it can count something.
+    """Return the number if it is an integer of at least ``least``.
 
     Args:
         count: The number.
@@ -82,7 +82,7 @@ def check_count(count: int, what: str, *, least: int = 1) -> int:
 
 
 def check_seconds(seconds: float, what: str, *, otherwise: str = "") -> float:
-    """The same number, if it can be a time limit.
+    """Return the number if it is a valid time limit.
 
     Args:
         seconds: The number.

@@ -16,7 +16,7 @@
     │  └─ ScopeViolationError                   a hit from outside the scope or the filters
     ├─ ExecutionError
     │  ├─ DeadlineExceededError (TimeoutError)  a deadline or a leg's time ran out
-    │  ├─ CircuitOpenError                      a leg that failed often is not asked for a while
+    │  ├─ CircuitOpenError                      a leg that failed often and is skipped for a while
     │  ├─ TooFewLegsError                       fewer legs answered than must
     │  └─ GenerationError                       an LLM failed where only it could answer
     ├─ StoreError
@@ -202,7 +202,7 @@ class DeadlineExceededError(ExecutionError, TimeoutError):
 
 
 class CircuitOpenError(ExecutionError):
-    """A leg failed so often that it is left alone for a while."""
+    """A leg is skipped for a while because it failed repeatedly."""
 
 
 class TooFewLegsError(ExecutionError):
@@ -226,7 +226,7 @@ class StoreError(RetrievalExtError):
 
 
 class DuplicateNodeError(StoreError):
-    """A node id is already in use by somebody else.
+    """A node id is already in use in another scope.
 
     Attributes:
         node_id: The id in question.

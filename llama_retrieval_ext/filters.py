@@ -20,7 +20,6 @@ A missing field satisfies ``NE``, ``NIN`` and ``IS_EMPTY`` and nothing else. Boo
 equal no filter value, because LlamaIndex's filters cannot hold one.
 """
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_retrieval_ext.arguments import value_expression
+from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.errors import InvalidFilterError
 
 Scalar: TypeAlias = str | int | float
@@ -81,7 +81,7 @@ _TEXT_OPERATORS = {FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSIT
 
 
 def parse_filters(filters: MetadataFilters) -> Condition:
-    """The condition that a caller's filters stand for.
+    """Parse LlamaIndex filters into a condition.
 
     Args:
         filters: LlamaIndex filters, nested as deep as needed.
@@ -153,23 +153,14 @@ def _expectation(operator: FilterOperator) -> tuple[str, Callable[[Value], bool]
     if operator in _LIST_OPERATORS:
         return "a list of strings or finite numbers", _is_list
     if operator in _NUMBER_OPERATORS:
-        return "a finite number (store dates as numbers, e.g. 20240131)", _is_number
+        return "a finite number (store dates as numbers, e.g. 20240131)", is_number
     if operator in _TEXT_OPERATORS:
         return "a string", lambda value: isinstance(value, str)
     return "a string or a finite number (for several values use IN, for lists CONTAINS)", _is_scalar
 
 
-def _is_number(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # a whole number beyond every float
-        return False
-
-
 def _is_scalar(value: object) -> bool:
-    return isinstance(value, str) or _is_number(value)
+    return isinstance(value, str) or is_number(value)
 
 
 def _is_list(value: object) -> bool:
@@ -184,13 +175,13 @@ def both(first: Condition | None, second: Condition | None) -> Condition | None:
 
 
 def describe_filters(filters: MetadataFilters) -> str:
-    """Return filters in one line, for people to read.
+    """Return filters as one readable line.
 
     Args:
         filters: LlamaIndex's.
 
     Raises:
-        InvalidFilterError: They cannot mean anything.
+        InvalidFilterError: The filters are invalid.
 
     Examples:
         >>> year = MetadataFilter(key="year", value=2020, operator=FilterOperator.GTE)
@@ -336,7 +327,7 @@ def as_metadata_filters(condition: Condition) -> MetadataFilters:
 
 
 def simplified(condition: Condition) -> Condition | bool:
-    """The condition without empty groups and empty lists; what always or never holds as a bool.
+    """Return the condition without empty groups and lists, or a bool if it always or never holds.
 
     Stores that get an empty group ignore it, and some ignore an empty list of values.
     """

@@ -1,8 +1,12 @@
-"""Names of a package that are imported on first use, as PEP 562 allows."""
+"""Names and views that are imported on first use."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 def lazy_names(
@@ -38,3 +42,28 @@ def lazy_names(
         return sorted({*vars(sys.modules[package]), *module_of, *(n for ns in listed for n in ns)})
 
     return load, names
+
+
+class Viewed:
+    """Base of values that notebooks and consoles show by functions of `display`.
+
+    A class names its functions by their module and prefix: with ``results.hit`` they are
+    ``hit_html`` and ``hit_console`` in ``display.results``.
+    """
+
+    __slots__ = ()
+
+    _view: ClassVar[str]
+
+    def _shown(self, form: str) -> Any:  # noqa: ANN401 - depends on the form
+        module, _, prefix = self._view.partition(".")
+        views = import_module(f"llama_retrieval_ext.display.{module}")
+        return getattr(views, f"{prefix}_{form}")(self)
+
+    def _repr_html_(self) -> str:
+        html: str = self._shown("html")
+        return html
+
+    def __rich__(self) -> "RenderableType":
+        console: RenderableType = self._shown("console")
+        return console

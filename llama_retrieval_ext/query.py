@@ -33,10 +33,10 @@ SOURCE_KEY = "file_path"
 @checked_arguments
 @dataclass(frozen=True, slots=True, repr=False)
 class Scope(RecordsArguments):
-    """Who may see what: a tenant, some of its knowledge bases, or both.
+    """The nodes that a query may see: those of a tenant, of some knowledge bases, or both.
 
-    A scope is trusted: the application sets it from what it knows about the user, never from what a
-    user or a model wrote. Nodes carry it in their metadata as ``tenant_id`` and ``kb_id``.
+    A scope is trusted: the application derives it from the authenticated user, never from text that
+    a user or a model wrote. Nodes carry it in their metadata as ``tenant_id`` and ``kb_id``.
 
     Args:
         tenant_id: The tenant whose nodes may be seen; None where there are no tenants.
@@ -83,11 +83,10 @@ class Scope(RecordsArguments):
         return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
 
     def narrowed(self, other: "Scope | None") -> "Scope":
-        """What both scopes may see.
+        """Return the intersection of both scopes.
 
         Raises:
-            ScopeError: They have nothing in common; better loud than an empty answer that looks
-                honest.
+            ScopeError: They have nothing in common; an empty answer would hide that.
         """
         if other is None or other == self:
             return self
@@ -158,7 +157,7 @@ def source_in(metadata: Mapping[str, object]) -> str:
 
 def _place_of(node: BaseNode) -> tuple[str | None, str | None]:
     tenant_id, kb_id = (node.metadata.get(key) for key in (TENANT_KEY, KB_KEY))
-    # What is no string is in no scope.
+    # Only strings are ids of a scope.
     return (
         tenant_id if isinstance(tenant_id, str) else None,
         kb_id if isinstance(kb_id, str) else None,
@@ -168,14 +167,14 @@ def _place_of(node: BaseNode) -> tuple[str | None, str | None]:
 @checked_arguments
 @dataclass
 class Query(QueryBundle):
-    """A LlamaIndex ``QueryBundle`` that also says how it wants to be answered.
+    """A LlamaIndex ``QueryBundle`` with filters, scope, limits and context.
 
     Every retriever takes it wherever a string or a ``QueryBundle`` goes. Treat it as a value: use
     `but` for a changed copy.
 
     Args:
         filters: Further conditions on metadata; they narrow what the retriever itself filters.
-        scope: Who is asking; narrows the scope a retriever is bound to.
+        scope: The nodes that may be seen; narrows the scope a retriever is bound to.
         top_k: How many hits to return, at least 1; None for the retriever's own.
         timeout_s: Seconds for the whole answer, composites and all; None for no limit.
         context: Whatever the application wants its own stages to see, by name.
@@ -186,7 +185,7 @@ class Query(QueryBundle):
 
     Raises:
         ConfigurationError: A value is out of range.
-        InvalidFilterError: The filters cannot mean anything.
+        InvalidFilterError: The filters are invalid.
 
     Examples:
         >>> Query("annual leave", top_k=3).top_k
@@ -221,7 +220,7 @@ class Query(QueryBundle):
 
     @classmethod
     def of(cls, query: str | QueryBundle) -> "Query":
-        """The same question as a `Query`; one that already is comes back as it is."""
+        """Return the query as a `Query`; a `Query` is returned as it is."""
         if isinstance(query, Query):
             return query
         if isinstance(query, QueryBundle):
@@ -239,7 +238,7 @@ class Query(QueryBundle):
         timeout_s: float | None = None,
         context: Mapping[str, object] | None = None,
     ) -> "Query":
-        """A copy that asks for less: filters and scope narrow, the rest replaces what is given."""
+        """Return a copy: filters and scope are narrowed, other arguments replace the values."""
         if scope is not None:
             check_scope(scope)
         return replace(
@@ -252,14 +251,14 @@ class Query(QueryBundle):
         )
 
     def for_child(self, *, top_k: int | None = None) -> Self:
-        """The copy that a composite hands to a leg: all but how many hits the caller wants.
+        """Return the copy for a leg of a composite, without the caller's number of hits and time.
 
         A leg gives ``top_k`` hits if that is given, or else its own number, and then no fewer than
         ``at_least``.
         """
         child = copy.copy(self)
         child.top_k = top_k
-        child.timeout_s = None  # The deadline travels with the execution, not with the question.
+        child.timeout_s = None  # the deadline is part of the execution context
         return child
 
     @property
@@ -269,7 +268,7 @@ class Query(QueryBundle):
 
     @property
     def is_blank(self) -> bool:
-        """Whether there is nothing to look for: no text, no embedding."""
+        """Whether it has neither text nor embedding."""
         return self.embedding is None and not any(text.strip() for text in self.embedding_strs)
 
 
@@ -296,7 +295,7 @@ def described_binding(query: Query) -> list[str]:
 
 
 def check_top_k(top_k: int) -> int:
-    """The same number, if it can be a number of hits.
+    """Return the number if it is a valid number of hits.
 
     Raises:
         ConfigurationError: It is below 1 or not a whole number.
@@ -305,7 +304,7 @@ def check_top_k(top_k: int) -> int:
 
 
 def check_scope(scope: Scope) -> Scope:
-    """The same scope, if it is one: a name alone does not say whether it is a tenant's.
+    """Return the argument if it is a `Scope`.
 
     Raises:
         ConfigurationError: It is something else.

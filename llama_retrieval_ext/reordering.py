@@ -1,4 +1,4 @@
-"""Fresh hits with another score, that still say how they came by it."""
+"""New hits with other scores, which keep the contributions of the old ones."""
 
 import math
 from collections.abc import Sequence
@@ -18,15 +18,14 @@ def reranked(
 ) -> list[Hit]:
     """Hits in a new order with new scores.
 
-    The order given is the order kept: where a score is not in line with it, it is raised to that of
-    the hits behind. What was given stays in the last of the hit's contributions. The shares of the
-    contributions sum to the score, so those of what found the hit become 0; their ranks and scores
-    stay.
+    The order of the picks is kept: a score that is lower than a later one is raised to it. The
+    original value is the score of the hit's last contribution. The shares of the contributions sum
+    to the score, so the earlier ones become 0; their ranks and scores stay.
 
     Args:
         hits: The ranking so far.
         picks: Place in ``hits``, from 0, and new score, finite; best first, no place twice.
-        by: Who says so: the name of the new contribution.
+        by: The name of the new contribution.
         ceiling: The highest score there can be.
 
     Returns:

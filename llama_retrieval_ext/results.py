@@ -1,21 +1,18 @@
-"""What comes back: `Hit`, its `Contribution`s, and `SearchResult`."""
+"""Results: `Hit`, its `Contribution`s, and `SearchResult`."""
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, overload
+from typing import ClassVar, Final, overload
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import NodeWithScore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.errors import ScoreError
+from llama_retrieval_ext.lazy import Viewed
 from llama_retrieval_ext.query import KB_KEY
 from llama_retrieval_ext.trace import Degradation, Trace
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 
 # Characters of a hit's text in its `repr`.
 _SHOWN: Final = 50
@@ -106,11 +103,11 @@ class Origin:
         return self
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
-        return (type(None), ())  # a pickled hit knows no store
+        return (type(None), ())  # stores are not pickled
 
 
-class Hit(NodeWithScore):
-    """A node with its score that also says where it came from.
+class Hit(Viewed, NodeWithScore):
+    """A node with its score and where it was found.
 
     Attributes:
         source: Name of the retriever that found it, or of the fusion that ranked it.
@@ -130,6 +127,8 @@ class Hit(NodeWithScore):
         'n1'
 
     """
+
+    _view: ClassVar[str] = "results.hit"
 
     source: str = ""
     priority: int | None = None
@@ -151,16 +150,6 @@ class Hit(NodeWithScore):
         id_, source = self.node.node_id, self.source
         score = None if self.score is None else float(f"{self.score:.4g}")
         return f"{type(self).__name__}({id_!r}, {score=}, {source=}, text={shown!r})"
-
-    def _repr_html_(self) -> str:
-        from llama_retrieval_ext.display.results import hit_html  # noqa: PLC0415 - a view
-
-        return hit_html(self)
-
-    def __rich__(self) -> "RenderableType":
-        from llama_retrieval_ext.display.results import hit_console  # noqa: PLC0415 - a view
-
-        return hit_console(self)
 
     def to_dict(self, **_: object) -> dict[str, object]:
         """The hit as JSON, under the names that applications use."""
@@ -190,8 +179,8 @@ class Hit(NodeWithScore):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class SearchResult(Sequence[Hit]):
-    """A ranking, with what is missing from it and how it came about.
+class SearchResult(Viewed, Sequence[Hit]):
+    """A ranking with degraded parts, trace and details.
 
     It is the sequence of its hits: it has a length, can be iterated, indexed and sliced, and is
     true if there are hits.
@@ -216,6 +205,8 @@ class SearchResult(Sequence[Hit]):
 
     """
 
+    _view: ClassVar[str] = "results.result"
+
     hits: list[Hit]
     degraded: tuple[Degradation, ...] = ()
     trace: Trace | None = None
@@ -234,19 +225,8 @@ class SearchResult(Sequence[Hit]):
         return self.hits[index]
 
     def __repr__(self) -> str:
-        from llama_retrieval_ext.display.results import result_text  # noqa: PLC0415 - a view
-
-        return result_text(self)
-
-    def _repr_html_(self) -> str:
-        from llama_retrieval_ext.display.results import result_html  # noqa: PLC0415 - a view
-
-        return result_html(self)
-
-    def __rich__(self) -> "RenderableType":
-        from llama_retrieval_ext.display.results import result_console  # noqa: PLC0415 - a view
-
-        return result_console(self)
+        text: str = self._shown("text")
+        return text
 
     def to_dict(self) -> dict[str, object]:
         """The result as JSON."""
@@ -270,7 +250,7 @@ def score_of(hit: NodeWithScore) -> float:
 
 
 def finite_score(node_id: str, score: float | None) -> float:
-    """The same score, if it can be one.
+    """Return the score if it is a finite number.
 
     Raises:
         ScoreError: It is None or not finite.
@@ -307,9 +287,9 @@ def ordered(hits: Iterable[Hit]) -> list[Hit]:
 
 
 def with_origin(hit: Hit, origin: Origin | None) -> Hit:
-    """The same hit, which was just made, with where it was found; copies of it have that too.
+    """Attach an origin to a new hit and return the hit; its copies inherit it.
 
-    It is no part of the hit's value: `repr`, comparison, JSON and pickle leave it out.
+    The origin is not part of the hit's value: `repr`, comparison, JSON and pickle leave it out.
     """
     if origin is not None:
         # Beside the fields, as pydantic keeps cached properties: a private attribute would double

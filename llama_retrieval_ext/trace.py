@@ -4,13 +4,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from llama_retrieval_ext.errors import describe
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
+from llama_retrieval_ext.lazy import Viewed
 
 # A node's id, and its score where it has one.
 ScoredId: TypeAlias = tuple[str, float | None]
@@ -19,7 +16,7 @@ _BEST: Final = 5
 
 
 @dataclass(slots=True)
-class Trace:
+class Trace(Viewed):
     """One step of an answer, with the steps inside it. Filled while the step runs.
 
     Attributes:
@@ -35,6 +32,8 @@ class Trace:
         ranking: Ids and scores of all hits that came out, best first; None unless verbose.
         requests: The retrievers that ran here, each with its query; empty unless verbose.
     """
+
+    _view: ClassVar[str] = "results.trace"
 
     name: str
     started: float = field(default_factory=time.perf_counter)
@@ -55,7 +54,7 @@ class Trace:
         return child
 
     def end(self, *, result: object = None, error: BaseException | None = None) -> None:
-        """Close the step, once: what an abandoned leg says later does not count."""
+        """Close the step; later calls, of an abandoned leg, are ignored."""
         if self.duration_s is not None:
             return
         self.duration_s = time.perf_counter() - self.started
@@ -83,7 +82,7 @@ class Trace:
             self.notes["top"] = [node_id for node_id, _ in self.ranking[:_BEST]]
 
     def snapshot(self) -> "Trace":
-        """A copy that stays as it is, whatever abandoned legs still do."""
+        """Return a copy that abandoned legs cannot change."""
         children = [child.snapshot() for child in list(self.children)]
         notes, requests = dict(self.notes), list(self.requests)
         return replace(self, notes=notes, children=children, requests=requests)
@@ -110,16 +109,6 @@ class Trace:
 
     __repr__ = outline
 
-    def _repr_html_(self) -> str:
-        from llama_retrieval_ext.display.results import trace_html  # noqa: PLC0415 - a view
-
-        return trace_html(self)
-
-    def __rich__(self) -> "RenderableType":
-        from llama_retrieval_ext.display.results import trace_console  # noqa: PLC0415 - a view
-
-        return trace_console(self)
-
     def lines(self, depth: int = 0) -> Iterator[str]:
         """The lines of the outline, indented by depth."""
         took = "unfinished" if self.duration_s is None else f"{self.duration_s * 1e3:.1f} ms"
@@ -141,6 +130,9 @@ class Degradation:
 
     where: str
     reason: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.reason}"
 
 
 # A list that grows, or a count that adds up, when a stage notes more than once.
@@ -193,7 +185,7 @@ def details_by_path(noted: Sequence[Detail]) -> dict[str, object]:
 
 
 def _add_to(details: dict[str, DetailValue], name: str, value: DetailValue) -> None:
-    # A new list: a leg that was given up must not write into a finished result.
+    # A new list: an abandoned leg must not write into a finished result.
     known = details.get(name)
     if isinstance(known, int) and isinstance(value, int):
         details[name] = known + value
@@ -204,5 +196,5 @@ def _add_to(details: dict[str, DetailValue], name: str, value: DetailValue) -> N
 
 
 def _is_hit(value: object) -> bool:
-    # Nothing that makes a node of a store's lazy hit.
+    # Without `node`, which a lazy hit of a store would parse.
     return hasattr(value, "node_id") and hasattr(value, "score")

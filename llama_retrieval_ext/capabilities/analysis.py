@@ -1,4 +1,4 @@
-"""`DataAnalyzer`: what documents say about given metrics, with the evidence."""
+"""`DataAnalyzer`: findings of documents about metrics, with their evidence."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Final, Unpack
@@ -25,24 +25,22 @@ from llama_retrieval_ext.capabilities.generation.passages import (
     fitted,
 )
 from llama_retrieval_ext.capabilities.generation.query_engine import RequestOptions
-from llama_retrieval_ext.capabilities.generation.running import (
-    apartials,
-    aresult,
-    degraded_count,
-    degraded_since,
-    partials,
-    result,
-    within,
-)
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
-from llama_retrieval_ext.execution.context import note_degraded
+from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
+from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
+from llama_retrieval_ext.execution.running import (
+    apartials,
+    asynchronous,
+    blocking,
+    partials,
+    within,
+)
 from llama_retrieval_ext.execution.streaming import Report
 from llama_retrieval_ext.llm.client import filled
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.results import Hit, as_hit
+from llama_retrieval_ext.results import Hit
 
 DEFAULT_METRICS: Final = ("key_tasks", "achievements", "challenges")
 ANALYSIS_PROMPT: Final = """\
@@ -78,10 +76,10 @@ _HISTORY: Final = 5
 
 
 class Finding(BaseModel):
-    """Something that documents say about a metric.
+    """A statement of documents about a metric.
 
     Attributes:
-        text: What they say.
+        text: The statement.
         sources: Ids of the documents.
     """
 
@@ -90,14 +88,14 @@ class Finding(BaseModel):
 
 
 class Analysis(BaseModel):
-    """What an analysis found.
+    """The result of an analysis.
 
     Attributes:
         metrics: The findings by metric; an empty list where the documents say nothing.
         summary: In a few sentences.
         comparison: How it compares with earlier material; empty where none was retrieved.
         history: Ids of that material.
-        degraded: What is missing, and why.
+        degraded: Missing parts, and why.
     """
 
     metrics: dict[str, list[Finding]]
@@ -122,8 +120,8 @@ class DataAnalyzer(BaseSynthesizer):
     """Findings about metrics, from documents of any length; a LlamaIndex response synthesiser.
 
     Documents are read in as many prompts as the model's context window takes; the findings are
-    merged until they fit into one. Each names the documents that it is from; what names none is
-    left out. A prompt that fails is left out as well, and ``degraded`` says which documents it had.
+    merged until they fit into one. Each names its documents; a finding without any is dropped. If a
+    prompt fails, its documents are skipped and ``degraded`` names them.
 
     Args:
         retriever: Finds earlier material to compare with; None for no comparison.
@@ -166,6 +164,7 @@ class DataAnalyzer(BaseSynthesizer):
         """The language model."""
         return self._model.llm
 
+    @blocking
     def analyze(
         self,
         documents: PassagesLike,
@@ -175,14 +174,14 @@ class DataAnalyzer(BaseSynthesizer):
         scope: Scope | None = None,
         filters: MetadataFilters | None = None,
         timeout_s: float | None = None,
-    ) -> Analysis:
+    ) -> Plan[Analysis]:
         """Return what documents say about metrics.
 
         Args:
             documents: Texts, nodes or hits; findings name them by their node ids.
             metrics: What to look for; None for the analyser's own.
-            focus: What else the model should heed.
-            scope: Whose earlier material is compared with.
+            focus: A further instruction for the model.
+            scope: The scope of the earlier material.
             filters: Conditions on its metadata.
             timeout_s: Seconds for everything.
 
@@ -192,18 +191,9 @@ class DataAnalyzer(BaseSynthesizer):
             ConfigurationError: A scope or filters without a retriever, which would be ignored.
         """
         query = self._query(focus, scope=scope, filters=filters, timeout_s=timeout_s)
-        return result(self._plan(query, documents, metrics))
+        return self._plan(query, documents, metrics)
 
-    async def aanalyze(
-        self,
-        documents: PassagesLike,
-        metrics: Sequence[str] | None = None,
-        *,
-        focus: str = "",
-        **options: Unpack[RequestOptions],
-    ) -> Analysis:
-        """`analyze` without blocking the event loop."""
-        return await aresult(self._plan(self._query(focus, **options), documents, metrics))
+    aanalyze = asynchronous(analyze)
 
     def stream(
         self,
@@ -253,25 +243,18 @@ class DataAnalyzer(BaseSynthesizer):
             query, nodes, additional_source_nodes, documents=nodes, **response_kwargs
         )
 
+    @blocking
     def get_response(
         self,
         query_str: str,
         text_chunks: Sequence[str],
         documents: PassagesLike | None = None,
         **_: Any,  # noqa: ANN401 - LlamaIndex's
-    ) -> Analysis:
+    ) -> Plan[Analysis]:
         """LlamaIndex's hook."""
-        return self.analyze(documents or list(text_chunks), focus=query_str)
+        return self._plan(self._query(query_str), documents or list(text_chunks), None)
 
-    async def aget_response(
-        self,
-        query_str: str,
-        text_chunks: Sequence[str],
-        documents: PassagesLike | None = None,
-        **_: Any,  # noqa: ANN401 - LlamaIndex's
-    ) -> Analysis:
-        """LlamaIndex's hook."""
-        return await self.aanalyze(documents or list(text_chunks), focus=query_str)
+    aget_response = asynchronous(get_response)  # type: ignore[arg-type]  # its self is this class
 
     def _get_prompts(self) -> dict[str, Any]:
         return {"prompt": PromptTemplate(self._template)}
@@ -316,7 +299,7 @@ class DataAnalyzer(BaseSynthesizer):
         if self.retriever is not None and findings:
             history = yield from self._history(self.retriever, analysis, query, hits)
             analysis = yield from self._compared(analysis, history)
-        return analysis.model_copy(update={"degraded": degraded_since(before)})
+        return analysis.model_copy(update={"degraded": list(map(str, degraded_since(before)))})
 
     def _map_reduce(self, metrics: Sequence[str], focus: str) -> MapReduce[_Findings]:
         note = f" Heed this: {focus}." if focus else ""
@@ -342,8 +325,8 @@ class DataAnalyzer(BaseSynthesizer):
         )
         bound = Query(text, scope=query.scope, filters=query.filters)
         known = {hit.node_id for hit in hits}
-        hits_of_history = yield from retrieval(retriever, bound, top_k=_HISTORY + len(known))
-        return [as_hit(hit) for hit in hits_of_history if hit.node_id not in known][:_HISTORY]
+        history = yield from hits_of(retriever, bound, top_k=_HISTORY + len(known))
+        return [hit for hit in history if hit.node_id not in known][:_HISTORY]
 
     def _compared(self, analysis: Analysis, history: Sequence[Hit]) -> Plan[Analysis]:
         findings = "\n".join(

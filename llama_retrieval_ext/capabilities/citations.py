@@ -1,4 +1,4 @@
-"""Citations in an answer: which passages they name, and whether they hold."""
+"""Citations in an answer: the passages they name, and whether these support the answer."""
 # ruff: noqa: RUF001 - Chinese punctuation on purpose
 
 import re
@@ -12,12 +12,12 @@ from llama_retrieval_ext.text.normalization import dominant_script
 
 # [1], [1, 2], [1][2], 【3】
 _CITED: Final = re.compile(r"[\[【]\s*(\d{1,3}(?:\s*[,，;、]\s*\d{1,3})*)\s*[\]】]")
-# The end of a statement, with the citations that stand behind it.
+# The end of a statement, with the citations after it.
 _STATEMENT: Final = re.compile(
     r".+?(?:[.!?](?=\s|[\[【]|$)|[。！？；]|\n|$)(?:\s*[\[【][\d\s,，;、]+[\]】])*", re.DOTALL
 )
 _NUMBER: Final = re.compile(r"\d+(?:[.,]\d+)*")
-# The number of a list's entry says nothing.
+# The number of a list item is no figure of the statement.
 _ENTRY: Final = re.compile(r"^\s*(?:\d{1,3}[.)、]|[-*•])\s+")
 
 
@@ -47,7 +47,7 @@ class Citations:
 
     Attributes:
         valid: Those that name a passage, in their order.
-        problems: Why others, or the answer, do not hold; empty where all do.
+        problems: Why other citations, or the answer, do not hold; empty if all hold.
     """
 
     valid: tuple[Citation, ...]
@@ -55,7 +55,7 @@ class Citations:
 
 
 def check_citations(answer: str, hits: Sequence[Hit]) -> Citations:
-    """Return the citations of an answer, and what does not hold.
+    """Return the citations of an answer, and the problems of those that do not hold.
 
     A citation holds if there is a passage with its number, every number in its statement occurs in
     a cited passage, and, where both are in one script, they share a word. This finds invented

@@ -30,7 +30,7 @@ class _Merged(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Consolidation:
-    """What was merged.
+    """The result of merging memories.
 
     Attributes:
         merged: The new memories.
@@ -46,7 +46,7 @@ class Consolidation:
 def merged_memories(
     known: Sequence[tuple[Memory, Vector]], *, similarity: float, model: LanguageModel | None
 ) -> Plan[Consolidation]:
-    """Return the plan for the memories that replace others; it stores and deletes nothing.
+    """Return the plan for the memories that replace others; the caller stores and deletes them.
 
     Time is quadratic in the memories of one type and scope.
     """
@@ -66,7 +66,7 @@ def merged_memories(
 
 
 def _text(group: Sequence[Memory], model: LanguageModel | None) -> Plan[str | None]:
-    """The plan for the text that says it all; None where there is nobody to write one."""
+    """The plan for the merged text; None without a model."""
     if len({shingles(memory.text) for memory in group}) == 1:
         return group[-1].text
     if model is None:

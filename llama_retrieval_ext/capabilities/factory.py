@@ -1,9 +1,12 @@
-"""`CapabilityFactory`: builds capabilities from parts, each only once where that is asked for."""
+"""`CapabilityFactory`: builds capabilities from parts, and keeps those with a key."""
+# ruff: noqa: ANN401, ARG002, SLF001 - options are of any type; `_kept` takes cache_key
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
+from functools import wraps
+from inspect import signature
 from threading import RLock
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, ParamSpec, Self, TypeVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -24,7 +27,7 @@ from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.entity_linking import NameFinder
 from llama_retrieval_ext.graph.open import Graph
-from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
+from llama_retrieval_ext.graph.passage_graphs import PassageGraphs, as_passage_graphs
 from llama_retrieval_ext.ingest import KnowledgeBase
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 from llama_retrieval_ext.stages.rerank.chain import AnyReranker
@@ -41,7 +44,7 @@ class CapabilityBundle(dict[str, Any]):
 
     """
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - of whatever type the member is
+    def __getattr__(self, name: str) -> Any:
         """Return a member."""
         try:
             return self[name]
@@ -52,15 +55,45 @@ class CapabilityBundle(dict[str, Any]):
         return [*super().__dir__(), *self]
 
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _kept(create: Callable[P, T]) -> Callable[P, T]:
+    """Keep what a method creates under its ``cache_key``, with the arguments it was made from."""
+    kind, parameters = create.__name__.removeprefix("create_"), signature(create)
+
+    @wraps(create)
+    def created(*args: P.args, **kwargs: P.kwargs) -> T:
+        bound = parameters.bind(*args, **kwargs)
+        bound.apply_defaults()
+        made_from = {**bound.arguments, **bound.arguments.get("options", {})}
+        factory, key = made_from.pop("self"), made_from.pop("cache_key")
+        made_from.pop("options", None)
+        if key is None:
+            return create(*args, **kwargs)
+        with factory._lock:
+            if (kind, key) not in factory._cache:
+                factory._cache[kind, key] = (made_from, create(*args, **kwargs))
+            known, kept = factory._cache[kind, key]
+        if not _same(known, made_from):
+            raise ConfigurationError(
+                f"the cache_key {key!r} has a {kind} that was made with {known}, not with "
+                f"{made_from}; use another key, or clear_cache()"
+            )
+        return kept  # type: ignore[no-any-return]  # of this kind
+
+    return created
 
 
 class CapabilityFactory:
     """Builds retrievers, generators and bundles of them over one set of parts.
 
     With a ``cache_key`` a method returns the same object for the same key, also to threads that ask
-    at once; without one, a new object. Nothing that it builds is bound to a scope unless the
-    options say so: pass the scope with each call.
+    at once; without one, a new object. ``options`` are the arguments of the class that is built. A
+    method raises `ConfigurationError` if a part is missing, an option is wrong, or the key has an
+    object that was built with other options. No object is bound to a scope unless the options say
+    so: pass the scope with each call.
 
     Args:
         vector_store: A LlamaIndex vector store or index, or the URL of a store that exists.
@@ -108,7 +141,7 @@ class CapabilityFactory:
             of_type(embeds, BaseEmbedding, "embed_model")
         self.parts = CapabilityParts(
             backend=None if source is None else source.backend,
-            graphs=_graphs(graph_store),
+            graphs=None if graph_store is None else as_passage_graphs(graph_store),
             document_store=document_store,
             llm=None if model is None else as_llm(model),
             ner=ner,
@@ -129,15 +162,9 @@ class CapabilityFactory:
         reranker: AnyReranker | None = None,
         llm_caller: LLM | Caller | None = None,
     ) -> Self:
-        """Return the factory over a knowledge base, with its graph where it has one.
+        """Return the factory over a knowledge base, with its graph unless ``graph_store`` is one.
 
-        Args:
-            kb: The knowledge base.
-            llm: As for the class.
-            ner: As for the class.
-            graph_store: A graph in place of its own.
-            reranker: As for the class.
-            llm_caller: As for the class.
+        The other arguments are those of the class.
         """
         of_type(kb, KnowledgeBase, "kb", instead="or pass vector_store= to CapabilityFactory")
         factory = cls(
@@ -152,184 +179,110 @@ class CapabilityFactory:
         factory.parts = replace(factory.parts, kb=kb)
         return factory
 
+    @_kept
     def create_retriever(
         self,
         preset: str = "basic",
         *,
         use_graph: bool = False,
         cache_key: Hashable = None,
-        **options: Any,  # noqa: ANN401 - those of the preset
+        **options: Any,
     ) -> RetrievalPipeline:
         """Return the retriever of a preset.
 
         Args:
-            preset: ``basic``, ``advanced``, ``semantic``, or ``auto``, which is ``advanced`` if
-                asked for a graph and there is one, else ``basic``.
+            preset: ``basic``, ``advanced``, ``semantic``, or ``auto``: ``advanced`` with
+                ``use_graph`` and a graph, else ``basic``.
             use_graph: Whether ``advanced`` and ``auto`` search the graph.
-            cache_key: What it is kept under; None for a new one.
+            cache_key: See the class.
             options: ``top_k`` and those of the preset; see `PRESETS`.
 
         Raises:
-            ConfigurationError: There is no such preset or option; a part is missing; the preset
-                uses no graph; or the key is taken by other options. The message lists what there
-                is.
+            ConfigurationError: As the class says; the message lists the presets and the parts.
         """
-        made_from = {"preset": preset, "use_graph": use_graph, **options}
-        return self._kept(
-            "retriever",
-            cache_key,
-            made_from,
-            lambda: self.parts.retriever(preset, options, use_graph=use_graph),
-        )
+        return self.parts.retriever(preset, options, use_graph=use_graph)
 
+    @_kept
     def create_rag_generator(
         self,
         *,
         retriever: BaseRetriever | None = None,
         cache_key: Hashable = None,
-        **options: Any,  # noqa: ANN401 - those of the class
+        **options: Any,
     ) -> RAGGenerator:
         """Return a `RAGGenerator`.
 
-        Args:
-            retriever: None for ``advanced``, with the graph where there is one; ``basic`` where
-                there is neither a graph nor keyword search.
-            cache_key: What it is kept under; None for a new one.
-            options: Of `RAGGenerator`.
-
-        Raises:
-            ConfigurationError: A part is missing, or the key is taken by other options.
+        Its retriever is by default ``advanced``, with the graph where there is one; ``basic`` where
+        there is neither a graph nor keyword search.
         """
-        return self._kept(
-            "rag_generator",
-            cache_key,
-            {"retriever": retriever, **options},
-            lambda: RAGGenerator(
-                self.parts.best_retriever() if retriever is None else retriever,
-                llm=self.parts.llm_for("a RAG generator"),
-                **options,
-            ),
-        )
+        finds = self.parts.best_retriever() if retriever is None else retriever
+        return RAGGenerator(finds, llm=self.parts.llm_for("a RAG generator"), **options)
 
+    @_kept
     def create_style_generator(
         self,
         *,
         with_retriever: bool = True,
         retriever: BaseRetriever | None = None,
         cache_key: Hashable = None,
-        **options: Any,  # noqa: ANN401 - those of the class
+        **options: Any,
     ) -> StyleGenerator:
-        """Return a `StyleGenerator`, by default with a retriever ``basic`` for its examples.
-
-        Args:
-            with_retriever: Whether it retrieves examples.
-            retriever: What finds them; None for ``basic``.
-            cache_key: What it is kept under; None for a new one.
-            options: Of `StyleGenerator`.
-
-        Raises:
-            ConfigurationError: A part is missing, or the key is taken by other options.
-        """
-        return self._kept(
-            "style_generator",
-            cache_key,
-            {"with_retriever": with_retriever, "retriever": retriever, **options},
-            lambda: StyleGenerator(
-                _chosen(with_retriever, retriever, lambda: self.parts.retriever("basic", {})),
-                llm=self.parts.llm_for("a style generator"),
-                **{"embed_model": self.parts.embed_model, **options},
-            ),
+        """Return a `StyleGenerator`, by default with a retriever ``basic`` for its examples."""
+        if retriever is None and with_retriever:
+            retriever = self.parts.retriever("basic", {})
+        llm = self.parts.llm_for("a style generator")
+        return StyleGenerator(
+            retriever, llm=llm, **{"embed_model": self.parts.embed_model, **options}
         )
 
+    @_kept
     def create_data_analyzer(
         self,
         *,
         with_retriever: bool = False,
         retriever: BaseRetriever | None = None,
         cache_key: Hashable = None,
-        **options: Any,  # noqa: ANN401 - those of the class
+        **options: Any,
     ) -> DataAnalyzer:
-        """Return a `DataAnalyzer`, which compares with earlier material only if asked to.
+        """Return a `DataAnalyzer`; one with a retriever compares with earlier material.
 
-        Args:
-            with_retriever: Whether it retrieves comparable history.
-            retriever: What finds it; None for ``advanced``, as for `create_rag_generator`.
-            cache_key: What it is kept under; None for a new one.
-            options: Of `DataAnalyzer`.
-
-        Raises:
-            ConfigurationError: A part is missing, or the key is taken by other options.
+        The retriever of ``with_retriever`` is that of `create_rag_generator`.
         """
-        retrieves = with_retriever or retriever is not None
-        return self._kept(
-            "data_analyzer",
-            cache_key,
-            {"with_retriever": retrieves, "retriever": retriever, **options},
-            lambda: DataAnalyzer(
-                _chosen(retrieves, retriever, self.parts.best_retriever),
-                llm=self.parts.llm_for("a data analyzer"),
-                **options,
-            ),
-        )
+        if retriever is None and with_retriever:
+            retriever = self.parts.best_retriever()
+        return DataAnalyzer(retriever, llm=self.parts.llm_for("a data analyzer"), **options)
 
+    @_kept
     def create_insight_generator(
-        self,
-        *,
-        cache_key: Hashable = None,
-        **options: Any,  # noqa: ANN401 - those of the class
+        self, *, cache_key: Hashable = None, **options: Any
     ) -> InsightGenerator:
-        """Return an `InsightGenerator`; ``options`` are its own.
+        """Return an `InsightGenerator`."""
+        return InsightGenerator(llm=self.parts.llm_for("an insight generator"), **options)
 
-        Raises:
-            ConfigurationError: There is no LLM, or the key is taken by other options.
-        """
-        return self._kept(
-            "insight_generator",
-            cache_key,
-            options,
-            lambda: InsightGenerator(llm=self.parts.llm_for("an insight generator"), **options),
-        )
-
-    def create_memory_manager(
-        self,
-        *,
-        cache_key: Hashable = None,
-        **options: Any,  # noqa: ANN401 - those of the class
-    ) -> MemoryManager:
-        """Return a `MemoryManager` over the knowledge base or store; ``options`` are its own.
+    @_kept
+    def create_memory_manager(self, *, cache_key: Hashable = None, **options: Any) -> MemoryManager:
+        """Return a `MemoryManager` over the knowledge base or store.
 
         Searches by this factory's retrievers leave memories out.
-
-        Raises:
-            ConfigurationError: A part is missing, or the key is taken by other options.
         """
-        return self._kept("memory_manager", cache_key, options, lambda: self.parts.memory(options))
+        return self.parts.memory(options)
 
+    @_kept
     def create_intent_recognizer(
-        self,
-        *,
-        cache_key: Hashable = None,
-        **options: Any,  # noqa: ANN401 - those of the class
+        self, *, cache_key: Hashable = None, **options: Any
     ) -> IntentRecognizer:
-        """Return an `IntentRecognizer` by rules, and by embedding and LLM where there are any.
-
-        Raises:
-            ConfigurationError: The key is taken by other options.
-        """
+        """Return an `IntentRecognizer` by rules, and by embedding and LLM where there are any."""
         steps = {"embed_model": self.parts.embed_model, "llm": self.parts.llm, **options}
-        return self._kept(
-            "intent_recognizer", cache_key, options, lambda: IntentRecognizer(**steps)
-        )
+        return IntentRecognizer(**steps)
 
+    @_kept
     def create_search_capability_bundle(self, *, cache_key: Hashable = None) -> CapabilityBundle:
         """Return ``retriever`` (advanced, with graph) and ``memory_manager``."""
-        return self._bundle(
-            "search",
-            cache_key,
-            retriever=self.parts.best_retriever,
-            memory_manager=self.create_memory_manager,
+        return CapabilityBundle(
+            retriever=self.parts.best_retriever(), memory_manager=self.create_memory_manager()
         )
 
+    @_kept
     def create_conversation_capability_bundle(
         self, *, cache_key: Hashable = None
     ) -> CapabilityBundle:
@@ -337,41 +290,37 @@ class CapabilityFactory:
 
         The retriever is ``semantic``, that of the style generator ``basic``.
         """
-        return self._bundle(
-            "conversation",
-            cache_key,
-            intent_recognizer=self.create_intent_recognizer,
-            memory_manager=self.create_memory_manager,
-            retriever=lambda: self.create_retriever("semantic"),
-            style_generator=self.create_style_generator,
+        return CapabilityBundle(
+            intent_recognizer=self.create_intent_recognizer(),
+            memory_manager=self.create_memory_manager(),
+            retriever=self.create_retriever("semantic"),
+            style_generator=self.create_style_generator(),
         )
 
+    @_kept
     def create_work_capability_bundle(self, *, cache_key: Hashable = None) -> CapabilityBundle:
         """Return ``analyzer``, ``rag_generator``, ``memory_manager`` and ``style_generator``.
 
         The retrievers of the first two are ``advanced``, that of the style generator ``basic``.
         """
-        return self._bundle(
-            "work",
-            cache_key,
-            analyzer=lambda: self.create_data_analyzer(with_retriever=True),
-            rag_generator=self.create_rag_generator,
-            memory_manager=self.create_memory_manager,
-            style_generator=self.create_style_generator,
+        return CapabilityBundle(
+            analyzer=self.create_data_analyzer(with_retriever=True),
+            rag_generator=self.create_rag_generator(),
+            memory_manager=self.create_memory_manager(),
+            style_generator=self.create_style_generator(),
         )
 
+    @_kept
     def create_knowledge_capability_bundle(self, *, cache_key: Hashable = None) -> CapabilityBundle:
         """Return ``retriever``, ``analyzer``, ``insight_generator`` and ``memory_manager``.
 
         The retriever and that of the analyzer are ``advanced``, with graph.
         """
-        return self._bundle(
-            "knowledge",
-            cache_key,
-            retriever=self.parts.best_retriever,
-            analyzer=lambda: self.create_data_analyzer(with_retriever=True),
-            insight_generator=self.create_insight_generator,
-            memory_manager=self.create_memory_manager,
+        return CapabilityBundle(
+            retriever=self.parts.best_retriever(),
+            analyzer=self.create_data_analyzer(with_retriever=True),
+            insight_generator=self.create_insight_generator(),
+            memory_manager=self.create_memory_manager(),
         )
 
     def clear_cache(self) -> None:
@@ -379,65 +328,17 @@ class CapabilityFactory:
         with self._lock:
             self._cache.clear()
 
-    def _kept(
-        self, kind: str, key: Hashable, made_from: Mapping[str, object], make: Callable[[], T]
-    ) -> T:
-        """What is kept under a key, made now if there is nothing."""
-        if key is None:
-            return make()
-        with self._lock:
-            if (kind, key) not in self._cache:
-                self._cache[kind, key] = (dict(made_from), make())
-            known, kept = self._cache[kind, key]
-            if not _same(known, made_from):
-                raise ConfigurationError(
-                    f"the cache_key {key!r} has a {kind} that was made with {known}, not with "
-                    f"{dict(made_from)}; use another key, or clear_cache()"
-                )
-            return kept  # type: ignore[return-value]  # of this kind
-
-    def _bundle(self, name: str, key: Hashable, **makers: Callable[[], object]) -> CapabilityBundle:
-        return self._kept(
-            f"{name} bundle",
-            key,
-            {},
-            lambda: CapabilityBundle({member: make() for member, make in makers.items()}),
-        )
-
 
 def _check_one(first: object, second: object, name: str, other: str) -> None:
     if first is not None and second is not None:
         raise ConfigurationError(f"{name} and {other} are two names of one part; give one")
 
 
-def _graphs(graph: Graph | PassageGraphs | None) -> PassageGraphs | None:
-    if graph is None or isinstance(graph, PassageGraphs):
-        return graph
-    return PassageGraphs(graph)
-
-
-def _chosen(
-    retrieves: bool,  # noqa: FBT001 - private
-    retriever: BaseRetriever | None,
-    make: Callable[[], BaseRetriever],
-) -> BaseRetriever | None:
-    if retriever is not None:
-        return retriever
-    return make() if retrieves else None
-
-
 def _same(known: Mapping[str, object], made_from: Mapping[str, object]) -> bool:
     """Whether options are the same; parts such as models and retrievers by identity."""
-    if known.keys() != made_from.keys():
-        return False
-    return all(
-        value is made_from[name]
-        or (
-            isinstance(value, _PLAIN)
-            and type(value) is type(made_from[name])
-            and value == made_from[name]
-        )
-        for name, value in known.items()
+    return known.keys() == made_from.keys() and all(
+        a is b or (isinstance(a, _PLAIN) and type(a) is type(b) and a == b)
+        for a, b in ((known[name], made_from[name]) for name in known)
     )
 
 

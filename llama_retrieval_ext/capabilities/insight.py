@@ -18,19 +18,17 @@ from llama_retrieval_ext.capabilities.generation.language_model import (
 )
 from llama_retrieval_ext.capabilities.generation.map_reduce import Item, MapReduce, SourcesOf
 from llama_retrieval_ext.capabilities.generation.passages import Tokenize
-from llama_retrieval_ext.capabilities.generation.running import (
-    apartials,
-    aresult,
-    degraded_count,
-    degraded_since,
-    partials,
-    result,
-    within,
-)
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.context import note_degraded
+from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
 from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.running import (
+    apartials,
+    asynchronous,
+    blocking,
+    partials,
+    within,
+)
 from llama_retrieval_ext.execution.streaming import Report
 from llama_retrieval_ext.llm.client import filled
 
@@ -75,7 +73,7 @@ class InsightReport(BaseModel):
 
     Attributes:
         insights: The insights.
-        degraded: What is missing, and why.
+        degraded: Missing parts, and why.
     """
 
     insights: list[Insight]
@@ -96,8 +94,8 @@ class _Insights(BaseModel):
 class InsightGenerator(BasePydanticProgram[InsightReport]):
     """Insights from records, with the ids of their evidence; a LlamaIndex pydantic program.
 
-    Insights without evidence are left out. Records that do not fit into one prompt are read in
-    several, and what was found in each is merged.
+    Insights without evidence are dropped. Records that do not fit into one prompt are read in
+    several, and the insights of all are merged.
 
     Args:
         llm: Any LlamaIndex LLM, or a function from prompt to text, sync or async.
@@ -142,18 +140,19 @@ class InsightGenerator(BasePydanticProgram[InsightReport]):
 
     @property
     def output_cls(self) -> type[InsightReport]:
-        """What it returns."""
+        """The class of the result."""
         return InsightReport
 
+    @blocking
     def generate(
         self, data: InsightData, *, focus: str = "", timeout_s: float | None = None
-    ) -> InsightReport:
+    ) -> Plan[InsightReport]:
         """Return insights from structured input.
 
         Args:
-            data: An `Analysis`, whose findings' documents are the evidence; a mapping, whose keys
-                are; or a list of mappings with an ``id``, texts, nodes or hits.
-            focus: What the insights should be about.
+            data: An `Analysis`, with the documents of its findings as evidence; a mapping, with its
+                keys as evidence; or a list of mappings with an ``id``, texts, nodes or hits.
+            focus: The topic of the insights.
             timeout_s: Seconds for everything.
 
         Raises:
@@ -161,13 +160,9 @@ class InsightGenerator(BasePydanticProgram[InsightReport]):
             DeadlineExceededError: ``timeout_s`` ran out.
             ConfigurationError: ``data`` is none of these.
         """
-        return result(within("insights", self._plan(data, focus), timeout_s))
+        return within("insights", self._plan(data, focus), timeout_s)
 
-    async def agenerate(
-        self, data: InsightData, *, focus: str = "", timeout_s: float | None = None
-    ) -> InsightReport:
-        """`generate` without blocking the event loop."""
-        return await aresult(within("insights", self._plan(data, focus), timeout_s))
+    agenerate = asynchronous(generate)
 
     def stream(self, data: InsightData, *, focus: str = "") -> Iterator[InsightReport]:
         """Yield the insights so far after each few prompts, and last the whole report."""
@@ -201,7 +196,7 @@ class InsightGenerator(BasePydanticProgram[InsightReport]):
         reading = MapReduce(self._model, "insights", _Insights, prompt, _read)
         partial = None if report is None else lambda items: report(self._report(items, []))
         insights = yield from reading.plan(_items(data), partial)
-        return self._report(insights, degraded_since(before))
+        return self._report(insights, list(map(str, degraded_since(before))))
 
     def _report(self, items: Sequence[Item], degraded: list[str]) -> InsightReport:
         best = sorted(items, key=lambda item: -item.confidence)[: self.max_insights]

@@ -15,10 +15,10 @@ from llama_retrieval_ext.capabilities.generation.callable_llm import Caller
 from llama_retrieval_ext.capabilities.generation.language_model import as_llm
 from llama_retrieval_ext.checks import is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.context import in_answer, note_degraded
-from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
 from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.intent_profile import (
@@ -36,7 +36,7 @@ from llama_retrieval_ext.retrievers.routing.selectors import (
     selected,
 )
 
-# An LLM does not say how sure it is.
+# Confidence of the LLM step: an LLM gives none.
 _LLM_CONFIDENCE: Final = 0.8
 _NAME_OF_EXAMPLE: Final = "{name}\0{number}"
 
@@ -46,8 +46,8 @@ class Intent:
     """A kind of question.
 
     Args:
-        description: What kind, in words.
-        examples: Questions of this kind; the embedding step goes by these as well.
+        description: The kind, in words.
+        examples: Questions of this kind, for the embedding step.
 
     Raises:
         ConfigurationError: There is no description, or the examples are no list.
@@ -68,9 +68,9 @@ class RecognizedIntent:
 
     Attributes:
         name: Name of the intent; ``general`` where none was recognised.
-        confidence: How sure it is, in [0, 1]; 0 where none was recognised.
-        step: What recognised it: ``rules``, ``embedding``, ``llm``, or ``none``.
-        reason: Why, for people.
+        confidence: In [0, 1]; 0 if no intent was recognised.
+        step: The step that recognised it: ``rules``, ``embedding``, ``llm``, or ``none``.
+        reason: Why, in words.
         degraded: Steps that failed, and why.
     """
 
@@ -84,17 +84,17 @@ class RecognizedIntent:
 class IntentRecognizer(Selector):
     """Finds the intent of queries: rules first, then embeddings, then an LLM.
 
-    A step that is not sure enough passes the query on; if no step is, the surest answer counts. It
+    A step below ``min_confidence`` passes the query on; if all are, the surest answer counts. It
     is a selector: ``IntentAdaptive(profiles, selector=recognizer)`` and `IntentAdaptiveRetriever`
-    take it as it is. A step that fails is left out.
+    accept it directly. A step that fails is skipped.
 
     Args:
         intents: Descriptions or `Intent`s by name; None for those of `default_intent_rules`.
-        rules: None for `default_intent_rules`, as far as there are intents for them.
+        rules: None for those of `default_intent_rules` whose intents there are.
         embed_model: For the second step; None to leave it out.
         llm: For the third step; a LlamaIndex LLM, or a function from prompt to text; None to leave
             it out.
-        min_confidence: From where on an answer is taken without asking the next step, in (0, 1].
+        min_confidence: Confidence from which the next step is not called, in (0, 1].
         timeout_s: Seconds that the LLM may take.
 
     Raises:
@@ -129,25 +129,20 @@ class IntentRecognizer(Selector):
         if llm is not None:
             self._steps["llm"] = LLMSelector(as_llm(llm), timeout_s=timeout_s)
 
-    def recognize(self, query: QueryType) -> RecognizedIntent:
+    @blocking
+    def recognize(self, query: QueryType) -> Plan[RecognizedIntent]:
         """Return the intent of a query."""
-        with in_answer() as context:
-            intent = run(self._recognized(Query.of(query), self._choices))
-            degraded = tuple(f"{each.where}: {each.reason}" for each in context.session.degraded)
-        return replace(intent, degraded=degraded)
+        before = degraded_count()
+        intent = yield from self._recognized(Query.of(query), self._choices)
+        return replace(intent, degraded=tuple(map(str, degraded_since(before))))
 
-    async def arecognize(self, query: QueryType) -> RecognizedIntent:
-        """`recognize` without blocking the event loop."""
-        with in_answer() as context:
-            intent = await arun(self._recognized(Query.of(query), self._choices))
-            degraded = tuple(f"{each.where}: {each.reason}" for each in context.session.degraded)
-        return replace(intent, degraded=degraded)
+    arecognize = asynchronous(recognize)
 
     def check(self, choices: Sequence[Choice]) -> None:
-        """Nothing, if one of the choices is an intent.
+        """Check that one of the choices is an intent.
 
         Raises:
-            ConfigurationError: None is.
+            ConfigurationError: None of them is.
         """
         names = [choice.name for choice in choices]
         if not set(names) & {*self.intents, GENERAL}:
@@ -165,7 +160,7 @@ class IntentRecognizer(Selector):
         return [Selection(intent.name, intent.confidence, f"{intent.step}: {intent.reason}")]
 
     def as_llama_index_selector(self) -> BaseSelector:
-        """Return a LlamaIndex selector, for ``RouterQueryEngine``; it goes by names of tools."""
+        """Return a LlamaIndex selector by names of tools, for ``RouterQueryEngine``."""
         return _LlamaIndexIntentSelector(self)
 
     def _recognized(self, query: Query, choices: Sequence[Choice]) -> Plan[RecognizedIntent]:
@@ -234,18 +229,14 @@ class _LlamaIndexIntentSelector(BaseSelector):
     def __init__(self, recognizer: IntentRecognizer) -> None:
         self._recognizer = recognizer
 
-    def _select(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
-        with in_answer():
-            return _result(choices, run(self._plan(choices, query)))
-
-    async def _aselect(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
-        with in_answer():
-            return _result(choices, await arun(self._plan(choices, query)))
-
-    def _plan(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> Plan[list[Selection]]:
+    @blocking
+    def _select(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> Plan[SelectorResult]:
         named = [Choice(each.name or "", each.description) for each in choices]
         self._recognizer.check(named)
-        return self._recognizer.select_plan(Query.of(query), named)
+        selections = yield from self._recognizer.select_plan(Query.of(query), named)
+        return _result(choices, selections)
+
+    _aselect = asynchronous(_select)  # type: ignore[arg-type]  # its self is this class
 
     def _get_prompts(self) -> PromptDictType:
         return {}

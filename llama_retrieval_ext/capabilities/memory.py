@@ -1,11 +1,10 @@
-"""`MemoryManager`: what a user said and did, stored and recalled over a knowledge base."""
+"""`MemoryManager`: stores and recalls a user's memories over a knowledge base."""
 
-import asyncio
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final, TypedDict, Unpack
+from typing import Any, Final
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms import LLM
@@ -33,8 +32,9 @@ from llama_retrieval_ext.capabilities.memory_storage import (
 )
 from llama_retrieval_ext.checks import check_seconds, is_number
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.formulas.decay import exponential_decay
 from llama_retrieval_ext.ingest import KnowledgeBase
 from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
@@ -83,35 +83,17 @@ class Fading:
         return exponential_decay(age, half_life=self.half_life_days)
 
 
-class MemoryOptions(TypedDict, total=False):
-    """The options of a new memory, as `MemoryManager.remember` explains them."""
-
-    memory_type: str
-    timestamp: datetime | None
-    importance: float
-    metadata: Mapping[str, Any] | None
-    scope: Scope | None
-
-
-class RecallOptions(TypedDict, total=False):
-    """Which memories to recall, as `MemoryManager.retrieve` explains it."""
-
-    memory_type: str | None
-    filters: MetadataFilters | None
-    scope: Scope | None
-
-
 class MemoryManager:
     """A user's memories in a knowledge base or vector store, under the user's scope.
 
-    Whatever a language model does or fails to do, memories are stored as they came; the model only
-    helps to merge them, and what it does not merge stays.
+    Memories are stored unchanged, whether a language model works or fails: the model only merges
+    them, and memories that it does not merge stay.
 
     Args:
         storage: A knowledge base; or a vector store or its URL, with ``embed_model``.
         embed_model: The model of a vector store; a knowledge base has its own.
-        llm: Merges memories in `consolidate`; None to merge only those of the same words.
-        scope: Whose memories; a call can narrow it. None where each call says.
+        llm: Merges memories in `consolidate`; None to merge only memories with the same words.
+        scope: The scope of every call; a call can narrow it. None if each call passes its own.
         fading: How memories lose strength.
         clock: Gives the current, aware time.
         timeout_s: Seconds that one answer of the model may take.
@@ -148,6 +130,7 @@ class MemoryManager:
         self.fading = fading or Fading()
         self._now = clock or (lambda: datetime.now(UTC))
 
+    @blocking
     def remember(
         self,
         text: str,
@@ -157,16 +140,16 @@ class MemoryManager:
         importance: float = 0.5,
         metadata: Mapping[str, Any] | None = None,
         scope: Scope | None = None,
-    ) -> Memory:
+    ) -> Plan[Memory]:
         """Store a memory; it is durable when this returns.
 
         Args:
-            text: What to remember.
+            text: The text of the memory.
             memory_type: What kind, such as ``episodic`` or ``semantic``.
             timestamp: When it was, with a time zone; None for now.
-            importance: In [0, 1]; what is more important fades more slowly.
-            metadata: What else is known; can be filtered by.
-            scope: Whose it is; narrows the manager's.
+            importance: In [0, 1]; a more important memory fades more slowly.
+            metadata: Further facts; filters can refer to them.
+            scope: Narrows the manager's scope.
 
         Raises:
             ConfigurationError: An argument is out of range, or ``timestamp`` has no time zone.
@@ -182,13 +165,12 @@ class MemoryManager:
             metadata=dict(metadata or {}),
             scope=self._within(scope),
         )
-        self._storage.add(node_of(memory), memory.scope)
+        yield Call(lambda: self._storage.add(node_of(memory), memory.scope))
         return memory
 
-    async def aremember(self, text: str, **options: Unpack[MemoryOptions]) -> Memory:
-        """`remember` without blocking the event loop."""
-        return await asyncio.to_thread(self.remember, text, **options)
+    aremember = asynchronous(remember)
 
+    @blocking
     def retrieve(
         self,
         query: QueryType,
@@ -197,7 +179,7 @@ class MemoryManager:
         memory_type: str | None = None,
         filters: MetadataFilters | None = None,
         scope: Scope | None = None,
-    ) -> list[Memory]:
+    ) -> Plan[list[Memory]]:
         """Return the memories most similar to a query, faded ones lower; best first.
 
         Args:
@@ -205,21 +187,24 @@ class MemoryManager:
             top_k: How many, at least 1.
             memory_type: Only of this type; None for any.
             filters: Conditions on metadata.
-            scope: Whose memories; narrows the manager's.
+            scope: Narrows the manager's scope.
 
         Raises:
             ConfigurationError: ``top_k`` is below 1.
             ScopeRequiredError: The knowledge base requires a scope.
         """
-        options = RecallOptions(memory_type=memory_type, filters=filters, scope=scope)
-        return run(self._nearest(query, top_k, **options))
+        bound = Query.of(query).but(
+            filters=memory_filters(memory_type, filters=filters),
+            scope=self._within(scope),
+            top_k=_CANDIDATES_PER_MEMORY * check_top_k(top_k),
+        )
+        hits = yield from self._storage.nearest(bound)
+        scored = [self._faded(memory_of(hit.node, score=score_of(hit))) for hit in hits]
+        return sorted(scored, key=lambda memory: (-(memory.score or 0.0), memory.id))[:top_k]
 
-    async def aretrieve(
-        self, query: QueryType, *, top_k: int = 5, **options: Unpack[RecallOptions]
-    ) -> list[Memory]:
-        """`retrieve` without blocking the event loop."""
-        return await arun(self._nearest(query, top_k, **options))
+    aretrieve = asynchronous(retrieve)
 
+    @blocking
     def retrieve_by_timerange(
         self,
         start_time: datetime | None = None,
@@ -228,7 +213,7 @@ class MemoryManager:
         filters: MetadataFilters | None = None,
         memory_type: str | None = None,
         scope: Scope | None = None,
-    ) -> list[Memory]:
+    ) -> Plan[list[Memory]]:
         """Return all memories of a time, oldest first; the engine evaluates the range.
 
         Args:
@@ -236,33 +221,28 @@ class MemoryManager:
             end_time: Until then, inclusive, with a time zone; None for any.
             filters: Conditions on metadata.
             memory_type: Only of this type; None for any.
-            scope: Whose memories; narrows the manager's.
+            scope: Narrows the manager's scope.
 
         Raises:
             ConfigurationError: A time has no time zone, or the range ends before it begins.
             ScopeRequiredError: The knowledge base requires a scope.
         """
-        options = RecallOptions(memory_type=memory_type, filters=filters, scope=scope)
-        return run(self._between(start_time, end_time, **options))
+        start = None if start_time is None else microseconds(start_time, "start_time")
+        end = None if end_time is None else microseconds(end_time, "end_time")
+        if start is not None and end is not None and end < start:
+            raise ConfigurationError(f"the range ends before it begins: {start_time}, {end_time}")
+        return self._find(memory_filters(memory_type, start, end, filters), scope)
 
-    async def aretrieve_by_timerange(
-        self,
-        start_time: datetime | None = None,
-        end_time: datetime | None = None,
-        **options: Unpack[RecallOptions],
-    ) -> list[Memory]:
-        """`retrieve_by_timerange` without blocking the event loop."""
-        return await arun(self._between(start_time, end_time, **options))
+    aretrieve_by_timerange = asynchronous(retrieve_by_timerange)
 
-    def retrieve_by_type(self, memory_type: str, *, scope: Scope | None = None) -> list[Memory]:
-        """Return all memories of a type, oldest first."""
-        return self.retrieve_by_timerange(memory_type=memory_type, scope=scope)
-
-    async def aretrieve_by_type(
+    @blocking
+    def retrieve_by_type(
         self, memory_type: str, *, scope: Scope | None = None
-    ) -> list[Memory]:
-        """`retrieve_by_type` without blocking the event loop."""
-        return await self.aretrieve_by_timerange(memory_type=memory_type, scope=scope)
+    ) -> Plan[list[Memory]]:
+        """Return all memories of a type, oldest first."""
+        return self._find(memory_filters(memory_type), scope)
+
+    aretrieve_by_type = asynchronous(retrieve_by_type)
 
     def strength(self, memory: Memory) -> float:
         """Return how much of a memory has not faded, in (0, 1]."""
@@ -282,15 +262,17 @@ class MemoryManager:
         self._storage.delete(faded)
         return faded
 
+    @blocking
     def consolidate(
         self,
         *,
         similarity: float = 0.9,
         memory_type: str | None = None,
         scope: Scope | None = None,
-    ) -> Consolidation:
+    ) -> Plan[Consolidation]:
         """Merge memories of one type that say nearly the same.
 
+        The result has the new memories, those that they replace, and the failures of the model.
         A merged memory has the time of the newest and the importance of the most important. It is
         stored before the others are deleted: a crash between leaves both. Without a model, or where
         it fails, only memories of the same words are merged; the others stay.
@@ -298,25 +280,20 @@ class MemoryManager:
         Args:
             similarity: The cosine from which memories are merged, in (0, 1].
             memory_type: Only of this type; None for each.
-            scope: Whose memories; narrows the manager's.
-
-        Returns:
-            The new memories, those that they replace, and what the model failed to merge.
+            scope: Narrows the manager's scope.
 
         Raises:
             ConfigurationError: ``similarity`` is out of range.
         """
-        return run(self._consolidated(similarity, memory_type, scope))
+        if not is_number(similarity) or not 0 < similarity <= 1:
+            raise ConfigurationError(f"similarity must be in (0, 1], got {similarity!r}")
+        hits = yield from self._storage.find(memory_filters(memory_type), self._within(scope))
+        known = [(memory_of(hit.node), hit.node.embedding or []) for hit in hits]
+        done = yield from merged_memories(known, similarity=similarity, model=self._model)
+        yield Call(lambda: self._replace(done))
+        return done
 
-    async def aconsolidate(
-        self,
-        *,
-        similarity: float = 0.9,
-        memory_type: str | None = None,
-        scope: Scope | None = None,
-    ) -> Consolidation:
-        """`consolidate` without blocking the event loop."""
-        return await arun(self._consolidated(similarity, memory_type, scope))
+    aconsolidate = asynchronous(consolidate)
 
     def as_memory_block(
         self,
@@ -326,10 +303,10 @@ class MemoryManager:
         name: str = "memories",
         priority: int = 1,
     ) -> MemoryBlock:
-        """Return a LlamaIndex memory block: it stores what is said, and recalls what fits.
+        """Return a LlamaIndex memory block that stores messages and recalls what fits the chat.
 
         Args:
-            scope: Whose memories; narrows the manager's.
+            scope: Narrows the manager's scope.
             top_k: How many memories it recalls.
             name: Its name in the prompt.
             priority: LlamaIndex's; 0 is never truncated.
@@ -338,35 +315,10 @@ class MemoryManager:
             manager=self, scope=self._within(scope), top_k=top_k, name=name, priority=priority
         )
 
-    def _nearest(
-        self, query: QueryType, top_k: int, **options: Unpack[RecallOptions]
-    ) -> Plan[list[Memory]]:
-        bound = Query.of(query).but(
-            filters=memory_filters(options.get("memory_type"), filters=options.get("filters")),
-            scope=self._within(options.get("scope")),
-            top_k=_CANDIDATES_PER_MEMORY * check_top_k(top_k),
-        )
-        hits = yield from self._storage.nearest(bound)
-        scored = [self._faded(memory_of(hit.node, score=score_of(hit))) for hit in hits]
-        return sorted(scored, key=lambda memory: (-(memory.score or 0.0), memory.id))[:top_k]
-
     def _faded(self, memory: Memory) -> Memory:
         score = memory.score or 0.0
         loss = self.fading.weight * (1 - self.strength(memory)) * abs(score)
         return replace(memory, score=score - loss)
-
-    def _between(
-        self,
-        start_time: datetime | None,
-        end_time: datetime | None,
-        **options: Unpack[RecallOptions],
-    ) -> Plan[list[Memory]]:
-        start = None if start_time is None else microseconds(start_time, "start_time")
-        end = None if end_time is None else microseconds(end_time, "end_time")
-        if start is not None and end is not None and end < start:
-            raise ConfigurationError(f"the range ends before it begins: {start_time}, {end_time}")
-        condition = memory_filters(options.get("memory_type"), start, end, options.get("filters"))
-        return (yield from self._find(condition, options.get("scope")))
 
     def _find(
         self, filters: MetadataFilters, scope: Scope | None, *, ids: Sequence[str] | None = None
@@ -374,17 +326,6 @@ class MemoryManager:
         hits = yield from self._storage.find(filters, self._within(scope), ids=ids)
         memories = (memory_of(hit.node) for hit in hits)
         return sorted(memories, key=lambda memory: (memory.timestamp, memory.id))
-
-    def _consolidated(
-        self, similarity: float, memory_type: str | None, scope: Scope | None
-    ) -> Plan[Consolidation]:
-        if not is_number(similarity) or not 0 < similarity <= 1:
-            raise ConfigurationError(f"similarity must be in (0, 1], got {similarity!r}")
-        hits = yield from self._storage.find(memory_filters(memory_type), self._within(scope))
-        known = [(memory_of(hit.node), hit.node.embedding or []) for hit in hits]
-        done = yield from merged_memories(known, similarity=similarity, model=self._model)
-        yield Call(lambda: self._replace(done))
-        return done
 
     def _replace(self, done: Consolidation) -> None:
         for merged, replaced in zip(done.merged, done.replaced, strict=True):

@@ -10,13 +10,13 @@ from llama_index.core.utils import get_tokenizer
 from llama_retrieval_ext.capabilities.memory_storage import Memory
 from llama_retrieval_ext.query import Scope
 
-# The last messages say what the next answer is about.
+# How many of the last messages form the query.
 _RECENT = 3
 
 
 @runtime_checkable
 class Remembering(Protocol):
-    """What a block needs of a `MemoryManager`."""
+    """The methods of a `MemoryManager` that a block calls."""
 
     async def aremember(
         self, text: str, *, metadata: Mapping[str, Any] | None = None, scope: Scope | None = None
@@ -32,14 +32,14 @@ class Remembering(Protocol):
 
 
 class MemoryBlock(BaseMemoryBlock[str]):
-    """Stores what users say when it leaves the short-term memory; recalls what fits the chat.
+    """Stores user messages that leave the short-term memory; recalls memories that fit the chat.
 
     ``MemoryManager.as_memory_block`` makes one, for
     ``llama_index.core.memory.Memory.from_defaults(memory_blocks=[...])``.
 
     Args:
-        manager: Has the memories.
-        scope: Whose they are; None for the manager's.
+        manager: Stores and recalls the memories.
+        scope: Their scope; None for the manager's.
         top_k: How many it recalls.
 
     Examples:
@@ -86,6 +86,6 @@ class MemoryBlock(BaseMemoryBlock[str]):
 
 
 def _texts(messages: Sequence[ChatMessage]) -> list[str]:
-    """What the user says in messages."""
-    said = (each.content or "" for each in messages if each.role == MessageRole.USER)
-    return [text for text in said if text.strip()]
+    """The texts of the user in messages."""
+    texts = (each.content or "" for each in messages if each.role == MessageRole.USER)
+    return [text for text in texts if text.strip()]

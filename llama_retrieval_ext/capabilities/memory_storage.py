@@ -1,4 +1,4 @@
-"""Memories as nodes: how they are written, and where they lie."""
+"""Memories as nodes of a knowledge base or a vector store."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -18,6 +18,7 @@ from llama_index.core.vector_stores.types import (
 from llama_retrieval_ext.checks import is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.running import called
 from llama_retrieval_ext.filters import AllOf, as_metadata_filters, parse_filters
 from llama_retrieval_ext.ingest import KnowledgeBase
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope
@@ -36,22 +37,22 @@ MERGED_KEY: Final = "memory_merged"
 MEMORY_KEYS: Final = (TYPE_KEY, TIME_KEY, IMPORTANCE_KEY, MERGED_KEY)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-# Before any date; each memory has a time, so that this finds them all, and no document.
+# Before any date: each memory has a time and no document has one, so this finds all memories.
 _EARLIEST: Final = -(2**52)
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Something to remember.
+    """A memory of a user.
 
     Attributes:
         id: Its id.
-        text: What to remember.
+        text: Its text.
         memory_type: What kind, such as ``episodic`` for what happened or ``semantic`` for facts.
         timestamp: When it was; aware, in UTC.
-        importance: How important it is, in [0, 1]; what is more important fades more slowly.
-        metadata: What else is known about it.
-        scope: Whose it is; None for nobody's.
+        importance: How important it is, in [0, 1]; a more important memory fades more slowly.
+        metadata: Further facts about it.
+        scope: The scope that owns it; None without one.
         merged: Ids of the memories that it replaces.
         score: How well it answers a query; None where there was none.
     """
@@ -173,10 +174,10 @@ def memory_filters(
 
 
 class MemoryStorage(ABC):
-    """Where memories lie.
+    """The place where memories are stored.
 
     Attributes:
-        backend: How its store is searched.
+        backend: Searches its store.
         embed_model: Makes its vectors.
     """
 
@@ -223,14 +224,8 @@ class MemoryStorage(ABC):
     def nearest(self, query: Query) -> Plan[list[Hit]]:
         """Return the plan for the nodes nearest to a query."""
         retriever = VectorRetriever(self.backend, embed_model=self.embed_model, name="memory")
-        hits: list[Hit] = yield Call(
-            lambda: retriever.search(query).hits, lambda: _asearched(retriever, query)
-        )
-        return hits
-
-
-async def _asearched(retriever: VectorRetriever, query: Query) -> list[Hit]:
-    return (await retriever.asearch(query)).hits
+        result = yield from called(retriever.search, retriever.asearch, query)
+        return result.hits
 
 
 def backend_of(kb: KnowledgeBase) -> Backend:

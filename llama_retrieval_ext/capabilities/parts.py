@@ -1,4 +1,4 @@
-"""`CapabilityParts`: what capabilities are built from, and the retrievers over it."""
+"""`CapabilityParts`: the parts of capabilities, and the retrievers over them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,10 +33,10 @@ _WITH_GRAPH: Final = (_ADVANCED, "auto")
 
 @dataclass(frozen=True, kw_only=True)
 class CapabilityParts:
-    """The parts that there are; each may be missing.
+    """The parts of a factory; each may be missing.
 
     Attributes:
-        backend: How the vector store is searched.
+        backend: Searches the vector store.
         graphs: The graph.
         document_store: For keyword search where the store has none.
         llm: The language model.
@@ -57,7 +57,7 @@ class CapabilityParts:
 
     @property
     def present(self) -> list[str]:
-        """The names of those that there are, as `CapabilityFactory` takes them."""
+        """The names of the parts that are not None, as `CapabilityFactory` calls them."""
         named = {
             "vector_store": self.backend,
             "graph_store": self.graphs,
@@ -71,7 +71,7 @@ class CapabilityParts:
 
     @property
     def requires_scope(self) -> bool:
-        """Whether there is a knowledge base in which every operation needs a scope."""
+        """Whether the knowledge base requires a scope for each operation."""
         return self.kb is not None and self.kb.require_scope
 
     def retriever(
@@ -85,24 +85,21 @@ class CapabilityParts:
 
     def _check_preset(self, preset: str, *, use_graph: bool) -> None:
         there = f"there is {', '.join(self.present) or 'nothing'}"
-        missing = [name for name in ("vector_store", "embed_model") if name not in self.present]
-        if use_graph and preset == _ADVANCED and self.graphs is None:
-            missing.append("graph_store")
-        if use_graph and preset not in _WITH_GRAPH:
-            missing += [] if self.graphs else ["graph_store"]
-            if not missing:
-                raise ConfigurationError(
-                    f"the preset {preset!r} does not use the graph; use_graph=True is for "
-                    f"{' and '.join(map(repr, _WITH_GRAPH))}; {there}"
-                )
+        graph = ["graph_store"] if use_graph and preset != "auto" else []
+        missing = [n for n in ("vector_store", "embed_model", *graph) if n not in self.present]
         if missing:
             raise ConfigurationError(
                 f"the preset {preset!r} needs {' and '.join(missing)}; {there}. The presets are "
                 f"{', '.join(map(repr, PRESETS))}"
             )
+        if use_graph and preset not in _WITH_GRAPH:
+            raise ConfigurationError(
+                f"the preset {preset!r} does not use the graph; use_graph=True is for "
+                f"{' and '.join(map(repr, _WITH_GRAPH))}; {there}"
+            )
 
     def best_retriever(self) -> RetrievalPipeline:
-        """The preset ``advanced`` with all that there is; ``basic`` where that is only vectors."""
+        """The preset ``advanced`` with all parts; ``basic`` if there are only vectors."""
         parts = self._preset_parts(graph=True)
         is_rich = self.backend is None or parts.graph is not None or parts.keyword is not None
         return self.retriever(
@@ -124,7 +121,7 @@ class CapabilityParts:
         )
 
     def _document_filters(self, backend: Backend) -> MetadataFilters | None:
-        """Leaves memories out, where the engine can say which nodes lack a key."""
+        """Exclude memories, if the engine can filter nodes without a key."""
         operators = backend.features.operators
         can_tell = operators is not None and FilterOperator.IS_EMPTY in operators
         return documents_only() if can_tell else None

@@ -31,7 +31,8 @@ from llama_retrieval_ext.capabilities.generation.query_engine import (
 from llama_retrieval_ext.checks import check_count, is_number
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
+from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
+from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.llm.client import filled
 from llama_retrieval_ext.pipeline.chains import refined
 from llama_retrieval_ext.query import Query, Scope
@@ -52,17 +53,17 @@ Examples:
 Task: {query}
 
 Reply:"""
-# Examples with so many words in common show the same thing twice.
+# Examples with such a share of words in common are near duplicates.
 _ALIKE: Final = 0.6
 _CANDIDATES_PER_EXAMPLE: Final = 4
 
 
 @dataclass
 class StyledText(Response):
-    """A text in somebody's style; a LlamaIndex ``Response``.
+    """A text in the style of examples; a LlamaIndex ``Response``.
 
     Attributes:
-        degraded: What is missing from the retrieval of examples.
+        degraded: Parts that the retrieval of examples lacks.
     """
 
     degraded: tuple[Degradation, ...] = ()
@@ -140,6 +141,7 @@ class StyleGenerator(GeneratingQueryEngine[StyledText]):
         self._prompt = self._checked_prompt(prompt)
         self._model = LanguageModel(as_llm(llm), timeout_s, tokenize)
 
+    @blocking
     def generate(
         self,
         prompt: QueryType,
@@ -149,17 +151,17 @@ class StyleGenerator(GeneratingQueryEngine[StyledText]):
         scope: Scope | None = None,
         filters: MetadataFilters | None = None,
         timeout_s: float | None = None,
-    ) -> StyledText:
+    ) -> Plan[StyledText]:
         """Return a text for a task, in the style of examples.
 
         Args:
             prompt: The task: text, ``QueryBundle`` or `Query`.
-            style_references: The examples, texts, nodes or hits; None to retrieve them, as far as
-                there is a retriever.
+            style_references: The examples, texts, nodes or hits; None to retrieve them, if there
+                is a retriever.
             temperature: Of the model, for this text; None for its own.
-            scope: Whose examples.
+            scope: The scope of the examples.
             filters: Conditions on metadata of the examples, such as who wrote them.
-            timeout_s: Seconds for all.
+            timeout_s: Seconds for retrieval and generation together.
 
         Raises:
             GenerationError: The model fails, is late, or says nothing.
@@ -167,17 +169,9 @@ class StyleGenerator(GeneratingQueryEngine[StyledText]):
                 temperature is out of range or cannot be set.
         """
         options = RequestOptions(scope=scope, filters=filters, timeout_s=timeout_s)
-        return self._run(self._request(prompt, style_references, temperature, **options))
+        return self._answered(self._request(prompt, style_references, temperature, **options))
 
-    async def agenerate(
-        self,
-        prompt: QueryType,
-        style_references: PassagesLike | None = None,
-        temperature: float | None = None,
-        **options: Unpack[RequestOptions],
-    ) -> StyledText:
-        """`generate` without blocking the event loop."""
-        return await self._arun(self._request(prompt, style_references, temperature, **options))
+    agenerate = asynchronous(generate)
 
     def stream(
         self,
@@ -225,8 +219,8 @@ class StyleGenerator(GeneratingQueryEngine[StyledText]):
         if self.retriever is None:
             return []
         candidates = _CANDIDATES_PER_EXAMPLE * self.examples
-        hits = yield from retrieval(self.retriever, request.query, top_k=candidates)
-        return (yield from self._chosen(request.query, [as_hit(hit) for hit in hits]))
+        hits = yield from hits_of(self.retriever, request.query, top_k=candidates)
+        return (yield from self._chosen(request.query, hits))
 
     def _chosen(self, query: Query, hits: list[Hit]) -> Plan[list[Hit]]:
         """The examples: without near duplicates, and by maximal marginal relevance."""

@@ -15,11 +15,11 @@ from llama_index.core.vector_stores.types import (
 from pydantic import BaseModel, Field, StrictFloat, StrictInt, ValidationError
 
 from llama_retrieval_ext.capabilities.generation.passages import Tokenize, Tokens, fitted
-from llama_retrieval_ext.capabilities.generation.running import aresult, result
 from llama_retrieval_ext.capabilities.memory_storage import MEMORY_KEYS
 from llama_retrieval_ext.checks import check_count, check_seconds, of_type
 from llama_retrieval_ext.errors import InvalidFilterError, UnsupportedFilterError
-from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.running import asynchronous, blocking, called
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import children_of
 from llama_retrieval_ext.query import (
@@ -34,7 +34,7 @@ from llama_retrieval_ext.results import Hit, SearchResult
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 
-# Who may see what is the application's affair, and memories are no documents.
+# Scopes belong to the application, and memories are no documents.
 _HIDDEN: Final = frozenset({TENANT_KEY, KB_KEY, *MEMORY_KEYS})
 _MOST_FIELDS: Final = 12
 _MOST_VALUES: Final = 8
@@ -60,7 +60,7 @@ class _Arguments(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """What the tool does; the model only fills in the arguments of `run`."""
+    """The search of the tool; the model only fills in the arguments of `run`."""
 
     retriever: Retriever
     scope: Scope | None
@@ -71,19 +71,12 @@ class _Search:
     timeout_s: float | None
     fields: str = ""
 
+    @blocking
     def run(
         self, query: str, filters: Sequence[Any] | None = None, top_k: int | None = None
-    ) -> str:
-        return result(self._plan(query, filters, top_k))
-
-    async def arun(
-        self, query: str, filters: Sequence[Any] | None = None, top_k: int | None = None
-    ) -> str:
-        return await aresult(self._plan(query, filters, top_k))
-
-    def _plan(self, query: str, filters: Sequence[Any] | None, top_k: int | None) -> Plan[str]:
+    ) -> Plan[str]:
         try:
-            # From agents they come parsed, or as plain JSON that nobody has checked.
+            # Agents pass parsed arguments, or plain JSON without validation.
             arguments = _Arguments.model_validate(
                 {"query": query, "filters": filters, "top_k": top_k}
             )
@@ -94,13 +87,13 @@ class _Search:
                 top_k=arguments.top_k or self.top_k,
                 timeout_s=self.timeout_s,
             )
-            answer: SearchResult = yield Call(
-                lambda: self.retriever.search(bound), lambda: self.retriever.asearch(bound)
-            )
+            answer = yield from called(self.retriever.search, self.retriever.asearch, bound)
         except (InvalidFilterError, UnsupportedFilterError, ValidationError) as error:
             # The model reads it and tries again.
             return self.tokens.shortened(f"Error: {error} {self.fields}", self.max_tokens)
         return self.tokens.shortened(self._answer(answer), self.max_tokens)
+
+    arun = asynchronous(run)
 
     def _answer(self, answer: SearchResult) -> str:
         if not answer.hits:
@@ -135,9 +128,9 @@ def retrieval_tool(  # noqa: PLR0913 - what an application decides, and the mode
     evaluated is answered with what is wrong, so that the model can try again.
 
     Args:
-        retriever: What is searched.
+        retriever: Searches.
         name: Name of the tool.
-        description: What the model finds there.
+        description: For the model: the content that can be found.
         scope: The scope of every search; narrows the retriever's own.
         filters: Conditions of every search.
         top_k: How many passages, when the model does not say; None for the retriever's own number.
@@ -148,7 +141,7 @@ def retrieval_tool(  # noqa: PLR0913 - what an application decides, and the mode
 
     Raises:
         ConfigurationError: An argument is out of range.
-        ScopeRequiredError: What is searched requires a scope.
+        ScopeRequiredError: The retriever requires a scope.
 
     Examples:
         >>> from llama_retrieval_ext.testing import FixedRetriever

@@ -1,4 +1,4 @@
-"""The program: its commands, and what becomes of an error."""
+"""The program: its commands, and how it reports errors."""
 
 import sys
 from collections.abc import Sequence

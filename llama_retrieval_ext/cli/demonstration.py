@@ -8,7 +8,7 @@ from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.response_synthesizers.no_text import NoText
 from llama_index.core.schema import Document, NodeWithScore
 
-from llama_retrieval_ext.ingest.readers import Reading
+from llama_retrieval_ext.ingest.readers.files import Reading
 from llama_retrieval_ext.samples.python_topics import python_topics
 from llama_retrieval_ext.samples.regulations import zh_safety_laws
 

@@ -18,7 +18,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
 
-    from llama_retrieval_ext.ingest.ledger import StoredSource
+    from llama_retrieval_ext.ingest.ledger.ledger import StoredSource
 
 T = TypeVar("T")
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.options import KbId, Tenant
+from llama_retrieval_ext.cli.options import KbId, Tenant, scope_of
 from llama_retrieval_ext.cli.output import counted, say, say_aside, say_table, three_digits
 from llama_retrieval_ext.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.graph.backend import GraphBackend
     from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+    from llama_retrieval_ext.graph.rules.chaining import RuleSet
     from llama_retrieval_ext.graph.rules.inference import Conclusion
-    from llama_retrieval_ext.graph.rules.rule import RuleSet
     from llama_retrieval_ext.results import SearchResult
 
 SAMPLE: Final = "sample"
@@ -63,7 +63,7 @@ def info(
     from llama_retrieval_ext.graph.summary import summary  # noqa: PLC0415 - likewise
 
     with _opened(graph) as opened:
-        found = run(summary(opened, scope=_scope(tenant, kb_id)))
+        found = run(summary(opened, scope=scope_of(tenant, kb_id)))
     relations = [(a, type_, b, str(n)) for (a, type_, b), n in found.relations.items()]
     if as_json:
         keys = ("from", "relation", "to", "edges")
@@ -91,7 +91,7 @@ def path(
     from llama_retrieval_ext.execution.drivers import run  # noqa: PLC0415 - imports LlamaIndex
     from llama_retrieval_ext.graph.expansion import expand  # noqa: PLC0415 - likewise
 
-    scope = _scope(tenant, kb_id)
+    scope = scope_of(tenant, kb_id)
     with _opened(graph) as opened:
         first, last = (_entity(opened, name, scope) for name in (start, end))
         found = run(expand(opened, [first], max_hops=max_hops, scope=scope))
@@ -145,7 +145,7 @@ def run_rules(  # noqa: PLR0913 - a command's options are its parameters
     with _opened(graph) as opened:
         retriever = ext.KGRuleRetriever(opened, rules)
         found = retriever.requirements(
-            process, context=_context(context), scope=_scope(tenant, kb_id)
+            process, context=_context(context), scope=scope_of(tenant, kb_id)
         )
     if as_json:
         say(json.dumps(found.to_dict(), ensure_ascii=False, indent=2))
@@ -238,12 +238,6 @@ def _entity(graph: "GraphBackend", name: str, scope: "ext.Scope | None") -> str:
     if linked[0].score < 1:
         say_aside(f"took {name!r} for {linked[0].name!r}", style="yellow")
     return linked[0].node_id
-
-
-def _scope(tenant_id: str | None, kb_id: str | None) -> "ext.Scope | None":
-    if tenant_id is None and kb_id is None:
-        return None
-    return ext.Scope(tenant_id, kb_ids=[] if kb_id is None else [kb_id])
 
 
 def _context(pairs: list[str] | None) -> dict[str, object]:

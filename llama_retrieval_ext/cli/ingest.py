@@ -13,7 +13,7 @@ from llama_retrieval_ext.cli.output import console, counted, say, say_aside, say
 from llama_retrieval_ext.errors import ConfigurationError, describe
 
 if TYPE_CHECKING:
-    from llama_retrieval_ext.ingest.readers import Reading
+    from llama_retrieval_ext.ingest.readers.files import Reading
 
 T = TypeVar("T")
 
@@ -97,7 +97,7 @@ def read(
         ConfigurationError: There are none.
     """
     # LlamaIndex takes two seconds to import, which --help need not.
-    from llama_retrieval_ext.ingest.readers import iter_documents  # noqa: PLC0415
+    from llama_retrieval_ext.ingest.readers.files import iter_documents  # noqa: PLC0415
 
     reading = iter_documents(
         paths, include=include, exclude=exclude, leave_out=place.folder, watched=watched

@@ -1,4 +1,4 @@
-"""The options that say where a knowledge base is, and on whose behalf it is used."""
+"""The options for the place of a knowledge base and the scope of a command."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,10 +39,25 @@ KbId = Annotated[
     typer.Option("--kb-id", metavar="ID", help="Only what belongs to this knowledge base id."),
 ]
 
+ReadOnly = Annotated[
+    bool,
+    typer.Option(
+        "--read-only",
+        help="Search a copy of embedded:DIRECTORY while another process writes to it.",
+    ),
+]
+
+
+def scope_of(tenant_id: str | None, kb_id: str | None) -> "ext.Scope | None":
+    """The scope that ``--tenant`` and ``--kb-id`` name; None without them."""
+    if tenant_id is None and kb_id is None:
+        return None
+    return ext.Scope(tenant_id, kb_ids=[] if kb_id is None else [kb_id])
+
 
 @dataclass(frozen=True)
 class Target:
-    """Where a knowledge base is, and on whose behalf it is used."""
+    """The place of a knowledge base, and the scope of a command."""
 
     url: str
     embed_model: str
@@ -50,6 +65,8 @@ class Target:
     kb_id: str | None = None
     require_scope: bool = False
     graph: str | None = None
+    read_only: bool = False
+    refresh_s: float | None = None
 
     @property
     def folder(self) -> Path | None:
@@ -63,10 +80,8 @@ class Target:
 
     @property
     def scope(self) -> "ext.Scope | None":
-        """Who is asking; None if nobody said."""
-        if self.tenant_id is None and self.kb_id is None:
-            return None
-        return ext.Scope(self.tenant_id, kb_ids=[] if self.kb_id is None else [self.kb_id])
+        """The scope that the options name; None without them."""
+        return scope_of(self.tenant_id, self.kb_id)
 
     def open(self, *, must_exist: bool = False, needs_scope: bool = True) -> "ext.KnowledgeBase":
         """The knowledge base, made if it is not there and need not be.
@@ -89,6 +104,8 @@ class Target:
                 require_scope=self.require_scope or None,
                 must_exist=must_exist,
                 graph=graph,
+                read_only=self.read_only,
+                refresh_s=self.refresh_s,
             )
 
         try:

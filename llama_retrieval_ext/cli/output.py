@@ -1,4 +1,4 @@
-"""What the terminal, or the pipe, gets to see."""
+"""Output to a terminal or a pipe."""
 
 import re
 import sys
@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"[\d.,+-]+(?:e[+-]\d+)?|")
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console for plain text: markup in documents is shown, not obeyed.
+    """A console for plain text: markup in documents is printed as it is.
 
     Into a pipe there go no colours, and lines of at least 100 columns.
     """

@@ -9,7 +9,7 @@ import typer
 
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.cli.hits import show_hits
-from llama_retrieval_ext.cli.options import EmbedModel, KbId, Target, Tenant, Url
+from llama_retrieval_ext.cli.options import EmbedModel, KbId, ReadOnly, Target, Tenant, Url
 from llama_retrieval_ext.cli.output import say, say_aside
 from llama_retrieval_ext.errors import ConfigurationError
 
@@ -66,6 +66,7 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
     tenant: Tenant = None,
     kb_id: KbId = None,
     embed_model: EmbedModel = "local",
+    read_only: ReadOnly = False,
     full: Annotated[
         bool, typer.Option("--full", help="Show whole passages, not the lines that match best.")
     ] = False,
@@ -95,7 +96,7 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
     if mode is not None and pipeline is not None:
         raise ConfigurationError("--mode and --pipeline exclude each other; give one of them")
     narrowed = parse_filter_options(filters or [])
-    place = Target(kb, embed_model, tenant, kb_id)
+    place = Target(kb, embed_model, tenant, kb_id, read_only=read_only)
     with place.reopen() as opened:
         collapse = None if per_document is None else ext.Collapse(per_document)
         if pipeline is None:

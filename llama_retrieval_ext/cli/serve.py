@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from llama_retrieval_ext.cli.options import EmbedModel, KbId, Target, Tenant, Url
+from llama_retrieval_ext.cli.options import EmbedModel, KbId, ReadOnly, Target, Tenant, Url
 
 if TYPE_CHECKING:
     from llama_index.core.llms import LLM
@@ -46,6 +46,7 @@ LLMContext = Annotated[
 Timeout = Annotated[float, typer.Option("--timeout", min=0.001, help="Most seconds for a request.")]
 
 _OPENAI_LIKE: Final = "llama-index-llms-openai-like>=0.8,<0.9"
+_REFRESH_S: Final = 10.0  # a server that only reads looks this often for what was written
 _NO_KEY: Final = "none"  # the client wants one, also for servers that want none
 
 
@@ -58,6 +59,7 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
     tenant: Tenant = None,
     kb_id: KbId = None,
     embed_model: EmbedModel = "local",
+    read_only: ReadOnly = False,
     create: Annotated[
         bool, typer.Option("--create", help="Make the knowledge base if it is not there.")
     ] = False,
@@ -76,7 +78,7 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
     """
     from llama_retrieval_ext.serve import ServeLimits, serve_http  # noqa: PLC0415 - LlamaIndex
 
-    place = Target(kb, embed_model, tenant, kb_id)
+    place = _target(kb, embed_model, tenant, kb_id, read_only=read_only)
     limits = ServeLimits(
         max_body_bytes=max_body, max_top_k=max_top_k, concurrency=concurrency, timeout_s=timeout
     )
@@ -94,6 +96,7 @@ def mcp(  # noqa: PLR0913 - a command's options are its parameters
     tenant: Tenant = None,
     kb_id: KbId = None,
     embed_model: EmbedModel = "local",
+    read_only: ReadOnly = False,
     about: Annotated[
         str, typer.Option(help="What is in the knowledge base, for the model that uses it.")
     ] = "",
@@ -115,7 +118,7 @@ def mcp(  # noqa: PLR0913 - a command's options are its parameters
     """
     from llama_retrieval_ext.serve import ServeLimits, serve_mcp  # noqa: PLC0415 - LlamaIndex
 
-    place = Target(kb, embed_model, tenant, kb_id)
+    place = _target(kb, embed_model, tenant, kb_id, read_only=read_only)
     loaded = _keys(keys)
     with place.reopen() as opened:
         serve_mcp(
@@ -127,6 +130,13 @@ def mcp(  # noqa: PLR0913 - a command's options are its parameters
             keys=loaded,
             limits=ServeLimits(timeout_s=timeout),
         )
+
+
+def _target(
+    kb: str, embed_model: str, tenant: str | None, kb_id: str | None, *, read_only: bool
+) -> Target:
+    refresh_s = _REFRESH_S if read_only else None
+    return Target(kb, embed_model, tenant, kb_id, read_only=read_only, refresh_s=refresh_s)
 
 
 def _keys(source: str | None) -> "ApiKeys | None":

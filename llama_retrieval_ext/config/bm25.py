@@ -1,4 +1,4 @@
-"""What `bm25` and `llama_bm25` of the registry need: min-max scores, and BM25 kept in memory."""
+"""Min-max scores and BM25 in memory, for `bm25` and `llama_bm25` of the registry."""
 
 import time
 from collections import OrderedDict
@@ -10,14 +10,14 @@ from typing import ClassVar, Final
 from llama_retrieval_ext.checks import check_count, check_seconds, of_type
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.execution.plan import Call, Plan
-from llama_retrieval_ext.execution.retrieval import retrieval
+from llama_retrieval_ext.execution.retrieval import hits_of
 from llama_retrieval_ext.formulas.normalisation import min_max
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.reordering import with_score
-from llama_retrieval_ext.results import Hit, as_hit, score_of
+from llama_retrieval_ext.results import Hit, score_of
 from llama_retrieval_ext.retrievers.bm25.retriever import BM25Retriever
 
 
@@ -69,8 +69,8 @@ class _Kept:
 class KeptBM25Retriever(Retriever):
     """BM25 over the nodes that a scope sees, in memory; read again when they are too old.
 
-    How rare a term is counts within the scope alone. Threads may share it: the first query of a
-    scope reads the nodes, and those that come meanwhile wait for it.
+    Term statistics are those of the scope. Threads may share it: the first query of a scope reads
+    the nodes, and concurrent ones wait for it.
 
     Args:
         kb: The knowledge base.
@@ -116,8 +116,9 @@ class KeptBM25Retriever(Retriever):
                 self.name,
                 f"only {self.max_chunks} nodes are searched, {kept.left_out} are left out",
             )
-        ranking = yield from retrieval(kept.retriever, query.for_child(top_k=query.top_k))
-        return [as_hit(hit, source=self.name) for hit in ranking][: query.top_k]
+        child = query.for_child(top_k=query.top_k)
+        hits = yield from hits_of(kept.retriever, child, source=self.name)
+        return hits[: query.top_k]
 
     def _current(self, scope: Scope | None) -> _Kept:
         with self._lock:

@@ -81,7 +81,7 @@ def router(
     fallback: str | None = None,
     top_k: TopK = 10,
 ) -> BaseRetriever:
-    """Each query to the retriever that knows most about it.
+    """Route each query to one retriever.
 
     Without routes: ``exact`` questions, those with names, codes and quotes, to ``bm25``, all others
     to ``hybrid``.

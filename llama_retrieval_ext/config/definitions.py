@@ -1,4 +1,4 @@
-"""What a configuration may name: functions and classes, with the parameters of their signatures."""
+"""The types of configurations: functions and classes, with the parameters of their signatures."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -51,7 +51,7 @@ class Parameter:
     Attributes:
         hint: Its type.
         default: Its default; `REQUIRED` where there is none.
-        is_rest: Whether it stands for any number of positional arguments.
+        is_rest: Whether it takes any number of positional arguments.
     """
 
     hint: Any
@@ -60,7 +60,7 @@ class Parameter:
 
     @property
     def takes_tuples(self) -> bool:
-        """Whether a list in a configuration stands for a tuple here."""
+        """Whether a list in a configuration becomes a tuple."""
         arms = [get_origin(each) or each for each in arms_of(self.hint)]
         return tuple in arms and not any(
             isinstance(arm, type) and issubclass(list, arm) for arm in arms if arm is not object
@@ -69,16 +69,16 @@ class Parameter:
 
 @dataclass(frozen=True, eq=False)
 class Definition:
-    """Something that a configuration names as ``type``.
+    """A ``type`` of configurations.
 
     Attributes:
         name: Its name.
         make: Makes it; gets `RegistryParts` first where ``takes_parts``.
-        kind: Class of what is made.
+        kind: Class of the result.
         parameters: By name, in the order of the signature.
-        takes_parts: Whether it depends on what was bound, such as a knowledge base.
-        is_scoped_later: Whether ``scope`` is no argument of it, but of ``for_scope`` behind it.
-        description: What it is, in a line.
+        takes_parts: Whether it needs bound objects, such as a knowledge base.
+        is_scoped_later: Whether ``scope`` is passed to ``for_scope`` of the result.
+        description: A line about it.
     """
 
     name: str
@@ -131,7 +131,7 @@ def arms_of(hint: Any) -> list[Any]:  # noqa: ANN401 - a type, or what typing ha
 
 @cache
 def class_definitions() -> Mapping[str, Definition]:
-    """Return the definitions of the public stages and retrievers, and of what they are made of."""
+    """Return the definitions of the public stages and retrievers, and of their parts."""
     classes = [kind for kind in _public_classes() if not issubclass(kind, Enum)]
     definitions = [
         definition_of(kind, name=kind.__name__, takes_parts=False)

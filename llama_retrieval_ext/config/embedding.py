@@ -30,7 +30,7 @@ _MODULES: Final[Mapping[str, str]] = {
     "hf": "huggingface",
     "sentence_transformers": "huggingface",
 }
-# What integrations call the model's name and the server's address.
+# Names of integrations for the model's name and the server's address.
 _MODEL_NAMES: Final = ("model_name", "model", "model_id", "deployment_name")
 _URL_NAMES: Final = ("base_url", "api_base", "endpoint", "url", "azure_endpoint")
 

@@ -1,21 +1,21 @@
 """Definitions of retrievers over graphs, and of presets."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any, Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from pydantic import Field
 
 from llama_retrieval_ext.config.composite_retrievers import Base, Count, Params
+from llama_retrieval_ext.config.definitions import Definition, Parameter
 from llama_retrieval_ext.config.parts import RegistryParts
 from llama_retrieval_ext.config.store_retrievers import TopK, Weight
 from llama_retrieval_ext.retrievers.graph import GraphRetriever
 from llama_retrieval_ext.retrievers.kg_rule import KGRetriever, KGRuleRetriever
 from llama_retrieval_ext.retrievers.knowledge import KnowledgeRetriever
-from llama_retrieval_ext.retrievers.presets import build_preset
+from llama_retrieval_ext.retrievers.presets import PRESETS, build_preset
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
-
-_MAX_HOPS: Final = 2
 
 
 def graph(  # noqa: PLR0913 - the parameters of the name
@@ -24,7 +24,7 @@ def graph(  # noqa: PLR0913 - the parameters of the name
     seed: Base | None = "hybrid",
     seed_params: Params = None,
     enable_multi_hop: bool = True,
-    max_hops: Count = _MAX_HOPS,
+    max_hops: Count = 2,
     max_entities: Count = 10,
     top_k: TopK = 10,
 ) -> BaseRetriever:
@@ -71,75 +71,34 @@ def knowledge(
     )
 
 
-def basic(parts: RegistryParts, *, top_k: TopK = 10) -> RetrievalPipeline:
-    """The preset: retrieval by meaning, reordered by rules."""
-    return build_preset("basic", parts.preset_parts(), top_k=top_k)
-
-
-def advanced(  # noqa: PLR0913 - the parameters of the name
-    parts: RegistryParts,
-    *,
-    vector_weight: Weight = 0.6,
-    graph_weight: Weight = 0.4,
-    keyword_weight: Weight = 0.3,
-    enable_multi_hop: bool = True,
-    max_hops: Count = _MAX_HOPS,
-    top_k: TopK = 10,
-) -> RetrievalPipeline:
-    """The preset: meaning, relations and words, fused and reordered by rules."""
-    options = _of_graph(parts, graph_weight, enable_multi_hop, max_hops)
-    weights = {"vector_weight": vector_weight, "keyword_weight": keyword_weight}
-    return build_preset("advanced", parts.preset_parts(), top_k=top_k, **weights, **options)
-
-
-def semantic(
-    parts: RegistryParts,
-    *,
-    lambda_param: Annotated[float, Field(ge=0, le=1)] = 0.7,
-    intent_by_llm: bool = False,
-    top_k: TopK = 10,
-) -> RetrievalPipeline:
-    """The preset: meaning, by the kind of question, without repetition."""
-    options: dict[str, Any] = {"lambda_param": lambda_param, "intent_by_llm": intent_by_llm}
-    return build_preset("semantic", parts.preset_parts(), top_k=top_k, **options)
-
-
-def auto(  # noqa: PLR0913 - the parameters of the name
-    parts: RegistryParts,
-    *,
-    vector_weight: Weight = 0.6,
-    graph_weight: Weight = 0.4,
-    keyword_weight: Weight = 0.3,
-    enable_multi_hop: bool = True,
-    max_hops: Count = _MAX_HOPS,
-    top_k: TopK = 10,
-) -> RetrievalPipeline:
-    """The preset that fits what was bound: ``advanced`` with a graph, else ``basic``."""
-    options = _of_graph(parts, graph_weight, enable_multi_hop, max_hops)
-    weights = {"vector_weight": vector_weight, "keyword_weight": keyword_weight}
-    return build_preset("auto", parts.preset_parts(), top_k=top_k, **weights, **options)
-
-
-def _of_graph(
-    parts: RegistryParts,
-    graph_weight: float,
-    enable_multi_hop: bool,  # noqa: FBT001 - private
-    max_hops: int,
-) -> dict[str, Any]:
-    """The options of the graph, where there is one; hops where they are not the default."""
-    if parts.graph is None:
-        return {}
-    hops = {} if enable_multi_hop else {"enable_multi_hop": False}
+def preset_definitions() -> dict[str, Definition]:
+    """Return the definitions of presets, by name; their parameters are the options of `PRESETS`."""
     return {
-        "graph_weight": graph_weight,
-        **hops,
-        **({} if max_hops == _MAX_HOPS else {"max_hops": max_hops}),
+        name: Definition(
+            name,
+            partial(_preset, name),
+            RetrievalPipeline,
+            {
+                **{key: Parameter(_TYPES[key], each) for key, each in preset.options.items()},
+                "top_k": Parameter(TopK, 10),
+            },
+            takes_parts=True,
+            description=f"The preset: {preset.description}.",
+        )
+        for name, preset in PRESETS.items()
     }
 
 
-PRESET_DEFINITIONS: tuple[Callable[..., RetrievalPipeline], ...] = (
-    basic,
-    advanced,
-    semantic,
-    auto,
-)
+def _preset(name: str, parts: RegistryParts, **options: Any) -> RetrievalPipeline:  # noqa: ANN401
+    return build_preset(name, parts.preset_parts(), **options)
+
+
+_TYPES: Final[Mapping[str, object]] = {
+    "vector_weight": Weight,
+    "graph_weight": Weight,
+    "keyword_weight": Weight,
+    "enable_multi_hop": bool,
+    "max_hops": Count,
+    "lambda_param": Annotated[float, Field(ge=0, le=1)],
+    "intent_by_llm": bool,
+}

@@ -1,4 +1,4 @@
-"""pydantic models of definitions: what each may be configured with, checked and as JSON Schema."""
+"""pydantic models of definitions: they check configurations and give their JSON Schema."""
 
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -47,7 +47,7 @@ Definitions: TypeAlias = Mapping[str, Definition]
 
 
 class Problem(NamedTuple):
-    """What is wrong with a part of a configuration, and where."""
+    """A problem of a configuration, and its place."""
 
     path: Path
     message: str
@@ -64,7 +64,7 @@ def _item(container: Any, key: object) -> Any:  # noqa: ANN401 - any JSON, or `L
 
 
 def problems(data: object, known: Definitions, path: Path = ()) -> Iterator[Problem]:
-    """Yield what is wrong with a configuration, without making anything of it."""
+    """Yield the problems of a configuration, without making its objects."""
     if is_node(data):
         yield from _problems_of_node(data, known, path)  # type: ignore[arg-type]  # a mapping
     for child_path, value in inside(data, path):
@@ -74,7 +74,7 @@ def problems(data: object, known: Definitions, path: Path = ()) -> Iterator[Prob
 def inside(data: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
     """Yield the fields of a mapping or the items of a list, with their paths.
 
-    What an escaped mapping has inside are its values: it is no node, whatever its keys.
+    The fields of an escaped mapping are values: it is no node, whatever its keys are.
     """
     if isinstance(data, Mapping):
         fields: Mapping[str, object] = data
@@ -86,7 +86,7 @@ def inside(data: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
 
 
 def unknown_type(name: str, known: Collection[str]) -> str:
-    """Return what to say about a type that there is not."""
+    """Return the message for an unknown type."""
     near = nearest(name, known)
     advice = f"did you mean {near!r}?" if near else f"there are {', '.join(sorted(known))}"
     return f"there is no type {name!r}; {advice}"
@@ -180,7 +180,7 @@ def _model(definition: Definition, known: tuple[Definition, ...]) -> type[BaseMo
         name: (_field(parameter, known), _default(parameter))
         for name, parameter in definition.parameters.items()
     }
-    kind: Any = _item(Literal, definition.name)  # a type that is made of a definition
+    kind: Any = _item(Literal, definition.name)  # built at run time
     return create_model(
         definition.name,
         __config__=ConfigDict(extra="forbid", strict=True, protected_namespaces=()),
@@ -202,7 +202,7 @@ def _field(parameter: Parameter, known: Sequence[Definition]) -> Any:  # noqa: A
 
 
 def _configured(hint: Any, known: Sequence[Definition]) -> Any:  # noqa: ANN401 - a type
-    """The type that stands in a configuration where a signature has this one."""
+    """The type of a value in a configuration, for a type in a signature."""
     arms = arms_of(hint)
     if len(arms) > 1:
         return _union([_configured(arm, known) for arm in arms])

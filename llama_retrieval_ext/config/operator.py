@@ -1,4 +1,4 @@
-"""`Operator`: a retriever for applications that speak in records."""
+"""`Operator`: a retriever for applications that use records."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _DETAILS: Final[Mapping[str, Mapping[str, object]]] = {
 class Operator:
     """A retriever that answers with records, for any tenant and knowledge bases.
 
-    It holds nothing of its callers: threads, tenants and event loops may share it.
+    It has no state: threads, tenants and event loops may share it.
 
     Attributes:
         name: The retriever's name in the registry.
@@ -47,8 +47,8 @@ class Operator:
         """Return the best hits as records.
 
         Args:
-            query: What to look for.
-            tenant_id: Whose nodes may be seen; trusted, never from a user or a model.
+            query: The query.
+            tenant_id: The tenant; trusted, never from a user or a model.
             kb_ids: Which of the tenant's knowledge bases may be seen; None for all.
             top_k: How many records to return, at least 1.
             filters: Conditions on metadata that every hit satisfies; they can only narrow.

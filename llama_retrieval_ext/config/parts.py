@@ -1,4 +1,4 @@
-"""`RegistryParts`: what retrievers of the registry are made from."""
+"""`RegistryParts`: the objects that retrievers of the registry are made from."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from llama_retrieval_ext.stages.rerank.rules import RuleRerank
 from llama_retrieval_ext.stores.engine.backend import Backend
 
 T = TypeVar("T")
-# More hits than any retriever gives: whoever reranks cuts.
+# More hits than any retriever gives; the stage behind cuts them.
 _ALL: Final = 10_000
 # Makes a retriever by its name in the registry.
 Make = Callable[[str, Mapping[str, Any]], BaseRetriever]
@@ -31,7 +31,7 @@ Make = Callable[[str, Mapping[str, Any]], BaseRetriever]
 
 @dataclass(frozen=True, kw_only=True)
 class RegistryParts:
-    """What was bound to a registry; a definition gets it as its first argument.
+    """The objects bound to a registry; the first argument of each definition.
 
     Attributes:
         make: Makes a retriever by its name and parameters, for those that have others inside.
@@ -70,48 +70,28 @@ class RegistryParts:
         return {name: each for name, each in named.items() if each is not None}
 
     def need_kb(self, name: str) -> KnowledgeBase:
-        """Return the knowledge base.
-
-        Raises:
-            ConfigurationError: None was bound.
-        """
+        """Return the knowledge base, or raise `ConfigurationError` if none was bound."""
         return _needed(self.kb, f"{name!r} needs a knowledge base: registry.bind(kb)")
 
     def backend(self, name: str) -> Backend:
-        """Return the backend of the knowledge base's store.
-
-        Raises:
-            ConfigurationError: No knowledge base was bound.
-        """
+        """Return the backend of the knowledge base's store."""
         return self.need_kb(name).retriever("vector").backend
 
     def need_llm(self, name: str) -> LLM:
-        """Return the LLM.
-
-        Raises:
-            ConfigurationError: None was bound; there is no default.
-        """
+        """Return the LLM, or raise `ConfigurationError` if none was bound."""
         return _needed(self.llm, f"{name!r} needs an LLM: registry.bind(kb, llm=...)")
 
     def need_docstore(self, name: str) -> BaseDocumentStore:
-        """Return the docstore.
-
-        Raises:
-            ConfigurationError: None was bound.
-        """
+        """Return the docstore, or raise `ConfigurationError` if none was bound."""
         message = f"{name!r} needs the docstore with the parents: registry.bind(kb, docstore=...)"
         return _needed(self.docstore, message)
 
     def need_graph(self, name: str) -> PassageGraphs:
-        """Return the graph.
-
-        Raises:
-            ConfigurationError: None was bound.
-        """
+        """Return the graph, or raise `ConfigurationError` if none was bound."""
         return _needed(self.graph, f"{name!r} needs a graph: registry.bind(kb, graph=...)")
 
     def embed_model(self, config: EmbeddingConfig | None, name: str) -> BaseEmbedding:
-        """Return the embedding model for queries: the one that the knowledge base was made with.
+        """Return the embedding model for queries: that of the knowledge base.
 
         Raises:
             ModelMismatchError: The configuration names another.
@@ -139,7 +119,7 @@ class RegistryParts:
         """Return a reranker by name: ``rules``, ``llm``, ``embedding``, or a cross-encoder's name.
 
         Raises:
-            ConfigurationError: It cannot be had; the message says what it needs.
+            ConfigurationError: A part that it needs was not bound.
             MissingDependencyError: A cross-encoder needs ``sentence-transformers``.
         """
         if model is None or model == "rules":
@@ -151,11 +131,7 @@ class RegistryParts:
         return _cross_encoder(model) if isinstance(model, str) else as_reranker(model)
 
     def preset_parts(self) -> PresetParts:
-        """Return the parts of presets.
-
-        Raises:
-            ConfigurationError: There is no knowledge base.
-        """
+        """Return the parts of presets."""
         kb = self.need_kb("a preset")
         has_keywords = self.backend("a preset").features.keyword is not None
         return PresetParts(

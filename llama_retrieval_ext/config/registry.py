@@ -1,4 +1,4 @@
-"""Retrievers by name, over what an application bound once.
+"""Retrievers by name, over the objects that an application bound once.
 
 The functions of this module work on one registry for the process; an application that needs several
 makes `Registry` objects.
@@ -29,7 +29,7 @@ from llama_retrieval_ext.config.parts import RegistryParts
 from llama_retrieval_ext.config.spec import Builder, BuildError
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.open import Graph
-from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
+from llama_retrieval_ext.graph.passage_graphs import PassageGraphs, as_passage_graphs
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.retrievers.kg_rule import Rules
 
@@ -91,7 +91,7 @@ class OperatorFactory:
 class Registry:
     """Retrievers by name, with typed parameters, over a knowledge base that is bound once.
 
-    Threads may share it. It holds no tenant: who asks comes with each query.
+    Threads may share it. It holds no tenant: each query carries its scope.
 
     Examples:
         >>> from llama_index.core import Document, MockEmbedding
@@ -116,10 +116,7 @@ mean 'hybrid'?
             each.__name__: definition_of(each, name=each.__name__, takes_parts=True)
             for each in _BUILT_IN
         }
-        self._presets = {
-            each.__name__: definition_of(each, name=each.__name__, takes_parts=True)
-            for each in graph_retrievers.PRESET_DEFINITIONS
-        }
+        self._presets = graph_retrievers.preset_definitions()
         self._installed: dict[str, EntryPoint] | None = None
 
     def bind(
@@ -132,9 +129,9 @@ mean 'hybrid'?
         docstore: BaseDocumentStore | None = None,
         objects: Mapping[str, object] | None = None,
     ) -> "Registry":
-        """Bind what retrievers are made from, in place of what was bound before.
+        """Bind the objects that retrievers are made from; replaces earlier ones.
 
-        Retrievers that were made keep what they have. Whoever opened something closes it.
+        Retrievers made before keep their parts. The caller closes what it opened.
 
         Args:
             kb: The knowledge base.
@@ -153,12 +150,8 @@ mean 'hybrid'?
         """
         if kb is not None:
             of_type(kb, KnowledgeBase, "kb", instead="open one with KnowledgeBase.open(url, ...)")
-        own = None if kb is None else kb.graph
-        chosen = own if graph is None else graph
-        if chosen is None or isinstance(chosen, PassageGraphs):
-            graphs = chosen
-        else:
-            graphs = PassageGraphs(chosen)
+        chosen = kb.graph if graph is None and kb is not None else graph
+        graphs = None if chosen is None else as_passage_graphs(chosen)
         self._parts = RegistryParts(
             make=self._make,
             kb=kb,
@@ -178,24 +171,24 @@ mean 'hybrid'?
 
     @property
     def definitions(self) -> Definitions:
-        """Everything that configurations name as ``type``."""
+        """Everything that configurations can name as ``type``."""
         for name in self._entry_points():
-            with suppress(ConfigurationError):  # it is told to whoever names it
+            with suppress(ConfigurationError):  # raised for a configuration that names it
                 self._definition(name)
         return {**class_definitions(), **self._presets, **self._retrievers}
 
     @property
     def parts(self) -> RegistryParts:
-        """What was bound."""
+        """The bound objects."""
         return self._parts
 
     @property
     def live(self) -> Mapping[str, object]:
-        """What configurations name as ``ref``."""
+        """The objects that configurations name as ``ref``."""
         return self._parts.live
 
     def get(self, group: Group, name: str) -> OperatorFactory:
-        """Return what makes operators of a name.
+        """Return the factory of operators of a name.
 
         Args:
             group: ``retriever``, or ``preset``.
@@ -264,7 +257,7 @@ mean 'hybrid'?
         return register
 
     def close(self) -> None:
-        """Close what was opened for retrievers; what was bound stays open."""
+        """Close the stores that were opened for retrievers; bound objects stay open."""
         self._parts.close()
 
     def _make(self, name: str, params: Mapping[str, Any]) -> BaseRetriever:

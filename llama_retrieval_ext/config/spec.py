@@ -39,7 +39,7 @@ _MAX_DEPTH: Final = 60
 
 
 class BuildError(Exception):
-    """A part that cannot be made; carries where it stands."""
+    """A part that cannot be made, with its path."""
 
     def __init__(self, path: Path, cause: Exception) -> None:
         super().__init__(str(cause))
@@ -121,7 +121,7 @@ def _is_scalar(value: object) -> bool:
 
 
 class Builder:
-    """Makes parts of data that `models.problems` has nothing against.
+    """Makes parts from data in which `models.problems` finds no problem.
 
     Args:
         known: What may be named.
@@ -133,7 +133,7 @@ class Builder:
         self._known, self._live, self._parts = known, live, parts
 
     def value(self, data: Any, path: Path = (), *, parameter: Parameter | None = None) -> Any:  # noqa: ANN401
-        """Return what data stands for."""
+        """Return the object that data describes."""
         if isinstance(data, str):
             return enum_members().get(data, data)
         if is_node(data):
@@ -185,7 +185,7 @@ class Builder:
             raise BuildError(path, error) from error
 
     def made(self, definition: Definition, arguments: Mapping[str, Any]) -> object:
-        """Return what a definition makes of arguments."""
+        """Return the object that a definition makes from arguments."""
         rest: list[object] = [self._parts] if definition.takes_parts else []
         hints = {name: each.hint for name, each in definition.parameters.items()}
         named = {name: _typed(each, hints.get(name)) for name, each in arguments.items()}

@@ -17,10 +17,9 @@ references (``&``, ``*``) are refused.
 """
 
 import re
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path as FilePath
-from typing import Any, ClassVar, Final, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, NamedTuple
 
 import yaml
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -38,6 +37,7 @@ from llama_retrieval_ext.config.models import (
     json_schema,
     problems,
 )
+from llama_retrieval_ext.config.registry import Registry
 from llama_retrieval_ext.config.spec import Builder, BuildError, to_data
 from llama_retrieval_ext.errors import (
     ConfigFileError,
@@ -45,32 +45,13 @@ from llama_retrieval_ext.errors import (
     RetrievalExtError,
     describe,
 )
-from llama_retrieval_ext.graph.rules.yaml_nodes import Reader, composed, position
+from llama_retrieval_ext.text.yaml_nodes import Reader, composed, position
 
 VERSION: Final = 1
 _PIPELINE: Final = "pipeline"
 _FIELDS: Final = ("version", _PIPELINE)
 _SECRET: Final = re.compile(r"(?i)(^|_)(api_?key|token|secret|password|passwd|credentials?)($|_)")
 _TAGS: Final = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
-
-
-class Vocabulary(Protocol):
-    """What files may name: a `Registry`."""
-
-    @property
-    @abstractmethod
-    def definitions(self) -> Definitions:
-        """What ``type`` may be."""
-
-    @property
-    @abstractmethod
-    def live(self) -> Mapping[str, object]:
-        """What ``ref`` may be."""
-
-    @property
-    @abstractmethod
-    def parts(self) -> object:
-        """What was bound."""
 
 
 class ConfigText(NamedTuple):
@@ -92,7 +73,7 @@ def to_yaml(part: object, *, live: Mapping[str, object] | None = None) -> str:
 
     Args:
         part: A stage or retriever.
-        live: Objects that are no data, such as stores and models, by the names that stand for them.
+        live: Objects that are no data, such as stores and models, by their names in the text.
 
     Raises:
         ConfigurationError: It contains an object that is neither data nor among ``live``.
@@ -117,37 +98,38 @@ def to_yaml(part: object, *, live: Mapping[str, object] | None = None) -> str:
     return text
 
 
-def from_yaml(text: str, vocabulary: Vocabulary, *, file: str = "") -> Any:  # noqa: ANN401 - a part
-    """Return what a YAML text describes.
+def from_yaml(text: str, registry: Registry, *, file: str = "") -> Any:  # noqa: ANN401 - a part
+    """Return the part that a YAML text describes.
 
     Args:
         text: YAML, as `to_yaml` writes it.
-        vocabulary: A `Registry`.
-        file: What it is called in messages.
+        registry: What the text may name.
+        file: Its name in messages.
 
     Raises:
         ConfigFileError: It cannot be used; each problem has its line and field.
     """
     read = read_yaml(text, file=file)
-    _raise(validation(read, vocabulary), read, file)
-    builder = Builder(vocabulary.definitions, vocabulary.live, vocabulary.parts)
+    if mistakes := validation(read, registry):
+        raise _file_error(mistakes, read, file)
+    builder = Builder(registry.definitions, registry.live, registry.parts)
     try:
         return builder.value(read.data[_PIPELINE], (_PIPELINE,))
     except BuildError as error:
         raise _file_error([_built(error)], read, file) from error.cause
 
 
-def load_pipeline(path: str | FilePath, vocabulary: Vocabulary) -> BaseRetriever:
+def load_pipeline(path: str | FilePath, registry: Registry) -> BaseRetriever:
     """Return the retriever that a file describes.
 
     Args:
         path: A YAML file.
-        vocabulary: A `Registry`.
+        registry: What the text may name.
 
     Raises:
         ConfigFileError: The file cannot be read or used, or describes no retriever.
     """
-    part = from_yaml(read_file(path), vocabulary, file=str(path))
+    part = from_yaml(read_file(path), registry, file=str(path))
     if not isinstance(part, BaseRetriever):
         raise ConfigFileError(str(path), [f"pipeline: a retriever is needed, got {part!r}"])
     return part
@@ -162,13 +144,13 @@ def read_file(path: str | FilePath) -> str:
         raise ConfigFileError(str(path), [f"line 1: it cannot be read: {error}"]) from error
 
 
-def validate_yaml(text: str, vocabulary: Vocabulary, *, file: str = "") -> list[str]:
-    """Return what is wrong with a YAML text, without opening or making anything that it names.
+def validate_yaml(text: str, registry: Registry, *, file: str = "") -> list[str]:
+    """Return the problems of a YAML text, without opening or making anything that it names.
 
     Args:
         text: YAML.
-        vocabulary: A `Registry`.
-        file: What it is called in messages.
+        registry: What the text may name.
+        file: Its name in messages.
 
     Returns:
         A line of text each, with line, column and field; empty if the file can be used.
@@ -177,12 +159,12 @@ def validate_yaml(text: str, vocabulary: Vocabulary, *, file: str = "") -> list[
         read = read_yaml(text, file=file)
     except ConfigFileError as error:
         return list(error.problems)
-    return [_line(each, read) for each in _in_order(validation(read, vocabulary), read)]
+    return _lines(validation(read, registry), read)
 
 
-def pipeline_schema(vocabulary: Vocabulary) -> dict[str, object]:
+def pipeline_schema(registry: Registry) -> dict[str, object]:
     """Return the JSON Schema of configuration files, for editors."""
-    known = vocabulary.definitions
+    known = registry.definitions
     schema = json_schema(known, list(known))
     definitions = schema.pop("$defs")
     return {
@@ -206,12 +188,12 @@ def read_yaml(text: str, *, file: str = "") -> ConfigText:
     return read._replace(data=data)
 
 
-def validation(read: ConfigText, vocabulary: Vocabulary) -> list[Problem]:
-    """Return what is wrong with a document."""
+def validation(read: ConfigText, registry: Registry) -> list[Problem]:
+    """Return the problems of a document."""
     mistakes = [*_problems_of_document(read.data), *_secrets(read.data, ())]
     if mistakes:
         return mistakes
-    known = vocabulary.definitions
+    known = registry.definitions
     mistakes = list(problems(read.data[_PIPELINE], known, (_PIPELINE,)))
     return mistakes or list(_problems_of_values(read.data[_PIPELINE], known, (_PIPELINE,)))
 
@@ -276,7 +258,7 @@ def _problems_of_document(data: object) -> Iterator[Problem]:
 
 
 def _secrets(data: object, path: Path) -> Iterator[Problem]:
-    """Secrets that are written out; their values are not repeated."""
+    """Yield secrets in plain text; messages do not repeat their values."""
     for child_path, value in inside(data, path):
         name = child_path[-1]
         if isinstance(value, str) and isinstance(name, str) and _SECRET.search(name):
@@ -286,7 +268,7 @@ def _secrets(data: object, path: Path) -> Iterator[Problem]:
 
 
 def _problems_of_values(data: object, known: Definitions, path: Path) -> Iterator[Problem]:
-    """What constructors say of parts that are nothing but data."""
+    """Yield the errors of constructors of parts that are data alone."""
     if is_node(data) and _is_pure(data, known):
         try:
             Builder(known, {}, None).value(data, path)
@@ -312,21 +294,18 @@ def _built(error: BuildError) -> Problem:
     return Problem(error.path, str(error.cause) if is_ours else describe(error.cause))
 
 
-def _raise(mistakes: list[Problem], read: ConfigText, file: str) -> None:
-    if mistakes:
-        raise _file_error(mistakes, read, file)
-
-
 def _file_error(mistakes: list[Problem], read: ConfigText, file: str) -> ConfigurationError:
-    return ConfigFileError(file, [_line(each, read) for each in _in_order(mistakes, read)])
+    return ConfigFileError(file, _lines(mistakes, read))
 
 
-def _in_order(mistakes: list[Problem], read: ConfigText) -> list[Problem]:
-    return sorted(mistakes, key=lambda each: _position(each, read))
+def _lines(mistakes: list[Problem], read: ConfigText) -> list[str]:
+    """The problems in words, in the order of the text."""
+    ordered = sorted(mistakes, key=lambda each: _position(each, read))
+    return [_line(each, read) for each in ordered]
 
 
 def _position(problem: Problem, read: ConfigText) -> tuple[int, int]:
-    """Line and column of a problem; of what a path has too much, those of what is around it."""
+    """Line and column of a problem; for an unknown path, those of its nearest parent."""
     places, path = read.keys if problem.at_key else read.places, problem.path
     while path and path not in places and path not in read.places:
         path = path[:-1]

@@ -11,7 +11,7 @@ def outline(retriever: object) -> str:
     """Return the retriever and those inside it as a tree, a line each.
 
     Args:
-        retriever: Ours, or a foreign one, which shows its class.
+        retriever: Of this package; one of another package shows its class.
     """
     return "\n".join([label_of(retriever), *_branch_lines(retriever)])
 
@@ -20,7 +20,7 @@ def mermaid(retriever: object) -> str:
     """Return a Mermaid flow chart, from the query's end to the result's.
 
     Args:
-        retriever: Ours, or a foreign one, which shows its class.
+        retriever: Of this package; one of another package shows its class.
     """
     lines = ["flowchart BT"]
     _add_mermaid(retriever, label_of(retriever), lines)
@@ -31,7 +31,7 @@ def retriever_html(retriever: object) -> str:
     """Return a retriever as HTML: a drawing from the query to the result, and the tree as text.
 
     Args:
-        retriever: Ours, or a foreign one, which shows its class.
+        retriever: Of this package; one of another package shows its class.
     """
     tree = tag("details", tag("summary", "as text"), tag("pre", outline(retriever)))
     return page(drawn(sketch_of(retriever)), tree)

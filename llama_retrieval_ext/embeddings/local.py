@@ -33,7 +33,7 @@ class LocalEmbedding(BaseEmbedding):
     on the text alone, not on its batch, and not on the order of the words. Nothing is cut off:
     10,000 words give the mean over all of them. The cost is linear in the length of the text.
 
-    Good for English prose and weak for code. Chinese it knows by character, not by word, and there
+    Good for English prose and weak for code. It reads Chinese by character, not by word; there
     it is far behind plain keywords: weight those, or take another model. Measured Recall@10:
 
     ========================================  =====  ======  ======================
@@ -142,7 +142,7 @@ def _load() -> "tuple[Tokenizer, NDArray[np.float32]]":
 
 @contextmanager
 def _logging_left_alone() -> Generator[None]:
-    # Importing wordllama calls logging.basicConfig(level=INFO), which is the application's affair.
+    # Importing wordllama calls logging.basicConfig(level=INFO), which only applications may call.
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     try:

@@ -78,7 +78,7 @@ def embed_model_name(model: BaseEmbedding) -> str:
     """Return the name under which a store remembers the model that made its vectors.
 
     It is ``ClassName:model_name``, or the class name alone where the model has no name of its own
-    (LlamaIndex's default is ``unknown``): two such models of one class cannot be told apart.
+    (LlamaIndex's default is ``unknown``): two such models of one class cannot be distinguished.
 
     Examples:
         >>> embed_model_name(LocalEmbedding())

@@ -1,4 +1,4 @@
-"""The answers of an experiment, kept in a folder so that a run that was killed goes on."""
+"""The answers of an experiment, kept in a folder so that a killed run can continue."""
 
 import json
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ class JudgedHit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one retriever answered to one question.
+    """The answer of one retriever to one question.
 
     Attributes:
         retriever: Its name.
@@ -71,11 +71,11 @@ class AnswerLog:
     """The answers so far, by retriever and question; on disk if there is a folder.
 
     Each answer is a line that is written when the answer is there. A last line that was cut off is
-    dropped, and that question is asked again; so is one that failed.
+    dropped, and its question is answered again, as is one that failed.
 
     Args:
         folder: Where they are kept; None for memory alone.
-        settings: What the answers depend on, by name of what it is about.
+        settings: Settings that the answers depend on, by name.
 
     Raises:
         ConfigurationError: The folder has answers that were found with other settings.
@@ -117,7 +117,7 @@ class AnswerLog:
 
 
 def describe_retriever(retriever: BaseRetriever) -> str:
-    """Return what a retriever is, the same in each process."""
+    """Return an expression of a retriever that is the same in each process."""
     return repr(retriever) if isinstance(retriever, Shaped) else type(retriever).__name__
 
 

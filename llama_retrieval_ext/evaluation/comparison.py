@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
 
@@ -16,17 +16,17 @@ from llama_retrieval_ext.evaluation.judgements import Judgements, Level
 from llama_retrieval_ext.evaluation.shared_rankings import SharedRankings
 from llama_retrieval_ext.execution.context import Context, Session, entered
 from llama_retrieval_ext.execution.drivers import run
-from llama_retrieval_ext.execution.retrieval import retrieval
+from llama_retrieval_ext.execution.retrieval import hits_of
+from llama_retrieval_ext.lazy import Viewed
 from llama_retrieval_ext.query import Query, check_top_k
-from llama_retrieval_ext.results import Hit, as_hit
+from llama_retrieval_ext.results import Hit
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-    from rich.console import RenderableType
 
 
 @dataclass(slots=True, repr=False)
-class Comparison:
+class Comparison(Viewed):
     """The answers of several retrievers to the same questions, and marks of the right ones.
 
     Attributes:
@@ -35,6 +35,8 @@ class Comparison:
         marks: By question, the grade of each node that was marked.
         path: Where the marks are kept; None for memory alone.
     """
+
+    _view: ClassVar[str] = "experiment.comparison"
 
     answers: dict[str, dict[str, list[Hit]]]
     top_k: int
@@ -125,18 +127,6 @@ class Comparison:
             f"different hits, {len(self.marks)} marked)"
         )
 
-    def _repr_html_(self) -> str:
-        from llama_retrieval_ext.display.experiment import comparison_html  # noqa: PLC0415 - a view
-
-        return comparison_html(self)
-
-    def __rich__(self) -> "RenderableType":
-        from llama_retrieval_ext.display.experiment import (  # noqa: PLC0415 - a view
-            comparison_console,
-        )
-
-        return comparison_console(self)
-
 
 @checked_call
 def compare(
@@ -200,8 +190,8 @@ def _answers(named: Mapping[str, BaseRetriever], text: str, top_k: int) -> dict[
     shared, answers = SharedRankings(), {}
     for name, retriever in named.items():
         with entered(Context(Session(shared_rankings=shared))):
-            hits = run(retrieval(retriever, Query.of(text), top_k=top_k))
-        answers[name] = [as_hit(hit, source=name) for hit in hits[:top_k]]
+            hits = run(hits_of(retriever, Query.of(text), top_k=top_k, source=name))
+        answers[name] = hits[:top_k]
     return answers
 
 

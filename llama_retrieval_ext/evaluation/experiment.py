@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -37,18 +37,18 @@ from llama_retrieval_ext.execution.context import Context, Session, entered
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
+from llama_retrieval_ext.lazy import Viewed
 from llama_retrieval_ext.pipeline.branches import unique_legs
 from llama_retrieval_ext.query import Query, check_top_k
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-    from rich.console import RenderableType
 
 SIGNIFICANT: Final = 0.05
 
 
-class Experiment:
-    """Retrievers against judged questions: quality, latency, cost, and what is significant.
+class Experiment(Viewed):
+    """Retrievers against judged questions: quality, latency, cost, and significance.
 
     A retriever object inside several pipelines of this package is called once per question. Its
     time and its calls of models then count for each pipeline: of rankings that were there already,
@@ -59,9 +59,9 @@ class Experiment:
         judgements: Questions with what answers them; all that `load_judgements` reads.
         measures: Names of `ir-measures`: ``nDCG@10``, ``R@100``, ``RR``, ``AP``, ``Success@5``.
         baseline: The retriever that the others are tested against; None for the first.
-        top_k: How many hits each retriever is asked for; None for its own number.
-        folder: Where answers are kept: a run that was killed goes on, and a retriever that is added
-            later is the only one that is asked. None keeps nothing.
+        top_k: How many hits of each retriever; None for its own number.
+        folder: Keeps the answers: a killed run continues, and only new retrievers are called later.
+            None keeps nothing.
 
     Raises:
         ConfigurationError: An argument is none, or the folder is another experiment's.
@@ -76,6 +76,8 @@ class Experiment:
         {'retriever': ['good', 'bad'], 'RR': [1.0, 0.5]}
 
     """
+
+    _view: ClassVar[str] = "experiment.experiment"
 
     @checked_call
     def __init__(
@@ -104,7 +106,7 @@ class Experiment:
         self._values: dict[str, dict[str, dict[str, float]]] = {}
 
     def run(self, *, progress: bool = True) -> "Experiment":
-        """Ask all questions that have no answer yet, and measure.
+        """Answer all questions that have no answer yet, and measure.
 
         Args:
             progress: Whether to show a progress bar.
@@ -279,18 +281,6 @@ class Experiment:
     def __repr__(self) -> str:
         names = ", ".join(self.retrievers)
         return f"Experiment({names}; {self.judgements!r}; {', '.join(self.measures)})"
-
-    def _repr_html_(self) -> str:
-        from llama_retrieval_ext.display.experiment import experiment_html  # noqa: PLC0415 - a view
-
-        return experiment_html(self)
-
-    def __rich__(self) -> "RenderableType":
-        from llama_retrieval_ext.display.experiment import (  # noqa: PLC0415 - a view
-            experiment_console,
-        )
-
-        return experiment_console(self)
 
 
 def named_retrievers(

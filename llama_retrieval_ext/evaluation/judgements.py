@@ -1,4 +1,4 @@
-"""`Judgements`: questions and what answers them, at the level of nodes, documents or passages."""
+"""`Judgements`: questions with their answers: nodes, documents or passages."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ BY_LLM = f"{SYNTHETIC}: by an LLM"
 
 
 class Level(NamedEnum):
-    """What judgements name.
+    """The targets of judgements.
 
     ``NODE``: ids of nodes. ``DOCUMENT``: ids of documents, or files by path or name; the first hit
     of a document counts, and a node without a document goes by its own id. ``PASSAGE``: texts; a
@@ -32,9 +32,9 @@ class Level(NamedEnum):
 
 @dataclass(frozen=True, slots=True)
 class Judgements:
-    """Questions, and what is relevant to each.
+    """Questions, and the relevant targets of each.
 
-    A question without anything relevant is left out: no measure is defined for it.
+    A question without relevant targets is dropped: no measure is defined for it.
 
     Args:
         queries: The text of each question, by its id.
@@ -83,7 +83,7 @@ class Judgements:
 
     @property
     def is_synthetic(self) -> bool:
-        """Whether nobody judged, but a generator made the questions."""
+        """Whether a generator made the questions."""
         return self.origin.startswith(SYNTHETIC)
 
     def only(self, ids: Collection[str]) -> "Judgements":

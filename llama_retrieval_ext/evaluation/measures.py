@@ -15,7 +15,7 @@ def parse_measures(names: Sequence[str]) -> list[Any]:  # Any: the package has n
         names: At least one.
 
     Raises:
-        ConfigurationError: One is no measure, or a single string stands for the list.
+        ConfigurationError: A name is no measure, or ``names`` is a string or empty.
         MissingDependencyError: The extra ``eval`` is not installed.
 
     Examples:

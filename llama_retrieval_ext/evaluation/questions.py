@@ -1,4 +1,4 @@
-"""Questions for a collection that nobody has labelled: by an LLM, or known items without one."""
+"""Questions for a collection without labels: written by an LLM, or known items."""
 
 import math
 import re
@@ -41,10 +41,10 @@ def known_item_questions(
 ) -> Judgements:
     """Return questions made of a collection's own titles and rare sentences; no LLM, no labels.
 
-    What answers a sentence are the nodes that it stands in, and a title the nodes of that title.
-    These are questions of somebody who remembers the words, so keyword search looks better by them
-    than by real questions: they show what is broken, and not which pipeline is best. All tables
-    mark them as synthetic, and `tune` changes nothing for them.
+    The answers are the nodes that contain the sentence or have the title. Such questions repeat the
+    words of their answers, so keyword search looks better with them than with real questions: they
+    show what is broken, not which pipeline is best. All tables mark them as synthetic, and `tune`
+    changes nothing for them.
 
     Args:
         nodes: Of the collection, or the knowledge base that holds them.
@@ -157,7 +157,7 @@ def _rarest(text: str, rarity: dict[str, float], terms_of: Callable[[str], list[
 def _written(node: BaseNode, llm: LLM) -> list[str]:
     from llama_index.core.evaluation import DatasetGenerator  # noqa: PLC0415 - takes a second
 
-    # It is deprecated, always says so, and its successor is not in each version.
+    # It is deprecated and always warns; not every version has its successor.
     with warnings.catch_warnings(record=True):
         generator = DatasetGenerator(
             [node], llm=llm, callback_manager=CallbackManager(), num_questions_per_chunk=1

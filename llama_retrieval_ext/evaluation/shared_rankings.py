@@ -23,7 +23,7 @@ from llama_retrieval_ext.trace import Degradation
 
 @dataclass(slots=True)
 class Cost:
-    """What an answer costs.
+    """The cost of an answer.
 
     Attributes:
         embeddings: Calls of embedding models.
@@ -97,7 +97,7 @@ class SharedRankings:
     def ranking(
         self, retriever: BaseRetriever, query: Query, plan: Plan[list[NodeWithScore]]
     ) -> Plan[list[NodeWithScore]]:
-        """Return the plan for a ranking, which runs the one given if nobody has run it yet."""
+        """Return the plan for a ranking; ``plan`` runs if there is no ranking yet."""
         is_new = False
 
         def find() -> _Ranking:

@@ -1,14 +1,14 @@
 """Tries settings of a pipeline on saved rankings of its legs, and chooses what labels carry."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.schema import BaseNode
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from llama_retrieval_ext.errors import ExecutionError
 from llama_retrieval_ext.evaluation.answers import Answer
@@ -16,7 +16,8 @@ from llama_retrieval_ext.evaluation.experiment import SIGNIFICANT, Experiment
 from llama_retrieval_ext.evaluation.judgements import Judgements
 from llama_retrieval_ext.evaluation.measures import measure_queries
 from llama_retrieval_ext.evaluation.significance import randomisation_test, standard_error
-from llama_retrieval_ext.evaluation.tunable import Rankings, Setting, Steps
+from llama_retrieval_ext.evaluation.tunable import FusedPipeline, Setting
+from llama_retrieval_ext.evaluation.tunable_graph import SeededGraph
 
 Values: TypeAlias = npt.NDArray[np.float64]
 Rows: TypeAlias = npt.NDArray[np.int_]
@@ -26,41 +27,13 @@ _MARGIN: Final = 1.25
 _FOLDS: Final = 5
 
 
-class Tunable(Protocol):
-    """A pipeline whose settings can be tried on saved rankings.
-
-    Attributes:
-        nodes: What it ranks beyond what its legs found, by id.
-    """
-
-    nodes: dict[str, BaseNode]
-
-    @property
-    def legs(self) -> "dict[str, Any]":  # Any: retrievers; a dict takes no others in its stead
-        """The retrievers that are asked, by name."""
-        ...
-
-    @property
-    def default(self) -> Setting:
-        """The setting that the pipeline has."""
-        ...
-
-    def steps(self, current: Setting) -> Steps:
-        """Yield each parameter with settings to try; get the one chosen, and return the last."""
-        ...
-
-    def ranking(self, setting: Setting, question: str, rankings: Rankings) -> list[str]:
-        """Return the ids of the nodes that the pipeline with a setting ranks first."""
-        ...
-
-    def rebuilt(self, setting: Setting) -> BaseRetriever:
-        """Return the pipeline with another setting."""
-        ...
+# A pipeline whose settings can be tried on saved rankings.
+Tunable: TypeAlias = FusedPipeline | SeededGraph
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What was chosen for one parameter, and why.
+    """The choice for one parameter, and why.
 
     Attributes:
         parameter: Its name.
@@ -109,10 +82,11 @@ class Trial:
         self.pipeline, self.judgements, self.measure = pipeline, judgements, measure
         self.answers: dict[str, dict[str, Answer]] = {}
         self._known: dict[str, Values] = {}
+        self._bar = tqdm(total=0, unit="setting", disable=True)
         self.sweep: list[dict[str, object]] = []
 
     def collect(self, folder: str | Path | None, *, progress: bool) -> None:
-        """Ask the legs."""
+        """Collect the rankings of the legs."""
         legs, measures = self.pipeline.legs, [self.measure]
         experiment = Experiment(legs, self.judgements, measures=measures, folder=folder)
         experiment.run(progress=progress)
@@ -126,6 +100,12 @@ class Trial:
                 )
             self.answers[name] = {answer.query_id: answer for answer in answers}
 
+    @contextmanager
+    def progress(self, *, shown: bool) -> Generator[None]:
+        """Show a progress bar of the settings that are measured within the block."""
+        with tqdm(total=1, unit="setting", disable=not shown) as self._bar:
+            yield
+
     def values(self, setting: Setting) -> Values:
         """The measure of a setting, one number a question."""
         key = repr(setting)
@@ -134,6 +114,7 @@ class Trial:
             measured = measure_queries([self.measure], self.judgements.relevant, run)
             self._known[key] = np.array(list(measured[self.measure].values()))
             self.sweep.append(self._row(setting, self._known[key]))
+            self._bar.update()
         return self._known[key]
 
     def _run(self, setting: Setting, query_id: str) -> dict[str, float]:
@@ -178,6 +159,7 @@ class Trial:
     def _choose_one(
         self, parameter: str, settings: Sequence[Setting], current: Setting, rows: Rows
     ) -> tuple[Setting, Choice]:
+        self._bar.total += sum(repr(each) not in self._known for each in settings)
         base = self.values(current)[rows]
         gains = [(self.values(each)[rows] - base).tolist() for each in settings]
         bounds = [_mean(each) - _MARGIN * standard_error(each) for each in gains]

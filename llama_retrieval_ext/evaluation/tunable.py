@@ -1,4 +1,4 @@
-"""What can be tuned of a pipeline with a fusion: its settings, and the pipeline with others."""
+"""The settings of a pipeline with a fusion, and the pipeline rebuilt with others."""
 
 import math
 from collections.abc import Generator, Mapping, Sequence
@@ -15,7 +15,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.execution.retrieval import HonoursQuery, retrieval
+from llama_retrieval_ext.execution.retrieval import HonoursQuery, hits_of
 from llama_retrieval_ext.formulas.cosine import Vector, cosines, matrix
 from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
 from llama_retrieval_ext.formulas.normalisation import Normalisation
@@ -24,7 +24,7 @@ from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import Refine, Rewrite
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit, as_hit
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever, default_fusion
 from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
 from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
@@ -35,7 +35,7 @@ from llama_retrieval_ext.stages.selection import Top
 
 # By leg, its hits with scores, best first.
 Rankings: TypeAlias = Mapping[str, Sequence[tuple[str, float | None]]]
-# Yields a parameter with the settings that differ in it, and gets the one that was chosen.
+# Yields a parameter with the settings that differ in it; is sent the chosen one.
 Steps: TypeAlias = "Generator[tuple[str, list[Setting]], Setting, Setting]"
 Fused: TypeAlias = HybridRetriever | FusionRetriever
 
@@ -105,9 +105,10 @@ class LegRecorder(Retriever):
         return [self.source]
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
-        ranking = yield from retrieval(self.source, self._for_children(query), top_k=self.leg.top_k)
-        self.hits[query.query_str] = [as_hit(hit) for hit in ranking]
-        return self.hits[query.query_str]
+        child = self._for_children(query)
+        hits = yield from hits_of(self.source, child, top_k=self.leg.top_k)
+        self.hits[query.query_str] = hits
+        return hits
 
 
 @dataclass(slots=True)
@@ -118,7 +119,7 @@ class FusedPipeline:
         retriever: The whole.
 
     Raises:
-        ConfigurationError: It is something else, or has parts that saved rankings cannot stand for.
+        ConfigurationError: It is of another type, or has parts that need more than saved rankings.
     """
 
     retriever: BaseRetriever
@@ -162,7 +163,7 @@ class FusedPipeline:
         return max([each for each in own if isinstance(each, int)], default=_FUSED_HITS)
 
     def steps(self, current: Setting) -> Steps:
-        """Yield each parameter with settings to try; get the one chosen, and return the last."""
+        """Yield each parameter with settings to try; is sent the chosen one; returns the last."""
         for parameter in ("fusion and weights", "depth", "MMR lambda"):
             settings = self.settings_of(parameter, current)
             if settings:

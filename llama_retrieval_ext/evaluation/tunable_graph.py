@@ -1,4 +1,4 @@
-"""What can be tuned of a seeded `GraphRetriever`: the damping of its walk."""
+"""The settings of a seeded `GraphRetriever`: the damping of its walk."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -58,7 +58,7 @@ class SeededGraph:
 
     @property
     def depth(self) -> int:
-        """How many hits the seed is asked for."""
+        """How many hits of the seed are used."""
         return max(self.retriever.candidates, self.retriever.top_k or 1)
 
     def steps(self, current: Setting) -> Steps:

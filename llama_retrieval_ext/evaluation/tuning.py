@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -17,12 +17,12 @@ from llama_retrieval_ext.evaluation.measures import parse_measures
 from llama_retrieval_ext.evaluation.trial import Choice, Gain, Trial, Tunable
 from llama_retrieval_ext.evaluation.tunable import FusedPipeline
 from llama_retrieval_ext.evaluation.tunable_graph import SeededGraph
+from llama_retrieval_ext.lazy import Viewed
 from llama_retrieval_ext.pipeline.tree import children_of
 from llama_retrieval_ext.retrievers.graph import GraphRetriever
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-    from rich.console import RenderableType
 
 # Below so many questions a setting that looks better is as likely worse on the others.
 LEAST_LABELS: Final = 20
@@ -30,8 +30,8 @@ _LIVE: Final = ("store", "embed_model", "graph", "llm", "docstore", "index")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Tuning:
-    """What `tune` found.
+class Tuning(Viewed):
+    """The result of `tune`.
 
     Attributes:
         retriever: The pipeline with the settings chosen; the same object where nothing changed.
@@ -44,6 +44,8 @@ class Tuning:
         verdict: All of it in a few sentences.
         sweep: The settings that were tried: rows for `table`.
     """
+
+    _view: ClassVar[str] = "experiment.tuning"
 
     retriever: BaseRetriever
     measure: str
@@ -74,7 +76,7 @@ class Tuning:
 
         Args:
             path: The file; None to write none.
-            live: Stores, models and other live objects, by the names that stand for them in the
+            live: Stores, models and other live objects, by their names in the
                 file; None for the names of the arguments that they were passed as.
 
         Raises:
@@ -89,16 +91,6 @@ class Tuning:
     def __repr__(self) -> str:
         return self.verdict
 
-    def _repr_html_(self) -> str:
-        from llama_retrieval_ext.display.experiment import tuning_html  # noqa: PLC0415 - a view
-
-        return tuning_html(self)
-
-    def __rich__(self) -> "RenderableType":
-        from llama_retrieval_ext.display.experiment import tuning_console  # noqa: PLC0415 - a view
-
-        return tuning_console(self)
-
 
 @checked_call
 def tune(
@@ -112,7 +104,7 @@ def tune(
 ) -> Tuning:
     """Return a pipeline with the settings that labelled questions carry.
 
-    Each leg is asked once per question; fusion, weights, constant and scale, depth, and lambda of
+    Each leg is called once per question; fusion, weights, constant and scale, depth, and lambda of
     an `MMR` behind the fusion are then tried on what the legs found; of a `GraphRetriever` with a
     seed, the damping. Stages behind, such as rerankers, are left as they are and not measured.
 
@@ -128,7 +120,7 @@ def tune(
         measure: A name of `ir-measures`.
         folder: Where the rankings of the legs are kept, as for `Experiment`.
         seed: Of the division into five parts for cross-validation.
-        progress: Whether to show a progress bar.
+        progress: Whether to show progress bars: of the answers of the legs, then of the settings.
 
     Raises:
         ConfigurationError: The pipeline has nothing to tune, or the measure is none.
@@ -150,7 +142,8 @@ def tune(
         return replace(unchanged, verdict=_too_few(len(judged)))
     trial = Trial(pipeline, judged, name)
     trial.collect(folder, progress=progress)
-    return _tuned(trial, unchanged, seed=check_count(seed, "seed", least=0))
+    with trial.progress(shown=progress):
+        return _tuned(trial, unchanged, seed=check_count(seed, "seed", least=0))
 
 
 def _too_few(count: int) -> str:

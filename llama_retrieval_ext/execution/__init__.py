@@ -1,4 +1,4 @@
-"""What a stage of your own waits with, and what bounds the parts of a retriever."""
+"""Effects for custom stages that wait, and limits for the parts of a retriever."""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,7 @@
 """The context of an answer: its deadline, what its parts share, and the current step of its trace.
 
-It lives in a context variable, so that it follows the query through threads, tasks and foreign
-retrievers without being passed along.
+It is kept in a context variable, so that threads, tasks and retrievers of other packages inherit
+it without an argument.
 """
 
 import asyncio
@@ -16,10 +16,9 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore
-from llama_index_instrumentation import get_dispatcher
 
 from llama_retrieval_ext.errors import DeadlineExceededError, describe
-from llama_retrieval_ext.execution.events import RetrievalDegradedEvent
+from llama_retrieval_ext.execution.events import RetrievalDegradedEvent, emit
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
@@ -42,7 +41,7 @@ class SingleFlight:
     __slots__ = ("_lock", "_values")
 
     def __init__(self) -> None:
-        self._values: dict[Hashable, _Value[Any]] = {}  # each key's type is its caller's affair
+        self._values: dict[Hashable, _Value[Any]] = {}  # the type belongs to the key
         self._lock = Lock()
 
     def get(self, key: Hashable, make: Callable[[], Call[T]]) -> Plan[T]:
@@ -93,8 +92,8 @@ class _Value(Generic[T]):
 
     def __init__(self) -> None:
         self.future: Future[T] = Future()
-        # A running future cannot be cancelled: a leg that is cancelled while it waits takes neither
-        # the one who is at it nor the others with it.
+        # A running future cannot be cancelled, so a leg that is cancelled while it waits does not
+        # cancel the computation, nor the other legs that wait for it.
         self.future.set_running_or_notify_cancel()
         self._loop = _running_loop()
 
@@ -104,7 +103,7 @@ class _Value(Generic[T]):
         return Call(self._wait, lambda: asyncio.wrap_future(self.future))
 
     def failed(self, error: BaseException) -> None:
-        # A failure is everybody's; a cancellation or a deadline only the leg's that met it.
+        # All waiting legs share a failure, but not a cancellation or a deadline of one leg.
         own = not isinstance(error, Exception) or isinstance(error, DeadlineExceededError)
         self.future.set_exception(_AbandonedError() if own else error)
 
@@ -124,11 +123,11 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-# The time that a composite keeps for itself: a share of what is left, up to a limit.
+# The time reserved for the composite itself: a share of the remaining time, up to a limit.
 _SPARE_SHARE = 0.1
 _SPARE_S = 0.05
 
-OnPartial: TypeAlias = Callable[[list[Hit]], None]
+OnPartial: TypeAlias = Callable[[list[Hit]], object]
 
 
 class SharesRankings(Protocol):
@@ -143,7 +142,7 @@ class SharesRankings(Protocol):
 
 @dataclass(slots=True)
 class Session:
-    """What the parts of one answer, or of the answers of one batch, share.
+    """State that the parts of one answer, or the answers of one batch, share.
 
     Attributes:
         embeddings: Embeddings by model and text.
@@ -166,7 +165,7 @@ class Session:
     shared_rankings: SharesRankings | None = None
 
     def apart(self) -> "Session":
-        """Return the session of one answer of a batch: it shares what is not about the answer."""
+        """Return the session of one answer of a batch, with its own degradations and details."""
         return replace(self, degraded=[], details=[], confidences=[])
 
     @property
@@ -205,7 +204,7 @@ class Context:
     def within(self, timeout_s: float | None) -> "Context":
         """Return the context of a task inside: due in ``timeout_s``, and a little before this one.
 
-        The spare time is for combining the results of the tasks; without it, a composite whose leg
+        The reserve is for combining the results of the tasks. Without it, a composite whose leg
         hangs until the query's deadline would itself be late, at every level.
         """
         now = time.monotonic()
@@ -249,16 +248,23 @@ def in_answer() -> AbstractContextManager[Context]:
     return entered(Context()) if context is None else nullcontext(context)
 
 
-_dispatcher = get_dispatcher(__name__)
-
-
 def note_degraded(where: str, reason: BaseException | str) -> None:
     """Note that the current answer lacks a part."""
     text = reason if isinstance(reason, str) else describe(reason)
     context = current_context()
     path = "/".join((*context.legs, where))
     context.session.degraded.append(Degradation(path, text))
-    _dispatcher.event(RetrievalDegradedEvent(where=path, reason=text))
+    emit(lambda: RetrievalDegradedEvent(where=path, reason=text))
+
+
+def degraded_count() -> int:
+    """Return how many parts the current answer lacks so far."""
+    return len(current_context().session.degraded)
+
+
+def degraded_since(count: int) -> tuple[Degradation, ...]:
+    """Return what the current answer lacks, after the first ``count`` parts."""
+    return tuple(current_context().session.degraded[count:])
 
 
 def call(effect: Call[T]) -> Plan[T]:

@@ -82,8 +82,8 @@ async def _aperform(effect: Effect, context: Context) -> object:
 
 
 def _together(effect: Together, context: Context) -> list[Outcome[Any]]:
-    # Without time limits the last task needs no thread of its own. A thread cannot be stopped: one
-    # that is late is left to itself.
+    # Without time limits the last task runs on this thread. A thread cannot be stopped: a late one
+    # is abandoned.
     steps = _steps(effect.tasks, context)
     futures = [pool.submit(_in_context(step.run)) for step in steps[:-1]]
     if any(step.context.deadline is not None for step in steps):
@@ -91,8 +91,8 @@ def _together(effect: Together, context: Context) -> list[Outcome[Any]]:
         ended = {step: step.outcome_of(futures[index]) for index, step in _by_deadline(steps)}
         return [ended[step] for step in steps]
     outcomes = [step.run() for step in steps[-1:]]
-    # What no thread has begun by now is done here as well. While short tasks keep the interpreter
-    # busy, a thread only waits for it, and to wait for that thread costs more than they do.
+    # Tasks that no thread has started by now run here as well: while short tasks hold the lock of
+    # the interpreter, waiting for another thread takes longer than the tasks.
     taken = [
         step.run() if future.cancel() else None
         for step, future in zip(steps, futures, strict=False)
@@ -154,7 +154,7 @@ class _Step:
         await asyncio.wait([task], timeout=self.context.remaining_s())
         if not task.done():
             return self._late()
-        # Who cancels the query ends the wait above: this comes from inside the task.
+        # Cancelling the query ends the wait above, so this cancellation came from inside the task.
         return self._cancelled() if task.cancelled() else task.result()
 
     def _cancelled(self, cause: BaseException | None = None) -> Outcome[Any]:
@@ -180,7 +180,7 @@ def _steps(tasks: Sequence[Task[Any]], context: Context) -> list[_Step]:
 
 
 def _by_deadline(steps: Sequence[_Step]) -> list[tuple[int, _Step]]:
-    """Steps with their places, soonest due first: so each is called late when it is, not later."""
+    """Steps with their indices, earliest deadline first, so that no timeout is noticed late."""
 
     def due(placed: tuple[int, _Step]) -> float:
         deadline = placed[1].context.deadline
@@ -233,7 +233,7 @@ class DaemonPool:
         job: _Job | None = first.pop()  # a thread keeps its arguments for as long as it lives
         while job is not None:
             _run(*job)
-            del job  # an idle thread must keep neither the function nor its result alive
+            del job  # an idle thread must not keep the function or its result alive
             job = self._next()
 
     def _next(self) -> _Job | None:
@@ -246,7 +246,7 @@ class DaemonPool:
                 if self._idle > 0:
                     self._idle -= 1
                     return None
-        return self._jobs.get()  # every idle thread is promised a job, so one is on its way
+        return self._jobs.get()  # each decrement of `_idle` is followed by a job
 
 
 def _run(future: "Future[T]", function: Callable[[], T]) -> None:
@@ -255,7 +255,7 @@ def _run(future: "Future[T]", function: Callable[[], T]) -> None:
     try:
         future.set_result(function())
     except StopIteration as stop:
-        # As in a generator: asyncio's futures refuse it, and whoever waits would wait for ever.
+        # As in a generator: asyncio's futures refuse it, and the waiting task would never end.
         error = RuntimeError("a leg raised StopIteration")
         error.__cause__ = stop
         future.set_exception(error)
@@ -263,14 +263,14 @@ def _run(future: "Future[T]", function: Callable[[], T]) -> None:
         future.set_exception(error)
 
 
-# The one piece of module state: threads belong to the process, not to a retriever.
+# Module state, because threads belong to the process and not to a retriever.
 pool = DaemonPool()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=pool.reset)
 
 
-# Raised for a store without its async client, or a parameter with another name. A source that
-# cannot be reached raises none of them, and is not called a second time.
+# Errors of a store without an async client, or with another parameter name. A source that cannot be
+# reached raises none of them, so it is not called a second time.
 _NO_ASYNC: Final = (AssertionError, AttributeError, NotImplementedError, TypeError, ValueError)
 
 

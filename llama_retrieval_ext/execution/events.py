@@ -1,13 +1,14 @@
-"""Events of LlamaIndex's instrumentation that tell what happened inside a retrieval.
+"""Events of LlamaIndex's instrumentation for what happens inside a retrieval.
 
-They go through LlamaIndex's dispatcher, within the span of the retriever that emits them. None has
-text of a query or of a node.
+They go through LlamaIndex's dispatcher, within the span of the retriever that emits them. None
+contains text of a query or of a node.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from llama_index_instrumentation import get_dispatcher
 from llama_index_instrumentation.base import BaseEvent
+from llama_index_instrumentation.event_handlers import NullEventHandler
 from pydantic import Field
 
 _dispatcher = get_dispatcher(__name__)
@@ -56,7 +57,7 @@ class FusionEvent(BaseEvent):
 class ScopeViolationEvent(BaseEvent):
     """A store returned hits from outside the scope or the filters of a query.
 
-    They were dropped before anybody saw them, and perhaps an error was raised.
+    They are dropped, or the search raises an error.
 
     Attributes:
         store: The store.
@@ -76,10 +77,24 @@ class ScopeViolationEvent(BaseEvent):
         return "ScopeViolationEvent"
 
 
+def emit(make: Callable[[], BaseEvent]) -> None:
+    """Emit an event; without a handler it is not even made.
+
+    Args:
+        make: Makes the event.
+    """
+    dispatcher = _dispatcher
+    while all(isinstance(each, NullEventHandler) for each in dispatcher.event_handlers):
+        if not dispatcher.propagate:
+            return
+        dispatcher = dispatcher.parent
+    _dispatcher.event(make())
+
+
 def emit_fusion(
     source: str,
     fusion: object,
-    found: Mapping[str, int],
+    rankings: Mapping[str, Sequence[object]],
     leg_weights: Mapping[str, float],
     *,
     returned: int,
@@ -89,17 +104,16 @@ def emit_fusion(
     Args:
         source: Name of the retriever.
         fusion: The fusion.
-        found: How many hits each leg that answered found.
+        rankings: The hits of each leg that answered.
         leg_weights: The weight of each leg.
         returned: How many hits the fused ranking has.
     """
-    weights = {name: leg_weights[name] for name in found}
-    _dispatcher.event(
-        FusionEvent(
+    emit(
+        lambda: FusionEvent(
             source=source,
             fusion=repr(fusion),
-            found=dict(found),
-            leg_weights=weights,
+            found={name: len(ranking) for name, ranking in rankings.items()},
+            leg_weights={name: leg_weights[name] for name in rankings},
             returned=returned,
         )
     )

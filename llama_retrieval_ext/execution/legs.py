@@ -1,7 +1,7 @@
-"""Legs, the named children of composites; `ask` runs them and leaves out those that fail."""
+"""Legs, the named children of composites; `ask` calls them and leaves out those that fail."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock
@@ -42,9 +42,9 @@ from llama_retrieval_ext.query import Query, check_top_k
 
 
 class CircuitBreaker(CheckedArguments, RecordsArguments):
-    """Counts failures in a row; opens after some, and lets one call through after a while to see.
+    """Counts consecutive failures; opens after some, and lets one trial call through after a while.
 
-    The one of a `Leg`: ``Leg("web", retriever, breaker=CircuitBreaker(failures=3, reset_s=10))``.
+    Given to a `Leg`: ``Leg("web", retriever, breaker=CircuitBreaker(failures=3, reset_s=10))``.
     Legs that share a source may share one.
 
     Args:
@@ -95,10 +95,10 @@ class CircuitBreaker(CheckedArguments, RecordsArguments):
         return retry_at is not None and self._clock() < retry_at
 
     def check(self) -> None:
-        """Nothing, if a call may be made.
+        """Return if a call may be made, else raise.
 
         Raises:
-            CircuitOpenError: Not now.
+            CircuitOpenError: The breaker is open.
         """
         with self._lock:
             if self._retry_at is None:
@@ -109,10 +109,11 @@ class CircuitBreaker(CheckedArguments, RecordsArguments):
                     f"left alone after {self._in_a_row} failures in a row; "
                     f"tried again in {wait_s:.1f} s"
                 )
-            self._retry_at = self._clock() + self.reset_s  # the others wait for what this one finds
+            # Other callers wait for the outcome of this call.
+            self._retry_at = self._clock() + self.reset_s
 
     def succeeded(self) -> None:
-        """Note a call that went well: everybody may call again."""
+        """Note a successful call, which closes the breaker."""
         with self._lock:
             self._in_a_row = 0
             self._retry_at = None
@@ -140,16 +141,33 @@ MISTAKES = (
 )
 
 
+def or_degraded(where: str, plan: Plan[T], otherwise: T) -> Plan[T]:
+    """Return the plan with a result for its failure, which degrades the answer; mistakes raise.
+
+    Args:
+        where: Name of the part in the note.
+        plan: The plan.
+        otherwise: The result if the plan fails.
+    """
+    try:
+        return (yield from plan)
+    except MISTAKES:
+        raise
+    except Exception as error:  # noqa: BLE001 - noted as degraded
+        note_degraded(where, error)
+        return otherwise
+
+
 @checked_arguments
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Leg(RecordsArguments):
-    """A named child of a composite, and how far its failures matter.
+    """A named child of a composite, with its limits and the effect of its failures.
 
     A leg that fails is left out, and the answer is marked degraded, unless it is ``required``. The
     composite's ``min_success`` (of `branches`, or of any fusion) says how many must answer.
 
     Args:
-        name: What it is called in weights, traces and contributions.
+        name: Its name in weights, traces and contributions.
         retriever: Any LlamaIndex retriever.
         weight: Its weight in a fusion that takes weights; finite, not negative.
         top_k: How many hits to request; None for its own number. A retriever of another package
@@ -159,8 +177,8 @@ class Leg(RecordsArguments):
             degraded.
         retries: How many more times it is called after a failure, within ``timeout_s``.
         backoff_s: Seconds before the first retry; twice as many before each further one.
-        breaker: Leaves it alone for a while when it keeps failing; five failures in a row open it
-            for 30 s unless another is given.
+        breaker: Skips the leg for a while when it keeps failing; by default after five failures in
+            a row, for 30 s.
 
     Raises:
         ConfigurationError: A value is out of range or of another type.
@@ -228,31 +246,33 @@ class Ask:
     failure: BaseException | None = None
 
 
-Answers: TypeAlias = list[list[NodeWithScore] | None]
+Rankings: TypeAlias = dict[str, list[NodeWithScore]]
 
 
 def ask(
-    asks: Sequence[Ask],
+    asks: Mapping[str, Ask],
     *,
     min_success: int = 1,
-    on_answer: Callable[[Answers], None] | None = None,
-) -> Plan[Answers]:
-    """Return the plan that sends requests to legs, all at the same time."""
+    on_answer: Callable[[Rankings], object] | None = None,
+) -> Plan[Rankings]:
+    """Return the plan that sends requests to legs, all at the same time.
+
+    Args:
+        asks: The requests, by name; a leg may have several.
+        min_success: How many legs must answer.
+        on_answer: Called with the rankings so far whenever a leg has answered.
+
+    Returns:
+        The ranking of each request that was answered, by its name, in the order of the requests.
+    """
     outcomes = yield from _outcomes(asks, on_answer)
-    for each, outcome in zip(asks, outcomes, strict=True):
-        _update_breaker(each.leg, outcome.error)
-    answers = [_settled(each, outcome) for each, outcome in zip(asks, outcomes, strict=True)]
-    errors = {
-        each.leg.name: outcome.error
-        for each, outcome in zip(asks, outcomes, strict=True)
-        if outcome.error is not None
-    }
-    if errors:
-        answered = {
-            each.leg.name for each, answer in zip(asks, answers, strict=True) if answer is not None
-        }
-        _check_enough(asks, answered, errors, min_success)
-    return answers
+    for name, outcome in outcomes.items():
+        _update_breaker(asks[name].leg, outcome.error)
+    settled = {name: _settled(asks[name], outcome) for name, outcome in outcomes.items()}
+    rankings = {name: ranking for name, ranking in settled.items() if ranking is not None}
+    if len(rankings) < len(asks):
+        _check_enough(asks, rankings, outcomes, min_success)
+    return rankings
 
 
 def attempt(leg: str, part: str, plan: Plan[T], breaker: CircuitBreaker) -> Plan[Outcome[T]]:
@@ -275,16 +295,20 @@ def _guarded(leg: str, plan: Plan[T], breaker: CircuitBreaker) -> Plan[T]:
 
 
 def _check_enough(
-    asks: Sequence[Ask],
-    answered: set[str],
-    errors: Mapping[str, BaseException],
+    asks: Mapping[str, Ask],
+    rankings: Rankings,
+    outcomes: Mapping[str, Outcome[list[NodeWithScore]]],
     min_success: int,
 ) -> None:
-    """Raise if too few legs answered; by name, as a fan-out calls each several times."""
-    legs = {each.leg.name for each in asks}
+    """Raise if too few legs answered; a leg with several requests counts once."""
+    legs = {each.leg.name for each in asks.values()}
+    answered = {asks[name].leg.name for name in rankings}
     if len(answered) >= min(min_success, len(legs)):
         return
-    causes = {name: error for name, error in errors.items() if name not in answered}
+    errors = {asks[name].leg.name: outcome.error for name, outcome in outcomes.items()}
+    causes = {
+        name: error for name, error in errors.items() if error is not None and name not in answered
+    }
     reasons = "; ".join(f"{name}: {describe(error)}" for name, error in causes.items())
     raise TooFewLegsError(
         f"{len(answered)} of {len(legs)} legs answered, at least {min_success} must ({reasons})",
@@ -293,28 +317,27 @@ def _check_enough(
 
 
 def _outcomes(
-    asks: Sequence[Ask], on_answer: Callable[[Answers], None] | None
-) -> Plan[list[Outcome[list[NodeWithScore]]]]:
-    plans = [_answer(each) for each in asks]
+    asks: Mapping[str, Ask], on_answer: Callable[[Rankings], object] | None
+) -> Plan[dict[str, Outcome[list[NodeWithScore]]]]:
+    plans = {name: _answer(each) for name, each in asks.items()}
     on_partial = current_context().on_partial
     if on_answer is not None:
         with WhileOpen(on_answer) as report:
             return (yield from _together(asks, _reported(plans, report)))
     if len(asks) == 1 and on_partial is not None:
         with WhileOpen(on_partial) as report_partial:
-            return (yield from _together(asks, [reporting(plan, report_partial) for plan in plans]))
+            alone = {name: reporting(plan, report_partial) for name, plan in plans.items()}
+            return (yield from _together(asks, alone))
     return (yield from _together(asks, plans))
 
 
 def _together(
-    asks: Sequence[Ask], plans: Sequence[Plan[list[NodeWithScore]]]
-) -> Plan[list[Outcome[list[NodeWithScore]]]]:
-    tasks = [
-        Task(each.leg.name, plan, each.leg.timeout_s, leg=each.leg.name)
-        for each, plan in zip(asks, plans, strict=True)
-    ]
+    asks: Mapping[str, Ask], plans: Mapping[str, Plan[list[NodeWithScore]]]
+) -> Plan[dict[str, Outcome[list[NodeWithScore]]]]:
+    legs = {name: each.leg for name, each in asks.items()}
+    tasks = [Task(leg.name, plans[name], leg.timeout_s, leg=leg.name) for name, leg in legs.items()]
     outcomes: list[Outcome[list[NodeWithScore]]] = yield Together(tasks)
-    return outcomes
+    return dict(zip(asks, outcomes, strict=True))
 
 
 def _answer(this: Ask) -> Plan[list[NodeWithScore]]:
@@ -346,29 +369,29 @@ def _time_for(pause_s: float) -> bool:
 
 
 def _reported(
-    plans: Sequence[Plan[list[NodeWithScore]]], on_answer: Callable[[Answers], None]
-) -> list[Plan[list[NodeWithScore]]]:
-    """The same plans; each reports the answers of all of them when it is done."""
-    answers: Answers = [None] * len(plans)
+    plans: Mapping[str, Plan[list[NodeWithScore]]], on_answer: Callable[[Rankings], object]
+) -> dict[str, Plan[list[NodeWithScore]]]:
+    """The same plans; each reports the rankings of all of them when it is done."""
+    answered: Rankings = {}
     lock = Lock()
 
-    def reporting(index: int, plan: Plan[list[NodeWithScore]]) -> Plan[list[NodeWithScore]]:
+    def reported(name: str, plan: Plan[list[NodeWithScore]]) -> Plan[list[NodeWithScore]]:
         hits = yield from plan
-        # In the lock, so that no report is older than the one before. What cannot be fused fails
-        # the answer in the end, not the leg that happens to be in.
+        # In the lock, so that no report is older than the one before. A score that cannot be fused
+        # fails the answer in the end, not the leg that reports.
         with lock, suppress(ScoreError):
-            answers[index] = hits
-            on_answer(list(answers))
+            answered[name] = hits
+            on_answer({each: answered[each] for each in plans if each in answered})
         return hits
 
-    return [reporting(index, plan) for index, plan in enumerate(plans)]
+    return {name: reported(name, plan) for name, plan in plans.items()}
 
 
 def _update_breaker(leg: Leg, error: BaseException | None) -> None:
     if error is None:
         leg.breaker.succeeded()
     elif isinstance(error, DeadlineExceededError) and error.by_query:
-        return  # an impatient caller says nothing about the source
+        return  # the time limit of the caller says nothing about the source
     elif not isinstance(error, (*MISTAKES, CircuitOpenError)):
         leg.breaker.failed()
 

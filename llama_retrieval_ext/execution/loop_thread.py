@@ -49,5 +49,5 @@ async def _ended(last: Coroutine[Any, Any, object] | None) -> None:
         await last
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
-        task.cancel()  # whoever waits for one would wait for ever
+        task.cancel()  # else its caller would wait for ever
     await asyncio.gather(*others, return_exceptions=True)

@@ -1,8 +1,8 @@
-"""What a plan, a generator, may ask the driver that carries it out.
+"""The effects that a plan, a generator, requests from its driver.
 
-With these a stage of one's own does I/O: it yields a `Call` for one thing that takes time, or a
-`Together` of `Task`s for several at once, and gets what they give. One plan serves sync and async
-callers, keeps the query's deadline, and shows in its trace.
+A custom stage does I/O with these: it yields a `Call` for one operation that takes time, or a
+`Together` of `Task`s for several at once, and receives their results. One plan serves sync and
+async callers, keeps the query's deadline, and appears in its trace.
 
 Examples:
     >>> import asyncio
@@ -82,12 +82,11 @@ class Task(Generic[T_co]):
     """A plan that runs beside others.
 
     Attributes:
-        name: What it is called in the trace.
-        plan: What runs.
+        name: Its name in the trace.
+        plan: The plan to run.
         timeout_s: Seconds it may take; None for as long as there is.
-        enters: Id of what is entered, where following ids could go round in circles.
-        leg: What it is called where degraded parts inside it are named; None for no place of its
-            own.
+        enters: Id that is followed, to detect cycles.
+        leg: Its name in the paths of degraded parts inside it; None to leave the path as it is.
     """
 
     name: str
@@ -119,7 +118,7 @@ class Outcome(Generic[T_co]):
 
 
 Effect: TypeAlias = Call[Any] | Sleep | Together
-# What an effect answers depends on the effect, which a generator's send type cannot say.
+# The result depends on the effect, which a generator's send type cannot express.
 Plan: TypeAlias = Generator[Effect, Any, T_co]
 
 
@@ -129,14 +128,14 @@ def finished(value: U) -> Plan[U]:
     return value
 
 
-# A generator that asks for one thing at a time: what it may ask, its driver knows.
+# A generator of requests, whose meaning its driver defines.
 Steps: TypeAlias = Generator[Any, Any, T_co]
 
 
 def run_steps(steps: Steps[U], perform: Callable[[Any], object]) -> U:
     """Return the result of a generator, each of its requests answered by a function.
 
-    An error of the function is raised in the generator, which decides what it means.
+    An error of the function is raised in the generator.
     """
     try:
         request = next(steps)

@@ -1,4 +1,4 @@
-"""Calls of retrievers: ours get the whole query; what any other returns is checked."""
+"""Calls of retrievers: ours get the whole query; the results of others are checked."""
 
 from collections.abc import Awaitable
 from inspect import unwrap
@@ -18,7 +18,7 @@ from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.streaming import reporting
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Origin, as_hit, finite_score, with_origin
+from llama_retrieval_ext.results import Hit, Origin, as_hit, finite_score, with_origin
 
 
 class HonoursQuery:
@@ -26,7 +26,7 @@ class HonoursQuery:
 
 
 def check_retriever(retriever: BaseRetriever, what: str) -> BaseRetriever:
-    """Return the retriever; raise if it is none."""
+    """Return the argument if it is a retriever, else raise."""
     instead = "pass a LlamaIndex retriever; an index has as_retriever()"
     return of_type(retriever, BaseRetriever, what, instead=instead)
 
@@ -47,6 +47,14 @@ def retrieval(
     return shared.ranking(retriever, query.for_child(top_k=top_k), plan)
 
 
+def hits_of(
+    retriever: BaseRetriever, query: Query, *, top_k: int | None = None, source: str = ""
+) -> Plan[list[Hit]]:
+    """Return `retrieval` as fresh `Hit`s; ``source`` is for those that have none."""
+    ranking = yield from retrieval(retriever, query, top_k=top_k)
+    return [as_hit(hit, source=source) for hit in ranking]
+
+
 def _retrieval(
     retriever: BaseRetriever, query: Query, top_k: int | None
 ) -> Plan[list[NodeWithScore]]:
@@ -60,7 +68,7 @@ def _retrieval(
     # Without partial results: its parts know no scope either, and several may report at once.
     ranking = yield from reporting(call(_call(retriever, query, embedding)), None)
     for hit in ranking:
-        if hit.score is not None:  # some give none; what becomes of that is the stages' affair
+        if hit.score is not None:  # some give none, which the stages handle
             finite_score(hit.node.node_id, hit.score)
     seen = visible(ranking, query, type(retriever).__name__)
     if isinstance(retriever, VectorIndexRetriever):
@@ -120,7 +128,7 @@ def _has_async(retriever: BaseRetriever) -> bool:
 
 
 def visible(hits: list[NodeWithScore], query: Query, name: str) -> list[NodeWithScore]:
-    """The hits within the query's scope and filters; what is dropped degrades the answer."""
+    """Return the hits within the query's scope and filters; dropped hits degrade the answer."""
     condition = query.condition
     if condition is None:
         return hits

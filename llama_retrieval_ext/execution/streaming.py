@@ -13,18 +13,20 @@ from llama_retrieval_ext.execution.drivers import pool
 from llama_retrieval_ext.execution.plan import Plan
 
 T = TypeVar("T")
-Report = Callable[[T], None]
+# Takes a partial result; returns False once nobody reads them any more.
+Report = Callable[[T], object]
 
 
 def stream(work: Callable[[Report[T]], T]) -> Iterator[T]:
     """Yield what the work reports, as it is reported, and last what it returns."""
     reports: SimpleQueue[T | None] = SimpleQueue()
     context = copy_context()
-    future = pool.submit(lambda: context.run(work, reports.put))
-    future.add_done_callback(lambda _: reports.put(None))
-    while (report := reports.get()) is not None:
-        yield report
-    yield future.result()
+    with WhileOpen(reports.put) as report:
+        future = pool.submit(lambda: context.run(work, report))
+        future.add_done_callback(lambda _: reports.put(None))
+        while (value := reports.get()) is not None:
+            yield value
+        yield future.result()
 
 
 async def astream(work: Callable[[Report[T]], Awaitable[T]]) -> AsyncIterator[T]:
@@ -46,30 +48,31 @@ async def astream(work: Callable[[Report[T]], Awaitable[T]]) -> AsyncIterator[T]
 
 
 class WhileOpen(Generic[T]):
-    """Passes values on until its ``with`` block ends: a late leg's thread lives on.
+    """Passes values on until its ``with`` block ends; later ones, of late threads, are dropped.
 
     Args:
-        report: Called by one thread at a time; None for nobody.
+        report: Called by one thread at a time; None to drop all values.
 
     Examples:
         >>> with WhileOpen(print) as report:
         ...     report("in time")
         in time
+        True
         >>> report("too late")
+        False
 
     """
 
     __slots__ = ("_lock", "_report")
 
-    def __init__(self, report: Callable[[T], None] | None) -> None:
+    def __init__(self, report: Report[T] | None) -> None:
         self._report = report
         self._lock = Lock()
 
-    def __call__(self, value: T) -> None:
-        """Pass the value on, unless the block has ended."""
+    def __call__(self, value: T) -> bool:
+        """Pass the value on unless the block has ended; False where nobody takes values."""
         with self._lock:
-            if self._report is not None:
-                self._report(value)
+            return self._report is not None and self._report(value) is not False
 
     def __enter__(self) -> Self:
         return self

@@ -1,6 +1,5 @@
 """Spans of retrievals for OpenTelemetry, through LlamaIndex's own exporter."""
 
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from llama_index_instrumentation import get_dispatcher
@@ -81,10 +80,5 @@ class Telemetry:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

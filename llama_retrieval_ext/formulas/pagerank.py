@@ -76,7 +76,7 @@ def personalised_pagerank(
             often.
         damping: Probability of following an edge, in ``[0, 1)``. 0.5 keeps near the restart nodes,
             as HippoRAG does; 0.85 is the web's.
-        steps: Iterations, at least 1. What is left to change after ``k`` is at most ``damping**k``.
+        steps: Iterations, at least 1. The remaining change after ``k`` is at most ``damping**k``.
 
     Returns:
         ``(n,)`` scores that sum to 1, higher is better; all 0 if the restart mass is. Time is

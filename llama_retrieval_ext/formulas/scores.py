@@ -61,7 +61,7 @@ LARGEST = 1e100
 
 
 def check_scores(scores: Mapping[str, float | None]) -> None:
-    """Refuse scores that no formula can work with.
+    """Raise if a score is None, not finite, or too large.
 
     Args:
         scores: Raw score of every id, in any finite range.

@@ -7,11 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from llama_retrieval_ext.graph.elements import Direction, Edge, Hop, edge_order
+from llama_retrieval_ext.graph.elements import Direction, Edge, Hop, Partition, edge_order
+from llama_retrieval_ext.graph.sqlite_rows import GraphRows
+
+_MANY_OBJECTS = 100_000
 
 
 class NodeEntry(NamedTuple):
-    """What memory holds of a node; the rest is on disk.
+    """The part of a node that is in memory; the rest is on disk.
 
     Attributes:
         key: Its row on disk.
@@ -25,12 +28,12 @@ class NodeEntry(NamedTuple):
 
 
 class Adjacency:
-    """The graph of one partition: who writes holds a lock of its own, readers need none.
+    """The graph of one partition. Writers hold a lock of the caller; readers need none.
 
     Lists of edges are replaced, never changed, so that a reader sees one state of them.
 
     Attributes:
-        nodes: What is known of each node, by id.
+        nodes: The entry of each node, by id.
     """
 
     __slots__ = ("_by_label", "_into", "_out", "_sorted", "nodes")
@@ -44,12 +47,12 @@ class Adjacency:
         self._by_label: dict[str, list[str]] | None = None
 
     def put_nodes(self, entries: Mapping[str, NodeEntry]) -> None:
-        """Add nodes or replace what is known of them."""
+        """Add or replace entries of nodes."""
         self.nodes.update(entries)
         self._by_label = None
 
     def load(self, id_: str, edges: list[Edge], direction: Direction) -> None:
-        """Set the edges of a node in one direction, while nobody reads."""
+        """Set the edges of a node in one direction, before the graph is read."""
         (self._out if direction is Direction.OUT else self._into)[id_] = edges
 
     def put_edges(self, edges: Iterable[Edge]) -> None:
@@ -103,6 +106,10 @@ class Adjacency:
         """Return every edge."""
         for edges in list(self._out.values()):
             yield from edges
+
+    def key_of(self, edge: Edge) -> tuple[int, str, int]:
+        """Return the keys of the ends of an edge, and its type."""
+        return self.nodes[edge.source].key, edge.type, self.nodes[edge.target].key
 
     def incident(self, ids: Iterable[str]) -> set[Edge]:
         """Return the edges with an end among the ids."""
@@ -173,20 +180,30 @@ def names_in(views: Sequence[Adjacency]) -> list[tuple[str, str]]:
     )
 
 
-def load_edges(
+def load(rows: GraphRows) -> tuple[dict[Partition, int], dict[Partition, Adjacency]]:
+    """Return the key and the adjacency of each partition of a graph on disk."""
+    keys = {partition: key for key, partition in rows.partitions()}
+    views = {partition: Adjacency() for partition in keys}
+    by_key = {key: views[partition] for partition, key in keys.items()}
+    with _no_collection():
+        # Lists by key: a dictionary of a million keys is all over memory.
+        size = rows.last_key() + 1
+        ids, homes = [""] * size, [Adjacency()] * size
+        seen: dict[str, str] = {}  # one string for all that are equal
+        for key, partition, id_, label, name, aliases, is_passage in rows.entries():
+            names = () if is_passage else (name, *(aliases.split("\0") if aliases else ()))
+            ids[key], homes[key] = id_, by_key[partition]
+            homes[key].nodes[id_] = NodeEntry(key, seen.setdefault(label, label), names)
+        _load_edges(rows.edges(), ids, homes)
+    return keys, views
+
+
+def _load_edges(
     rows: Iterable[tuple[int, str, int, float, str | None]],
     ids: Sequence[str],
     views: Sequence[Adjacency],
 ) -> None:
-    """Fill adjacencies that have no edges yet.
-
-    Lists that grow one by one all over memory take twice as long as edges that are sorted first.
-
-    Args:
-        rows: Keys of both ends around the type, the weight, and the payload; None for none.
-        ids: Id of each node, at the place of its key.
-        views: Adjacency of each node, likewise.
-    """
+    """Fill adjacencies, whose ids and views are in lists by key, with sorted edges."""
     types: dict[str, str] = {}
     make, once = tuple.__new__, types.setdefault  # half of what Edge(...) costs
     edges: list[Edge] = []
@@ -208,16 +225,16 @@ def load_edges(
 
 
 @contextmanager
-def no_collection() -> Iterator[None]:
-    """Make objects without the garbage collector, and then make all of them old."""
+def _no_collection() -> Iterator[None]:
+    """Make millions of objects that stay, without the garbage collector."""
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         # Both together make everything old without looking at it: a million new objects would
-        # otherwise be gone through at once.
-        if gc.get_freeze_count() == 0:
+        # otherwise be gone through at once. To count what is frozen takes as long as there is.
+        if gc.get_count()[0] > _MANY_OBJECTS and gc.get_freeze_count() == 0:
             gc.freeze()
             gc.unfreeze()
         if enabled:

@@ -10,9 +10,10 @@ every engine.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.graph.adjacency import Adjacency
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Hop
 from llama_retrieval_ext.query import Scope
 
@@ -69,7 +70,7 @@ class GraphBackend(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of files and connections; a second call does nothing."""
+        """Close files and connections; a second call does nothing."""
         ...
 
 
@@ -80,26 +81,27 @@ class WritableGraph(GraphBackend, Protocol):
     def upsert(
         self, nodes: Sequence[GraphNode], edges: Sequence[Edge], *, source: str | None = None
     ) -> Call[None]:
-        """Write nodes and edges; what is there already is replaced, so a repeat changes nothing.
+        """Write nodes and edges in place of stored ones, so that a repeat changes nothing.
 
         An end of an edge that is no node becomes an entity with its id as its name.
 
         Args:
-            nodes: What to write, each into the partition of its properties.
+            nodes: Each goes into the partition that its properties name.
             edges: Likewise.
-            source: The document that says so. A row stays until every source of it is deleted.
+            source: The document that the rows come from. A row stays until every source of it is
+                deleted.
         """
         ...
 
     def replace_sources(self, said: Mapping[str, Contents]) -> Call[None]:
-        """Write what documents say in place of what each has said before: one round trip.
+        """Write the rows of documents in place of their earlier rows, in one round trip.
 
         It is one transaction. Of rows with the same identity the last is written, and each of their
         sources supports it.
 
         Args:
-            said: Nodes and edges by document. Its first node a document says in every version: by
-                it engines know whether there is an older one.
+            said: Nodes and edges by document. The first node of a document is the same in every
+                version: engines look it up to see whether there is an older one.
         """
         ...
 
@@ -108,7 +110,7 @@ class WritableGraph(GraphBackend, Protocol):
         ...
 
     def delete_sources(self, sources: Sequence[str], *, scope: Scope | None) -> Call[None]:
-        """Withdraw what documents said: rows that no other source supports are removed."""
+        """Remove the rows of documents, except those that another source supports."""
         ...
 
     def compact(self) -> int:
@@ -117,6 +119,32 @@ class WritableGraph(GraphBackend, Protocol):
 
     def clear(self, *, scope: Scope | None) -> Call[None]:
         """Remove every visible row."""
+        ...
+
+
+@runtime_checkable
+class AdjacencyGraph(Protocol):
+    """A graph that can be traversed in memory."""
+
+    def views(self, scope: Scope | None) -> Sequence[Adjacency]:
+        """Return the adjacency of each visible partition."""
+        ...
+
+    def node(self, view: Adjacency, node_id: str) -> GraphNode:
+        """Return a node of a view."""
+        ...
+
+
+@runtime_checkable
+class CypherGraph(Protocol):
+    """A graph that answers Cypher."""
+
+    def read(self, statement: str, parameters: Mapping[str, object]) -> Call[list[dict[str, Any]]]:
+        """Run a statement that only reads."""
+        ...
+
+    def explain(self, statement: str, parameters: Mapping[str, object]) -> Call[str]:
+        """Return the kind of a statement without running it; ``r`` for one that only reads."""
         ...
 
 

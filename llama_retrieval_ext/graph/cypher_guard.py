@@ -1,6 +1,6 @@
-"""Rewrites a Cypher statement that somebody else wrote so that it reads one scope; or refuses it.
+"""Rewrites an untrusted Cypher statement so that it reads one scope, or refuses it.
 
-What is let through is a small part of Cypher: ``MATCH`` and ``OPTIONAL MATCH`` of plain patterns,
+A small part of Cypher is accepted: ``MATCH`` and ``OPTIONAL MATCH`` of plain patterns,
 ``WHERE`` and ``RETURN`` with a few functions. Every pattern gets a path variable and a condition
 on all its nodes and relationships, so that nothing else can be matched, counted or compared. There
 is no way to write a pattern elsewhere: no subquery, no procedure, no pattern in an expression.
@@ -33,7 +33,7 @@ _NODE: Final = rf"\(i?(?::i(?:[|&:]i)*)?{_MAP}\)"
 _HOPS: Final = r"(?:\*(?:n|n?rn))?"
 _EDGE: Final = rf"<?-(?:\[i?(?::i(?:\|:?i)*)?{_HOPS}{_MAP}\])?->?"
 _PART: Final = re.compile(rf"(?:i=)?{_NODE}(?:{_EDGE}{_NODE})*")
-# What would be a pattern in an expression.
+# A pattern inside an expression.
 _PATTERN: Final = re.compile(r"[{}]|--|-\[|->|<-|\)-\(|\]-\(")
 _CLAUSES: Final = ("MATCH", "OPTIONAL", "WHERE", "RETURN")
 _LITERALS: Final = ("TRUE", "FALSE")
@@ -57,7 +57,7 @@ _REFUSED: Final = frozenset(
 
 
 class StatementRefusedError(ConfigurationError):
-    """A statement that is not let through; the message says why."""
+    """A statement that is refused; the message says why."""
 
 
 class _Token(NamedTuple):
@@ -80,7 +80,7 @@ def guarded(statement: str, *, scope: Scope | None, limit: int) -> str:
 
     Args:
         statement: Untrusted Cypher.
-        scope: Who asks; the conditions refer to the parameters of `scope_parameters`.
+        scope: The visible rows; the conditions refer to the parameters of `scope_parameters`.
         limit: Most rows.
 
     Raises:

@@ -61,7 +61,7 @@ class GraphNode:
     Attributes:
         id: Identity within a partition; of a passage the node id in the vector store.
         label: Its kind, such as ``Hazard``; LlamaIndex's ``text_chunk`` for a passage.
-        name: What texts call it; of a passage its id.
+        name: Its name in texts; of a passage its id.
         properties: Metadata, tenant and knowledge base included. ``aliases`` is a list of further
             names.
         text: Content of a passage; None for an entity.
@@ -124,13 +124,13 @@ class GraphNode:
 
 
 class _IdentifiedEntity(EntityNode):
-    """An entity that is known by something else than its name."""
+    """An entity whose id is not its name."""
 
     id_: str
 
     @property
     def id(self) -> str:
-        """What it is known by."""
+        """Its identity."""
         return self.id_
 
 
@@ -186,13 +186,13 @@ class Edge(NamedTuple):
 
     @property
     def id(self) -> tuple[str, str, str]:
-        """What it is known by."""
+        """Its identity."""
         return self[:3]
 
     @property
     def properties(self) -> dict[str, Any]:
         """The properties."""
-        parsed: dict[str, Any] = json.loads(self.payload)
+        parsed: dict[str, Any] = {} if self.payload == "{}" else json.loads(self.payload)
         return parsed
 
     def other(self, node_id: str) -> str:
@@ -242,7 +242,7 @@ class Direction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """What one hop may follow.
+    """Which edges a hop follows.
 
     Attributes:
         direction: Of the edges, seen from the node that is left.

@@ -1,42 +1,33 @@
 """`EmbeddedGraph`: a graph in this process, adjacency in memory and rows in SQLite."""
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
-from typing import Final, Self, TypeVar
+from typing import Final, Self, TypeAlias
 
-from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
+from llama_retrieval_ext.errors import StoreClosedError
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.adjacency import (
     Adjacency,
     NodeEntry,
     edges_between,
-    load_edges,
+    load,
     names_in,
     neighbours_in,
-    no_collection,
 )
 from llama_retrieval_ext.graph.backend import immediate
-from llama_retrieval_ext.graph.elements import (
-    Contents,
-    Edge,
-    GraphNode,
-    Hop,
-    Partition,
-)
-from llama_retrieval_ext.graph.sqlite_rows import Doomed, GraphRows, unpacked
+from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Hop, Partition
+from llama_retrieval_ext.graph.sqlite_rows import FILE, Doomed, GraphRows, locked
 from llama_retrieval_ext.graph.write_batch import WriteBatch
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.stores.embedded.files import LOCK, DirectoryLock
-
-T = TypeVar("T")
+from llama_retrieval_ext.stores.embedded.files import DirectoryLock
 
 MEMORY: Final = ":memory:"
-FILE: Final = "graph.sqlite3"
 # Of nodes that were read, so many stay in memory.
 _CACHED: Final = 50_000
+
+_Views: TypeAlias = Mapping[Partition, Adjacency]
 
 
 class EmbeddedGraph:
@@ -74,9 +65,10 @@ class EmbeddedGraph:
         self._cache: dict[int, GraphNode] = {}
         self._next_key = 1
         self.version = 0
-        path = None if self.directory == MEMORY else self._locked(Path(directory))
+        if self.directory != MEMORY:
+            self._guard = locked(Path(directory))
         try:
-            self._rows = GraphRows(path)
+            self._rows = GraphRows(None if self._guard is None else Path(directory) / FILE)
             self._load(self._rows)
         except BaseException:
             self.close()
@@ -114,9 +106,7 @@ class EmbeddedGraph:
         Raises:
             KeyError: It is not there.
         """
-        entry = view.nodes[node_id]
-        cached = self._cache.get(entry.key)
-        return cached if cached is not None else self._fetched({node_id: entry})[node_id]
+        return self._fetched({node_id: view.nodes[node_id]})[node_id]
 
     def nodes(self, ids: Sequence[str], *, scope: Scope | None) -> Call[dict[str, GraphNode]]:
         """Return the visible nodes with these ids, by id."""
@@ -132,11 +122,6 @@ class EmbeddedGraph:
         """Return the visible edges with both ends among the ids, ordered by their identity."""
         return immediate(lambda: edges_between(self.views(scope), ids))
 
-    def edges(self, *, scope: Scope | None) -> Iterator[Edge]:
-        """Return every visible edge."""
-        for view in self.views(scope):
-            yield from view.outgoing()
-
     def contents(self, *, scope: Scope | None) -> Call[Contents]:
         """Return every visible node, without embeddings, and every visible edge."""
         return Call(lambda: self._contents(self.views(scope)))
@@ -151,24 +136,16 @@ class EmbeddedGraph:
         self, nodes: Sequence[GraphNode], edges: Sequence[Edge], *, source: str | None = None
     ) -> Call[None]:
         """Write nodes and edges in one transaction; see `GraphBackend.upsert`."""
-        return Call(lambda: self.write(nodes, edges, source_of=lambda _: source))
-
-    def write(
-        self,
-        nodes: Iterable[GraphNode],
-        edges: Iterable[Edge],
-        *,
-        source_of: Callable[[GraphNode | Edge], str | None],
-    ) -> None:
-        """Write nodes and edges, each with a source of its own."""
-        self._write(
-            ((source_of(node), node) for node in nodes), ((source_of(edge), edge) for edge in edges)
+        return Call(
+            lambda: self.write(
+                ((source, node) for node in nodes), ((source, edge) for edge in edges)
+            )
         )
 
     def replace_sources(self, said: Mapping[str, Contents]) -> Call[None]:
-        """Write what documents say in place of what each has said before, in one transaction."""
+        """Write the rows of documents in place of their earlier rows, in one transaction."""
         return Call(
-            lambda: self._write(
+            lambda: self.write(
                 ((source, node) for source, own in said.items() for node in own.nodes),
                 ((source, edge) for source, own in said.items() for edge in own.edges),
                 replaced=list(said),
@@ -185,31 +162,35 @@ class EmbeddedGraph:
         return Call(function)
 
     def delete_sources(self, sources: Sequence[str], *, scope: Scope | None) -> Call[None]:
-        """Withdraw what documents said: rows that no other source supports are removed."""
-        return Call(lambda: self._delete_sources(sources, scope))
+        """Remove the rows of documents, except those that another source supports."""
+
+        def doomed(rows: GraphRows, views: _Views) -> Doomed:
+            return rows.withdraw(sources, [self._partition_keys[each] for each in views])
+
+        return Call(lambda: self._delete(doomed, scope))
 
     def delete_nodes(self, ids: Sequence[str], *, scope: Scope | None) -> None:
         """Remove visible nodes and their edges, whatever supports them."""
-        with self._writing() as rows:
-            views = self._visible(scope)
-            keys = {v.nodes[id_].key for id_ in ids for v in views.values() if id_ in v.nodes}
-            with rows.transaction():
-                apply = self._remove(rows, Doomed(nodes=keys), views)
-            apply()
+
+        def doomed(_: GraphRows, views: _Views) -> Doomed:
+            own = views.values()
+            return Doomed({view.nodes[id_].key for id_ in ids for view in own if id_ in view.nodes})
+
+        self._delete(doomed, scope)
 
     def delete_edges(self, edges: Iterable[Edge], *, scope: Scope | None) -> None:
         """Remove visible edges, whatever supports them; their ends stay."""
-        with self._writing() as rows:
-            views = self._visible(scope)
+
+        def doomed(rows: GraphRows, views: _Views) -> Doomed:
             ends = {
-                (view.nodes[edge.source].key, edge.type, view.nodes[edge.target].key)
+                view.key_of(edge)
                 for edge in edges
                 for view in views.values()
                 if edge.source in view.nodes and edge.target in view.nodes
             }
-            with rows.transaction():
-                apply = self._remove(rows, Doomed(edges=rows.edge_keys(ends)), views)
-            apply()
+            return Doomed(edges=rows.edge_keys(ends))
+
+        self._delete(doomed, scope)
 
     def clear(self, *, scope: Scope | None) -> Call[None]:
         """Remove every visible row."""
@@ -219,13 +200,23 @@ class EmbeddedGraph:
             )
         )
 
+    def load(self, directory: Path) -> None:
+        """Replace all by a copy of the graph in another directory, which may be open elsewhere.
+
+        Raises:
+            StoreUnavailableError: It cannot be read.
+        """
+        with self._writing() as rows:
+            rows.load(directory / FILE)
+            self._load(rows)
+
     def compact(self) -> int:
         """Free the disk space of deleted rows; return how many bytes."""
         with self._lock:
             return self._open_rows().compact()
 
     def close(self) -> None:
-        """Let go of the directory; a second call does nothing."""
+        """Close the files and release the lock of the directory; a second call does nothing."""
         with self._lock:
             rows, self._rows = self._rows, None
             guard, self._guard = self._guard, None
@@ -236,39 +227,9 @@ class EmbeddedGraph:
 
     # Inside
 
-    def _locked(self, directory: Path) -> Path:
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreUnavailableError(
-                f"{directory} cannot be a graph's folder: {error}"
-            ) from error
-        try:
-            self._guard = DirectoryLock(directory)
-        except StoreUnavailableError as error:
-            raise StoreUnavailableError(
-                f"the graph {directory} is open already, here or in another process; close it "
-                "there, pass on the graph that is open, or use neo4j://, which several can share"
-            ) from error
-        except OSError as error:
-            raise StoreUnavailableError(f"{directory / LOCK} cannot be opened: {error}") from error
-        return directory / FILE
-
     def _load(self, rows: GraphRows) -> None:
-        """Fill memory from disk, without the collector: millions of objects come to stay."""
-        partitions = dict(rows.partitions())
-        self._partition_keys = {partition: key for key, partition in partitions.items()}
-        self._partitions = {partition: Adjacency() for partition in partitions.values()}
-        with no_collection():
-            self._next_key = rows.last_key() + 1
-            # Lists by key: a dictionary of a million keys is all over memory.
-            ids, views = [""] * self._next_key, [Adjacency()] * self._next_key
-            seen: dict[str, str] = {}  # one string for all that are equal
-            for key, partition, id_, label, name, aliases, is_passage in rows.entries():
-                names = () if is_passage else (name, *(aliases.split("\0") if aliases else ()))
-                ids[key], views[key] = id_, self._partitions[partitions[partition]]
-                views[key].nodes[id_] = NodeEntry(key, seen.setdefault(label, label), names)
-            load_edges(rows.edges(), ids, views)
+        self._partition_keys, self._partitions = load(rows)
+        self._cache, self._next_key = {}, rows.last_key() + 1
 
     def _open_rows(self) -> GraphRows:
         if self._rows is None:
@@ -284,13 +245,20 @@ class EmbeddedGraph:
             yield self._open_rows()
             self.version += 1
 
-    def _write(
+    def write(
         self,
         nodes: Iterable[tuple[str | None, GraphNode]],
         edges: Iterable[tuple[str | None, Edge]],
         *,
         replaced: Sequence[str] = (),
     ) -> None:
+        """Write nodes and edges, each with its source, in one transaction.
+
+        Args:
+            nodes: Source and node; None for no source.
+            edges: Likewise.
+            replaced: Sources whose earlier rows are withdrawn before.
+        """
         with self._writing() as rows:
             batch = WriteBatch(self._partitions, self._partition_keys, self._next_key)
             for source, node in nodes:
@@ -317,45 +285,34 @@ class EmbeddedGraph:
             entry = next((view.nodes[id_] for view in views if id_ in view.nodes), None)
             if entry is not None:
                 entries[id_] = entry
-        found = {
-            id_: node
-            for id_, entry in entries.items()
-            if (node := self._cache.get(entry.key)) is not None
-        }
-        missing = {id_: entry for id_, entry in entries.items() if id_ not in found}
+        return self._fetched(entries)
+
+    def _fetched(self, entries: Mapping[str, NodeEntry]) -> dict[str, GraphNode]:
+        """Nodes by id, from the cache or from disk; one that was deleted meanwhile is left out."""
+        known = {entry.key: self._cache.get(entry.key) for entry in entries.values()}
+        missing = [key for key, node in known.items() if node is None]
         if missing:
-            found |= self._fetched(missing)
-        return {id_: found[id_] for id_ in entries if id_ in found}
+            with self._lock:
+                read = self._open_rows().nodes(missing)
+                if len(self._cache) > _CACHED:
+                    self._cache.clear()
+                self._cache.update(read)
+            known.update(read)
+        found = {id_: known[entry.key] for id_, entry in entries.items()}
+        return {id_: node for id_, node in found.items() if node is not None}
 
     def _contents(self, views: Sequence[Adjacency]) -> Contents:
-        """Read past the cache: so many nodes would empty it."""
+        """Read past the cache, which so many nodes would empty."""
         entries: dict[str, NodeEntry] = {}
         for view in reversed(views):
             entries.update(view.nodes)
+        keys = [entry.key for entry in entries.values()]
         with self._lock:
-            payloads = self._open_rows().payloads([entry.key for entry in entries.values()])
-        nodes = []
-        for id_, entry in entries.items():
-            if entry.key in payloads:
-                name, text, properties, _ = payloads[entry.key]
-                nodes.append(GraphNode(id_, entry.label, name, json.loads(properties), text))
-        return Contents(nodes, [edge for view in views for edge in view.outgoing()])
-
-    def _fetched(self, entries: dict[str, NodeEntry]) -> dict[str, GraphNode]:
-        with self._lock:
-            payloads = self._open_rows().payloads([entry.key for entry in entries.values()])
-            found = {}
-            if len(self._cache) > _CACHED:
-                self._cache.clear()
-            for id_, entry in entries.items():
-                if entry.key in payloads:
-                    name, text, properties, embedding = payloads[entry.key]
-                    node = GraphNode(
-                        *(id_, entry.label, name, json.loads(properties), text),
-                        unpacked(embedding),
-                    )
-                    found[id_] = self._cache[entry.key] = node
-            return found
+            nodes = self._open_rows().nodes(keys, embeddings=False)
+        return Contents(
+            [nodes[key] for key in keys if key in nodes],
+            [edge for view in views for edge in view.outgoing()],
+        )
 
     def _apply(self, batch: WriteBatch) -> None:
         """Bring memory to what disk has."""
@@ -375,26 +332,21 @@ class EmbeddedGraph:
         for partition, new in edges.items():
             self._partitions[partition].put_edges(new)
 
-    def _delete_sources(self, sources: Sequence[str], scope: Scope | None) -> None:
+    def _delete(self, doomed: Callable[[GraphRows, _Views], Doomed], scope: Scope | None) -> None:
+        """Delete visible rows in one transaction."""
         with self._writing() as rows:
             views = self._visible(scope)
             with rows.transaction():
-                doomed = rows.withdraw(sources, [self._partition_keys[p] for p in views])
-                apply = self._remove(rows, doomed, views)
+                apply = self._remove(rows, doomed(rows, views), views)
             apply()
 
-    def _remove(
-        self, rows: GraphRows, doomed: Doomed, views: dict[Partition, Adjacency]
-    ) -> Callable[[], None]:
+    def _remove(self, rows: GraphRows, doomed: Doomed, views: _Views) -> Callable[[], None]:
         """Delete rows on disk, with the edges of nodes that go; return what does so in memory."""
         changes = []
         for view in views.values():
             ids = {entry.key: id_ for id_, entry in view.nodes.items()}
             gone = [ids[key] for key in doomed.nodes if key in ids]
-            ends = {
-                (view.nodes[edge.source].key, edge.type, view.nodes[edge.target].key)
-                for edge in view.incident(gone)
-            }
+            ends = {view.key_of(edge) for edge in view.incident(gone)}
             own = {k: e for k, e in doomed.edges.items() if e[0] in ids} | rows.edge_keys(ends)
             rows.remove([view.nodes[id_].key for id_ in gone], own)
             changes.append((view, gone, [(ids[s], type_, ids[t]) for s, type_, t in own.values()]))

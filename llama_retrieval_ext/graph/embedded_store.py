@@ -1,4 +1,4 @@
-"""`EmbeddedPropertyGraphStore`: the embedded graph as LlamaIndex knows property graph stores."""
+"""`EmbeddedPropertyGraphStore`: the embedded graph as a LlamaIndex property graph store."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -40,8 +40,8 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
     Args:
         graph: The open graph, or a directory for one; ``:memory:`` for one that is gone when
             closed.
-        scope: Whose rows it reads and writes; None for all of them. A ``PropertyGraphIndex`` of a
-            tenant needs it, because that looks entities up by id alone.
+        scope: The rows that it reads and writes; None for all. A ``PropertyGraphIndex`` of a tenant
+            needs it, because that looks entities up by id alone.
 
     Examples:
         >>> from llama_index.core.graph_stores.types import EntityNode
@@ -80,7 +80,7 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
         graph = LabelledPropertyGraph()
         for node in self._every():
             graph.add_node(node.to_llama_index())
-        for edge in self.graph.edges(scope=self.scope):
+        for edge in self._every_edge():
             graph.add_relation(edge.to_llama_index())
         return SimplePropertyGraphStore(graph)
 
@@ -155,8 +155,7 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
         ignored = set(ignore_rels or ())
         types = None
         if ignored:
-            found = (edge.type for edge in self.graph.edges(scope=self.scope))
-            types = frozenset(found) - ignored
+            types = frozenset(edge.type for edge in self._every_edge()) - ignored
         seeds = [node.id for node in graph_nodes]
         hop = Hop(types=types)
         reached = run(expand(self.graph, seeds, max_hops=depth, hop=hop, scope=self.scope))
@@ -200,7 +199,7 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
     def delete_llama_nodes(
         self, node_ids: list[str] | None = None, ref_doc_ids: list[str] | None = None
     ) -> None:
-        """Delete chunks by id or document, and what no other chunk says."""
+        """Delete chunks by id or document, with the rows that come from no other chunk."""
         chunks = set(node_ids or ())
         if ref_doc_ids:
             documents = set(ref_doc_ids)
@@ -261,7 +260,7 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
     ) -> dict[str, list[str]]:
         """Return the labels of nodes and the types of relations."""
         labels = {entry.label for view in self._views() for entry in view.nodes.values()}
-        types = {edge.type for edge in self.graph.edges(scope=self.scope)}
+        types = {edge.type for edge in self._every_edge()}
         return {"labels": sorted(labels), "types": sorted(types)}
 
     def _views(self) -> list[Adjacency]:
@@ -272,7 +271,7 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
         return self.graph.nodes(ids, scope=self.scope).function().values()
 
     def _every_edge(self) -> list[Edge]:
-        edges = {edge.id: edge for edge in self.graph.edges(scope=self.scope)}
+        edges = {edge.id: edge for view in self._views() for edge in view.outgoing()}
         return [edges[id_] for id_ in sorted(edges)]
 
     def _edges_at(self, ids: Sequence[str]) -> list[Edge]:
@@ -298,7 +297,10 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
             stamp = self.scope.metadata()
             nodes = [_stamped(node, stamp) for node in nodes]
             edges = [Edge.of(*edge.id, {**edge.properties, **stamp}) for edge in edges]
-        self.graph.write(nodes, edges, source_of=_source_of)
+        self.graph.write(
+            ((_source_of(node), node) for node in nodes),
+            ((_source_of(edge), edge) for edge in edges),
+        )
 
 
 def _stamped(node: GraphNode, stamp: dict[str, str]) -> GraphNode:
@@ -307,7 +309,7 @@ def _stamped(node: GraphNode, stamp: dict[str, str]) -> GraphNode:
 
 
 def _source_of(row: GraphNode | Edge) -> str | None:
-    """The chunk that says so; a chunk stands for itself."""
+    """The chunk that a row was extracted from; a chunk is its own source."""
     if isinstance(row, GraphNode) and row.is_passage:
         return row.id
     source = row.properties.get(TRIPLET_SOURCE_KEY)

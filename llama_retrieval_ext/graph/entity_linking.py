@@ -134,7 +134,7 @@ class EntityLinker:
 
         Args:
             query: The question.
-            scope: Who asks.
+            scope: The rows that are visible.
             limit: Most entities.
 
         Returns:
@@ -155,7 +155,7 @@ class EntityLinker:
         return _best(found)[:limit]
 
     def refresh(self) -> None:
-        """Forget the names, so that those that somebody else wrote are found."""
+        """Drop the cached names, so that names written by other processes are found."""
         with self._lock:
             self._names.clear()
             self._embeddings.clear()
@@ -176,7 +176,7 @@ class EntityLinker:
         return known
 
     def _written(self, text: str, names: _Names) -> list[LinkedEntity]:
-        """What is named as it is written, or nearly so."""
+        """Entities by exact names and, unless switched off, by similar ones."""
         if self.fuzzy is None:
             mentions = names.gazetteer.find(text)
         else:

@@ -1,4 +1,4 @@
-"""Expansion by hops: what can be reached from some nodes, at which distance, and by which path."""
+"""Expansion by hops: the nodes within some hops of others, with distances and paths."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -15,7 +15,7 @@ class Path(NamedTuple):
 
     Attributes:
         nodes: Ids from start to end, one more than there are edges.
-        edges: What joins them, each in either direction.
+        edges: The edges between them, each in either direction.
     """
 
     nodes: tuple[str, ...]
@@ -108,9 +108,9 @@ def expand(
         backend: The graph.
         seeds: Ids to start from; those that the scope cannot see are left out.
         max_hops: Greatest distance, at least 1.
-        hop: What one hop may follow. The distance is exact among these edges.
+        hop: Which edges a hop follows. The distance is exact among these edges.
         limit: Most nodes in the result, seeds included.
-        scope: Who asks.
+        scope: The rows that are visible.
 
     Returns:
         A plan for the execution drivers ``run`` and ``arun``.
@@ -148,9 +148,9 @@ def expand_each(  # noqa: PLR0913 - one more than `expand`
         backend: The graph.
         seeds: Ids to start from; those that the scope cannot see are left out.
         max_hops: Greatest distance from each.
-        hop: What one hop may follow.
+        hop: Which edges a hop follows.
         limit: Most nodes of each expansion.
-        scope: Who asks.
+        scope: The rows that are visible.
         passable: Which nodes may be entered; None for all. It costs one more request a hop.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What links the passages that a scope sees: titles that they name, and terms that they share.
+"""Links between the passages of a scope: titles that they name, and terms that they share.
 
 Frequencies and cut-offs are of these passages alone, and of the moment.
 """
@@ -40,13 +40,13 @@ class TitleLinks:
     """Which passages name the titles of which.
 
     Args:
-        evidence: What the texts say.
+        evidence: Titles and phrases of the texts.
         place_of: The number of each passage.
 
     Attributes:
         names: The titles, as found in texts.
         titled: Passages with each title.
-        named_by: In how many passages that do not bear it each title occurs.
+        named_by: In how many passages without it each title occurs, in longer titles as well.
         mentions: One entry a pair of passages.
     """
 
@@ -71,14 +71,14 @@ class TitleLinks:
         return {each: self._weights[each] for each in stems if each in self._weights}
 
     def _pairs(
-        self, found: Mapping[str, Mapping[str, frozenset[str]]], place_of: Mapping[str, int]
+        self, found: Mapping[str, Mapping[str, frozenset[str] | None]], place_of: Mapping[str, int]
     ) -> list[Mention]:
         most = max(_FEW, len(place_of) / _TITLE_SHARE)
         contexts: dict[tuple[int, int], frozenset[str]] = {}
         for id_, own in found.items():
             source = place_of[id_]
             for name, context in own.items():
-                if self.named_by[name] > most:
+                if context is None or self.named_by[name] > most:
                     continue
                 for target in self.titled[name][:_PASSAGES_OF_TITLE]:
                     if target != source:
@@ -91,13 +91,13 @@ class TermLinks:
     """Which passages have which terms: rare phrases that they share, and entities.
 
     Args:
-        evidence: What the texts say.
+        evidence: Titles and phrases of the texts.
         place_of: The number of each passage.
         entities: Nodes of the graph that are no passages; empty where they do not link.
         edges: Of the graph; those that join passages or entities count.
 
     Attributes:
-        terms: What each term is called; phrases first, then entities by id.
+        terms: The name of each term; phrases first, then entities by id.
         said: Weight by passage and term.
         related: Weight by pair of terms, the smaller number first.
         linked: Pairs of passages that an edge of the graph joins.

@@ -1,9 +1,9 @@
 """`Neo4jGraph`: a graph on a Neo4j server, by Cypher of our own; no APOC.
 
 It reads what LlamaIndex's ``PropertyGraphIndex`` wrote with ``Neo4jPropertyGraphStore``: nodes
-labelled ``__Node__`` with an ``id``, entities also ``__Entity__``, passages ``Chunk``. What it
-writes looks the same, with three properties more: ``_key`` (partition and id, unique), ``_sources``
-(the documents that say so) and ``_json`` (properties that Neo4j has no type for).
+labelled ``__Node__`` with an ``id``, entities also ``__Entity__``, passages ``Chunk``. It
+writes the same with three more properties: ``_key`` (partition and id, unique), ``_sources`` (the
+documents that a row comes from) and ``_json`` (properties that Neo4j has no type for).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -52,7 +52,7 @@ class Neo4jGraph:
 
     Args:
         connection: To the database; see `open` and `from_store`.
-        url: What opened it; empty for a store's.
+        url: The URL it was opened by; empty for a store's.
     """
 
     engine = "neo4j"
@@ -177,7 +177,7 @@ class Neo4jGraph:
         return self._plan(lambda: self._upsert(nodes, edges, sources))
 
     def replace_sources(self, said: Mapping[str, Contents]) -> Call[None]:
-        """Write what documents say in place of what each has said before, in one transaction."""
+        """Write the rows of documents in place of their earlier rows, in one transaction."""
         rows = batch_rows(said)
         return self._plan(lambda: self._prepared_then([(_REPLACE, rows)]))
 
@@ -195,7 +195,7 @@ class Neo4jGraph:
         return rows.then(lambda found: contents_by_source(found, sources))
 
     def delete_sources(self, sources: Sequence[str], *, scope: Scope | None) -> Call[None]:
-        """Withdraw what documents said: rows that no other source supports are removed."""
+        """Remove the rows of documents, except those that another source supports."""
         parameters = {"sources": list(sources), **scope_parameters(scope)}
         supported = "any(s IN {0}._sources WHERE s IN $sources)"
         withdraw = (
@@ -263,7 +263,8 @@ _SCHEMA: Final = (
 )
 # A node of LlamaIndex's store, in the same partition, becomes ours.
 _ADOPT: Final = (
-    "UNWIND $rows AS row MATCH (n:__Node__ {id: row.id}) "
+    # Only a value that is surely a string is looked up in a text index.
+    "UNWIND $rows AS row MATCH (n:__Node__ {id: toString(row.id)}) "
     "WHERE n._key IS NULL AND coalesce(n.tenant_id, '') = row.tenant "
     "AND coalesce(n.kb_id, '') = row.kb SET n._key = row.key"
 )
@@ -277,7 +278,7 @@ _MERGE_NODES: Final = (
 _MERGE_ENDS: Final = (
     "UNWIND $rows AS row MERGE (n:__Node__ {_key: row.key}) "
     "ON CREATE SET n:__Entity__:entity, n += row.properties "
-    # An edge that no document says keeps none of its ends.
+    # An edge without a document does not keep its ends.
     "WITH n, row, coalesce(n._sources, []) AS old SET n._sources = "
     "old + [s IN row.sources WHERE NOT s IN old AND (s <> '' OR size(old) = 0)]"
 )
@@ -287,16 +288,18 @@ _MERGE_EDGES: Final = (
     "MERGE (a)-[r:$(row.type)]->(b) "
     f"WITH r, row, coalesce(r._sources, []) AS old SET r = row.properties {_SUPPORT.format('r')}"
 )
-# All in one statement: what was said before is withdrawn where there was something, the new rows
-# are written, and what nothing supports then is removed.
+# A WHERE alone would be checked after the whole graph was read.
+_UNLESS_NEW: Final = "UNWIND CASE WHEN size(known) > 0 THEN [known] ELSE [] END AS known_once"
+# One statement: earlier rows of the documents lose their support, the new rows are written, and
+# rows without support are removed.
 _REPLACE: Final = (
     "CALL () { UNWIND $subjects AS row MATCH (n:__Node__ {_key: row.key}) "
     "WHERE row.source IN n._sources RETURN collect(row.source) AS known } "
-    "CALL (known) { WITH known WHERE size(known) > 0 MATCH (:__Node__)-[r]->(:__Node__) "
+    f"CALL (known) {{ {_UNLESS_NEW} MATCH (:__Node__)-[r]->(:__Node__) "
     "WHERE any(s IN r._sources WHERE s IN known) "
     "SET r._sources = [s IN r._sources WHERE NOT s IN known] "
     "WITH r WHERE size(r._sources) = 0 DELETE r } "
-    "CALL (known) { WITH known WHERE size(known) > 0 MATCH (n:__Node__) "
+    f"CALL (known) {{ {_UNLESS_NEW} MATCH (n:__Node__) "
     "WHERE any(s IN n._sources WHERE s IN known) "
     "SET n._sources = [s IN n._sources WHERE NOT s IN known] "
     "WITH n WHERE size(n._sources) = 0 RETURN collect(n) AS emptied } "

@@ -180,7 +180,7 @@ class Neo4jConnection:
             self._closed = True
             loop, on_loop = self._loop, self._on_loop
         if loop is not None:
-            # An async driver is closed on the loop it ran on, whoever made it.
+            # An async driver is closed on the loop it ran on, also one of a store.
             loop.close(None if on_loop is None else on_loop.close())
         if self.owned:
             self.driver.close()
@@ -192,7 +192,7 @@ class Neo4jConnection:
         routing: neo4j.RoutingControl,
         take: Callable[[neo4j.EagerResult], T],
     ) -> Call[T]:
-        # Checked identifiers and values as parameters: nobody else's text is in the statement.
+        # The statement has checked identifiers only; values are parameters.
         query = neo4j.Query(statement, timeout=self.timeout_s)  # pyright: ignore[reportArgumentType]
         values = dict(parameters)
 

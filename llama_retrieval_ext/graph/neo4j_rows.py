@@ -168,7 +168,9 @@ def edge_of(row: Sequence[Any]) -> Edge:
     """Return the edge of a list of source, type, target and properties."""
     source, type_, target, stored = row
     properties = _properties(stored, ("_sources", "_json"))
-    payload = json.dumps(properties, ensure_ascii=False, default=str)  # a date of somebody else's
+    payload = json.dumps(
+        properties, ensure_ascii=False, default=str
+    )  # LlamaIndex may have stored dates
     return Edge(source, type_, target, weight_of(properties), payload)
 
 

@@ -1,4 +1,4 @@
-"""Opens a graph by URL, and finds the backend for whatever a user has."""
+"""Opens graphs by URL, and adapts LlamaIndex stores and indexes."""
 
 import difflib
 from importlib import import_module
@@ -20,7 +20,7 @@ _NEO4J: Final = ("neo4j", "neo4js", "bolt", "bolts")
 
 
 def open_graph(url: str) -> WritableGraph:
-    """Return the graph that a URL names, opened or created; whoever opens it closes it.
+    """Return the graph that a URL names, opened or created; the caller closes it.
 
     Args:
         url: ``graph:DIRECTORY``, or ``graph::memory:`` for one that is gone when closed;
@@ -60,7 +60,7 @@ def open_graph(url: str) -> WritableGraph:
 
 
 def graph_of(graph: Graph) -> GraphBackend:
-    """Return the backend of what a user has.
+    """Return the backend of a URL, a LlamaIndex object or a backend.
 
     Args:
         graph: A URL, a LlamaIndex property graph store or index, or a backend.

@@ -1,4 +1,4 @@
-"""`PassageGraph`: the passages that a scope sees and what links them, as a matrix for walks."""
+"""`PassageGraph`: the passages of a scope and their links, as a matrix for walks."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -44,9 +44,9 @@ class Walk:
     """A personalised PageRank.
 
     Attributes:
-        restart: ``(n,)`` where the walk starts; sums to 1.
-        scores: ``(n,)`` where it is; sums to 1.
-        transitions: ``(n, n)`` the matrix it went by.
+        restart: ``(n,)`` distribution of the starts; sums to 1.
+        scores: ``(n,)`` share of the visits; sums to 1.
+        transitions: ``(n, n)`` matrix of the walk.
         damping: Probability of following a link.
     """
 
@@ -66,7 +66,7 @@ class PassageGraph:
         nodes: Every node that the scope sees.
         edges: Every edge that it sees.
         links: Which evidence counts.
-        evidence: What the passages said before, brought up to date here; None to begin anew.
+        evidence: Evidence of an earlier state, which is updated here; None to start without.
 
     Attributes:
         ids: Of the passages.
@@ -168,13 +168,13 @@ class PassageGraph:
         damping: float = 0.5,
         steps: int = 15,
     ) -> Walk:
-        """Return where a walk is that starts anew from the restart distribution all the time.
+        """Return a random walk with restart.
 
-        A title that a passage names beside words of the query is followed more often.
+        Links to a title that stands beside words of the query have more weight.
 
         Args:
             restart: ``(n,)`` mass by node.
-            query: What is asked.
+            query: Its words weigh the links.
             allowed: Passages that the walk may pass; None for all.
             damping: Probability of following a link.
             steps: Iterations.
@@ -192,9 +192,9 @@ class PassageGraph:
         return Walk(restart / total if total else restart, scores, transitions, damping)
 
     def path(self, walk: Walk, node: int, *, longest: int = 4) -> list[int]:
-        """Return the nodes by which most of a walk comes to a node, from where it starts.
+        """Return the path along which most of a walk reaches a node.
 
-        It starts where it begins anew more often than it comes from elsewhere.
+        It starts at a node that the walk restarts from more often than it reaches it.
         """
         matrix, found = walk.transitions, [node]
         while len(found) <= longest:
@@ -222,7 +222,7 @@ class PassageGraph:
         return Path(tuple(map(self.name, nodes)), tuple(edges))
 
     def name(self, node: int) -> str:
-        """Return what a node is called: the title or id of a passage, a phrase, an entity."""
+        """Return the name of a node: the title or id of a passage, a phrase, an entity."""
         if node >= len(self):
             return self.terms[node - len(self)]
         return next(iter(self._titles[node]), self.ids[node])

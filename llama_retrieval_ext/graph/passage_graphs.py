@@ -16,7 +16,7 @@ from llama_retrieval_ext.query import Scope
 
 
 class _Derived(NamedTuple):
-    """What was derived for a scope, from which version of the graph."""
+    """The passage graph of a scope, its evidence, and the version of the graph they come from."""
 
     version: int
     graph: PassageGraph
@@ -27,8 +27,8 @@ class PassageGraphs:
     """A graph, and what links the passages that each scope sees in it.
 
     The first query of a scope derives the links; the first after the graph was written to through
-    this object brings them up to date, by what changed; the others find them in memory. What others
-    write to a shared graph, or to a LlamaIndex store of another kind, is seen after `refresh`.
+    this object brings them up to date, by what changed; the others find them in memory. Writes of
+    other processes to a shared graph, or to a generic LlamaIndex store, are seen after `refresh`.
 
     Args:
         graph: A URL, a LlamaIndex property graph store or index, or a backend.
@@ -58,7 +58,7 @@ class PassageGraphs:
         return Call(lambda: self._current(scope))
 
     def refresh(self) -> None:
-        """Forget what was derived, so that what others wrote to a shared graph is seen."""
+        """Drop all passage graphs, so that writes of other processes are seen."""
         with self._lock:
             self._kept.clear()
 
@@ -86,7 +86,7 @@ class PassageGraphs:
 
     def _derive(self, scope: Scope | None) -> PassageGraph:
         with self._lock:
-            # Nobody else has the evidence while it is brought up to date; an error loses it.
+            # The evidence is changed in place; after an error it is derived again.
             before = self._kept.pop(scope, None)
         evidence = TextEvidence(self.links) if before is None else before.evidence
         version = self.backend.version
@@ -115,3 +115,8 @@ class PassageGraphs:
             self._kept.move_to_end(scope)
             while sum(each.graph.size_bytes for each in self._kept.values()) > self.max_bytes:
                 self._kept.popitem(last=False)
+
+
+def as_passage_graphs(graph: Graph | PassageGraphs) -> PassageGraphs:
+    """Return the graph with its links between passages."""
+    return graph if isinstance(graph, PassageGraphs) else PassageGraphs(graph)

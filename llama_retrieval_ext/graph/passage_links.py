@@ -1,7 +1,7 @@
 """Links between passages without an LLM: titles they name, entities they mention, shared phrases.
 
-What a passage says is stored as it is; what links it is derived from all passages that a scope can
-see. So frequencies and cut-offs are never those of another tenant, and never out of date.
+Passages are stored without links; the links are derived from all passages that a scope can see. So
+frequencies and cut-offs are never those of another tenant, and never out of date.
 """
 
 import re
@@ -111,7 +111,7 @@ _TITLES: Final[Mapping[str, Callable[[str], str]]] = {"file_name": _stem, "heade
 
 
 class GraphRows(NamedTuple):
-    """What `WritableGraph.upsert` takes."""
+    """Arguments of `WritableGraph.upsert`."""
 
     nodes: list[GraphNode]
     edges: list[Edge]

@@ -226,11 +226,7 @@ class Names:
             text: As `words` has it.
             among: Names that count; None for all.
         """
-        found: list[Match] = []
-        for match in sorted(self.find_all(text, among), key=_leftmost_longest):
-            if not found or match.start >= found[-1].end - 1:  # they may share a space
-                found.append(match)
-        return found
+        return longest(self.find_all(text, among))
 
     def find_all(self, text: str, among: Container[str] | None = None) -> Iterator[Match]:
         """Yield the names in a text, names inside other names included, in any order."""
@@ -241,8 +237,13 @@ class Names:
                         yield Match(names[at], start, end)
 
 
-def _leftmost_longest(match: Match) -> tuple[int, int]:
-    return match.start, -match.end
+def longest(matches: Iterable[Match]) -> list[Match]:
+    """Return the matches in order; the longest where several begin, no overlaps."""
+    found: list[Match] = []
+    for match in sorted(matches, key=lambda match: (match.start, -match.end)):
+        if not found or match.start >= found[-1].end - 1:  # they may share a space
+            found.append(match)
+    return found
 
 
 def _automaton(names: list[str]) -> tuple[list[str], Any]:

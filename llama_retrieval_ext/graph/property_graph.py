@@ -20,8 +20,8 @@ class PropertyGraph:
 
     It is exact, and as fast as the store: ``SimplePropertyGraphStore`` goes through all triplets
     for every hop; `EmbeddedPropertyGraphStore.from_simple` takes its contents over. It does not
-    write: these stores know a node by its id alone, whoever the tenant is, and deleting from some
-    takes neighbours along. Write through the store itself.
+    write: these stores identify a node by its id alone, without the tenant, and deleting from some
+    removes neighbours too. Write through the store itself.
 
     Args:
         store: The store. Its owner closes it.
@@ -109,7 +109,7 @@ class PropertyGraph:
         return Call(function)
 
     def close(self) -> None:
-        """No-op: the store belongs to whoever made it."""
+        """Do nothing: the caller closes the store."""
 
     def _nodes(self, ids: Sequence[str], scope: Scope | None) -> dict[str, GraphNode]:
         wanted = list(dict.fromkeys(ids))

@@ -21,18 +21,18 @@ _TITLE_MASS: Final = 5.0
 _TERM_SHARE: Final = 0.3
 DAMPING: Final = 0.55
 _STEPS: Final = 15
-# What a passage has of similarity, or of the seed's score, that has none.
+# Similarity, or score in the seed, of a passage without one.
 _LEAST: Final = 0.05
 
 
 class SeededWalk:
-    """A personalised PageRank that starts from a seed's hits and from what a query names.
+    """A personalised PageRank that starts from a seed's hits and from names in the query.
 
     Args:
         graph: The passages that the query may see.
         hits: The seed's ranking.
-        entities: What a linker found in the query.
-        query: What is asked; its filters hold for every passage that the walk passes.
+        entities: Entities that a linker found in the query.
+        query: The query; its filters hold for every passage that the walk passes.
         damping: The share of its steps that follow a link, and do not start anew.
 
     Attributes:
@@ -63,7 +63,7 @@ class SeededWalk:
         )
 
     def best(self, count: int) -> dict[str, float]:
-        """The passages that the walk comes by most often, with how often."""
+        """The passages that the walk visits most often, with their shares of the visits."""
         scores = self.walk.scores[: len(self.graph)]
         inside = 1.0 - sum(self.outside.values())
         some = np.flatnonzero(scores > 0)
@@ -71,13 +71,13 @@ class SeededWalk:
             least = np.partition(scores[some], -count)[-count]
             some = some[scores[some] >= least]
         found = {self.graph.ids[place]: float(scores[place]) * inside for place in some}
-        # What the graph does not have is a node without links.
+        # A passage that the graph lacks is a node without links.
         found |= {id_: (1 - self.damping) * mass for id_, mass in self.outside.items()}
         ranked = sorted(found, key=lambda id_: (-found[id_], id_))[:count]
         return {id_: found[id_] for id_ in ranked}
 
     def explained(self, id_: str) -> dict[str, object]:
-        """The fields of a hit that say how the walk came to it."""
+        """The fields of a hit that explain how the walk reached it."""
         place = self.graph.place_of.get(id_)
         if place is None:
             return {}

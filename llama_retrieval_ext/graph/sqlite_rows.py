@@ -12,7 +12,9 @@ import numpy as np
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError, StoreUnavailableError
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Partition, to_json
+from llama_retrieval_ext.stores.embedded.files import LOCK, DirectoryLock, copy_database
 
+FILE: Final = "graph.sqlite3"
 FORMAT: Final = 1
 _APPLICATION: Final = 0x4C524758  # "LRGX", in the file's header
 _SCHEMA: Final = """
@@ -40,7 +42,7 @@ CREATE INDEX edge_sources_by_edge ON edge_sources (edge);
 
 @dataclass
 class Doomed:
-    """Rows that nothing supports any more.
+    """Rows without support.
 
     Attributes:
         nodes: Keys of nodes.
@@ -117,18 +119,15 @@ class GraphRows:
             "SELECT source, type, target, weight, nullif(properties, '{}') FROM edges"
         )
 
-    def payloads(self, keys: Sequence[int]) -> dict[int, tuple[str, str | None, str, bytes | None]]:
-        """Name, text, properties as JSON and embedding of nodes, by key."""
-        found: dict[int, tuple[str, str | None, str, bytes | None]] = {}
-        for batch in _batches(keys):
-            marks = ",".join("?" * len(batch))
-            # Marks for values, nothing else, are put into the statement.
-            statement = (
-                f"SELECT key, name, text, properties, embedding FROM nodes WHERE key IN ({marks})"  # noqa: S608
-            )
-            for key, *payload in self._read(statement, batch):
-                found[key] = tuple(payload)
-        return found
+    def nodes(self, keys: Sequence[int], *, embeddings: bool = True) -> dict[int, GraphNode]:
+        """Nodes by key, with or without their embeddings."""
+        embedding = "embedding" if embeddings else "NULL"
+        rows = self._read(
+            f"SELECT key, id, label, name, properties, text, {embedding} FROM nodes "  # noqa: S608
+            "WHERE key IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(keys)),),
+        )
+        return {key: _node(*row) for key, *row in rows}
 
     def put_nodes(self, rows: Iterable[tuple[int, int, GraphNode]]) -> None:
         """Write nodes, each with its key and its partition's."""
@@ -164,7 +163,7 @@ class GraphRows:
         )
 
     def withdraw(self, sources: Sequence[str], partitions: Sequence[int]) -> Doomed:
-        """Forget what sources said in some partitions; return what nothing supports any more."""
+        """Remove the support of sources in some partitions; return rows that have none left."""
         self._db.execute("CREATE TEMP TABLE IF NOT EXISTS visible (key INTEGER PRIMARY KEY)")
         self._db.execute("DELETE FROM visible")
         self._db.executemany("INSERT INTO visible VALUES (?)", ((key,) for key in partitions))
@@ -176,7 +175,7 @@ class GraphRows:
         return doomed
 
     def unsupported(self, rows: Doomed) -> Doomed:
-        """Those of the rows that still nothing supports."""
+        """Those of the rows that still have no support."""
         supported = {
             kind: {
                 key
@@ -195,14 +194,16 @@ class GraphRows:
         """The rows that each source supports, with embeddings."""
         found = {source: Contents([], []) for source in sources}
         listed = (json.dumps(list(found)),)
-        for source, id_, label, name, *payload in self._read(_SAID_NODES, listed):
-            properties, text, embedding = payload
-            found[source].nodes.append(
-                GraphNode(id_, label, name, json.loads(properties), text, unpacked(embedding))
-            )
+        for source, *node in self._read(_SAID_NODES, listed):
+            found[source].nodes.append(_node(*node))
         for source, *edge in self._read(_SAID_EDGES, listed):
             found[source].edges.append(Edge(*edge))
         return found
+
+    def load(self, source: Path) -> None:
+        """Replace all rows by those of another file, which may be open elsewhere."""
+        with self._errors():
+            copy_database(source, self._db)
 
     def compact(self) -> int:
         """Write the file anew without the room of deleted rows; return how many bytes it saves."""
@@ -235,7 +236,7 @@ class GraphRows:
             self._db.executemany(statement, ((key,) for key in keys))
 
     def close(self) -> None:
-        """Write the log back into the file and let go of it."""
+        """Write the log back into the file and close it."""
         self._db.close()
 
     def _size(self) -> int:
@@ -266,7 +267,7 @@ class GraphRows:
             raise StoreFormatError(f"{self._path} is no graph of this package; name another folder")
         if version > FORMAT:
             raise StoreFormatError(
-                f"{self._path} has format {version}, and this version knows {FORMAT}; upgrade "
+                f"{self._path} has format {version}, and this version reads {FORMAT}; upgrade "
                 "llama-retrieval-ext"
             )
         # WAL and FULL: what is committed survives the process and the power.
@@ -319,14 +320,33 @@ _SAID_EDGES: Final = (
 )
 
 
-def _batches(keys: Sequence[int], size: int = 500) -> Iterator[Sequence[int]]:
-    return (keys[at : at + size] for at in range(0, len(keys), size))
+def locked(directory: Path) -> DirectoryLock:
+    """Make the folder of a graph if need be, and lock it.
+
+    Raises:
+        StoreUnavailableError: It is open already, or cannot be made.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreUnavailableError(f"{directory} cannot be a graph's folder: {error}") from error
+    try:
+        return DirectoryLock(directory)
+    except StoreUnavailableError as error:
+        raise StoreUnavailableError(
+            f"the graph {directory} is open already, here or in another process; close it "
+            "there, pass on the graph that is open, or use neo4j://, which several can share"
+        ) from error
+    except OSError as error:
+        raise StoreUnavailableError(f"{directory / LOCK} cannot be opened: {error}") from error
 
 
 def _packed(embedding: Sequence[float] | None) -> bytes | None:
     return None if embedding is None else np.asarray(embedding, dtype="<f4").tobytes()
 
 
-def unpacked(embedding: bytes | None) -> "list[float] | None":
-    """Return a stored embedding."""
-    return None if embedding is None else [float(x) for x in np.frombuffer(embedding, dtype="<f4")]
+def _node(
+    id_: str, label: str, name: str, properties: str, text: str | None, embedding: bytes | None
+) -> GraphNode:
+    vector = None if embedding is None else np.frombuffer(embedding, dtype="<f4").tolist()
+    return GraphNode(id_, label, name, json.loads(properties), text, vector)

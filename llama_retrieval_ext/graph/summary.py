@@ -1,4 +1,4 @@
-"""`summary`: what a graph consists of: labels, relation types, and which joins what."""
+"""`summary`: counts of labels, and of relation types between labels."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -7,9 +7,8 @@ from typing import Any, Final
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call, Plan
-from llama_retrieval_ext.graph.backend import GraphBackend
+from llama_retrieval_ext.graph.backend import AdjacencyGraph, CypherGraph, GraphBackend
 from llama_retrieval_ext.graph.cypher_text import scope_parameters, sees_edge, sees_node
-from llama_retrieval_ext.graph.protocols import AdjacencyGraph, CypherGraph
 from llama_retrieval_ext.query import Scope
 
 _OWN_LABEL: Final = (
@@ -19,7 +18,7 @@ _OWN_LABEL: Final = (
 
 @dataclass(frozen=True, slots=True)
 class GraphSummary:
-    """What a scope sees of a graph, counted.
+    """Counts of the nodes and edges that a scope sees.
 
     Attributes:
         labels: How many nodes have each label; the greatest number first.
@@ -41,11 +40,11 @@ class GraphSummary:
 
 
 def summary(graph: GraphBackend, *, scope: Scope | None) -> Plan[GraphSummary]:
-    """Return what a graph consists of.
+    """Count the labels and relations of a graph.
 
     Args:
         graph: An embedded graph, or one on Neo4j.
-        scope: Who asks; nothing else is counted.
+        scope: The rows that are counted.
 
     Returns:
         A plan for the execution drivers ``run`` and ``arun``.

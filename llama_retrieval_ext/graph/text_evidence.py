@@ -1,4 +1,4 @@
-"""`TextEvidence`: what passages say, titles and phrases, brought up to date by what changed."""
+"""`TextEvidence`: titles and phrases of passages, updated incrementally."""
 
 import sys
 from collections import Counter, defaultdict
@@ -11,6 +11,7 @@ from llama_retrieval_ext.graph.passage_links import DOCUMENT_KEY, PassageLinks
 from llama_retrieval_ext.graph.phrases import (
     Names,
     chinese_runs,
+    longest,
     phrases,
     recurring,
     title_words,
@@ -18,7 +19,7 @@ from llama_retrieval_ext.graph.phrases import (
 )
 from llama_retrieval_ext.text.tokenizer import ENGLISH_STOP_WORDS
 
-# Titles that more documents share say nothing ("Overview").
+# Titles that more documents share identify nothing ("Overview").
 _MOST_DOCUMENTS: Final = 5
 # One passage in fifty may have a phrase; in a small corpus a few may.
 _PHRASE_SHARE: Final = 50
@@ -46,9 +47,9 @@ class Passage:
         node: In the graph.
         document: Id of its document.
         titles: By its metadata.
-        title_names: What stands for the titles in a text.
+        title_names: Forms of the titles in texts.
         text: Its words.
-        phrases: What it has in capitals or quotation marks.
+        phrases: Phrases in capitals or quotation marks.
         chinese: Its `chinese_runs`.
     """
 
@@ -83,7 +84,7 @@ class Passage:
 
 
 class TextEvidence:
-    """What passages say: titles they name, phrases they have. `update` takes time by what changed.
+    """Titles and phrases in passages. `update` takes time in proportion to the changes.
 
     Args:
         links: Which evidence counts.
@@ -91,7 +92,8 @@ class TextEvidence:
     Attributes:
         passages: By id.
         bearers: Passages with each title that counts, by its name.
-        mentions: By passage, the titles that it names, each with the stems around it.
+        mentions: By passage, the titles that it names, each with the stems around it; None for a
+            title that occurs only as part of a longer one.
         phrases: Passages that have each phrase.
     """
 
@@ -99,7 +101,7 @@ class TextEvidence:
         self.links = links
         self.passages: dict[str, Passage] = {}
         self.bearers: dict[str, set[str]] = {}
-        self.mentions: dict[str, dict[str, frozenset[str]]] = {}
+        self.mentions: dict[str, dict[str, frozenset[str] | None]] = {}
         self.phrases: dict[str, set[str]] = defaultdict(set)
         self.title_names = Names()
         self._titled: dict[str, set[str]] = defaultdict(set)  # too common titles included
@@ -109,7 +111,7 @@ class TextEvidence:
         self._most_recurring = 0
 
     def update(self, nodes: Iterable[GraphNode]) -> None:
-        """Take in what changed since the last time.
+        """Add new passages, and drop those that are gone or changed.
 
         Args:
             nodes: Every passage that there is now.
@@ -164,15 +166,16 @@ class TextEvidence:
         documents = {self.passages[id_].document for id_ in self._titled.get(title, ())}
         return 0 < len(documents) <= _MOST_DOCUMENTS
 
-    def _mentions(self, text: str) -> dict[str, frozenset[str]]:
-        found: dict[str, frozenset[str]] = {}
-        for match in self.title_names.find(text, self.bearers):
+    def _mentions(self, text: str) -> dict[str, frozenset[str] | None]:
+        every = list(self.title_names.find_all(text, self.bearers))
+        found: dict[str, frozenset[str] | None] = dict.fromkeys(match.name for match in every)
+        for match in longest(every):
             around = (
                 *text[: match.start].rsplit(None, _BEFORE)[-_BEFORE:],
                 *text[match.end :].split(None, _BEHIND)[:_BEHIND],
             )
             stems = {stem(word) for word in around if word not in ENGLISH_STOP_WORDS}
-            found[match.name] = found.get(match.name, frozenset()) | stems
+            found[match.name] = (found[match.name] or frozenset()) | stems
         return found
 
     def _update_phrases(self, gone: Sequence[Passage], new: Sequence[Passage]) -> None:

@@ -10,10 +10,9 @@ from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError, StoreError, StoreUnavailableError
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.graph.backend import GraphBackend
+from llama_retrieval_ext.graph.backend import CypherGraph, GraphBackend
 from llama_retrieval_ext.graph.cypher_guard import StatementRefusedError, guarded
 from llama_retrieval_ext.graph.cypher_text import scope_parameters
-from llama_retrieval_ext.graph.protocols import ExplainingGraph
 from llama_retrieval_ext.graph.summary import GraphSummary, summary
 from llama_retrieval_ext.llm.client import LLMWriter, filled
 from llama_retrieval_ext.llm.parsing import without_thinking
@@ -46,7 +45,7 @@ Statement:
 
 @dataclass(frozen=True, slots=True)
 class CypherAnswer:
-    """What a statement returned.
+    """The rows that a statement returned.
 
     Attributes:
         statement: As it ran, with the conditions of the scope.
@@ -63,12 +62,12 @@ class CypherAnswer:
 
 
 class TextToCypher:
-    """Asks an LLM for a statement, and runs it if it is fit to.
+    """Asks an LLM for a statement, and runs it if it only reads rows of the scope.
 
-    The statement is stripped of what the model says around it, rewritten so that all it can match
-    is in the scope, EXPLAINed, and refused unless it only reads. A statement that is refused, or
-    that the server does not understand, goes back to the model once, with the reason. What still
-    does not do gives no answer, and the answer as a whole is degraded.
+    Text around the statement is stripped. The statement is rewritten so that it matches rows of the
+    scope only, then EXPLAINed, and refused unless it only reads. A statement that is refused, or
+    that the server cannot parse, goes back to the model once, with the reason. If the second one
+    fails too, there is no answer, and the result is degraded.
 
     Args:
         graph: A graph on Neo4j.
@@ -80,11 +79,11 @@ class TextToCypher:
     """
 
     def __init__(self, graph: GraphBackend, llm: LLM, *, max_rows: int = 20) -> None:
-        if not isinstance(graph, ExplainingGraph):
+        if not isinstance(graph, CypherGraph):
             raise ConfigurationError(
                 f"text-to-Cypher needs a graph on Neo4j, got {graph!r}; the rules need none"
             )
-        self.graph: ExplainingGraph = graph
+        self.graph: CypherGraph = graph
         self.backend = of_type(graph, GraphBackend, "graph")
         self.writer = LLMWriter(llm, share=1.0)
         self.max_rows = check_count(max_rows, "max_rows")
@@ -94,7 +93,7 @@ class TextToCypher:
 
         Args:
             question: The question.
-            scope: Who asks.
+            scope: The rows that are visible.
 
         Returns:
             A plan for the execution drivers ``run`` and ``arun``.

@@ -12,10 +12,10 @@ _NO_SOURCE: Final = ""
 
 
 class WriteBatch:
-    """What one transaction writes.
+    """The rows that one transaction writes.
 
     Args:
-        views: What is there already, by partition.
+        views: Stored nodes, by partition.
         partition_keys: Keys of the partitions that are there.
         next_key: The first free key of a node.
 
@@ -73,7 +73,7 @@ class WriteBatch:
             names = {TENANT_KEY: partition.tenant_id, KB_KEY: partition.kb_id}
             properties = {name: value for name, value in names.items() if value is not None}
             return self.add_node(GraphNode(id_, properties=properties), source)
-        if source:  # whoever says an edge supports its ends
+        if source:  # the source of an edge supports its ends
             self.node_sources.append((source, key))
         return key
 

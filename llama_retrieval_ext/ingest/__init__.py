@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 from llama_retrieval_ext.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from llama_retrieval_ext.ingest.copy import CopyReport, copy_knowledge_base
-    from llama_retrieval_ext.ingest.info import KnowledgeBaseInfo
+    from llama_retrieval_ext.ingest.browsing import KnowledgeBaseInfo
+    from llama_retrieval_ext.ingest.copy import copy_knowledge_base
     from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-    from llama_retrieval_ext.ingest.ray import ingest_with_ray
-    from llama_retrieval_ext.ingest.readers import read_documents
-
+    from llama_retrieval_ext.ingest.ray.ingest import ingest_with_ray
+    from llama_retrieval_ext.ingest.readers.files import read_documents
+    from llama_retrieval_ext.ingest.report import CopyReport
 
 __all__ = [
     "CopyReport",
@@ -24,10 +24,11 @@ __all__ = [
 # A type checker that saw these would take any misspelled name for one of ours.
 if not TYPE_CHECKING:
     _MODULES = {
-        "llama_retrieval_ext.ingest.copy": ("CopyReport", "copy_knowledge_base"),
-        "llama_retrieval_ext.ingest.info": ("KnowledgeBaseInfo",),
+        "llama_retrieval_ext.ingest.copy": ("copy_knowledge_base",),
+        "llama_retrieval_ext.ingest.browsing": ("KnowledgeBaseInfo",),
         "llama_retrieval_ext.ingest.knowledge_base": ("KnowledgeBase",),
-        "llama_retrieval_ext.ingest.ray": ("ingest_with_ray",),
-        "llama_retrieval_ext.ingest.readers": ("read_documents",),
+        "llama_retrieval_ext.ingest.ray.ingest": ("ingest_with_ray",),
+        "llama_retrieval_ext.ingest.readers.files": ("read_documents",),
+        "llama_retrieval_ext.ingest.report": ("CopyReport",),
     }
     __getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -1,22 +1,35 @@
 """One call of ``KnowledgeBase.add``, step by step."""
 
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, groupby
-from time import perf_counter
+from pathlib import Path
+from threading import Lock
+from typing import Final, TypeAlias
+from uuid import UUID
 
 from llama_index.core.schema import BaseNode, Document
 
-from llama_retrieval_ext.errors import ConfigurationError, DuplicateNodeError, ModelMismatchError
-from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared, SourceDocument, ref_of
-from llama_retrieval_ext.ingest.journal import WriteOutcome
-from llama_retrieval_ext.ingest.ledger import Ledger
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    DimensionMismatchError,
+    ModelMismatchError,
+    UnstableIdWarning,
+)
+from llama_retrieval_ext.ingest.documents import (
+    DocumentKey,
+    Prepared,
+    SourceDocument,
+    batched,
+    ref_of,
+)
+from llama_retrieval_ext.ingest.ledger.ledger import Ledger
 from llama_retrieval_ext.ingest.preparation import Batch, Preparation
-from llama_retrieval_ext.ingest.readers import ReaderIds
-from llama_retrieval_ext.ingest.report import IngestionReport, progress
-from llama_retrieval_ext.ingest.transform import batched, check_dimension
+from llama_retrieval_ext.ingest.report import IngestionReport, Tally, progress
 from llama_retrieval_ext.ingest.write import Writer
+from llama_retrieval_ext.query import KB_KEY, SOURCE_KEY, TENANT_KEY, source_in
 
 Group = list[BaseNode]
 
@@ -28,13 +41,13 @@ _DOCUMENT_WEIGHT = 64
 
 
 def grouped(items: Iterable[object]) -> Sequence[Group] | Iterator[Group]:
-    """Groups of one ``Document``, or of the nodes of one document.
+    """Return groups of one ``Document``, or of the nodes of one document.
 
-    Of a list or tuple, the nodes of a document are gathered wherever they stand. An iterator is
-    not read ahead: there, they are those that follow each other.
+    In a list or tuple, the nodes of a document may stand anywhere. An iterator is not read ahead:
+    the nodes of a document must follow each other.
 
     Args:
-        items: LlamaIndex documents and nodes, mixed as they come.
+        items: LlamaIndex documents and nodes, in any order.
 
     Raises:
         ConfigurationError: Something is neither.
@@ -75,16 +88,112 @@ def _named(items: Iterable[object]) -> Iterator[tuple[object, BaseNode]]:
 
 
 def name_of(node: BaseNode) -> str:
-    """The id of the document a node belongs to, as far as it has one."""
+    """Return the id of the document that a node belongs to, or its own id if it has none."""
     try:
         return ref_of(node)
     except ValueError:  # it has several sources, which is reported as its failure later
         return node.node_id
 
 
+_UUID4: Final = 4
+# Metadata in which LlamaIndex's readers name the file of a document and the part of it.
+_LABEL: Final = "page_label"
+_FILE_NAME: Final = "file_name"
+_VERSION_KEYS: Final = ("file_size", "last_modified_date")
+
+_Group: TypeAlias = tuple[str, str, str]
+
+
+@dataclass
+class _Parts:
+    """The documents of one version of a file, or of one page of it."""
+
+    version: object
+    numbers: dict[tuple[int, int], int] = field(default_factory=dict)
+
+
+class ReaderIds:
+    """Replaces random ids by ids made from the file and the page, or the number within the file.
+
+    A file that was added before is recognised in any process. Its documents may come in several
+    calls: as long as the file has not changed, one with another text is another part of it.
+    """
+
+    def __init__(self) -> None:
+        self._parts: dict[_Group, _Parts] = {}
+        self._lock = Lock()
+        self._has_warned = False
+
+    def stable(
+        self, node: BaseNode, scope: Mapping[str, str], occurrences: Counter[object]
+    ) -> BaseNode:
+        """Return a document as it is, or a copy with a lasting id.
+
+        Args:
+            node: A document, or a node of one; nodes always stay as they are.
+            scope: The metadata of the caller's scope.
+            occurrences: Of texts in this call; starts empty.
+        """
+        if not _is_made_up(node):
+            return node
+        file = source_in(node.metadata)
+        if not file or not isinstance(node, Document):
+            self._warn(node)
+            return node
+        label = node.metadata.get(_LABEL)
+        place = [scope.get(key) or node.metadata.get(key) for key in (TENANT_KEY, KB_KEY)]
+        group = (repr(place), file, repr(label))
+        text = hash(node.text)
+        times = occurrences[*group, text]
+        occurrences[*group, text] += 1
+        number = self._number(group, _version_of(node, file), (text, times))
+        page = f"_page_{label}" if label is not None else ""
+        part = f"_part_{number}" if number or not page else ""
+        return node.model_copy(update={"id_": f"{file}{page}{part}"})
+
+    def _number(self, group: _Group, version: object, text: tuple[int, int]) -> int:
+        with self._lock:
+            parts = self._parts.get(group)
+            if parts is None or parts.version != version:
+                parts = self._parts[group] = _Parts(version)
+            return parts.numbers.setdefault(text, len(parts.numbers))
+
+    def _warn(self, node: BaseNode) -> None:
+        if self._has_warned:
+            return
+        self._has_warned = True
+        name = node.metadata.get(SOURCE_KEY) or node.metadata.get(_FILE_NAME)
+        warnings.warn(
+            f"the id {ref_of(node)!r} of a document of {name!r} is random, and its metadata do not "
+            "say which part of which file it is: added again, it is another document. Read files "
+            "with read_documents, or give documents an id",
+            UnstableIdWarning,
+            stacklevel=2,
+        )
+
+
+def _is_made_up(node: BaseNode) -> bool:
+    """Whether a document comes from a reader of files and has a random id of LlamaIndex."""
+    if not any(isinstance(node.metadata.get(key), str) for key in (_FILE_NAME, SOURCE_KEY)):
+        return False
+    try:
+        ref = ref_of(node)
+        return UUID(ref).version == _UUID4 and str(UUID(ref)) == ref
+    except ValueError:
+        return False
+
+
+def _version_of(document: BaseNode, file: str) -> object:
+    try:
+        status = Path(file).stat()
+    except (OSError, ValueError):  # not on this machine: use what the reader recorded
+        return tuple(document.metadata.get(key) for key in _VERSION_KEYS)
+    return status.st_mtime_ns, status.st_size
+
+
 @dataclass(frozen=True, slots=True)
 class IngestionParts:
-    """What documents pass through on their way in."""
+    """The steps that documents pass through when they are added."""
 
     preparation: Preparation
     writer: Writer
@@ -93,19 +202,19 @@ class IngestionParts:
 
 
 class Addition:
-    """Adds documents, batch by batch: what fails is noted, the rest goes in.
+    """Adds documents batch by batch; notes those that fail, and stores the others.
 
-    `run` does all of it. `identified`, `changed` and `store` are its steps, for those who prepare
-    documents in other processes.
+    `run` does all steps. `identified`, `changed` and `store` are the steps, for callers that
+    prepare documents in other processes.
 
     Args:
-        parts: What documents pass through.
-        scope: The metadata that the caller's scope stands for; empty for none.
+        parts: The steps.
+        scope: The metadata of the caller's scope; empty for none.
 
     Attributes:
-        parts: Likewise.
-        scope: Likewise.
-        tally: What came of documents so far.
+        parts: The steps.
+        scope: The metadata of the caller's scope.
+        tally: The outcomes so far.
     """
 
     def __init__(self, parts: IngestionParts, scope: Mapping[str, str]) -> None:
@@ -115,7 +224,7 @@ class Addition:
         self._occurrences: Counter[object] = Counter()
 
     def run(self, items: Iterable[object], *, show_progress: bool) -> IngestionReport:
-        """What came of each document.
+        """Add documents; return the outcome of each.
 
         Raises:
             ConfigurationError: Something is neither a document nor a node.
@@ -131,7 +240,7 @@ class Addition:
         return self.tally.report()
 
     def identified(self, groups: Sequence[Group]) -> list[SourceDocument]:
-        """The documents in groups of nodes; those that cannot be identified are noted."""
+        """Return the documents in groups of nodes; note those that cannot be identified."""
         found: list[SourceDocument] = []
         for group in map(self._recognised, groups):
             try:
@@ -145,9 +254,9 @@ class Addition:
         return [stable(node, self.scope, self._occurrences) for node in group]
 
     def changed(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
-        """Those that the ledger does not have just so; the others are noted.
+        """Return the documents that are not stored in this version; note the others.
 
-        Of each only the key and the digest are looked at.
+        Only their keys and digests are read.
         """
         new = [each for each in documents if self.tally.is_new(each)]
         digests = self.parts.ledger.digests(each.key for each in new)
@@ -160,7 +269,7 @@ class Addition:
         return changed
 
     def store(self, batch: Batch) -> None:
-        """Write what is ready, and note what came of each document.
+        """Write prepared documents, and note the outcome of each.
 
         Raises:
             ModelMismatchError: The embedding model gives vectors of another dimension.
@@ -193,7 +302,7 @@ class Addition:
             self.tally.failed(key.ref, error)
 
     def _fitting(self, documents: Sequence[Prepared], made: int | None) -> list[Prepared]:
-        """The documents whose embeddings have the dimension of the knowledge base."""
+        """Return the documents whose embeddings have the dimension of the knowledge base."""
         recorded = self.parts.ledger.dimension()
         dimension = recorded or made or len(documents[0].nodes[0].get_embedding())
         if made not in (None, dimension):
@@ -214,71 +323,11 @@ class Addition:
         return fitting
 
 
-class Tally:
-    """The report in the making."""
-
-    def __init__(self) -> None:
-        self._started = perf_counter()
-        self._counts = dict.fromkeys(WriteOutcome, 0)
-        self._skipped: dict[str, str] = {}
-        self._failures: dict[str, Exception] = {}
-        self._n_nodes = 0
-        self._seen: dict[DocumentKey, str] = {}
-
-    def is_new(self, document: SourceDocument) -> bool:
-        """Whether this is the first document of its key; another with the same key fails."""
-        if document.key not in self._seen:
-            self._seen[document.key] = document.digest
-            return True
-        if self._seen[document.key] == document.digest:
-            self.unchanged()
-            return False
-        ref = document.key.ref
-        self.failed(
-            ref,
-            DuplicateNodeError(
-                f"document {ref!r} was given twice in one call, with different content; the first "
-                "was taken. Give each its own id, or all nodes of a document in a row",
-                ref,
-            ),
-        )
-        return False
-
-    def failed(self, ref: str, error: Exception) -> None:
-        """Note a document that could not be added."""
-        self._failures[ref] = error
-
-    def skipped(self, ref: str, reason: str) -> None:
-        """Note a document with nothing to store."""
-        self._skipped[ref] = reason
-
-    def unchanged(self) -> None:
-        """Note a document that is there already."""
-        self._counts[WriteOutcome.UNCHANGED] += 1
-
-    def stored(self, document: Prepared, outcome: WriteOutcome) -> None:
-        """Note a document that is there now."""
-        self._counts[outcome] += 1
-        if outcome is not WriteOutcome.UNCHANGED:
-            self._n_nodes += len(document.nodes)
-
-    def merge(self, report: IngestionReport) -> None:
-        """Note what another process says of documents that it has written."""
-        self._counts[WriteOutcome.ADDED] += report.added
-        self._counts[WriteOutcome.UPDATED] += report.updated
-        self._counts[WriteOutcome.UNCHANGED] += report.unchanged
-        self._skipped.update(report.skipped)
-        self._failures.update(report.failures)
-        self._n_nodes += report.n_nodes
-
-    def report(self) -> IngestionReport:
-        """What came of all of them."""
-        return IngestionReport(
-            added=self._counts[WriteOutcome.ADDED],
-            updated=self._counts[WriteOutcome.UPDATED],
-            unchanged=self._counts[WriteOutcome.UNCHANGED],
-            skipped=dict(self._skipped),
-            failures=dict(self._failures),
-            n_nodes=self._n_nodes,
-            seconds=perf_counter() - self._started,
-        )
+def check_dimension(document: Prepared, dimension: int) -> None:
+    """Raise DimensionMismatchError unless all embeddings of a document have this dimension."""
+    for node in document.nodes:
+        if len(node.get_embedding()) != dimension:
+            raise DimensionMismatchError(
+                f"the embedding of node {node.node_id!r} has {len(node.get_embedding())} numbers, "
+                f"the knowledge base has {dimension}; leave it out and it is made"
+            )

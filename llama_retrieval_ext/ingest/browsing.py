@@ -1,6 +1,7 @@
-"""`Browsable`: the part of a knowledge base that shows what is in it."""
+"""`Browsable`: the part of a knowledge base that lists its contents."""
 
-from abc import abstractmethod
+import json
+from dataclasses import dataclass
 
 from llama_index.core.schema import BaseNode
 
@@ -8,16 +9,92 @@ from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.embeddings.resolve import embed_model_name
 from llama_retrieval_ext.errors import RetrievalExtError, UnsupportedModeError
 from llama_retrieval_ext.ingest.contents import Contents
-from llama_retrieval_ext.ingest.info import KnowledgeBaseInfo, describe_knowledge_base
-from llama_retrieval_ext.ingest.ledger import Ledger, StoredDocument, StoredSource
+from llama_retrieval_ext.ingest.ledger.ledger import Ledger, StoredDocument, StoredSource
 from llama_retrieval_ext.ingest.searching import Searchable
+from llama_retrieval_ext.ingest.storage import BY_TENANT
 from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.stores.embedded.files import bytes_on_disk
 from llama_retrieval_ext.stores.embedded.index import IndexInfo
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.urls import Location
+
+
+@dataclass(frozen=True, slots=True)
+class KnowledgeBaseInfo:
+    """Settings and size of a knowledge base.
+
+    Attributes:
+        url: Where it lives.
+        engine: ``embedded``, ``qdrant``, ``milvus`` or ``elasticsearch``.
+        embed_model: The name of its embedding model.
+        dimension: Of its vectors; None until there are some.
+        documents: How many documents it has.
+        sources: How many files these came from; a document without one counts as its own source.
+        nodes: How many nodes it has.
+        size_bytes: The size of its directory or file on disk; None in memory and on a server.
+        require_scope: Whether every operation needs a scope.
+        many_tenants: Whether the engine keeps the nodes of a tenant together.
+        index: How embeddings are stored, and how many are in an index, on the embedded engine; None
+            on others.
+        graph: URL of the graph that is kept in step with it; None for none.
+    """
+
+    url: str
+    engine: str
+    embed_model: str
+    dimension: int | None
+    documents: int
+    sources: int
+    nodes: int
+    size_bytes: int | None
+    require_scope: bool
+    many_tenants: bool
+    index: IndexInfo | None = None
+    graph: str | None = None
+
+
+def describe_knowledge_base(
+    url: str,
+    ledger: Ledger,
+    *,
+    embed_model: str,
+    require_scope: bool,
+    index: IndexInfo | None = None,
+) -> KnowledgeBaseInfo:
+    """Return settings and size of a knowledge base.
+
+    Args:
+        url: Where it lives.
+        ledger: Its ledger.
+        embed_model: The name of the model that it was opened with.
+        require_scope: Whether every operation of this object needs a scope.
+        index: How its store keeps and searches embeddings.
+
+    Raises:
+        StoreUnavailableError: The server does not answer.
+    """
+    location = Location.of(url)
+    documents, nodes = ledger.count()
+    config = ledger.config()
+    params = json.loads(config.params or "{}") if config else {}
+    return KnowledgeBaseInfo(
+        url=url,
+        engine=location.engine,
+        embed_model=embed_model,
+        dimension=config.dimension if config else None,
+        documents=documents,
+        sources=ledger.n_sources(),
+        nodes=nodes,
+        size_bytes=None if location.path is None else bytes_on_disk(location.path),
+        require_scope=require_scope,
+        many_tenants=params.get(BY_TENANT.get(location.engine)) is True,
+        index=index,
+        graph=(config.graph or None) if config else None,
+    )
 
 
 class Browsable(Searchable):
-    """Documents, sources and metadata of a knowledge base, for those who may see them.
+    """The methods of a knowledge base that list documents, sources and metadata.
 
     Attributes:
         url: Where it is.
@@ -27,10 +104,6 @@ class Browsable(Searchable):
     _ledger: Ledger
     _contents: Contents
     _is_closed: bool = False
-
-    @abstractmethod
-    def _check(self, scope: Scope | None) -> None:
-        """Raise if it was closed, or needs a scope and gets none."""
 
     def get(self, source_or_id: str, *, scope: Scope | None = None) -> list[BaseNode]:
         """Return the nodes of all documents of a source, or of one document, with embeddings.
@@ -103,7 +176,7 @@ class Browsable(Searchable):
         return self._contents.metadata_fields(scope, sample=check_count(sample, "sample"))
 
     def info(self) -> KnowledgeBaseInfo:
-        """Return what it is and how much is in it, in all scopes.
+        """Return its settings and size, all scopes together.
 
         Raises:
             StoreUnavailableError: The server does not answer.

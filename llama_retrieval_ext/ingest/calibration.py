@@ -10,8 +10,8 @@ from typing import Final
 
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.ingest.ledger import KnowledgeBaseConfig, Ledger
-from llama_retrieval_ext.ingest.refreshing import Refreshable
+from llama_retrieval_ext.ingest.ledger.ledger import KnowledgeBaseConfig, Ledger
+from llama_retrieval_ext.ingest.snapshot import Refreshable
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.retrievers.confidence import DEPTH, Calibration, LegScores, n_terms
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
@@ -65,14 +65,14 @@ class Calibrations:
 
 
 class Calibrated(Refreshable):
-    """The part of a knowledge base that estimates whether an answer is there."""
+    """The methods of a knowledge base that estimate whether it has an answer."""
 
     _calibrations: Calibrations
 
     def calibrate(
         self, *, scope: Scope | None = None, questions: int = QUESTIONS, seed: int = 0
     ) -> Calibration:
-        """Learn from its own sentences when the answer to a question is there.
+        """Learn from its own sentences how to tell whether it has the answer to a question.
 
         After it, results of hybrid search have a ``confidence``, and ``Threshold(confidence=...)``
         works behind such a retriever. The questions are made of sentences of random nodes, without
@@ -91,7 +91,7 @@ class Calibrated(Refreshable):
             seed: Of the choice of nodes and words.
 
         Returns:
-            What was learned.
+            The calibration.
 
         Raises:
             ConfigurationError: ``questions`` is below 20, or fewer than 20 nodes have a sentence of
@@ -115,7 +115,7 @@ class Calibrated(Refreshable):
 def examples(
     node_ids: Sequence[str], texts: Texts, retriever: HybridRetriever, *, count: int, seed: int
 ) -> Iterator[tuple[LegScores, int, bool]]:
-    """Yield what the legs find for known-item questions: with their answer, and without.
+    """Yield the rankings of the legs for known-item questions, with the answer and without.
 
     Args:
         node_ids: Of the nodes that the retriever sees.
@@ -162,7 +162,7 @@ def _questions(node_ids: Sequence[str], texts: Texts, random: Random) -> Iterato
 
 
 def _without(node_id: str, legs: LegScores) -> LegScores:
-    """What the legs would have found if the node were not there."""
+    """Return the rankings of the legs without a node."""
     return {
         name: [each for each in ranking if each[0] != node_id][:DEPTH]
         for name, ranking in legs.items()
@@ -175,7 +175,7 @@ def _calibrations_in(config: KnowledgeBaseConfig | None) -> dict[str, Calibratio
 
 
 def _key(scope: Scope | None) -> str:
-    """A scope's name in the ledger, which does not say who it is."""
+    """Return the name of a scope in the ledger, a digest."""
     if scope is None:
         return ""
     named = json.dumps([scope.tenant_id, sorted(scope.kb_ids)])

@@ -1,19 +1,17 @@
-"""`Copier`: documents with their nodes and embeddings, from one knowledge base into another."""
+"""`copy_knowledge_base`: documents with nodes and embeddings, from one engine to another."""
 
 import json
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Self
 
 from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     GraphRequiredError,
-    IngestionError,
     ModelMismatchError,
     StoreError,
     StoreUnavailableError,
@@ -21,95 +19,26 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.ingest.contents import batches, stored_nodes
 from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared
-from llama_retrieval_ext.ingest.graph_side import (
+from llama_retrieval_ext.ingest.graph.side import (
     GraphSide,
     is_same_graph,
     open_graph_side,
     open_recorded,
 )
-from llama_retrieval_ext.ingest.graph_target import with_rows
-from llama_retrieval_ext.ingest.ledger import Entry, KnowledgeBaseConfig, Ledger
-from llama_retrieval_ext.ingest.report import progress
+from llama_retrieval_ext.ingest.graph.target import with_rows
+from llama_retrieval_ext.ingest.ledger.ledger import Entry, KnowledgeBaseConfig, Ledger
+from llama_retrieval_ext.ingest.opening import graph_target, open_ledger, writer_of
+from llama_retrieval_ext.ingest.report import CopyReport, progress
 from llama_retrieval_ext.ingest.storage import (
     RequestedSetup,
     Storage,
-    graph_target,
     in_memory,
     missing,
-    open_ledger,
     open_storage,
-    writer_of,
 )
 from llama_retrieval_ext.stores.open import check_url
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.urls import Location
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-
-_TOLD = 3
-
-
-@dataclass(frozen=True, slots=True)
-class CopyReport:
-    """What came of each document of a knowledge base that was copied.
-
-    Attributes:
-        copied: How many documents were written.
-        unchanged: How many were there already, just so.
-        removed: How many documents were removed from the target, because the source has them not.
-        only_at_target: How many such documents the target still has.
-        failures: What went wrong with the others, by their id and, where they are in one, scope.
-        n_nodes: How many nodes were written.
-        seconds: How long it took.
-
-    Examples:
-        >>> print(CopyReport(copied=2, n_nodes=7, seconds=0.25))
-        2 copied, 0 unchanged; 7 nodes in 0.2 s
-
-    """
-
-    copied: int = 0
-    unchanged: int = 0
-    removed: int = 0
-    only_at_target: int = 0
-    failures: Mapping[str, Exception] = field(default_factory=dict)
-    n_nodes: int = 0
-    seconds: float = 0.0
-
-    def raise_for_failures(self) -> Self:
-        """The report itself, if nothing went wrong.
-
-        Raises:
-            IngestionError: Something did; ``failures`` has each document's error.
-        """
-        if not self.failures:
-            return self
-        told = "; ".join(f"{ref!r}: {error}" for ref, error in list(self.failures.items())[:_TOLD])
-        raise IngestionError(
-            f"{len(self.failures)} documents could not be copied, the others were ({told})",
-            self.failures,
-        ) from next(iter(self.failures.values()))
-
-    def _repr_html_(self) -> str:
-        from llama_retrieval_ext.display.ingestion import report_html  # noqa: PLC0415 - a view
-
-        return report_html(self)
-
-    def __rich__(self) -> "RenderableType":
-        from llama_retrieval_ext.display.ingestion import report_console  # noqa: PLC0415 - a view
-
-        return report_console(self)
-
-    def __str__(self) -> str:
-        removed = f", {self.removed} removed" if self.removed else ""
-        failed = f", {len(self.failures)} failed" if self.failures else ""
-        more = f"; {self.only_at_target} only at the target" if self.only_at_target else ""
-        return (
-            f"{self.copied} copied, {self.unchanged} unchanged{removed}{failed}; "
-            f"{self.n_nodes} nodes in {self.seconds:.1f} s{more}"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,22 +48,22 @@ class Base:
     Attributes:
         url: Where it lives, for messages.
         place: Its store and lock.
-        ledger: What it knows about its documents.
-        manifest: How it is set up, or is to be.
+        ledger: Its ledger.
+        config: Its configuration.
     """
 
     url: str
     place: Storage
     ledger: Ledger
-    manifest: KnowledgeBaseConfig
+    config: KnowledgeBaseConfig
 
 
 class Copier:
-    """Copies documents, batch by batch: what fails is noted, the rest is copied.
+    """Copies documents batch by batch; notes those that fail, and copies the others.
 
     Args:
-        source: Is only read.
-        target: Is set up likewise.
+        source: Only read.
+        target: Has the same model, tokenizer and scopes.
     """
 
     def __init__(self, source: Base, target: Base) -> None:
@@ -148,20 +77,20 @@ class Copier:
         self._failures: dict[DocumentKey, Exception] = {}
 
     def copy(self, entries: Sequence[Entry]) -> None:
-        """Copy documents, but for those that are there already.
+        """Copy documents, except those that the target has already.
 
         Raises:
             ModelMismatchError: The target has embeddings of another dimension.
             StoreUnavailableError: A store does not answer; what was copied stays.
         """
         there = self._target.ledger.digests(entry.key for entry in entries)
-        wanted = [
+        changed = [
             entry
             for entry, digest in zip(entries, there, strict=True)
             if not digest or digest != entry.digest
         ]
-        self._unchanged += len(entries) - len(wanted)
-        documents = list(self._documents(wanted))
+        self._unchanged += len(entries) - len(changed)
+        documents = list(self._documents(changed))
         if not documents:
             return
         with self._writer.lock:
@@ -175,23 +104,23 @@ class Copier:
                 self._n_nodes += len(document.nodes)
 
     def copy_graph(self) -> None:
-        """Copy what the source's graph has and no document says; the rest goes with its nodes."""
+        """Copy the rows of the graph that belong to no document; the others go with its nodes."""
         side = self._target.place.graph
         if self._graph is not None and side is not None:
             self._graph.copy_unsaid_to(side.graph)
 
     def mirror(self, entries: Sequence[Entry], *, remove: bool) -> None:
-        """Look for documents that the target alone has, such as those deleted since in the source.
+        """Remove or count documents that only the target has.
 
         Args:
             entries: All documents of the source.
-            remove: Whether they are removed, or counted.
+            remove: Whether to remove them, rather than count them.
 
         Raises:
             StoreUnavailableError: The target does not answer; what was removed stays so.
         """
-        wanted = {entry.key for entry in entries}
-        extra = [entry for entry in self._target.ledger.entries() if entry.key not in wanted]
+        keys = {entry.key for entry in entries}
+        extra = [entry for entry in self._target.ledger.entries() if entry.key not in keys]
         if not remove:
             self._only_at_target = len(extra)
             return
@@ -200,11 +129,11 @@ class Copier:
             self._removed += len(batch)
 
     def check(self, entries: Sequence[Entry]) -> None:
-        """Nothing, if the target has the documents, but for those that failed.
+        """Raise unless the target has all documents, except those that failed.
 
         Raises:
-            StoreUnavailableError: Somebody else writes to the target.
-            StoreError: Some are not there, or not whole.
+            StoreUnavailableError: Another process writes to the target.
+            StoreError: Some are missing or incomplete.
         """
         there = {entry.key: entry.n_nodes for entry in self._target.ledger.entries()}
         expected = [entry for entry in entries if entry.key not in self._failures]
@@ -225,7 +154,7 @@ class Copier:
             )
 
     def report(self, seconds: float) -> CopyReport:
-        """What came of all of them."""
+        """Return the outcome of each document."""
         return CopyReport(
             copied=self._copied,
             unchanged=self._unchanged,
@@ -258,7 +187,7 @@ class Copier:
         return {node.node_id: node for node in stored_nodes(store, ids)}
 
     def _check_dimension(self) -> None:
-        recorded, copied = self._target.ledger.dimension(), self._source.manifest.dimension
+        recorded, copied = self._target.ledger.dimension(), self._source.config.dimension
         if recorded is None and copied is not None:
             self._target.ledger.record_dimension(copied)
         elif recorded != copied:
@@ -269,7 +198,7 @@ class Copier:
 
 
 def _name_of(key: DocumentKey) -> str:
-    """What tells a document from those with its id in other scopes."""
+    """Return the id of a document, with its scope where it has one."""
     scope = [f"{name} {each!r}" for name, each in (("tenant", key.tenant), ("kb", key.kb)) if each]
     return f"{key.ref} ({', '.join(scope)})" if scope else key.ref
 
@@ -286,12 +215,11 @@ def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
 ) -> CopyReport:
     """Copy a knowledge base to another engine, without embedding anything again.
 
-    Documents that the target has already, just so, are left alone: a copy that was interrupted goes
-    on where it ended, and one that is repeated brings what is new. Documents that only the target
-    has, such as those that were deleted in the source since, stay, and are counted in the report;
-    with ``mirror`` they are removed, and the target then has what the source has. The target
-    remembers the source's embedding model, tokenizer and ``require_scope``, and for which documents
-    there is nothing to do when they are added again. The source is only read.
+    Documents that the target has in the same version are skipped: an interrupted copy continues
+    where it ended, and a repeated one copies what is new. Documents that only the target has, such
+    as those deleted in the source since, stay and are counted in the report; with ``mirror`` they
+    are removed. The target records the source's embedding model, tokenizer and ``require_scope``,
+    and the digests by which unchanged documents are recognised. The source is only read.
 
     Embeddings are those that the source's engine keeps: single precision and, where it compares by
     cosine, at length 1 (Milvus keeps their length), which changes no result.
@@ -299,15 +227,15 @@ def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
     Args:
         source_url: A knowledge base, as `KnowledgeBase.open` takes it.
         target_url: Another one, made if there is none.
-        many_tenants: As for `KnowledgeBase.open`, where the target is made.
-        store_params: Likewise.
+        many_tenants: For a new target, as for `KnowledgeBase.open`.
+        store_params: For a new target, as for `KnowledgeBase.open`.
         mirror: Whether documents that the source does not have are removed from the target.
         graph: URL of the target's graph; required if the source has one, which is then copied, too.
             If it has none, the passages are put into the graph by the default `PassageLinks`.
         show_progress: Whether there is a progress bar, on standard error.
 
     Returns:
-        What came of the documents; ``raise_for_failures()`` if you would rather have an error.
+        The outcome of each document; call ``raise_for_failures()`` for an error instead.
 
     Raises:
         ConfigurationError: There is no such source, it is the target, one is in memory, or the
@@ -316,7 +244,7 @@ def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
         ModelMismatchError: The target was made with another embedding model.
         StoreUnavailableError: An engine cannot be reached, or the source is being written to; what
             was copied before stays.
-        StoreError: In the end the target does not hold what it should.
+        StoreError: After the copy, documents are missing or incomplete in the target.
 
     Examples:
         >>> copy_knowledge_base("embedded:./none", "embedded:./copy")  # doctest: +ELLIPSIS
@@ -329,13 +257,13 @@ def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
     _check_places(source_url, target_url)
     with ExitStack() as resources:
         source = _source(source_url, resources)
-        tokenizer = Tokenizer.from_dict(json.loads(source.manifest.tokenizer))
+        tokenizer = Tokenizer.from_dict(json.loads(source.config.tokenizer))
         setup = RequestedSetup(tokenizer, many_tenants, store_params)
         if source.place.graph is not None and graph is None:
             raise GraphRequiredError(
-                f"{source_url} has the graph {source.manifest.graph}, and its copy needs one, too; "
+                f"{source_url} has the graph {source.config.graph}, and its copy needs one, too; "
                 "pass graph=, on the command line --graph",
-                source.manifest.graph,
+                source.config.graph,
             )
         target = _target(target_url, source, setup, graph, resources)
         entries = source.ledger.entries()
@@ -365,26 +293,26 @@ def _source(url: str, resources: ExitStack) -> Base:
     resources.callback(place.close)
     ledger = place.ledger()
     resources.callback(ledger.close)
-    manifest = ledger.config()
-    if manifest is None:
+    config = ledger.config()
+    if config is None:
         raise missing(url)
-    manifest.opened(manifest, url)  # refuses one from a newer version
+    config.opened(config, url)  # refuses one from a newer version
     if ledger.n_nodes_at_rest() is None:
         raise StoreUnavailableError(
             f"{url} is being written to, or its last writer died. Let it finish; if it is dead, "
             "open the knowledge base and, on a server, add or delete a document: then copy again"
         )
-    if manifest.graph:
-        graph = open_recorded(manifest.graph, url)
+    if config.graph:
+        graph = open_recorded(config.graph, url)
         resources.callback(graph.close)
         place = replace(place, graph=graph)
-    return Base(url, place, ledger, manifest)
+    return Base(url, place, ledger, config)
 
 
 def _target(
     url: str, source: Base, setup: RequestedSetup, graph: str | None, resources: ExitStack
 ) -> Base:
-    copied = source.manifest
+    copied = source.config
     place = open_storage(url, setup)
     resources.callback(place.close)
     if graph is not None:
@@ -400,10 +328,10 @@ def _target(
     )
     ledger = open_ledger(place, requested, url)
     resources.callback(ledger.close)
-    manifest = ledger.config() or copied
-    if manifest.require_scope != copied.require_scope:
+    config = ledger.config() or copied
+    if config.require_scope != copied.require_scope:
         raise ConfigurationError(
-            f"{url} was made with require_scope={manifest.require_scope}, and what is to be copied "
+            f"{url} was made with require_scope={config.require_scope}, and what is to be copied "
             f"with {copied.require_scope}; copy it to a new place"
         )
     return Base(url, place, ledger, copied)

@@ -1,26 +1,19 @@
-"""A document on its way in: who it is, as it was given, and ready to be stored."""
+"""Documents that are added: their keys and digests, and the form in which they are stored."""
 
 import json
 import re
 from array import array
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from hashlib import blake2b
 from struct import pack
-from typing import NamedTuple
-from uuid import UUID, uuid5
+from typing import Final, NamedTuple, TypeVar
 
 from llama_index.core.schema import (
     BaseNode,
     Document,
-    IndexNode,
-    MetadataMode,
     Node,
-    NodeRelationship,
-    ObjectType,
-    RelatedNodeInfo,
     TransformComponent,
 )
 from pydantic_core import PydanticSerializationError
@@ -31,7 +24,7 @@ from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_t
 
 
 class DocumentKey(NamedTuple):
-    """What makes a document the same one: its id, and where it lives.
+    """The identity of a document: its id and scope.
 
     Attributes:
         tenant: Its tenant; empty where it has none.
@@ -46,12 +39,12 @@ class DocumentKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SourceDocument:
-    """A document as the caller gave it.
+    """A document as the caller passed it.
 
     Attributes:
-        key: Which document it is.
+        key: Its identity.
         nodes: One LlamaIndex ``Document``, or the nodes that make it up.
-        digest: Of everything that decides what is stored of it.
+        digest: Of everything that decides what is stored.
     """
 
     key: DocumentKey
@@ -60,15 +53,15 @@ class SourceDocument:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is yet to be split."""
+        """Whether it has not been split yet."""
         return isinstance(self.nodes[0], Document)
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A document as it is to be stored: the nodes carry their final ids and embeddings.
+    """A document ready to be stored: its nodes have their final ids and embeddings.
 
-    Pickled, it loses what a store would lose.
+    Pickling loses what a store would lose.
     """
 
     key: DocumentKey
@@ -82,29 +75,33 @@ class Prepared:
 
     def __reduce__(self) -> tuple[object, ...]:
         # The nodes as they are stored: an eighth of the time that LlamaIndex's pickling takes.
-        nodes = [(node_to_text(node), array("d", node.get_embedding())) for node in self.nodes]
-        return _prepared, (self.key, self.digest, nodes)
+        return _unpickled, (self.key, self.digest, [*map(pack_node, self.nodes)])
 
 
-def _prepared(
-    key: DocumentKey, digest: str, nodes: Iterable[tuple[str, "array[float]"]]
-) -> Prepared:
-    restored = (
-        node_from_text(text).model_copy(update={"embedding": vector.tolist()})
-        for text, vector in nodes
-    )
-    return Prepared(key, digest, tuple(restored))
+def _unpickled(key: DocumentKey, digest: str, nodes: Iterable[tuple[str, bytes]]) -> Prepared:
+    return Prepared(key, digest, tuple(unpack_node(*each) for each in nodes))
+
+
+def pack_node(node: BaseNode) -> tuple[str, bytes]:
+    """Return a node as text, and its embedding as doubles."""
+    return node_to_text(node), array("d", node.get_embedding()).tobytes()
+
+
+def unpack_node(text: str, embedding: bytes) -> BaseNode:
+    """Return the node that `pack_node` has packed."""
+    vector = array("d", embedding).tolist()
+    return node_from_text(text).model_copy(update={"embedding": vector})
 
 
 def ref_of(node: BaseNode) -> str:
-    """The id of the document that a node belongs to: its own, if it belongs to none."""
+    """Return the id of the document that a node belongs to; its own if it belongs to none."""
     return node.node_id if isinstance(node, Document) else node.ref_doc_id or node.node_id
 
 
 def identified(
     nodes: list[BaseNode], *, scope: Mapping[str, str], fingerprint: str
 ) -> list[SourceDocument]:
-    """The documents that a group of nodes with one document id makes up: one for each place.
+    """Return the documents in a group of nodes with one document id: one for each scope.
 
     Args:
         nodes: One ``Document``, or nodes of one document id.
@@ -171,7 +168,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 def digest_of(nodes: Iterable[BaseNode], fingerprint: str = "") -> str:
-    """A digest of everything that decides what is stored of a document.
+    """Return a digest of everything that decides what is stored of a document.
 
     Args:
         nodes: The document, or its nodes, in order: text, metadata, relationships, ids, embeddings
@@ -196,13 +193,13 @@ def digest_of(nodes: Iterable[BaseNode], fingerprint: str = "") -> str:
 
 
 def fingerprint_of(transformations: Sequence[TransformComponent]) -> str:
-    """What the transformations are and how they are set up, as far as they tell."""
-    told = [(type(each).__qualname__, each.to_dict()) for each in transformations]
-    return _ADDRESS.sub("", repr(told))
+    """Return the classes and settings of transformations, as far as they expose them."""
+    settings = [(type(each).__qualname__, each.to_dict()) for each in transformations]
+    return _ADDRESS.sub("", repr(settings))
 
 
 def _in_order(value: object) -> object:
-    """The same, with lists for sets, whose order differs from process to process."""
+    """Return the value with lists for sets, whose order differs between processes."""
     if isinstance(value, Mapping):
         return {key: _in_order(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -224,68 +221,8 @@ def _content(node: BaseNode) -> bytes:
         ) from error
 
 
-# Of this package's chunks; made up once, never to change.
-_NAMESPACE = UUID("6b0a4f6e-6d2c-4a4e-9d5d-0c8b0b6f5a11")
-
-
-def named(nodes: Sequence[BaseNode], key: DocumentKey) -> list[BaseNode]:
-    """Copies of a document's fresh nodes under lasting ids; what refers to them is rewritten.
-
-    An id depends on the document, the node's text, and how many nodes with that text come before
-    it, so that a chunk keeps its id when something is added in front of it. Ids are UUIDs, which
-    every engine takes.
-
-    Args:
-        nodes: What the transformations made of the document, in order.
-        key: The document; each node gets it as its source.
-
-    Raises:
-        DuplicateNodeError: Two nodes have the same id.
-    """
-    seen: Counter[str] = Counter()
-    ids: dict[str, str] = {}
-    for node in nodes:
-        if node.node_id in ids:
-            raise DuplicateNodeError(
-                f"the transformations gave two nodes of document {key.ref!r} the id "
-                f"{node.node_id!r}; each must be a node of its own",
-                node.node_id,
-            )
-        text = node.get_content(MetadataMode.NONE)
-        ids[node.node_id] = str(uuid5(_NAMESPACE, json.dumps([*key, text, seen[text]])))
-        seen[text] += 1
-    return [_renamed(node, ids, key) for node in nodes]
-
-
-def _renamed(node: BaseNode, ids: Mapping[str, str], key: DocumentKey) -> BaseNode:
-    relationships: dict[NodeRelationship, object] = {
-        kind: [_refer(each, ids) for each in related]
-        if isinstance(related, list)
-        else _refer(related, ids)
-        for kind, related in node.relationships.items()
-    }
-    relationships[NodeRelationship.SOURCE] = _source(node, key)
-    update: dict[str, object] = {"id_": ids[node.node_id], "relationships": relationships}
-    if isinstance(node, IndexNode):
-        update["index_id"] = ids.get(node.index_id, node.index_id)
-    return node.model_copy(update=update)
-
-
-def _refer(related: RelatedNodeInfo, ids: Mapping[str, str]) -> RelatedNodeInfo:
-    if related.node_id not in ids:
-        return related
-    return related.model_copy(update={"node_id": ids[related.node_id]})
-
-
-def _source(node: BaseNode, key: DocumentKey) -> RelatedNodeInfo:
-    source = node.relationships.get(NodeRelationship.SOURCE)
-    if isinstance(source, RelatedNodeInfo):
-        return source.model_copy(update={"node_id": key.ref})
-    return RelatedNodeInfo(node_id=key.ref, node_type=ObjectType.DOCUMENT)
-
-
 def stamped(node: BaseNode, key: DocumentKey) -> BaseNode:
-    """The node, or a copy of it, that carries the tenant and knowledge base of its document.
+    """Return the node, or a copy, with the tenant and knowledge base of its document.
 
     Neither is part of the text that is embedded, searched by keyword, or shown to an LLM.
 
@@ -314,3 +251,71 @@ def stamped(node: BaseNode, key: DocumentKey) -> BaseNode:
 
 def _with(keys: list[str], more: dict[str, str]) -> list[str]:
     return list(dict.fromkeys([*keys, *more]))
+
+
+# Metadata key of a node that is being added: further rows for the graph, as JSON.
+ROWS_KEY: Final = "__graph_rows__"
+
+
+def without_rows(node: BaseNode) -> BaseNode:
+    """Return the node as it is stored and shown: without its rows for the graph."""
+    if ROWS_KEY not in node.metadata:
+        return node
+    kept = {key: value for key, value in node.metadata.items() if key != ROWS_KEY}
+    return node.model_copy(update={"metadata": kept})
+
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+def each_or_error(
+    items: Sequence[A],
+    work: Callable[[Sequence[A]], Sequence[B]],
+    *,
+    fatal: tuple[type[Exception], ...] = (),
+) -> list[B | Exception]:
+    """Return the result of each item, or its error.
+
+    All are tried together; if that fails, each alone.
+
+    Args:
+        items: What to work on.
+        work: Gives one result an item, in their order, or raises.
+        fatal: Errors that concern no single item; they are raised.
+
+    Examples:
+        >>> each_or_error(["1", "x"], lambda texts: [int(text) for text in texts])
+        [1, ValueError("invalid literal for int() with base 10: 'x'")]
+
+    """
+    if not items:
+        return []
+    try:
+        return list(work(items))
+    except fatal:
+        raise
+    except Exception as error:  # noqa: BLE001 - it is handed on as the item's result
+        if len(items) == 1:
+            return [error]
+    return [result for item in items for result in each_or_error([item], work, fatal=fatal)]
+
+
+def batched(items: Iterable[A], weight: Callable[[A], int], limit: int) -> Iterator[list[A]]:
+    """Yield items in lists, each ended by the item with which it weighs `limit` or more.
+
+    Examples:
+        >>> list(batched([1, 2, 3, 4], lambda number: number, 3))
+        [[1, 2], [3], [4]]
+
+    """
+    batch: list[A] = []
+    total = 0
+    for item in items:
+        batch.append(item)
+        total += weight(item)
+        if total >= limit:
+            yield batch
+            batch, total = [], 0
+    if batch:
+        yield batch

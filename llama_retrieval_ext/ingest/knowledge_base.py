@@ -1,8 +1,8 @@
 """`KnowledgeBase`: documents in, retrievers out."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Self
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -26,25 +26,21 @@ from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.ingest.add import Addition, IngestionParts
 from llama_retrieval_ext.ingest.calibration import Calibrated, Calibrations
 from llama_retrieval_ext.ingest.contents import Contents, batches
-from llama_retrieval_ext.ingest.extraction import Extraction
-from llama_retrieval_ext.ingest.graph_side import open_graph_side
-from llama_retrieval_ext.ingest.ledger import (
+from llama_retrieval_ext.ingest.graph.extraction import extraction_for
+from llama_retrieval_ext.ingest.ledger.ledger import (
     Entry,
     KnowledgeBaseConfig,
     Ledger,
 )
-from llama_retrieval_ext.ingest.preparation import Preparation
-from llama_retrieval_ext.ingest.refreshing import open_snapshot
-from llama_retrieval_ext.ingest.removal import remove_knowledge_base
-from llama_retrieval_ext.ingest.report import IngestionReport
-from llama_retrieval_ext.ingest.storage import (
-    RequestedSetup,
-    Storage,
-    open_ledger,
-    open_storage,
+from llama_retrieval_ext.ingest.opening import (
+    open_ledger_and_graph,
+    remove_knowledge_base,
     writer_of,
 )
-from llama_retrieval_ext.ingest.transform import Splitter
+from llama_retrieval_ext.ingest.preparation import Preparation, Splitter
+from llama_retrieval_ext.ingest.report import IngestionReport
+from llama_retrieval_ext.ingest.snapshot import open_snapshot
+from llama_retrieval_ext.ingest.storage import RequestedSetup, Storage, open_storage
 from llama_retrieval_ext.query import Scope, check_scope
 from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.open import backend_for
@@ -96,7 +92,7 @@ class KnowledgeBase(Calibrated):
 
     @classmethod
     @checked_call
-    def open(  # noqa: PLR0913 - what makes a knowledge base, in one place
+    def open(  # noqa: PLR0913 - all settings in one place
         cls,
         url: str,
         *,
@@ -115,8 +111,8 @@ class KnowledgeBase(Calibrated):
     ) -> Self:
         """Open the knowledge base at a URL; create it if there is none.
 
-        What a crash left half done is finished or undone; on a server, by the next process that
-        writes.
+        Changes that a crash left unfinished are finished or undone; on a server, by the next
+        process that writes.
 
         Engines with collections keep the configuration and the list of documents in a second
         collection, whose name ends in ``__ledger``; the first is created when a document is added.
@@ -145,11 +141,12 @@ class KnowledgeBase(Calibrated):
                 object, the others when the collection is created, with the first document. Until
                 then they are remembered.
             must_exist: Whether to raise if there is none.
-            read_only: Whether to open a copy of ``embedded:DIRECTORY`` as it is now, in the
-                system's temporary folder, while another process may have it open and write. It must
-                exist, and may be on a read-only file system. The writer waits while files are
-                copied. Its graph, if it has one, is left out.
-            refresh_s: Seconds after which a copy is made anew if something was written since; None
+            read_only: Whether to open a copy of ``embedded:DIRECTORY``, made now in the system's
+                temporary folder; another process may have it open and write, and waits while files
+                are copied. It must exist, and may be on a read-only file system. With ``graph``,
+                which must be its graph and ``graph:DIRECTORY``, both are copied as of one moment;
+                without, the graph is left out. Not on Windows, which lacks the locks.
+            refresh_s: Seconds after which a copy is made again if something was written since; None
                 for only when `refresh` is called.
             graph: A graph that is kept in step with it, for ``retriever("graph")`` and rules:
                 ``graph:DIRECTORY``, ``graph::memory:`` for one in memory, ``neo4j://HOST/DATABASE``
@@ -181,32 +178,20 @@ class KnowledgeBase(Calibrated):
         for name, value in (("require_scope", require_scope), ("many_tenants", many_tenants)):
             if value is not None:
                 of_type(value, bool, name)
-        model = resolve_embed_model(embed_model)
-        splitter = Splitter(transformations)
-        if graph is None and (links is not None or kg_extractors is not None):
-            raise ConfigurationError(
-                "links and kg_extractors are for a graph: pass graph='graph:./dir', for instance"
-            )
-        extraction = None if graph is None else Extraction(links, kg_extractors or ())
         setup = RequestedSetup(tokenizer, many_tenants, store_params, must_exist)
-        snapshot = open_snapshot(
-            url, read_only=read_only, refresh_s=refresh_s, has_graph=graph is not None
+        model, splitter = resolve_embed_model(embed_model), Splitter(transformations)
+        extraction = extraction_for(graph, links, kg_extractors)
+        requested = KnowledgeBaseConfig(
+            embed_model_name(model),
+            require_scope=require_scope,
+            dimension=embed_model_dimension(model),
         )
-        storage = open_storage(url if snapshot is None else snapshot.url, setup)
+        snapshot = open_snapshot(url, read_only=read_only, refresh_s=refresh_s, graph=graph)
         try:
-            if graph is not None:
-                storage = storage.beside(open_graph_side(graph, links, url))
-            requested = KnowledgeBaseConfig(
-                embed_model_name(model),
-                storage.tokenizer,
-                require_scope=require_scope,
-                dimension=embed_model_dimension(model),
-                params=storage.params,
-                graph="" if storage.graph is None else storage.graph.url,
-            )
-            ledger = open_ledger(storage, requested, url)
+            storage = open_storage(url if snapshot is None else snapshot.url, setup)
+            beside = graph if snapshot is None else snapshot.graph
+            storage, ledger = open_ledger_and_graph(storage, requested, url, beside, links)
         except BaseException:
-            storage.close()
             if snapshot is not None:
                 snapshot.close()
             raise
@@ -334,13 +319,11 @@ class KnowledgeBase(Calibrated):
             ConfigurationError: The name is empty.
             ScopeRequiredError: The knowledge base requires a scope.
         """
-        self._check_writable()
-        self._check(scope)
         if not isinstance(source_or_id, str) or not source_or_id:
             raise ConfigurationError(
                 f"delete needs the path of a file or the id of a document, got {source_or_id!r}"
             )
-        with self._storage.lock:
+        with self._writing(scope):
             self._parts.writer.settle()
             return self._delete(self._contents.named(source_or_id, scope))
 
@@ -363,9 +346,7 @@ class KnowledgeBase(Calibrated):
             UnsupportedFilterError: The engine cannot evaluate them.
             ScopeRequiredError: The knowledge base requires a scope.
         """
-        self._check_writable()
-        self._check(scope)
-        with self._storage.lock:
+        with self._writing(scope):
             return self._delete(self._contents.matching(filters, scope))
 
     def clear(self, *, scope: Scope | None = None) -> int:
@@ -380,9 +361,7 @@ class KnowledgeBase(Calibrated):
         Raises:
             ScopeRequiredError: The knowledge base requires a scope.
         """
-        self._check_writable()
-        self._check(scope)
-        with self._storage.lock:
+        with self._writing(scope):
             gone = self._delete(self._ledger.visible(scope))
             if gone and not self._ledger.count()[1]:
                 self._storage.compact()
@@ -417,12 +396,7 @@ class KnowledgeBase(Calibrated):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _delete(self, entries: Sequence[Entry]) -> int:
@@ -431,6 +405,20 @@ class KnowledgeBase(Calibrated):
         for batch in batches(entries):
             self._parts.writer.delete([each.key for each in batch])
         return len(entries)
+
+    @contextmanager
+    def _writing(self, scope: Scope | None) -> Generator[None]:
+        """Hold the lock for a change that a scope may make."""
+        self._check_writable()
+        self._check(scope)
+        with self._storage.lock:
+            yield
+
+    def _check_writable(self) -> None:
+        if self._snapshot is not None:
+            raise ConfigurationError(
+                "this knowledge base was opened to read only; open it without read_only to write"
+            )
 
     def _check(self, scope: Scope | None) -> None:
         self._check_open()

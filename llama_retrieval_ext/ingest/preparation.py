@@ -1,28 +1,248 @@
-"""Documents made ready to be stored: identified, split, embedded; on this machine or another."""
+"""Prepares documents for storage: splits, names and embeds their nodes, here or on a worker."""
 
-from collections.abc import Mapping, Sequence
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+from uuid import UUID, uuid5
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.schema import BaseNode, Document, MetadataMode
+from llama_index.core.ingestion import run_transformations
+from llama_index.core.node_parser import SentenceSplitter
+from llama_index.core.schema import (
+    BaseNode,
+    Document,
+    IndexNode,
+    MetadataMode,
+    Node,
+    NodeRelationship,
+    ObjectType,
+    RelatedNodeInfo,
+    TextNode,
+    TransformComponent,
+)
+from pydantic import BaseModel
 
+from llama_retrieval_ext.errors import ConfigurationError, DuplicateNodeError
 from llama_retrieval_ext.ingest.documents import (
     DocumentKey,
     Prepared,
     SourceDocument,
+    each_or_error,
+    fingerprint_of,
     identified,
+    ref_of,
     stamped,
 )
-from llama_retrieval_ext.ingest.extraction import Extraction
-from llama_retrieval_ext.ingest.transform import Embedder, Splitter
+from llama_retrieval_ext.ingest.graph.extraction import Extraction
+
+T = TypeVar("T")
+
+# Encoders of today read 512 tokens and drop the rest; LlamaIndex's 1,024 would lose half a chunk.
+# An overlap of an eighth keeps sentences at the seams findable.
+_CHUNK_TOKENS = 512
+_OVERLAP_TOKENS = 64
+
+
+class Splitter:
+    """Splits documents into nodes; documents that were passed as nodes stay as they are.
+
+    Args:
+        transformations: LlamaIndex transformations, run in their order; None for a
+            ``SentenceSplitter`` of 512 tokens with an overlap of 64.
+
+    Raises:
+        ConfigurationError: One is not a LlamaIndex transformation.
+    """
+
+    def __init__(self, transformations: Sequence[TransformComponent] | None) -> None:
+        for each in transformations or []:
+            if not isinstance(each, TransformComponent):
+                raise ConfigurationError(
+                    f"expected LlamaIndex transformations, got {type(each).__name__}; write "
+                    "transformations=[SentenceSplitter(...)], for instance"
+                )
+        self._given = transformations
+
+    def __getstate__(self) -> dict[str, object]:
+        # With what LlamaIndex leaves out of its own: a copy must not split in another way.
+        given = (
+            None if self._given is None else [(type(each), _state(each)) for each in self._given]
+        )
+        return {"given": given, "fingerprint": self.fingerprint}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        given = state["given"]
+        self._given = None if given is None else [_restored(*each) for each in given]
+        self.fingerprint = state["fingerprint"]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Classes and settings of the transformations, as far as they expose them."""
+        return fingerprint_of(self._transformations)
+
+    def nodes_of(
+        self, documents: Sequence[SourceDocument]
+    ) -> list[tuple[BaseNode, ...] | Exception]:
+        """Return the nodes of each document, or its error."""
+        whole = [each for each in documents if each.is_whole]
+        made = iter(each_or_error(whole, self._transformed))
+        return [next(made) if each.is_whole else each.nodes for each in documents]
+
+    @cached_property
+    def _transformations(self) -> Sequence[TransformComponent]:
+        if self._given is not None:
+            return list(self._given)
+        # Made when it is needed: its tokenizer takes a quarter of a second to load.
+        return [SentenceSplitter(chunk_size=_CHUNK_TOKENS, chunk_overlap=_OVERLAP_TOKENS)]
+
+    def _transformed(self, documents: Sequence[SourceDocument]) -> list[tuple[BaseNode, ...]]:
+        made = split_by(lambda: run_transformations(_copies(documents), self._transformations))
+        owned = _by_document(made, documents)
+        return [
+            tuple(named(_embedded_apart(nodes, each.nodes[0]), each.key))
+            for each, nodes in zip(documents, owned, strict=True)
+        ]
+
+
+def split_by(split: Callable[[], T]) -> T:
+    """Return the result of a function that splits text; call it again if NLTK refuses its files.
+
+    NLTK refuses files with several hard links, which uv makes when it installs a package.
+    LlamaIndex's sentence splitter reads such a file at its first use only, and does not need it.
+
+    Args:
+        split: The function.
+    """
+    try:
+        return split()
+    except PermissionError:
+        return split()
+
+
+def _copies(documents: Sequence[SourceDocument]) -> list[BaseNode]:
+    """Return the nodes to transform: transformations may change them, the caller's stay."""
+    return [each.nodes[0].model_copy(deep=True) for each in documents]
+
+
+def _state(transformation: TransformComponent) -> dict[Any, Any]:
+    return BaseModel.__getstate__(transformation)
+
+
+def _restored(kind: type[TransformComponent], state: dict[Any, Any]) -> TransformComponent:
+    transformation = kind.__new__(kind)
+    BaseModel.__setstate__(transformation, state)
+    return transformation
+
+
+def _by_document(
+    nodes: Sequence[BaseNode], documents: Sequence[SourceDocument]
+) -> list[list[BaseNode]]:
+    """Return the nodes of each document; raise if they cannot be told apart."""
+    if len(documents) == 1:
+        return [[_as_node(node) for node in nodes]]
+    owned: dict[str, list[BaseNode]] = {each.key.ref: [] for each in documents}
+    if len(owned) < len(documents):
+        raise ConfigurationError("two documents of a batch have the same id")
+    for node in nodes:
+        owned[ref_of(node)].append(_as_node(node))
+    return list(owned.values())
+
+
+def _as_node(node: BaseNode) -> BaseNode:
+    """Return a `Document` as a node; anything else as it is."""
+    if not isinstance(node, Document):
+        return node
+    fields = {name: getattr(node, name) for name in Node.model_fields}
+    if node.image_resource or node.audio_resource or node.video_resource:
+        return Node(**fields)
+    return TextNode(
+        **{name: fields[name] for name in TextNode.model_fields if name in fields}, text=node.text
+    )
+
+
+def _embedded_apart(nodes: list[BaseNode], document: BaseNode) -> list[BaseNode]:
+    """Return nodes without the embedding that splitters copy from a document to all its parts."""
+    if document.embedding is None or len(nodes) == 1:
+        return nodes
+    return [
+        node.model_copy(update={"embedding": None})
+        if node.embedding == document.embedding
+        else node
+        for node in nodes
+    ]
+
+
+class Embedder:
+    """Embeds nodes in the batches of its model.
+
+    Attributes:
+        model: The embedding model.
+        dimension: Of the vectors it made; None until it made one.
+    """
+
+    def __init__(self, model: BaseEmbedding) -> None:
+        self.model = model
+        self.dimension: int | None = None
+
+    def embedded(self, documents: Sequence[Prepared]) -> list[Prepared | Exception]:
+        """Return the documents with an embedding on every node, or the error of each."""
+        return [_checked(each) for each in each_or_error(documents, self._embedded)]
+
+    def _embedded(self, documents: Sequence[Prepared]) -> list[Prepared]:
+        bare = [node for each in documents for node in each.nodes if node.embedding is None]
+        if not bare:
+            return list(documents)
+        texts = [node.get_content(MetadataMode.EMBED) for node in bare]
+        vectors = self.model.get_text_embedding_batch(texts)
+        if len(vectors) != len(texts):
+            raise ConfigurationError(
+                f"{type(self.model).__name__} gave {len(vectors)} embeddings for {len(texts)} texts"
+            )
+        self.dimension = len(vectors[0])
+        made = iter(vectors)
+        return [
+            Prepared(
+                each.key,
+                each.digest,
+                tuple(
+                    node.model_copy(update={"embedding": list(next(made))})
+                    if node.embedding is None
+                    else node
+                    for node in each.nodes
+                ),
+            )
+            for each in documents
+        ]
+
+
+def _checked(document: Prepared | Exception) -> Prepared | Exception:
+    if isinstance(document, Exception):
+        return document
+    bad = next((node for node in document.nodes if not _is_finite(node)), None)
+    if bad is None:
+        return document
+    return ConfigurationError(
+        f"the embedding of node {bad.node_id!r} is empty or has NaN or infinite numbers in it; "
+        "embed it again"
+    )
+
+
+def _is_finite(node: BaseNode) -> bool:
+    embedding = node.get_embedding()
+    # A sum is finite only if every number is, and takes a third of the time of asking each.
+    return bool(embedding) and math.isfinite(sum(embedding))
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Documents that are ready to be written, or why they are not.
+    """Documents that are ready to be written, or their errors.
 
     Attributes:
-        results: By document: how it is to be stored, without nodes if it has no text; or an error.
+        results: For each document its stored form, without nodes if it has no text; or an error.
         dimension: Of the vectors that the embedding model made; None if it made none.
     """
 
@@ -32,7 +252,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """What documents pass through before they are written. It can be pickled, with its model.
+    """The steps before documents are written. It can be pickled, with its model.
 
     Attributes:
         splitter: Makes nodes of documents.
@@ -47,7 +267,7 @@ class Preparation:
     def identified(
         self, group: Sequence[BaseNode], scope: Mapping[str, str]
     ) -> list[SourceDocument]:
-        """The documents that a group of nodes with one document id makes up; see `identified`."""
+        """Return the documents in a group of nodes with one document id; see `identified`."""
         is_whole = isinstance(group[0], Document)
         fingerprint = self.splitter.fingerprint if is_whole else ""
         if self.extraction is not None:
@@ -55,9 +275,9 @@ class Preparation:
         return identified(list(group), scope=scope, fingerprint=fingerprint)
 
     def prepared(self, documents: Sequence[SourceDocument]) -> Batch:
-        """What is to be stored of documents, each with a key of its own.
+        """Return documents ready to be stored; each must have its own key.
 
-        What fails is that document's result, and the others go on.
+        The error of a document is its result, and the others go on.
         """
         embedder = Embedder(self.embed_model)
         made = self.splitter.nodes_of(documents)
@@ -80,12 +300,72 @@ def _with_text(
     if isinstance(nodes, Exception):
         return nodes
     try:
-        kept = tuple(stamped(node, document.key) for node in nodes if _says_something(node))
-    except Exception as error:  # noqa: BLE001 - it is handed on as the document's result
+        kept = tuple(stamped(node, document.key) for node in nodes if _is_searchable(node))
+    except Exception as error:  # noqa: BLE001 - the document's result
         return error
     return Prepared(document.key, document.digest, kept)
 
 
-def _says_something(node: BaseNode) -> bool:
-    """Whether there is anything to find it by."""
+def _is_searchable(node: BaseNode) -> bool:
+    """Whether a node has text or an embedding."""
     return node.embedding is not None or bool(node.get_content(MetadataMode.NONE).strip())
+
+
+# Of this package's chunks; made up once, never to change.
+_NAMESPACE = UUID("6b0a4f6e-6d2c-4a4e-9d5d-0c8b0b6f5a11")
+
+
+def named(nodes: Sequence[BaseNode], key: DocumentKey) -> list[BaseNode]:
+    """Return copies of a document's new nodes under stable ids; references are rewritten.
+
+    An id depends on the document, the node's text, and how many nodes with that text come before
+    it, so that a chunk keeps its id when something is added in front of it. Ids are UUIDs, which
+    every engine takes.
+
+    Args:
+        nodes: The output of the transformations, in order.
+        key: The document, which becomes the source of each node.
+
+    Raises:
+        DuplicateNodeError: Two nodes have the same id.
+    """
+    seen: Counter[str] = Counter()
+    ids: dict[str, str] = {}
+    for node in nodes:
+        if node.node_id in ids:
+            raise DuplicateNodeError(
+                f"the transformations gave two nodes of document {key.ref!r} the id "
+                f"{node.node_id!r}; each must be a node of its own",
+                node.node_id,
+            )
+        text = node.get_content(MetadataMode.NONE)
+        ids[node.node_id] = str(uuid5(_NAMESPACE, json.dumps([*key, text, seen[text]])))
+        seen[text] += 1
+    return [_renamed(node, ids, key) for node in nodes]
+
+
+def _renamed(node: BaseNode, ids: Mapping[str, str], key: DocumentKey) -> BaseNode:
+    relationships: dict[NodeRelationship, object] = {
+        kind: [_refer(each, ids) for each in related]
+        if isinstance(related, list)
+        else _refer(related, ids)
+        for kind, related in node.relationships.items()
+    }
+    relationships[NodeRelationship.SOURCE] = _source(node, key)
+    update: dict[str, object] = {"id_": ids[node.node_id], "relationships": relationships}
+    if isinstance(node, IndexNode):
+        update["index_id"] = ids.get(node.index_id, node.index_id)
+    return node.model_copy(update=update)
+
+
+def _refer(related: RelatedNodeInfo, ids: Mapping[str, str]) -> RelatedNodeInfo:
+    if related.node_id not in ids:
+        return related
+    return related.model_copy(update={"node_id": ids[related.node_id]})
+
+
+def _source(node: BaseNode, key: DocumentKey) -> RelatedNodeInfo:
+    source = node.relationships.get(NodeRelationship.SOURCE)
+    if isinstance(source, RelatedNodeInfo):
+        return source.model_copy(update={"node_id": key.ref})
+    return RelatedNodeInfo(node_id=key.ref, node_type=ObjectType.DOCUMENT)

@@ -1,32 +1,60 @@
-"""What came of adding documents."""
+"""Reports of adding and copying documents, and the progress bar."""
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from time import perf_counter
+from typing import ClassVar, Self
 
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-from llama_retrieval_ext.errors import IngestionError
+from llama_retrieval_ext.errors import DuplicateNodeError, IngestionError
+from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared, SourceDocument
+from llama_retrieval_ext.ingest.ledger.journal import WriteOutcome
+from llama_retrieval_ext.lazy import Viewed
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+_SHOWN = 3
 
 
-_TOLD = 3
+class _Report(Viewed):
+    """Base of reports with an outcome for each document."""
+
+    __slots__ = ()
+
+    _view: ClassVar[str] = "ingestion.report"
+    _done: ClassVar[str]
+    failures: Mapping[str, Exception]
+
+    def raise_for_failures(self) -> Self:
+        """Return the report itself, if no document failed.
+
+        Raises:
+            IngestionError: A document failed; ``failures`` has the error of each.
+        """
+        if not self.failures:
+            return self
+        first = list(self.failures.items())[:_SHOWN]
+        shown = "; ".join(f"{ref!r}: {type(error).__name__}: {error}" for ref, error in first)
+        n_more = len(self.failures) - len(first)
+        more = f"; and {n_more} more" if n_more else ""
+        raise IngestionError(
+            f"{len(self.failures)} documents could not be {self._done}, the others were "
+            f"({shown}{more})",
+            self.failures,
+        ) from first[0][1]
 
 
 @dataclass(frozen=True, slots=True)
-class IngestionReport:
-    """What came of each document of one call of ``KnowledgeBase.add``.
+class IngestionReport(_Report):
+    """The outcome of each document of one call of ``KnowledgeBase.add``.
 
     Attributes:
         added: How many documents are new.
         updated: How many replaced an older version of themselves.
-        unchanged: How many were there already, just so.
-        skipped: Why documents have nothing to store, by their id, such as ``no text``; an older
-            version of them is gone.
-        failures: What went wrong with the others, by their id; an older version of them stays.
+        unchanged: How many are stored already in the same version.
+        skipped: The reasons why documents have nothing to store, by their id, such as ``no text``;
+            an older version of them is deleted.
+        failures: The errors of the others, by their id; an older version of them stays.
         n_nodes: How many nodes were written.
         seconds: How long it took.
 
@@ -44,26 +72,10 @@ class IngestionReport:
     n_nodes: int = 0
     seconds: float = 0.0
 
-    def raise_for_failures(self) -> Self:
-        """The report itself, if nothing went wrong.
-
-        Raises:
-            IngestionError: Something did; ``failures`` has each document's error.
-        """
-        if not self.failures:
-            return self
-        told = "; ".join(
-            f"{ref!r}: {type(error).__name__}: {error}"
-            for ref, error in list(self.failures.items())[:_TOLD]
-        )
-        more = f"; and {len(self.failures) - _TOLD} more" if len(self.failures) > _TOLD else ""
-        raise IngestionError(
-            f"{len(self.failures)} documents could not be added, the others were ({told}{more})",
-            self.failures,
-        ) from next(iter(self.failures.values()))
+    _done = "added"
 
     def to_dict(self) -> dict[str, object]:
-        """The report as JSON."""
+        """Return the report as JSON."""
         return {
             "added": self.added,
             "updated": self.updated,
@@ -76,16 +88,6 @@ class IngestionReport:
             "seconds": round(self.seconds, 3),
         }
 
-    def _repr_html_(self) -> str:
-        from llama_retrieval_ext.display.ingestion import report_html  # noqa: PLC0415 - a view
-
-        return report_html(self)
-
-    def __rich__(self) -> "RenderableType":
-        from llama_retrieval_ext.display.ingestion import report_console  # noqa: PLC0415 - a view
-
-        return report_console(self)
-
     def __str__(self) -> str:
         counts = [
             f"{self.added} added",
@@ -97,7 +99,46 @@ class IngestionReport:
         return f"{', '.join(counts)}; {self.n_nodes} nodes in {self.seconds:.1f} s"
 
 
-# Quicker than this, a bar only flickers.
+@dataclass(frozen=True, slots=True)
+class CopyReport(_Report):
+    """The outcome of each document of a knowledge base that was copied.
+
+    Attributes:
+        copied: How many documents were written.
+        unchanged: How many the target has already in the same version.
+        removed: How many documents were removed from the target because the source lacks them.
+        only_at_target: How many such documents the target still has.
+        failures: The errors of the others, by their id and, where they are in one, scope.
+        n_nodes: How many nodes were written.
+        seconds: How long it took.
+
+    Examples:
+        >>> print(CopyReport(copied=2, n_nodes=7, seconds=0.25))
+        2 copied, 0 unchanged; 7 nodes in 0.2 s
+
+    """
+
+    copied: int = 0
+    unchanged: int = 0
+    removed: int = 0
+    only_at_target: int = 0
+    failures: Mapping[str, Exception] = field(default_factory=dict)
+    n_nodes: int = 0
+    seconds: float = 0.0
+
+    _done = "copied"
+
+    def __str__(self) -> str:
+        removed = f", {self.removed} removed" if self.removed else ""
+        failed = f", {len(self.failures)} failed" if self.failures else ""
+        more = f"; {self.only_at_target} only at the target" if self.only_at_target else ""
+        return (
+            f"{self.copied} copied, {self.unchanged} unchanged{removed}{failed}; "
+            f"{self.n_nodes} nodes in {self.seconds:.1f} s{more}"
+        )
+
+
+# A bar for less would only flicker.
 _DELAY_S = 0.5
 
 
@@ -105,13 +146,83 @@ _DELAY_S = 0.5
 def progress(
     items: Iterable[object], *, show: bool, title: str = "Adding documents"
 ) -> Generator[Callable[[int], object]]:
-    """A function that is told how many more documents are done.
+    """Show a progress bar; yield the function that advances it by a number of documents.
 
     Args:
-        items: What is worked on; without a length, the bar counts up.
-        show: Whether there is a bar at all.
-        title: What stands before it.
+        items: The documents; without a length, the bar counts up.
+        show: Whether to show a bar.
+        title: Its title.
     """
     total = len(items) if isinstance(items, Sized) else None
     with tqdm(total=total, desc=title, unit="doc", delay=_DELAY_S, disable=not show) as bar:
         yield bar.update
+
+
+class Tally:
+    """Collects the outcomes of one call."""
+
+    def __init__(self) -> None:
+        self._started = perf_counter()
+        self._counts = dict.fromkeys(WriteOutcome, 0)
+        self._skipped: dict[str, str] = {}
+        self._failures: dict[str, Exception] = {}
+        self._n_nodes = 0
+        self._seen: dict[DocumentKey, str] = {}
+
+    def is_new(self, document: SourceDocument) -> bool:
+        """Whether this is the first document of its key; another with the same key fails."""
+        if document.key not in self._seen:
+            self._seen[document.key] = document.digest
+            return True
+        if self._seen[document.key] == document.digest:
+            self.unchanged()
+            return False
+        ref = document.key.ref
+        self.failed(
+            ref,
+            DuplicateNodeError(
+                f"document {ref!r} was given twice in one call, with different content; the first "
+                "was taken. Give each its own id, or all nodes of a document in a row",
+                ref,
+            ),
+        )
+        return False
+
+    def failed(self, ref: str, error: Exception) -> None:
+        """Note a document that could not be added."""
+        self._failures[ref] = error
+
+    def skipped(self, ref: str, reason: str) -> None:
+        """Note a document with nothing to store."""
+        self._skipped[ref] = reason
+
+    def unchanged(self) -> None:
+        """Note a document that is stored already in this version."""
+        self._counts[WriteOutcome.UNCHANGED] += 1
+
+    def stored(self, document: Prepared, outcome: WriteOutcome) -> None:
+        """Note a document that was written."""
+        self._counts[outcome] += 1
+        if outcome is not WriteOutcome.UNCHANGED:
+            self._n_nodes += len(document.nodes)
+
+    def merge(self, report: IngestionReport) -> None:
+        """Add the report of another process."""
+        self._counts[WriteOutcome.ADDED] += report.added
+        self._counts[WriteOutcome.UPDATED] += report.updated
+        self._counts[WriteOutcome.UNCHANGED] += report.unchanged
+        self._skipped.update(report.skipped)
+        self._failures.update(report.failures)
+        self._n_nodes += report.n_nodes
+
+    def report(self) -> IngestionReport:
+        """Return the report."""
+        return IngestionReport(
+            added=self._counts[WriteOutcome.ADDED],
+            updated=self._counts[WriteOutcome.UPDATED],
+            unchanged=self._counts[WriteOutcome.UNCHANGED],
+            skipped=dict(self._skipped),
+            failures=dict(self._failures),
+            n_nodes=self._n_nodes,
+            seconds=perf_counter() - self._started,
+        )

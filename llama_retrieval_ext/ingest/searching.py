@@ -1,10 +1,7 @@
-"""`Searchable`: the part of a knowledge base that answers queries, in LlamaIndex's words too."""
+"""`Searchable`: the part of a knowledge base that answers queries."""
 
-import difflib
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, Unpack, overload
+from typing import TYPE_CHECKING, Literal, Unpack, overload
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import QueryType
@@ -12,15 +9,25 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import checked_call, one_top_k
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.ingest.kinds import (
+    GraphArguments,
+    Kind,
+    KindOptions,
+    PresetArguments,
+    PresetKind,
+    RetrieverRequest,
+    Searched,
+    StoreArguments,
+    StoreKind,
+    build_retriever,
+)
 from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import SearchResult
 from llama_retrieval_ext.retrievers.confidence import Confidence
-from llama_retrieval_ext.retrievers.hybrid import CANDIDATES, HybridRetriever
-from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
-from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.engine.backend import Backend
 
@@ -30,122 +37,14 @@ if TYPE_CHECKING:
     from llama_index.core.query_engine import RetrieverQueryEngine
 
     from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
-    from llama_retrieval_ext.ingest.graph_search import (
-        GraphArguments,
-        GraphOptions,
-        StoreArguments,
-    )
-    from llama_retrieval_ext.ingest.presets import KindOptions, PresetArguments
     from llama_retrieval_ext.retrievers.graph import GraphRetriever
     from llama_retrieval_ext.retrievers.kg_rule import KGRuleRetriever
     from llama_retrieval_ext.retrievers.knowledge import KnowledgeRetriever
     from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 
 
-StoreKind: TypeAlias = Literal["vector", "keyword", "hybrid"]
-PresetKind: TypeAlias = Literal["basic", "advanced", "semantic", "auto"]
-Kind: TypeAlias = StoreKind | Literal["graph", "kg_rule", "knowledge"] | PresetKind
-
-
-@dataclass(frozen=True, slots=True)
-class RetrieverOptions:
-    """How a retriever is to be set up."""
-
-    top_k: int
-    filters: MetadataFilters | None
-    scope: Scope | None
-    fusion: Fusion | None
-    alpha: float | None
-    pushdown: bool
-    collapse: Collapse | None
-    candidates: int | None
-    name: str
-
-
-def build_retriever(
-    kind: str, wanted: RetrieverOptions, *, backend: Backend, embed_model: BaseEmbedding
-) -> StoreRetriever:
-    """A retriever over a knowledge base.
-
-    Raises:
-        ConfigurationError: There is no such kind, or it cannot be set up so.
-    """
-    if kind not in list(_KINDS):
-        kinds = [*_KINDS, *_GRAPH_KINDS, *_PRESETS]
-        near = difflib.get_close_matches(str(kind), kinds, n=1)
-        advice = f"did you mean {near[0]!r}? " if near else ""
-        raise ConfigurationError(
-            f"there is no retriever {kind!r}; {advice}Write one of {', '.join(map(repr, kinds))}"
-        )
-    options = (wanted.fusion, wanted.alpha, wanted.candidates, wanted.pushdown or None)
-    if kind != "hybrid" and any(option is not None for option in options):
-        raise ConfigurationError(
-            "fusion, alpha, candidates and pushdown are for 'hybrid', which has two rankings to "
-            f"fuse; {kind!r} has one"
-        )
-    return _KINDS[kind](wanted, backend, embed_model)
-
-
-def _vector(
-    wanted: RetrieverOptions, backend: Backend, embed_model: BaseEmbedding
-) -> StoreRetriever:
-    return VectorRetriever(
-        backend,
-        embed_model=embed_model,
-        top_k=wanted.top_k,
-        filters=wanted.filters,
-        scope=wanted.scope,
-        collapse=wanted.collapse,
-        name=wanted.name,
-    )
-
-
-def _keyword(
-    wanted: RetrieverOptions, backend: Backend, embed_model: BaseEmbedding
-) -> StoreRetriever:
-    made = KeywordRetriever(
-        backend,
-        top_k=wanted.top_k,
-        filters=wanted.filters,
-        scope=wanted.scope,
-        collapse=wanted.collapse,
-        name=wanted.name,
-    )
-    made.embed_model = embed_model  # for stages behind it, such as MMR
-    return made
-
-
-def _hybrid(
-    wanted: RetrieverOptions, backend: Backend, embed_model: BaseEmbedding
-) -> StoreRetriever:
-    return HybridRetriever(
-        backend,
-        embed_model=embed_model,
-        top_k=wanted.top_k,
-        filters=wanted.filters,
-        scope=wanted.scope,
-        fusion=wanted.fusion,
-        alpha=wanted.alpha,
-        candidates=CANDIDATES if wanted.candidates is None else wanted.candidates,
-        pushdown=wanted.pushdown,
-        collapse=wanted.collapse,
-        name=wanted.name,
-    )
-
-
-_KINDS: Mapping[str, Callable[[RetrieverOptions, Backend, BaseEmbedding], StoreRetriever]] = {
-    "vector": _vector,
-    "keyword": _keyword,
-    "hybrid": _hybrid,
-}
-
-
-_GRAPH_KINDS: Final = ("graph", "kg_rule", "knowledge")
-_PRESETS: Final = ("basic", "advanced", "semantic", "auto")
-
-
 class Searchable:
-    """What gives out retrievers over one backend.
+    """The methods of a knowledge base that search it.
 
     Attributes:
         require_scope: Whether everything needs a scope.
@@ -165,33 +64,41 @@ class Searchable:
     def _check_open(self) -> None:
         """Raise if it was closed."""
 
+    @abstractmethod
+    def _check(self, scope: Scope | None) -> None:
+        """Raise if it was closed, or requires a scope and gets none."""
+
+    @abstractmethod
+    def _check_writable(self) -> None:
+        """Raise if it was opened with ``read_only=True``."""
+
     @overload
     def retriever(
-        self, kind: StoreKind = "hybrid", **arguments: "Unpack[StoreArguments]"
+        self, kind: StoreKind = "hybrid", **arguments: Unpack[StoreArguments]
     ) -> StoreRetriever: ...
 
     @overload
     def retriever(
-        self, kind: Literal["graph"], **arguments: "Unpack[GraphArguments]"
+        self, kind: Literal["graph"], **arguments: Unpack[GraphArguments]
     ) -> "GraphRetriever": ...
 
     @overload
     def retriever(
-        self, kind: Literal["kg_rule"], **arguments: "Unpack[GraphArguments]"
+        self, kind: Literal["kg_rule"], **arguments: Unpack[GraphArguments]
     ) -> "KGRuleRetriever": ...
 
     @overload
     def retriever(
-        self, kind: Literal["knowledge"], **arguments: "Unpack[GraphArguments]"
+        self, kind: Literal["knowledge"], **arguments: Unpack[GraphArguments]
     ) -> "KnowledgeRetriever": ...
 
     @overload
     def retriever(
-        self, kind: PresetKind, **arguments: "Unpack[PresetArguments]"
+        self, kind: PresetKind, **arguments: Unpack[PresetArguments]
     ) -> "RetrievalPipeline": ...
 
     @overload
-    def retriever(self, kind: Kind, **arguments: "Unpack[StoreArguments]") -> Retriever: ...
+    def retriever(self, kind: Kind, **arguments: Unpack[StoreArguments]) -> Retriever: ...
 
     @checked_call
     def retriever(  # noqa: PLR0913 - what a retriever takes
@@ -208,9 +115,9 @@ class Searchable:
         candidates: int | None = None,
         name: str | None = None,
         similarity_top_k: int | None = None,
-        **options: "Unpack[KindOptions]",
+        **options: Unpack[KindOptions],
     ) -> Retriever:
-        """A retriever over what is in here, now and later.
+        """Return a retriever; it also finds what is added later.
 
         Args:
             kind: ``vector``, ``keyword`` or ``hybrid``; of a knowledge base with a graph also
@@ -220,14 +127,14 @@ class Searchable:
                 `build_preset`.
             top_k: How many hits to return when the query does not say; at least 1.
             filters: Conditions on metadata that every hit satisfies.
-            scope: Who is asking, where it is always the same one.
+            scope: The scope of every query; None for that of the query.
             fusion: For ``hybrid``, here and in the graph's kinds: how the two rankings become one;
                 None for the default of `HybridRetriever`.
             alpha: For ``hybrid``: weight of vector search in ``[0, 1]``.
             pushdown: For ``hybrid``: whether the engine itself fuses; see `HybridRetriever`.
             collapse: How many hits of each source to return at most; None for any number. Not for
                 the graph's kinds.
-            candidates: For ``hybrid``, likewise: how many hits each leg is asked for; None for 100.
+            candidates: For ``hybrid``: how many hits each leg returns; None for 100.
             name: Name in traces and ``Hit.source``; None for the kind.
             similarity_top_k: LlamaIndex's name of ``top_k``; give one of them.
             options: Of presets, see `PresetOptions`. For ``graph``: ``seed``, ``linker``,
@@ -241,7 +148,8 @@ class Searchable:
             UnsupportedModeError: With ``pushdown``, the engine has another fusion.
         """
         self._check_open()
-        wanted = RetrieverOptions(
+        request = RetrieverRequest(
+            kind=kind,
             top_k=one_top_k(top_k, similarity_top_k),
             filters=filters,
             scope=scope,
@@ -252,60 +160,12 @@ class Searchable:
             candidates=candidates,
             name=kind if name is None else name,
         )
-        if kind in _PRESETS:
-            return self._preset(kind, wanted, options)
-        retriever = self._over_graph(kind, wanted, options) or build_retriever(
-            kind, wanted, backend=self._backend, embed_model=self.embed_model
-        )
+        searched = Searched(self._backend, self.embed_model, self._graphs)
+        retriever = build_retriever(request, options, searched)
         retriever.requires_scope = self.require_scope
         if isinstance(retriever, HybridRetriever):
             retriever.confidence = self._confidence
         return retriever
-
-    def _preset(
-        self, kind: str, wanted: RetrieverOptions, options: Mapping[str, object]
-    ) -> "RetrievalPipeline":
-        from llama_retrieval_ext.ingest.presets import preset_retriever  # noqa: PLC0415 - scipy
-
-        kinds = ["vector"] if self._backend.features.keyword is None else ["vector", "keyword"]
-        legs = {
-            each: _KINDS[each](replace(wanted, name=each), self._backend, self.embed_model)
-            for each in kinds
-        }
-        made = preset_retriever(kind, legs, self._graphs, options, wanted)
-        made.requires_scope = self.require_scope
-        return made
-
-    def _over_graph(
-        self, kind: str, wanted: RetrieverOptions, options: "GraphOptions"
-    ) -> Retriever | None:
-        """The retriever of a kind that needs a graph; None for another kind."""
-        if kind not in _GRAPH_KINDS and not options:
-            return None
-        from llama_retrieval_ext.ingest.graph_search import (  # noqa: PLC0415 - scipy, YAML
-            CommonOptions,
-            check_graph_options,
-            graph_retriever,
-        )
-
-        check_graph_options(kind, options)
-        if kind not in _GRAPH_KINDS:
-            return None
-        if self._graphs is None:
-            raise ConfigurationError(
-                f"a retriever {kind!r} needs a knowledge base with a graph: "
-                "KnowledgeBase.open(url, embed_model=..., graph='graph:./dir')"
-            )
-        if wanted.collapse is not None:
-            raise ConfigurationError(f"{kind!r} has no collapse; put Collapse behind it with >>")
-        plain = replace(wanted, filters=None, scope=None, name="hybrid")
-        search = build_retriever(
-            "hybrid", plain, backend=self._backend, embed_model=self.embed_model
-        )
-        common = CommonOptions(
-            top_k=wanted.top_k, filters=wanted.filters, scope=wanted.scope, name=wanted.name
-        )
-        return graph_retriever(kind, self._graphs, search, options, common)
 
     @checked_call
     def search(  # noqa: PLR0913 - what a search takes
@@ -322,16 +182,16 @@ class Searchable:
         """Return the best hits for a query; ``retriever(mode, ...).search(query)``.
 
         Args:
-            query: What to look for.
+            query: A text, or a `Query`.
             mode: A kind of retriever, as for `retriever`.
             top_k: How many hits to return, at least 1.
             filters: Conditions on metadata that every hit satisfies.
-            scope: Who is asking.
+            scope: The scope of the caller.
             collapse: How many hits of each source to return at most; None for any number.
             timeout_s: Seconds for the whole answer; None for no limit.
 
         Returns:
-            The hits, best first, what is missing from them, and how they came about.
+            The hits, best first, with missing legs and the trace.
 
         Raises:
             ConfigurationError: An argument is out of range.
@@ -389,7 +249,7 @@ class Searchable:
             similarity_top_k: How many hits it reads.
             mode: A kind of retriever, as for `retriever`.
             filters: Conditions on metadata that every hit satisfies.
-            scope: Who is asking.
+            scope: The scope of the caller.
 
         Raises:
             ConfigurationError: There is no LLM.
@@ -399,7 +259,7 @@ class Searchable:
         )
         from llama_index.core.query_engine import RetrieverQueryEngine  # noqa: PLC0415
 
-        return RetrieverQueryEngine.from_args(retriever, llm=_checked(llm, "as_query_engine"))
+        return RetrieverQueryEngine.from_args(retriever, llm=_checked_llm(llm, "as_query_engine"))
 
     def as_chat_engine(
         self,
@@ -420,7 +280,7 @@ class Searchable:
             similarity_top_k: How many hits it reads.
             mode: A kind of retriever, as for `retriever`.
             filters: Conditions on metadata that every hit satisfies.
-            scope: Who is asking.
+            scope: The scope of the caller.
 
         Raises:
             ConfigurationError: There is no LLM.
@@ -431,16 +291,16 @@ class Searchable:
         from llama_index.core.chat_engine import CondensePlusContextChatEngine  # noqa: PLC0415
         from llama_index.core.memory import ChatMemoryBuffer  # noqa: PLC0415
 
-        llm = _checked(llm, "as_chat_engine")
+        llm = _checked_llm(llm, "as_chat_engine")
         # LlamaIndex's default opens a database for each engine, and never closes it.
         memory = ChatMemoryBuffer.from_defaults(llm=llm)
         return CondensePlusContextChatEngine.from_defaults(retriever, llm=llm, memory=memory)
 
 
-def _checked(llm: object, method: str) -> "LLM":
+def _checked_llm(llm: object, method: str) -> "LLM":
     from llama_index.core.llms import LLM  # noqa: PLC0415
 
-    # Without a type checker a model's name comes here too.
+    # Without a type checker this may be the name of a model.
     if isinstance(llm, LLM):
         return llm
     raise ConfigurationError(

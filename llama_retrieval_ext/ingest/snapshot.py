@@ -1,28 +1,34 @@
 """`Snapshot`: a private copy of a knowledge base in a directory that another process writes to.
 
-The engine lets one process open its files, and writes even to read. So a reader copies them, while
-the writer waits, to a temporary folder, and opens that; what the writer had half done is undone or
-finished there. The directory itself is only read, and may be on a read-only file system.
+The engine lets one process open its files, and writes even to read. So a reader copies them to a
+temporary folder while the writer waits, and opens the copy, where unfinished changes are undone or
+finished. The directory itself is only read, and may be on a read-only file system.
 """
 
+import json
 import logging
 import shutil
 import sqlite3
 import tempfile
 import weakref
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from threading import Event, Thread
 
+from llama_retrieval_ext.checks import check_seconds
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     RetrievalExtError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.ingest.local_ledger import LocalLedger
-from llama_retrieval_ext.ingest.storage import LEDGER, missing
-from llama_retrieval_ext.stores.embedded.files import frozen
+from llama_retrieval_ext.graph.embedded import MEMORY, EmbeddedGraph
+from llama_retrieval_ext.graph.sqlite_rows import FILE as GRAPH_FILE
+from llama_retrieval_ext.ingest.add import IngestionParts
+from llama_retrieval_ext.ingest.browsing import Browsable
+from llama_retrieval_ext.ingest.ledger.local_ledger import LocalLedger
+from llama_retrieval_ext.ingest.storage import LEDGER, Storage, missing
+from llama_retrieval_ext.stores.embedded.files import CAN_FREEZE, copy_database, frozen
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.urls import Location
 
@@ -30,20 +36,22 @@ _logger = logging.getLogger(__name__)
 
 
 class Snapshot:
-    """A copy of an embedded knowledge base in a temporary folder.
+    """A copy of an embedded knowledge base, and of its embedded graph, in a temporary folder.
 
     Args:
         url: Of the knowledge base.
+        graph: URL of its graph; None to leave the graph out.
 
     Attributes:
         url: Of the copy.
+        graph: URL of the copy of the graph; None without one.
 
     Raises:
-        ConfigurationError: It is not in a directory, or not there.
+        ConfigurationError: It is not in a directory, or not there, or has another graph.
         StoreUnavailableError: It cannot be read, or there is no room for the copy.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, graph: str | None = None) -> None:
         location = Location.of(url)
         if location.engine != "embedded" or location.path is None:
             raise ConfigurationError(
@@ -51,20 +59,24 @@ class Snapshot:
                 "of processes, leave it out"
             )
         self._source = location.path
+        self._graph_source = None if graph is None else _graph_folder(graph)
         if not (self._source / LEDGER).is_file():
             raise missing(url)
         self._folder = Path(tempfile.mkdtemp(prefix="llama-retrieval-ext-"))
         self._end = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        self.url = f"embedded:{self._folder}"
+        self._kb = self._folder / "kb"
+        self.url = f"embedded:{self._kb}"
+        self.graph = None if graph is None else f"graph:{self._folder / 'graph'}"
         self._seen: object = None
         try:
-            with EmbeddedVectorStore(self._folder) as store, self._ledger() as ledger:
-                self._copy(store, ledger)
+            self._copy_first()
         except BaseException:
             self.close()
             raise
 
-    def refresh(self, store: EmbeddedVectorStore, ledger: LocalLedger) -> bool:
+    def refresh(
+        self, store: EmbeddedVectorStore, ledger: LocalLedger, graph: EmbeddedGraph | None
+    ) -> bool:
         """Copy again to the open copy; False if nothing was written since.
 
         Searches go on meanwhile, and see the old copy or the new one.
@@ -72,23 +84,36 @@ class Snapshot:
         if self._state() == self._seen:
             return False
         with ledger.database.connection() as connection:
-            self._copy(store, connection)
+            self._copy(store, connection, graph)
         return True
 
     def close(self) -> None:
         """Delete the copy."""
         self._end()
 
-    def _ledger(self) -> "closing[sqlite3.Connection]":
-        return closing(sqlite3.connect(self._folder / LEDGER))
+    def _copy_first(self) -> None:
+        with ExitStack() as resources:
+            store = resources.enter_context(EmbeddedVectorStore(self._kb))
+            ledger = resources.enter_context(closing(sqlite3.connect(self._kb / LEDGER)))
+            graph = None
+            if self.graph is not None:
+                graph = resources.enter_context(EmbeddedGraph(self._folder / "graph"))
+            self._copy(store, ledger, graph)
 
-    def _copy(self, store: EmbeddedVectorStore, ledger: sqlite3.Connection) -> None:
+    def _copy(
+        self, store: EmbeddedVectorStore, ledger: sqlite3.Connection, graph: EmbeddedGraph | None
+    ) -> None:
         try:
             with frozen(self._source):
                 seen = self._state()
-                # What is half written in the ledger has not begun in the store, or is done there.
+                # A document is written to the ledger, the graph and the store, in this order, and
+                # then noted as done. Nothing is written to the store now. So whatever the copy of
+                # the graph has is in that of the ledger, done or to be finished as after a crash.
                 store.load(self._source)
-                _copy_ledger(self._source / LEDGER, ledger)
+                if graph is not None and self._graph_source is not None:
+                    graph.load(self._graph_source)
+                copy_database(self._source / LEDGER, ledger)
+                self._record_graph(ledger)
                 self._seen = seen
         except (OSError, sqlite3.Error) as error:
             if isinstance(error, StoreUnavailableError):
@@ -98,24 +123,43 @@ class Snapshot:
                 "read, and that there is room for a copy"
             ) from error
 
+    def _record_graph(self, ledger: sqlite3.Connection) -> None:
+        """Record the copy of the graph; the graph itself is the writer's."""
+        rows = ledger.execute("SELECT value FROM manifest WHERE key = 'graph'").fetchall()
+        recorded = json.loads(rows[0][0]) if rows else ""
+        if self._graph_source is not None and recorded != f"graph:{self._graph_source}":
+            has = f"the graph {recorded}" if recorded else "no graph"
+            raise ConfigurationError(
+                f"{self._source} has {has}, and is opened with graph:{self._graph_source}; open it "
+                "with its own, or leave graph out"
+            )
+        with ledger:
+            if self.graph is None:
+                ledger.execute("UPDATE manifest SET value = '\"\"' WHERE key = 'graph_key'")
+            value = json.dumps(self.graph or "")
+            ledger.execute("UPDATE manifest SET value = ? WHERE key = 'graph'", (value,))
+
     def _state(self) -> object:
         """Return what differs once something was written: every write goes through the ledger."""
-        files = (self._source / f"{LEDGER}{suffix}" for suffix in ("", "-wal"))
-        stats = [file.stat() for file in files if file.exists()]
+        files = [self._source / LEDGER]
+        if self._graph_source is not None:
+            files.append(self._graph_source / GRAPH_FILE)
+        logs = [file.with_name(f"{file.name}-wal") for file in files]
+        stats = [file.stat() for file in (*files, *logs) if file.exists()]
         return [(each.st_mtime_ns, each.st_size, each.st_ino) for each in stats]
 
 
-def _copy_ledger(source: Path, target: sqlite3.Connection) -> None:
-    """Copy a database that may be open elsewhere, or lie on a read-only file system."""
-    # Without a log nobody has it open, and nobody can open it while it is frozen: SQLite need not
-    # make the files by which it shares it.
-    is_open = source.with_name(f"{source.name}-wal").exists()
-    flags = "mode=ro" if is_open else "mode=ro&immutable=1"
-    with closing(sqlite3.connect(f"{source.as_uri()}?{flags}", uri=True)) as connection:
-        connection.backup(target)
-    # The graph is the writer's; what is settled in the copy must not be written there.
-    with target:
-        target.execute("UPDATE manifest SET value = '\"\"' WHERE key IN ('graph', 'graph_key')")
+def _graph_folder(url: str) -> Path:
+    scheme, _, name = url.partition(":")
+    if scheme != "graph" or not name or name == MEMORY or name.startswith("//"):
+        raise ConfigurationError(
+            "with read_only=True the graph is copied, too, and must be graph:DIRECTORY, got "
+            f"{url}; leave graph out to search without it"
+        )
+    folder = Path(name).expanduser().resolve()
+    if not (folder / GRAPH_FILE).is_file():
+        raise ConfigurationError(f"there is no graph at {url}; check the URL, or leave graph out")
+    return folder
 
 
 class Refresher:
@@ -139,3 +183,74 @@ class Refresher:
             except RetrievalExtError as error:
                 if not self._ended.is_set():
                     _logger.warning("the snapshot stays as it was: %s", error)
+
+
+def open_snapshot(
+    url: str, *, read_only: bool, refresh_s: float | None, graph: object
+) -> Snapshot | None:
+    """Return the copy to read from; None for a knowledge base that is written to."""
+    if refresh_s is not None:
+        check_seconds(refresh_s, "refresh_s", otherwise="to copy on request leave it out")
+    if not read_only:
+        if refresh_s is not None:
+            raise ConfigurationError("refresh_s is for read_only=True; leave it out")
+        return None
+    if not CAN_FREEZE:
+        raise ConfigurationError(
+            "read_only=True needs file locks that Windows does not have; open the knowledge base "
+            "in one process, or use a server (qdrant://, milvus://, elasticsearch://)"
+        )
+    if graph is not None and not isinstance(graph, str):
+        raise ConfigurationError(
+            "with read_only=True the graph is copied, too: pass its URL, graph:DIRECTORY, got "
+            f"{type(graph).__name__}"
+        )
+    return Snapshot(url, graph)
+
+
+class Refreshable(Browsable):
+    """The methods of a knowledge base that may be a copy."""
+
+    _storage: Storage
+    _parts: IngestionParts
+    _snapshot: Snapshot | None = None
+    _refresher: Refresher | None = None
+
+    def refresh(self) -> bool:
+        """Copy a knowledge base that was opened with ``read_only=True`` again, if it has changed.
+
+        Searches go on meanwhile; retrievers made before see the new copy, too.
+
+        Returns:
+            Whether something was written since the last copy.
+
+        Raises:
+            ConfigurationError: It was opened to write, and is never out of date.
+            StoreUnavailableError: It cannot be read, or there is no room for the copy.
+        """
+        store, ledger, side = self._storage.store, self._ledger, self._storage.graph
+        with self._storage.lock:
+            self._check_open()
+            if (
+                self._snapshot is None
+                or not isinstance(store, EmbeddedVectorStore)
+                or not isinstance(ledger, LocalLedger)
+            ):
+                raise ConfigurationError(f"{self.url} is no copy: leave refresh() out")
+            graph = side.graph if side and isinstance(side.graph, EmbeddedGraph) else None
+            changed = self._snapshot.refresh(store, ledger, graph)
+            if changed:
+                self._parts.writer.settle()
+            return changed
+
+    def _read_from(self, snapshot: Snapshot | None, refresh_s: float | None) -> None:
+        self._snapshot = snapshot
+        if refresh_s is not None:
+            kept = weakref.proxy(self)
+            self._refresher = Refresher(lambda: kept.refresh(), refresh_s)  # noqa: PLW0108 - `kept.refresh` would keep it alive
+
+    def _close_snapshot(self) -> None:
+        if self._refresher is not None:
+            self._refresher.close()
+        if self._snapshot is not None:
+            self._snapshot.close()

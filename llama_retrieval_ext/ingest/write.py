@@ -1,11 +1,11 @@
-"""Writes documents into the store and the ledger, in an order that survives a crash anywhere.
+"""Writes documents to the store and the ledger, in an order that survives a crash at any point.
 
-Claimed in the journal → new nodes into the store → old nodes out of it → flushed to disk → done. A
-crash of the process or the machine is settled before the next write and at the next opening: a
-document that was being added is taken out again, one that was being updated or deleted is finished.
+Claim in the journal → add new nodes to the store → delete old ones → flush to disk → done. After a
+crash of the process or the machine, the next write or opening settles what is unfinished: it
+removes a document that was being added, and finishes one that was being updated or deleted.
 
 On a server several processes may write. Each claims the documents of a batch one by one; a document
-that another process has claimed is written when that one has finished it, or counts as dead.
+that another process has claimed is written when that process has finished it, or counts as dead.
 """
 
 import logging
@@ -26,10 +26,19 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared
-from llama_retrieval_ext.ingest.graph_target import without_rows
-from llama_retrieval_ext.ingest.journal import Claim, Journal, JournalState, Reply, WriteOutcome
-from llama_retrieval_ext.ingest.transform import each_or_error
+from llama_retrieval_ext.ingest.documents import (
+    DocumentKey,
+    Prepared,
+    each_or_error,
+    without_rows,
+)
+from llama_retrieval_ext.ingest.ledger.journal import (
+    Claim,
+    Journal,
+    JournalState,
+    Reply,
+    WriteOutcome,
+)
 
 T = TypeVar("T")
 
@@ -50,28 +59,28 @@ class WriteLock:
 
 
 def lock_of(identity: Hashable) -> WriteLock:
-    """Return the lock of a knowledge base, the same for everyone in this process.
+    """Return the lock of a knowledge base, the same for all callers in this process.
 
     Args:
-        identity: Tells it from all others, such as the real path of a directory.
+        identity: Of the knowledge base, such as the real path of a directory.
     """
     with _creating:
         return _locks.setdefault(identity, WriteLock())
 
 
-# Module state, because all who open a knowledge base share its lock.
+# Module state, because all objects on one knowledge base share its lock.
 _creating = Lock()
 _locks: WeakValueDictionary[Hashable, WriteLock] = WeakValueDictionary()
 
 
 class WriteTarget(Protocol):
-    """One of the places that a write goes to: the vector store, or an index kept beside it.
+    """A target of writes: the vector store, or the graph beside it.
 
     After a crash the same nodes are upserted, or deleted, once more.
     """
 
     def check(self) -> None:
-        """Raise if nothing can be written now; asked before anything is begun."""
+        """Raise if nothing can be written now; called before a write begins."""
         ...
 
     def upsert(self, nodes: Sequence[BaseNode]) -> None:
@@ -83,7 +92,7 @@ class WriteTarget(Protocol):
         ...
 
     def flush(self) -> None:
-        """Bring everything to disk that was written."""
+        """Write to disk what the target has taken."""
         ...
 
 
@@ -92,7 +101,7 @@ class StoreTarget:
 
     Args:
         store: Upserts by node id.
-        flush: Brings what the store has taken to disk.
+        flush: Writes to disk what the store has taken.
     """
 
     def __init__(self, store: BasePydanticVectorStore, flush: Callable[[], None]) -> None:
@@ -111,7 +120,7 @@ class StoreTarget:
         self._store.delete_nodes(node_ids=list(node_ids))
 
 
-# Not the fault of any document.
+# Errors that concern no single document.
 _FATAL = (StoreUnavailableError, StoreClosedError, StoreFormatError, ModelMismatchError, OSError)
 # Until what another process has claimed is looked at again.
 _PAUSE_S: Final = (0.02, 0.1)
@@ -124,12 +133,12 @@ _logger = logging.getLogger(__name__)
 
 
 class Writer:
-    """Keeps a store, and what goes beside it, in step with the ledger.
+    """Keeps a store, and the graph beside it, in step with the ledger.
 
     Args:
-        targets: Where nodes are written, in this order.
-        journal: Records what is being done.
-        lock: Held while something is written. Everyone who writes here has the same.
+        targets: The targets of nodes, in this order.
+        journal: Records what is being written.
+        lock: Held during writes; the same for all writers of this process.
     """
 
     def __init__(
@@ -144,8 +153,8 @@ class Writer:
         """Store each document as a whole, or leave it as it was; return the outcome of each.
 
         Raises:
-            StoreUnavailableError: The store or the ledger takes no more; as are other errors that
-                are no document's fault.
+            StoreUnavailableError: The store or the ledger takes no more. Other errors that concern
+                no single document are raised, too.
         """
         outcomes: dict[DocumentKey, WriteOutcome | Exception] = {}
         with self.lock:
@@ -158,7 +167,7 @@ class Writer:
             self._repeat(keys, self._delete)
 
     def settle(self) -> None:
-        """Finish or undo what was begun and left."""
+        """Finish or undo what was begun and not finished."""
         with self.lock:
             claims = self._journal.unfinished()
             finishing: list[Claim] = []

@@ -1,4 +1,4 @@
-"""Asks a language model for text inside a plan: in time, once, and never at the plan's cost."""
+"""Calls a language model inside a plan: with a time limit, once per prompt, without raising."""
 
 import re
 from collections import OrderedDict
@@ -24,22 +24,21 @@ from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Togeth
 
 
 class AnswerCache:
-    """The last answers by what was asked; safe to share between threads and event loops.
+    """The last answers by prompt; safe to share between threads and event loops.
 
-    Who asks while somebody else waits for the same answer waits with them. Failures are not kept,
-    nor is what `asked` is told not to keep.
+    Concurrent requests for the same answer share one call. Failures are not kept.
 
     Args:
-        size: How many answers are kept; the one that was not wanted for longest goes first.
+        size: How many answers are kept; the least recently used one is dropped first.
     """
 
     def __init__(self, *, size: int = 256) -> None:
         self.size = size
         self._lock = Lock()
-        self._said: OrderedDict[Hashable, str] = OrderedDict()
+        self._answers: OrderedDict[Hashable, str] = OrderedDict()
         self._in_the_making: dict[Hashable, SingleFlight] = {}
 
-    # A copy, perhaps in another process, has heard nothing: a model is known by its id.
+    # A copy, perhaps in another process, is empty: a model is identified by its id().
     def __getstate__(self) -> dict[str, object]:
         return {"size": self.size}
 
@@ -49,10 +48,10 @@ class AnswerCache:
     def known(self, key: Hashable) -> str | None:
         """The answer that is kept; None where there is none."""
         with self._lock:
-            if key not in self._said:
+            if key not in self._answers:
                 return None
-            self._said.move_to_end(key)
-            return self._said[key]
+            self._answers.move_to_end(key)
+            return self._answers[key]
 
     def get(
         self,
@@ -64,59 +63,59 @@ class AnswerCache:
         """The plan for an answer that is not known.
 
         Args:
-            key: What is asked, of whom.
-            call: Asks it.
+            key: The model and the prompt.
+            call: Calls the model.
             keep: Whether an answer is worth keeping.
         """
         with self._lock:
             making = self._in_the_making.setdefault(key, SingleFlight())
         try:
             response: CompletionResponse = yield from making.get(key, call)
-            said = response.text or ""
-            if keep(said):
-                self._keep(key, said)
+            text = response.text or ""
+            if keep(text):
+                self._keep(key, text)
         finally:
             with self._lock:
                 if self._in_the_making.get(key) is making:
                     del self._in_the_making[key]
-        return said
+        return text
 
-    def _keep(self, key: Hashable, said: str) -> None:
+    def _keep(self, key: Hashable, text: str) -> None:
         with self._lock:
-            self._said[key] = said
-            self._said.move_to_end(key)
-            while len(self._said) > self.size:
-                self._said.popitem(last=False)
+            self._answers[key] = text
+            self._answers.move_to_end(key)
+            while len(self._answers) > self.size:
+                self._answers.popitem(last=False)
 
 
 T = TypeVar("T")
 
-# A hundred words take most models a few seconds; who searches does not wait much longer.
+# A hundred words take most models a few seconds; a search should not take much longer.
 LLM_TIMEOUT_S = 10.0
 # What is left of the query's time must also do for the retrieval behind.
 BEFORE_RETRIEVAL = 0.5
 _SHOWN = 80
 
 
-class _Said(NamedTuple, Generic[T]):
+class _Answer(NamedTuple, Generic[T]):
     text: str
     value: T
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LLMWriter:
-    """A language model that may fail, be late, or talk nonsense without harm.
+    """A language model whose failures degrade the answer instead of raising.
 
-    Answers are kept and used again; only those that could be used. After five failures in a row the
-    model is left alone for half a minute.
+    Usable answers are kept and used again. After five failures in a row the
+    model is not called for half a minute.
 
     Args:
         llm: Any LlamaIndex LLM.
         timeout_s: Seconds it may take, within its share of what is left of the query's time.
         max_tokens: Passed on to the LLM; None for its own limit. A reasoning model also thinks
             within it.
-        cache: What it has said.
-        breaker: Leaves it alone while it keeps failing.
+        cache: Its answers.
+        breaker: Stops calls while it keeps failing.
         share: How much of what is left of the query's time it may take: half where a retrieval
             follows, all of it where nothing does; the driver keeps some for the answer.
 
@@ -147,31 +146,31 @@ class LLMWriter:
         times: int = 1,
         scope: Hashable = None,
     ) -> Plan[list[T]]:
-        """The plan for what the model writes; what it does not write in time is noted as degraded.
+        """Return the plan for the model's answers; missing ones are noted as degraded.
 
         Args:
-            where: Who wants it, for the trace and for what is degraded.
-            prompt: What it is told.
-            read: Makes something of what it said; false for nothing usable.
-            times: How often it is asked, all at the same time.
-            scope: On whose behalf; answers are not shared between scopes.
+            where: The name of the stage, for the trace and for degradations.
+            prompt: The prompt.
+            read: Parses an answer; a false value for one that is not usable.
+            times: How many calls to make, at the same time.
+            scope: Answers are not shared between scopes.
 
         Returns:
-            What was read of each usable answer; at most ``times``.
+            The parsed usable answers; at most ``times``.
         """
         limit_s = self._limit_s()
         keys = [(_identity(self.llm), prompt, number, scope) for number in range(times)]
         tasks = [Task(where, self._answer(key, prompt, read), limit_s) for key in keys]
-        outcomes: list[Outcome[_Said[T]]] = yield Together(tasks)
+        outcomes: list[Outcome[_Answer[T]]] = yield Together(tasks)
         answers = [outcome.result() for outcome in outcomes if outcome.error is None]
         errors = [outcome.error for outcome in outcomes if outcome.error is not None]
         if not answers and not any(self._excused(error, limit_s) for error in errors):
             self.breaker.failed()
         _note_missing(where, answers, errors)
-        return [said.value for said in answers if said.value]
+        return [each.value for each in answers if each.value]
 
     def _excused(self, error: BaseException, limit_s: float) -> bool:
-        """Whether it says nothing about the model: it was not asked, or not given its time."""
+        """Whether the error is not the model's: it was not called, or had less than its time."""
         late = isinstance(error, DeadlineExceededError) and limit_s < self.timeout_s
         return late or isinstance(error, CircuitOpenError)
 
@@ -179,15 +178,15 @@ class LLMWriter:
         left_s = current_context().remaining_s()
         return self.timeout_s if left_s is None else min(self.timeout_s, self.share * left_s)
 
-    def _answer(self, key: Hashable, prompt: str, read: Callable[[str], T]) -> Plan[_Said[T]]:
-        said = self.cache.known(key)
-        if said is None:
+    def _answer(self, key: Hashable, prompt: str, read: Callable[[str], T]) -> Plan[_Answer[T]]:
+        text = self.cache.known(key)
+        if text is None:
             self.breaker.check()
-            said = yield from self.cache.get(
-                key, lambda: self._call(prompt), keep=lambda text: bool(read(text))
+            text = yield from self.cache.get(
+                key, lambda: self._call(prompt), keep=lambda answer: bool(read(answer))
             )
             self.breaker.succeeded()
-        return _Said(said, read(said))
+        return _Answer(text, read(text))
 
     def _call(self, prompt: str) -> Call[CompletionResponse]:
         llm, options = self.llm, {} if self.max_tokens is None else {"max_tokens": self.max_tokens}
@@ -208,14 +207,16 @@ def _identity(llm: LLM) -> Hashable:
     return id(llm), getattr(llm, "model", None), getattr(llm, "temperature", None)
 
 
-def _note_missing(where: str, answers: Sequence[_Said[T]], errors: Sequence[BaseException]) -> None:
-    unusable = [said.text for said in answers if not said.value]
+def _note_missing(
+    where: str, answers: Sequence[_Answer[T]], errors: Sequence[BaseException]
+) -> None:
+    unusable = [each.text for each in answers if not each.value]
     problems = [describe(error) for error in errors] + [
         f"the LLM said nothing usable: {text[:_SHOWN]!r}" for text in unusable
     ]
     if problems:
-        asked = len(answers) + len(errors)
-        times = "" if asked == 1 else f"{len(problems)} of {asked} answers are missing; "
+        calls = len(answers) + len(errors)
+        times = "" if calls == 1 else f"{len(problems)} of {calls} answers are missing; "
         note_degraded(where, times + problems[0])
 
 
@@ -232,10 +233,10 @@ def filled(template: str, **values: object) -> str:
 
 
 def check_prompt(template: str) -> str:
-    """The same template, if the query has a place in it.
+    """Return the template if it contains ``{query}``.
 
     Raises:
-        ConfigurationError: It has none.
+        ConfigurationError: It does not contain it.
     """
     if "{query}" not in template:
         raise ConfigurationError(

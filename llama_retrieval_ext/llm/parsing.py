@@ -1,4 +1,4 @@
-"""What a language model says, without what it only thinks and without its wrapping. Pure text."""
+"""Parses answers of language models: removes thoughts, tags and fences, reads JSON."""
 # ruff: noqa: RUF001 - curly apostrophes on purpose
 
 import json
@@ -43,13 +43,13 @@ _REFUSAL: Final = re.compile(
 
 
 def without_thinking(answer: str) -> str:
-    """What a reasoning model says once it has finished thinking.
+    """Return the answer of a reasoning model without its thoughts.
 
-    A thought that was never closed takes the rest with it: the answer was cut off inside. One that
-    was never opened takes what stands before it: some chat templates swallow the opening.
+    A thought without a closing tag removes the rest of the text: the answer was cut off inside. One
+    without an opening tag removes the text before it: some chat templates drop the opening tag.
 
     Args:
-        answer: What the model said.
+        answer: The raw answer.
 
     Returns:
         The answer alone; empty when there is none. Linear time.
@@ -77,7 +77,7 @@ def without_thinking(answer: str) -> str:
 
 
 def cleaned(answer: str) -> str:
-    """The answer without thoughts, control tokens and the tags that some models wrap it in.
+    """Return an answer without thoughts, control tokens and the tags that some models add.
 
     Examples:
         >>> cleaned("<think>hm</think><answer>annual leave</answer><|im_end|>")
@@ -88,7 +88,7 @@ def cleaned(answer: str) -> str:
 
 
 def unfenced(text: str) -> str:
-    r"""What stands in code fences, closed or not; the text itself where there are none.
+    r"""Return the content of code fences, closed or not; the text itself without any.
 
     Examples:
         >>> unfenced("Here you are:\n```text\nannual leave\n```\nAnything else?")
@@ -100,7 +100,7 @@ def unfenced(text: str) -> str:
 
 
 def is_refusal(text: str) -> bool:
-    """Whether a text begins as models do when they will not or cannot answer.
+    """Whether a text begins like a model's refusal.
 
     Examples:
         >>> is_refusal("I'm sorry, but I can't help with that."), is_refusal("Sick leave")
@@ -111,7 +111,7 @@ def is_refusal(text: str) -> bool:
 
 
 def has_words(text: str) -> bool:
-    """Whether there is a letter in it: an answer of ``0`` says nothing."""
+    """Whether a text has a letter: ``0`` is no usable answer."""
     return any(character.isalpha() for character in text)
 
 
@@ -121,13 +121,13 @@ _NEXT: Final = re.compile(r"[\s,]*(?=[\[{])")
 _STRINGS: Final = re.compile(
     r"""(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.|(?<=\w)'(?=\w))*)')(\s*:)?""", re.DOTALL
 )
-# What models call a query when they also tell its kind or reason.
+# Names of the query in answers that have its kind or reason as well.
 _NAMES: Final = frozenset({"query", "queries", "question", "questions", "text"})
 _DEEPEST: Final = 10
 
 
 def texts_in_json(text: str) -> list[str]:
-    r"""The texts in the JSON of an answer, in their order.
+    r"""Return the texts in the JSON of an answer, in their order.
 
     Args:
         text: An answer; the JSON may stand between other lines, may be several values, and may be

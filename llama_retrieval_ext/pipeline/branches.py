@@ -1,4 +1,4 @@
-"""Retrievers side by side, waiting for a fusion."""
+"""Retrievers side by side, to be followed by a fusion."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,19 +41,18 @@ class Unfused(Operand):
         if self.min_success is not None:
             check_min_success(self.min_success, legs=len(self.legs))
 
-    @overload
-    def __rshift__(self, other: Fusion) -> "FusionRetriever": ...
-    @overload
-    def __rshift__(self, other: FusionChain) -> "Pipeline": ...
-    def __rshift__(self, other: object) -> object:
-        from llama_retrieval_ext.pipeline.operators import then  # noqa: PLC0415 - it knows all kinds
+    if TYPE_CHECKING:
 
-        return then(self, other)
+        @overload
+        def __rshift__(self, other: Fusion) -> "FusionRetriever": ...
+        @overload
+        def __rshift__(self, other: FusionChain) -> "Pipeline": ...
+        def __rshift__(self, other: object) -> object: ...
 
-    if not TYPE_CHECKING:  # where there is a type checker, it says so, and earlier
+    else:  # where there is a type checker, it says so, and earlier
 
         def __getattr__(self, name: str) -> object:
-            """Say what is missing to whoever takes it for a retriever."""
+            """Explain that a fusion is missing if a retriever's attribute is used."""
             if not hasattr(BaseRetriever, name):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             raise AttributeError(
@@ -71,15 +70,10 @@ class Unfused(Operand):
 class Branches(Unfused):
     """Retrievers side by side: ``a | b``."""
 
-    def __or__(self, other: "BaseRetriever | Leg | Branches") -> "Branches":
-        from llama_retrieval_ext.pipeline.operators import beside  # noqa: PLC0415 - knows all kinds
+    if TYPE_CHECKING:
 
-        return beside(self, other)
-
-    def __ror__(self, other: "BaseRetriever | Leg") -> "Branches":
-        from llama_retrieval_ext.pipeline.operators import beside  # noqa: PLC0415 - knows all kinds
-
-        return beside(other, self)
+        def __or__(self, other: "BaseRetriever | Leg | Branches") -> "Branches": ...
+        def __ror__(self, other: "BaseRetriever | Leg") -> "Branches": ...
 
 
 def branches(

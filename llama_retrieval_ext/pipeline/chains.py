@@ -4,13 +4,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Self, TypeVar
+from typing import Self
 
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from llama_retrieval_ext.errors import ExecutionError, ScoreError
 from llama_retrieval_ext.execution.context import note_degraded, step
-from llama_retrieval_ext.execution.legs import MISTAKES
+from llama_retrieval_ext.execution.legs import or_degraded
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.pipeline.query_variants import reworded
 from llama_retrieval_ext.pipeline.stages import (
@@ -94,15 +94,12 @@ class RefineChain(Refine):
         return " >> ".join(map(repr, self.stages))
 
 
-T = TypeVar("T")
-
-
 def rewritten(query: Query, rewrites: Sequence[Rewrite]) -> Plan[Query]:
     """The plan for the query after all rewrites, in their order."""
     for stage in rewrites:
         name = f"{type(stage).__name__}.rewrite_plan"
         plan = plan_of(stage.rewrite_plan(query), name)
-        rewrite = yield from _attempt(repr(stage), plan, otherwise=query)
+        rewrite = yield from or_degraded(repr(stage), step(stage, plan), query)
         query = _within(query, query_of(rewrite, name))
     return query
 
@@ -111,7 +108,7 @@ def fanned_out(query: Query, stage: FanOut) -> Plan[list[Query]]:
     """The plan for the queries made of a query; the query alone when none can be made."""
     name = f"{type(stage).__name__}.fan_out_plan"
     plan = plan_of(stage.fan_out_plan(query), name)
-    queries = yield from _attempt(repr(stage), plan, otherwise=[query])
+    queries = yield from or_degraded(repr(stage), step(stage, plan), [query])
     return [_within(query, query_of(form, name)) for form in queries or [query]]
 
 
@@ -130,16 +127,6 @@ def _within(query: Query, rewrite: str | QueryBundle) -> Query:
     if rewrite.scope != query.scope or rewrite.filters is not query.filters:
         rewrite = rewrite.but(filters=query.filters, scope=query.scope)
     return rewrite if rewrite.at_least else replace(rewrite, at_least=query.at_least)
-
-
-def _attempt(name: str, plan: Plan[T], *, otherwise: T) -> Plan[T]:
-    try:
-        return (yield from step(name, plan))
-    except MISTAKES:
-        raise
-    except Exception as error:  # noqa: BLE001 - reported as degraded
-        note_degraded(name, error)
-        return otherwise
 
 
 EMPTY = "it returned no hits; a reranker must return those that it got"

@@ -1,12 +1,10 @@
 """Two explanations side by side: of two queries, or by two retrievers."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
+from llama_retrieval_ext.lazy import Viewed
 from llama_retrieval_ext.results import Hit, SearchResult, node_ids
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +39,11 @@ class RankPair:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ExplanationComparison:
+class ExplanationComparison(Viewed):
     """Two explanations side by side; prints as a table of ranks.
 
     Attributes:
-        first: The one that was asked to compare itself.
+        first: The one whose `compare` was called.
         second: The other.
 
     Examples:
@@ -59,6 +57,8 @@ class ExplanationComparison:
         0.3333333333333333
 
     """
+
+    _view: ClassVar[str] = "comparison.comparison"
 
     first: SearchResult
     second: SearchResult
@@ -101,18 +101,5 @@ class ExplanationComparison:
         }
 
     def __repr__(self) -> str:
-        from llama_retrieval_ext.display.comparison import comparison_text  # noqa: PLC0415 - a view
-
-        return comparison_text(self)
-
-    def _repr_html_(self) -> str:
-        from llama_retrieval_ext.display.comparison import comparison_html  # noqa: PLC0415 - a view
-
-        return comparison_html(self)
-
-    def __rich__(self) -> "RenderableType":
-        from llama_retrieval_ext.display.comparison import (  # noqa: PLC0415 - a view
-            comparison_console,
-        )
-
-        return comparison_console(self)
+        text: str = self._shown("text")
+        return text

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import arun, run
@@ -17,11 +17,9 @@ from llama_retrieval_ext.pipeline.why_not import (
     why_not,
 )
 from llama_retrieval_ext.query import described_binding
+from llama_retrieval_ext.reordering import found_by
 from llama_retrieval_ext.results import Contribution, Hit, SearchResult
 from llama_retrieval_ext.trace import Trace
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ class Rescored:
 
 @dataclass(frozen=True, slots=True)
 class HitAccount:
-    """Why a hit stands where it stands.
+    """Why a hit has its rank.
 
     Attributes:
         rank: In the result, from 1.
@@ -75,9 +73,7 @@ class HitAccount:
     @property
     def legs(self) -> tuple[Contribution, ...]:
         """What each leg of a fusion gave; one whole part for its source where there was none."""
-        score = self.hit.score
-        whole = Contribution(self.hit.source, self.rank, score, 1.0, score or 0.0)
-        return self.hit.contributions or (whole,)
+        return found_by(self.hit, self.rank)
 
     def to_dict(self) -> dict[str, object]:
         """Return the account as JSON."""
@@ -136,6 +132,8 @@ class Explanation(SearchResult):
         'lunch' was not found by any leg: bm25 looked at 2, the last with 0.5235
 
     """
+
+    _view: ClassVar[str] = "explanation.explanation"
 
     @property
     def recorded(self) -> Trace:
@@ -208,23 +206,6 @@ class Explanation(SearchResult):
             "accounts": [account.to_dict() for account in self.accounts],
         }
 
-    def __repr__(self) -> str:
-        from llama_retrieval_ext.display.explanation import explanation_text  # noqa: PLC0415 - a view
-
-        return explanation_text(self)
-
-    def _repr_html_(self) -> str:
-        from llama_retrieval_ext.display.explanation import explanation_html  # noqa: PLC0415 - a view
-
-        return explanation_html(self)
-
-    def __rich__(self) -> "RenderableType":
-        from llama_retrieval_ext.display.explanation import (  # noqa: PLC0415 - a view
-            explanation_console,
-        )
-
-        return explanation_console(self)
-
 
 def explanation_of(result: SearchResult) -> Explanation:
     """Return the result of a search whose trace recorded everything as an explanation."""
@@ -259,7 +240,7 @@ def _stages(
 
 
 def _is_itself(child: Trace, step: Trace) -> bool:
-    """Whether a step inside is the stage itself, as of one that may fail and be left out."""
+    """Whether a step inside is the stage itself, as for a stage that may fail and be left out."""
     return not step.beside and step.name.partition("(")[0] == child.name
 
 

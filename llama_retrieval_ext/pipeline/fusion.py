@@ -6,7 +6,7 @@ from abc import ABC
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore
@@ -227,10 +227,11 @@ class Fusion(Operand, ABC):
             own = [own.get(name, 1.0) for name in names]
         return resolved_weights(own, names, ())
 
-    def __rshift__(self, other: Refine | BaseNodePostprocessor | RefineFunction) -> "FusionChain":
-        from llama_retrieval_ext.pipeline.operators import then  # noqa: PLC0415 - it knows all kinds
+    if TYPE_CHECKING:
 
-        return then(self, other)  # type: ignore[return-value]  # by the table there
+        def __rshift__(
+            self, other: Refine | BaseNodePostprocessor | RefineFunction
+        ) -> "FusionChain": ...
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -243,10 +244,11 @@ class FusionChain(Operand):
     def __post_init__(self) -> None:
         check_last(self.refines)
 
-    def __rshift__(self, other: Refine | BaseNodePostprocessor | RefineFunction) -> "FusionChain":
-        from llama_retrieval_ext.pipeline.operators import then  # noqa: PLC0415 - it knows all kinds
+    if TYPE_CHECKING:
 
-        return then(self, other)  # type: ignore[return-value]  # by the table there
+        def __rshift__(
+            self, other: Refine | BaseNodePostprocessor | RefineFunction
+        ) -> "FusionChain": ...
 
     def __repr__(self) -> str:
         return " >> ".join(map(repr, (self.fusion, *self.refines)))

@@ -1,4 +1,4 @@
-"""Follows index nodes: hits that stand for a node, a retriever or a query engine."""
+"""Follows index nodes: hits that refer to a node, a retriever or a query engine."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,7 @@ from llama_retrieval_ext.errors import ExecutionError
 from llama_retrieval_ext.execution.context import current_context, note_degraded
 from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
-from llama_retrieval_ext.execution.retrieval import retrieval
+from llama_retrieval_ext.execution.retrieval import hits_of
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, as_hit, ordered
@@ -30,10 +30,9 @@ def target_hits(
 ) -> Plan[list[Hit]]:
     """The plan for the hits that a target gives, within the query's scope and filters."""
     if isinstance(target, BaseRetriever):
-        ranking = yield from retrieval(target, query.for_child())
-        return [as_hit(hit, source=id_) for hit in ranking]
+        return (yield from hits_of(target, query.for_child(), source=id_))
     if isinstance(target, BaseQueryEngine):
-        # A copy, as it may be written to, and without an embedding of who knows which model.
+        # A copy, because the engine may write to it; its embedding may be of another model.
         response = yield _query_call(target, replace(query.for_child(), embedding=None))
         answer = _answer(id_, response, query, template)
         sources[answer.node.node_id] = [as_hit(hit) for hit in response.source_nodes]
@@ -41,13 +40,13 @@ def target_hits(
     if target is None:
         return []
     hit = as_hit(target) if isinstance(target, NodeWithScore) else Hit(node=target)
-    # Objects come from memory, not through a store's gate.
+    # Objects come from memory, so no store has checked them.
     visible = matches(query.condition, hit.node.metadata)
     return [as_hit(hit, source=id_)] if visible else []
 
 
 def entry_id(id_: str, target: Target) -> str:
-    """Return the id of a target; the same node id may mean something else elsewhere."""
+    """Return an id that is unique for a target; one node id may have several targets."""
     return f"{id_}@{id(target):x}"
 
 
@@ -99,9 +98,9 @@ class ScorePolicy(NamedEnum):
 class Resolver:
     """Replaces index nodes by what they stand for, as deep as they lead.
 
-    What is wrong does not fail the query: an id that leads nowhere, a circle, or a budget that is
-    used up leaves the index node as it is, and the answer is marked degraded. What several index
-    nodes stand for is called once, wherever they stand. Siblings are called together.
+    Problems do not fail the query: an unknown id, a cycle, or an exhausted budget leaves the index
+    node in the ranking and marks the answer degraded. A target of several index nodes is called
+    once. Siblings are called together.
 
     Attributes:
         lookup: What an index node stands for.
@@ -156,11 +155,7 @@ class _Entry:
 
 
 class _Walk:
-    """One query's way through the index nodes, depth by depth.
-
-    Depth by depth, because then it is the same whoever answers first, and because however densely
-    targets lead to each other, each is called once and followed from few nodes.
-    """
+    """Breadth-first walk of one query: independent of timing, and each target is called once."""
 
     def __init__(self, limits: Resolver, query: Query, sources: Sources) -> None:
         self.limits = limits
@@ -213,7 +208,7 @@ class _Walk:
         return ""
 
     def _ask(self, doors: Mapping[str, _Entry]) -> Plan[None]:
-        """Learn what is behind the doors that were not opened before."""
+        """Call the targets that were not called before."""
         new = [where for where in doors if where not in self._answers]
         tasks = [self._task(where, doors[where]) for where in new]
         outcomes: list[Outcome[list[Hit]]] = (yield Together(tasks)) if tasks else []

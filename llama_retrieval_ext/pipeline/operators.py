@@ -1,4 +1,4 @@
-"""What ``>>`` and ``|`` mean between the kinds of stage: what fits, and what to write instead."""
+"""``>>`` and ``|`` between the kinds of stage: what fits, and what to write instead."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +34,7 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
 
 
 def then(left: object, right: object) -> object:
-    """What ``left >> right`` is; ``NotImplemented`` where one is no stage at all."""
+    """Return ``left >> right``; ``NotImplemented`` if one is not a stage."""
     kinds = _kind(left), _kind(right)
     if None in kinds:
         _refuse_class(left, right)
@@ -54,7 +54,7 @@ def then(left: object, right: object) -> object:
 
 
 def beside(left: object, right: object) -> Branches:
-    """What ``left | right`` is; ``NotImplemented`` where one is no stage at all."""
+    """Return ``left | right``; ``NotImplemented`` if one is not a stage."""
     kinds = _kind(left), _kind(right)
     if None in kinds:
         return NotImplemented  # type: ignore[no-any-return]  # Python's own protocol
@@ -100,7 +100,7 @@ def _legs(part: Any) -> list[BaseRetriever | Leg]:  # noqa: ANN401 - retriever o
 
 
 def _min_success(*parts: object) -> int | None:
-    """What the parts say on how many legs must answer."""
+    """The ``min_success`` of the parts."""
     said = [part.min_success for part in parts if isinstance(part, Branches)]
     counts = {count for count in said if count is not None}
     if len(counts) > 1:
@@ -134,7 +134,7 @@ def as_refine(stage: Refine | BaseNodePostprocessor | RefineFunction) -> Refine:
     )
 
 
-# What is more than its stages stays whole: taken apart, it would lose its limit, filter or scope.
+# A pipeline with a limit, filter, scope or name is not taken apart: it would lose them.
 def _is_flat(source: BaseRetriever) -> TypeGuard[Pipeline]:
     return type(source) is Pipeline and source.is_plain
 
@@ -208,8 +208,8 @@ _THEN: Mapping[tuple[str, str], Callable[[Any, Any], object]] = {
 }
 
 
-# The advice ends with an expression. ``retriever``, ``other``, ``a`` and ``b`` stand for retrievers
-# that only the reader knows.
+# Each advice ends with an expression, in which ``retriever``, ``other``, ``a`` and ``b`` are
+# placeholders.
 _INSTEAD: Mapping[tuple[str | None, str | None], str] = {
     ("rewrite", "fusion"): "retrievers stand between them: {left} >> (a | b) >> {right}",
     ("rewrite", "refine"): "a retriever stands between them: {left} >> retriever >> {right}",

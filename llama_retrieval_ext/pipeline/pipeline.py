@@ -1,20 +1,19 @@
 """`Pipeline`, a retriever between its stages, and `FusionRetriever`, fused legs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.schema import NodeWithScore
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.arguments import value_expression
 from llama_retrieval_ext.errors import CompositionError
 from llama_retrieval_ext.execution.context import current_context, step
 from llama_retrieval_ext.execution.events import emit_fusion
-from llama_retrieval_ext.execution.legs import Answers, Ask, Leg, ask
+from llama_retrieval_ext.execution.legs import Ask, Leg, Rankings, ask
 from llama_retrieval_ext.execution.plan import Plan, Task, Together
-from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
+from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
 from llama_retrieval_ext.pipeline.branches import Unfused, chosen_names
 from llama_retrieval_ext.pipeline.chains import fanned_out, refined, rewritten
 from llama_retrieval_ext.pipeline.fusion import Fusion, fuse
@@ -28,7 +27,7 @@ from llama_retrieval_ext.pipeline.stages import Refine, Rewrite, check_last
 from llama_retrieval_ext.pipeline.tree import Sketch, name_of, sketch_of
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import in_order
-from llama_retrieval_ext.results import Hit, as_hit
+from llama_retrieval_ext.results import Hit
 
 PIPELINE: Final = "pipeline"
 
@@ -96,10 +95,9 @@ class Pipeline(Retriever):
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         inner = yield from rewritten(self._for_children(query), self.rewrites)
-        ranking: list[NodeWithScore] = yield from step(
-            name_of(self.source), retrieval(self.source, inner), reports=True
-        )
-        hits = [as_hit(hit, source=name_of(self.source)) for hit in ranking]
+        name = name_of(self.source)
+        found = hits_of(self.source, inner, source=name)
+        hits: list[Hit] = yield from step(name, found, reports=True)
         for stage in self.refines:
             hits = yield from step(stage, refined(stage, query, hits))
         if any(hit.score is None for hit in hits):  # LlamaIndex does not require any
@@ -217,28 +215,18 @@ class FusionRetriever(Retriever):
         }
         weights = {name: self.weights[each.leg.name] for name, each in asks.items()}
 
-        def fused(answers: Answers) -> list[Hit]:
-            rankings = {
-                name: answer
-                for name, answer in zip(asks, answers, strict=True)
-                if answer is not None
-            }
+        def fused(rankings: Rankings) -> list[Hit]:
             return fuse(self.fusion, rankings, weights=weights, top_k=query.top_k, source=self.name)
 
-        tell = current_context().on_partial
-        answers = yield from ask(
-            list(asks.values()),
+        report = current_context().on_partial
+        rankings = yield from ask(
+            asks,
             min_success=self.min_success,
-            on_answer=None if tell is None else lambda answers: tell(fused(answers)),
+            on_answer=None if report is None else lambda some: report(fused(some)),
         )
-        self._note(list(asks.values()), answers)
-        hits = fused(answers)
-        found = {
-            name: len(answer)
-            for name, answer in zip(asks, answers, strict=True)
-            if answer is not None
-        }
-        emit_fusion(self.name, self.fusion, found, weights, returned=len(hits))
+        self._note(asks, rankings)
+        hits = fused(rankings)
+        emit_fusion(self.name, self.fusion, rankings, weights, returned=len(hits))
         return hits
 
     def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
@@ -257,8 +245,8 @@ class FusionRetriever(Retriever):
         ]
         yield Together([Task(leg.name, plan) for leg, plan in zip(active, plans, strict=True)])
 
-    def _note(self, asks: Sequence[Ask], answers: Answers) -> None:
-        """Called with the requests and answers of the legs; for subclasses."""
+    def _note(self, asks: Mapping[str, Ask], rankings: Rankings) -> None:
+        """Called with the requests to the legs and their rankings; for subclasses."""
 
     def _queries(self, query: Query) -> Plan[list[Query]]:
         for_legs = self._for_children(query)

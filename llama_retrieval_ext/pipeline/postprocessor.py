@@ -95,7 +95,7 @@ class Postprocessed(Refine):
         )
         try:
             ranking = ranking_of(answer, f"{self._name}.postprocess_nodes")
-        except ConfigurationError as error:  # a defect of the postprocessor, not of who uses it
+        except ConfigurationError as error:  # a defect of the postprocessor, not of the caller
             raise ExecutionError(str(error)) from error
         before = {hit.node.node_id: (rank, hit) for rank, hit in enumerate(hits, start=1)}
         lowest = min((hit.score for hit in hits if hit.score is not None), default=None)

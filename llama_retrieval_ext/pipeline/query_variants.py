@@ -1,4 +1,4 @@
-"""Other wordings of a query: which ones are worth asking, and the queries that ask them."""
+"""Other wordings of a query: which ones to search for, and their queries."""
 
 import re
 import unicodedata
@@ -29,7 +29,7 @@ def distinct(texts: Sequence[str], *, of: str = "") -> list[str]:
 
 
 def keeps_language(text: str, query: str) -> bool:
-    """Whether a text is in a language that the query is in, as far as the script tells.
+    """Return whether a text is in a language of the query, judged by their scripts.
 
     Either's main script must occur in the other, so that a Chinese query about ``parse_filters``
     may be worded with more or less Latin.

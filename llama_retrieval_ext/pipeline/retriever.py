@@ -14,7 +14,7 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import checked_call, of_type
 from llama_retrieval_ext.errors import ScopeRequiredError
-from llama_retrieval_ext.execution.context import OnPartial, current_context, recording
+from llama_retrieval_ext.execution.context import current_context, recording
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Plan, Task, Together, finished
 from llama_retrieval_ext.execution.retrieval import HonoursQuery
@@ -24,11 +24,10 @@ from llama_retrieval_ext.pipeline.explanation import Explanation, explanation_of
 from llama_retrieval_ext.pipeline.index_nodes import Resolver, Target
 from llama_retrieval_ext.pipeline.searching import (
     answers,
-    asearched,
     end_retrieval,
-    retrieval_of,
-    search_of,
-    searched,
+    ranking,
+    search_apart,
+    search_plan,
     without_span,
 )
 from llama_retrieval_ext.pipeline.stages import Operand
@@ -75,7 +74,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         InvalidFilterError: The filters cannot mean anything.
     """
 
-    # Set by who owns what is searched, such as a knowledge base that refuses queries without one.
+    # Set by the owner of the store, such as a knowledge base that refuses queries without a scope.
     requires_scope: bool = False
 
     def __init__(
@@ -115,7 +114,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         self.top_k = check_top_k(top_k)
 
     def for_scope(self, scope: Scope) -> Self:
-        """A copy that sees only this scope; it shares everything else with the original.
+        """Return a copy bound to this scope; it shares everything else with the original.
 
         Raises:
             ScopeError: The retriever is bound to a scope that has nothing in common with this one.
@@ -137,7 +136,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         timeout_s: float | None = None,
         context: Mapping[str, object] | None = None,
     ) -> SearchResult:
-        """The answer together with what is missing from it and how it came about.
+        """Return the hits together with degraded parts, trace and details.
 
         Args:
             query: Text, ``QueryBundle`` or `Query`.
@@ -153,16 +152,16 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         bound = Query.of(query).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
         )
-        return searched(self, bound)
+        return run(search_plan(self, bound))
 
     @checked_call
     async def asearch(self, query: QueryType, **options: Unpack[SearchOptions]) -> SearchResult:
         """`search` without blocking the event loop."""
-        return await asearched(self, Query.of(query).but(**options))
+        return await arun(search_plan(self, Query.of(query).but(**options)))
 
     @checked_call
     def explain(self, query: QueryType, **options: Unpack[SearchOptions]) -> Explanation:
-        """`search` with everything recorded: what each stage found, and why each hit stands there.
+        """`search` with everything recorded: what each stage found, and why each hit has its rank.
 
         Takes the arguments of `search`.
 
@@ -170,12 +169,14 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
             The result of `search`, which also has the account of each hit, says of any other node
             why it is not in the result, and can be compared with another explanation.
         """
-        return explanation_of(searched(self, Query.of(query).but(**options), verbose=True))
+        bound = Query.of(query).but(**options)
+        return explanation_of(run(search_plan(self, bound, verbose=True)))
 
     @checked_call
     async def aexplain(self, query: QueryType, **options: Unpack[SearchOptions]) -> Explanation:
         """`explain` without blocking the event loop."""
-        return explanation_of(await asearched(self, Query.of(query).but(**options), verbose=True))
+        bound = Query.of(query).but(**options)
+        return explanation_of(await arun(search_plan(self, bound, verbose=True)))
 
     def stream(self, query: QueryType) -> Iterator[SearchResult]:
         """Yield partial results: the fused ranking after each leg, and last the whole answer.
@@ -185,14 +186,12 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         reports any.
         """
         bound = Query.of(query)
-        return stream(lambda report: searched(self, bound, on_partial=self._partial(report, bound)))
+        return stream(lambda report: run(self._reported(bound, report)))
 
     def astream(self, query: QueryType) -> AsyncIterator[SearchResult]:
         """`stream` without blocking the event loop."""
         bound = Query.of(query)
-        return astream(
-            lambda report: asearched(self, bound, on_partial=self._partial(report, bound))
-        )
+        return astream(lambda report: arun(self._reported(bound, report)))
 
     def retrieve_many(
         self, queries: Sequence[QueryType], *, at_once: int = 8
@@ -214,13 +213,13 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
             Exception: The error of the first query that failed, once those beside it are done; its
                 notes name the query. Queries after these do not run.
         """
-        return run(answers(self, queries, retrieval_of, at_once=at_once))
+        return run(answers(self, queries, ranking, at_once=at_once))
 
     async def aretrieve_many(
         self, queries: Sequence[QueryType], *, at_once: int = 8
     ) -> list[list[NodeWithScore]]:
         """`retrieve_many` without blocking the event loop."""
-        return await arun(answers(self, queries, retrieval_of, at_once=at_once))
+        return await arun(answers(self, queries, ranking, at_once=at_once))
 
     def search_many(self, queries: Sequence[QueryType], *, at_once: int = 8) -> list[SearchResult]:
         """The results of several queries, in their order, as `retrieve_many` gets their hits.
@@ -237,19 +236,18 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
             ConfigurationError: ``at_once`` is below 1, there is one query and no list, or a part of
                 the list is no query.
         """
-        return run(answers(self, queries, search_of, at_once=at_once))
+        return run(answers(self, queries, search_apart, at_once=at_once))
 
     async def asearch_many(
         self, queries: Sequence[QueryType], *, at_once: int = 8
     ) -> list[SearchResult]:
         """`search_many` without blocking the event loop."""
-        return await arun(answers(self, queries, search_of, at_once=at_once))
+        return await arun(answers(self, queries, search_apart, at_once=at_once))
 
     def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
         """Return a plan that runs in a batch what each of several queries is sure to need.
 
-        The searches of the queries then find the results in the session. By default nothing runs;
-        subclasses know what is sure to be needed.
+        The searches of the queries then find the results in the session. By default nothing runs.
 
         Args:
             queries: As they come to this retriever.
@@ -260,7 +258,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
     def read_node(self, node_id: str) -> Plan[BaseNode | None]:  # noqa: ARG002 - subclasses use it
         """Return a plan for a stored node by its id, whatever its scope; None where there is none.
 
-        By default there is none: subclasses know where their nodes are stored.
+        The default is None; retrievers over a store override it.
 
         Args:
             node_id: Of the node.
@@ -274,13 +272,13 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         Raises:
             ConfigurationError: It is neither text nor a ``QueryBundle``.
         """
-        Query.of(str_or_query_bundle)
+        _check_query(str_or_query_bundle)
         return super().retrieve(str_or_query_bundle)
 
     @without_span
     async def aretrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
         """`retrieve` without blocking the event loop."""
-        Query.of(str_or_query_bundle)
+        _check_query(str_or_query_bundle)
         return await super().aretrieve(str_or_query_bundle)
 
     @without_span
@@ -299,9 +297,15 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
             end_retrieval(query_bundle, error)
             raise
 
-    def _partial(self, report: Callable[[SearchResult], None], query: Query) -> OnPartial:
+    def _reported(
+        self, query: Query, report: Callable[[SearchResult], object]
+    ) -> Plan[SearchResult]:
         top_k = query.top_k or self.top_k
-        return lambda hits: report(SearchResult(hits[:top_k], query=query.query_str))
+
+        def on_partial(hits: list[Hit]) -> None:
+            report(SearchResult(hits[:top_k], query=query.query_str))
+
+        return search_plan(self, query, on_partial=on_partial)
 
     def _answer(self, query_bundle: QueryBundle) -> Plan[list[NodeWithScore]]:
         query = self._bound(Query.of(query_bundle))
@@ -329,7 +333,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         return list(hits)
 
     def _resolved(self, hits: list[Hit], query: Query) -> Plan[list[Hit]]:
-        """The ranking without the index nodes that lead somewhere, unless children did that."""
+        """Resolve index nodes, unless the children have done that."""
         if self.children and not self.object_map:
             return hits
         resolved = yield from Resolver(self._object_of).resolve(hits, query)
@@ -360,7 +364,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         return bound
 
     def _answerable(self, queries: Sequence[Query]) -> list[Query]:
-        """Those of the queries that will be searched for, bound, and that may wait for a batch."""
+        """Return the bound queries that will be searched for and may wait for a batch."""
         bound = [self._bound(query) for query in queries]
         return [
             query
@@ -371,27 +375,22 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         ]
 
     def _for_children(self, query: Query) -> Query:
-        """The query as it goes to children: for their own number of hits, or the caller's if more.
-
-        An embedding that the caller brought stays only where a single embedding model is in use: it
-        must not reach a leg with another.
-        """
+        """Return the query for children; without its embedding if they use several models."""
         child = query.for_child()
         if query.embedding is not None and len(embed_models_of(self)) > 1:
             child.embedding = None
         return child
 
-    def __rshift__(self, other: "Refine | BaseNodePostprocessor | RefineFunction") -> "Pipeline":
-        from llama_retrieval_ext.pipeline.operators import then  # noqa: PLC0415 - it knows all kinds
+    if TYPE_CHECKING:
 
-        return then(self, other)  # type: ignore[return-value]  # by the table there
+        def __rshift__(
+            self, other: "Refine | BaseNodePostprocessor | RefineFunction"
+        ) -> "Pipeline": ...
+        def __or__(self, other: "BaseRetriever | Leg | Branches") -> "Branches": ...
+        def __ror__(self, other: "BaseRetriever | Leg") -> "Branches": ...
 
-    def __or__(self, other: "BaseRetriever | Leg | Branches") -> "Branches":
-        from llama_retrieval_ext.pipeline.operators import beside  # noqa: PLC0415 - knows all kinds
 
-        return beside(self, other)
-
-    def __ror__(self, other: "BaseRetriever | Leg") -> "Branches":
-        from llama_retrieval_ext.pipeline.operators import beside  # noqa: PLC0415 - knows all kinds
-
-        return beside(other, self)
+def _check_query(query: object) -> None:
+    text = query.query_str if isinstance(query, QueryBundle) else query
+    if not isinstance(text, str):
+        Query.of(query)  # type: ignore[arg-type]  # which raises

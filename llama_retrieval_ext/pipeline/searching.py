@@ -31,51 +31,38 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.pipeline.retriever import Retriever
 
 
-def searched(
+def search_plan(
     retriever: BaseRetriever,
     query: QueryType,
     *,
     verbose: bool = False,
     on_partial: OnPartial | None = None,
-) -> SearchResult:
-    """The result of a query."""
-    with entered(_frame(retriever, Session(), verbose, on_partial)) as frame:
-        return _result(retriever, query, retriever.retrieve(query), frame)
+) -> Plan[SearchResult]:
+    """Return the plan for the result of a query."""
+    with entered(_context(retriever, Session(), verbose, on_partial)) as context:
+        hits = yield from ranking(retriever, query)
+        return _result(retriever, query, hits, context)
 
 
-async def asearched(
-    retriever: BaseRetriever,
-    query: QueryType,
-    *,
-    verbose: bool = False,
-    on_partial: OnPartial | None = None,
-) -> SearchResult:
-    """`searched` without blocking the event loop."""
-    with entered(_frame(retriever, Session(), verbose, on_partial)) as frame:
-        return _result(retriever, query, await retriever.aretrieve(query), frame)
-
-
-def searched_apart(retriever: BaseRetriever, query: QueryType, session: Session) -> SearchResult:
-    """The result of one of several queries; a query that fails has a degraded one without hits."""
-    with entered(_frame(retriever, session)) as frame:
+def search_apart(retriever: BaseRetriever, query: QueryType) -> Plan[SearchResult]:
+    """Return the plan for one of several queries; if it fails, the result is degraded and empty."""
+    with entered(_context(retriever, current_context().session.apart())) as context:
         try:
-            return _result(retriever, query, retriever.retrieve(query), frame)
+            hits = yield from ranking(retriever, query)
         except Exception as error:  # noqa: BLE001 - the result has it
-            return _failed(retriever, query, error, frame)
+            note_degraded(name_of(retriever), error)
+            if context.trace is not None:
+                context.trace.end(error=error)
+            hits = []
+        return _result(retriever, query, hits, context)
 
 
-async def asearched_apart(
-    retriever: BaseRetriever, query: QueryType, session: Session
-) -> SearchResult:
-    """`searched_apart` without blocking the event loop."""
-    with entered(_frame(retriever, session)) as frame:
-        try:
-            return _result(retriever, query, await retriever.aretrieve(query), frame)
-        except Exception as error:  # noqa: BLE001 - the result has it
-            return _failed(retriever, query, error, frame)
+def ranking(retriever: BaseRetriever, query: QueryType) -> Plan[list[NodeWithScore]]:
+    """Return the plan for the ranking of a query."""
+    return call(Call(lambda: retriever.retrieve(query), lambda: retriever.aretrieve(query)))
 
 
-def _frame(
+def _context(
     retriever: BaseRetriever,
     session: Session,
     verbose: bool = False,  # noqa: FBT001, FBT002 - private
@@ -85,19 +72,10 @@ def _frame(
     return Context(session, current_context().deadline, trace, on_partial)
 
 
-def _failed(
-    retriever: BaseRetriever, query: QueryType, error: Exception, frame: Context
-) -> SearchResult:
-    note_degraded(name_of(retriever), error)
-    if frame.trace is not None:
-        frame.trace.end(error=error)
-    return _result(retriever, query, [], frame)
-
-
 def _result(
-    retriever: BaseRetriever, query: QueryType, hits: list[NodeWithScore], frame: Context
+    retriever: BaseRetriever, query: QueryType, hits: list[NodeWithScore], context: Context
 ) -> SearchResult:
-    session, trace = frame.session, frame.trace
+    session, trace = context.session, context.trace
     if trace is not None:
         trace.end(result=hits)
     return SearchResult(
@@ -116,11 +94,11 @@ T = TypeVar("T")
 def answers(
     retriever: "Retriever",
     queries: Sequence[QueryType],
-    request: "Callable[[Retriever, QueryType], Call[T]]",
+    plan_of: "Callable[[Retriever, QueryType], Plan[T]]",
     *,
     at_once: int,
 ) -> Plan[list[T]]:
-    """The plan for what a retriever gives for each of several queries, in their order."""
+    """Return the plan for what ``plan_of`` gives for each of several queries, in their order."""
     if isinstance(queries, str | QueryBundle):
         raise ConfigurationError(f"queries must be a list; write [...] around {queries!r}")
     check_count(at_once, "at_once")
@@ -130,13 +108,13 @@ def answers(
         some = queries[start : start + at_once]
         if len(some) > 1:
             prefetch = retriever.prefetch(known[start : start + at_once])
-            # What fails here fails again below, in the query that it belongs to; a store that
-            # cannot be reached does so without being waited for again.
+            # An error here is raised again below, in the query that it belongs to; a store that
+            # cannot be reached is not waited for a second time.
             yield Together([Task(retriever.name, prefetch)])
-        tasks = [Task(retriever.name, call(request(retriever, query))) for query in some]
+        tasks = [Task(retriever.name, plan_of(retriever, query)) for query in some]
         outcomes: list[Outcome[T]] = yield Together(tasks)
         session = current_context().session
-        session.prefetch.clear()  # of many queries it would be all that they found
+        session.prefetch.clear()  # or it would grow with the number of queries
         session.unreached.clear()
         for number, outcome in enumerate(outcomes, start=start + 1):
             if outcome.error is not None:
@@ -145,31 +123,17 @@ def answers(
     return results
 
 
-def retrieval_of(retriever: "Retriever", query: QueryType) -> Call[list[NodeWithScore]]:
-    """The call for the ranking of one query."""
-    return Call(lambda: retriever.retrieve(query), lambda: retriever.aretrieve(query))
-
-
-def search_of(retriever: "Retriever", query: QueryType) -> Call[SearchResult]:
-    """The call for the result of one query, which has its error too."""
-    session = current_context().session.apart()
-    return Call(
-        lambda: searched_apart(retriever, query, session),
-        lambda: asearched_apart(retriever, query, session),
-    )
-
-
 _dispatcher = get_dispatcher(__name__)
 
 F = TypeVar("F", bound=Callable[..., object])
 
 
 def without_span(method: F) -> F:
-    """The method, marked as one that LlamaIndex's instrumentation shall not wrap.
+    """Return the method, marked so that LlamaIndex's instrumentation does not wrap it.
 
-    LlamaIndex gives every implementation of an abstract method a span of its own. ``retrieve`` has
-    one already: a second for ``_retrieve`` and a third for making a plan show every level thrice,
-    and each costs more than the rest of a retriever.
+    LlamaIndex gives every implementation of an abstract method its own span. ``retrieve`` has one
+    already; spans for ``_retrieve`` and for making a plan would show every level three times, and
+    each costs more than the rest of a retriever.
     """
     setattr(method, DISPATCHER_SPAN_DECORATED_ATTR, True)
     return method
@@ -178,7 +142,7 @@ def without_span(method: F) -> F:
 def end_retrieval(query: QueryBundle, error: BaseException) -> None:
     """Emit the events that end a failed retrieval, which LlamaIndex leaves without an end.
 
-    Handlers that pair ``RetrievalStartEvent`` with ``RetrievalEndEvent`` would keep it for ever.
+    Handlers that pair ``RetrievalStartEvent`` with ``RetrievalEndEvent`` would wait for the end.
     """
     _dispatcher.event(ExceptionEvent(exception=error))
     _dispatcher.event(RetrievalEndEvent(str_or_query_bundle=query, nodes=[]))

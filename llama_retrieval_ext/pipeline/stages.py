@@ -5,7 +5,9 @@ LlamaIndex's retrievers and postprocessors define no ``>>``: the stage to their 
 
 from abc import ABC
 from collections.abc import Callable, Coroutine, Generator, Sequence
+from importlib import import_module
 from itertools import pairwise
+from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, TypeVar, overload
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -28,17 +30,28 @@ if TYPE_CHECKING:
 
 
 class Operand(CheckedArguments, RecordsArguments):
-    """A part of a pipeline."""
+    """A part of a pipeline, with ``>>`` and ``|``; subclasses declare the types that fit."""
 
     __slots__ = ()
 
-    # For a type checker nothing fits in front unless a subclass says so.
     if not TYPE_CHECKING:
 
-        def __rrshift__(self, other: object) -> object:
-            from llama_retrieval_ext.pipeline.operators import then  # noqa: PLC0415 - knows all kinds
+        def __rshift__(self, other: object) -> object:
+            return _operators().then(self, other)
 
-            return then(other, self)
+        def __rrshift__(self, other: object) -> object:
+            return _operators().then(other, self)
+
+        def __or__(self, other: object) -> object:
+            return _operators().beside(self, other)
+
+        def __ror__(self, other: object) -> object:
+            return _operators().beside(other, self)
+
+
+def _operators() -> ModuleType:
+    """The module of the operators, which imports every kind of stage."""
+    return import_module("llama_retrieval_ext.pipeline.operators")
 
 
 def undefined(stage: object, kind: type, signature: str) -> ConfigurationError:
@@ -130,19 +143,16 @@ class Refine(Operand, ABC):
         answer = yield from call(Call(lambda: self.refine(query, list(hits))))
         return ranking_of(answer, f"{type(self).__name__}.refine")
 
-    def __rshift__(self, other: "Refine | BaseNodePostprocessor | RefineFunction") -> "Refine":
-        from llama_retrieval_ext.pipeline.operators import then  # noqa: PLC0415 - it knows all kinds
+    if TYPE_CHECKING:
 
-        return then(self, other)  # type: ignore[return-value]  # by the table there
-
-    @overload
-    def __rrshift__(self, other: BaseRetriever) -> "Pipeline": ...
-    @overload
-    def __rrshift__(self, other: "BaseNodePostprocessor | RefineFunction") -> "Refine": ...
-    def __rrshift__(self, other: object) -> object:
-        from llama_retrieval_ext.pipeline.operators import then  # noqa: PLC0415 - it knows all kinds
-
-        return then(other, self)
+        def __rshift__(
+            self, other: "Refine | BaseNodePostprocessor | RefineFunction"
+        ) -> "Refine": ...
+        @overload
+        def __rrshift__(self, other: BaseRetriever) -> "Pipeline": ...
+        @overload
+        def __rrshift__(self, other: "BaseNodePostprocessor | RefineFunction") -> "Refine": ...
+        def __rrshift__(self, other: object) -> object: ...
 
 
 class Rewrite(Operand, ABC):
@@ -181,18 +191,17 @@ class Rewrite(Operand, ABC):
         answer = yield from call(Call(lambda: self.rewrite(query)))
         return query_of(answer, f"{type(self).__name__}.rewrite")
 
-    @overload
-    def __rshift__(self, other: "Rewrite") -> "Rewrite": ...
-    @overload
-    def __rshift__(self, other: "FanOut") -> "FanOut": ...
-    @overload
-    def __rshift__(self, other: BaseRetriever) -> "Retriever": ...
-    @overload
-    def __rshift__(self, other: "Unfused") -> "Unfused": ...
-    def __rshift__(self, other: object) -> object:
-        from llama_retrieval_ext.pipeline.operators import then  # noqa: PLC0415 - it knows all kinds
+    if TYPE_CHECKING:
 
-        return then(self, other)
+        @overload
+        def __rshift__(self, other: "Rewrite") -> "Rewrite": ...
+        @overload
+        def __rshift__(self, other: "FanOut") -> "FanOut": ...
+        @overload
+        def __rshift__(self, other: BaseRetriever) -> "Retriever": ...
+        @overload
+        def __rshift__(self, other: "Unfused") -> "Unfused": ...
+        def __rshift__(self, other: object) -> object: ...
 
 
 class FanOut(Operand, ABC):
@@ -217,10 +226,9 @@ class FanOut(Operand, ABC):
         forms = items_of(answer, object, function, expected="queries (strings or Query)")
         return [query_of(form, function) for form in forms]
 
-    def __rshift__(self, other: "BaseRetriever | Leg | Branches") -> "Unfused":
-        from llama_retrieval_ext.pipeline.operators import then  # noqa: PLC0415 - it knows all kinds
+    if TYPE_CHECKING:
 
-        return then(self, other)  # type: ignore[return-value]  # by the table there
+        def __rshift__(self, other: "BaseRetriever | Leg | Branches") -> "Unfused": ...
 
 
 def check_last(refines: Sequence[Refine]) -> None:

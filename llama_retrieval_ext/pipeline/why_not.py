@@ -1,4 +1,4 @@
-"""Where a node fell out of a retrieval, read from the trace that `explain` records."""
+"""Where a retrieval dropped a node, read from the trace that `explain` records."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ class WhyNotReason(NamedEnum):
         MERGED: A stage left it out for another node: a duplicate, its source, its parent.
         CUT: A stage had it and left it out.
         FILTERED: It does not satisfy the filters of the query.
-        NOT_FOUND: No leg had it among the hits that it was asked for.
-        UNKNOWN: No leg had it, and the stores that can be asked have no such node that the query
-            may see.
+        NOT_FOUND: No leg had it among its hits.
+        UNKNOWN: No leg had it, and the stores that can read nodes have no such node in the query's
+            scope.
     """
 
     RETURNED = "returned"
@@ -150,7 +150,7 @@ class Request:
 def why_not(trace: Trace, node_id: str) -> Plan[WhyNot]:
     """Return a plan that says where a node fell out; it reads the node only if nothing found it.
 
-    A node outside the scope of the query is not told from one that does not exist.
+    A node outside the scope of the query is reported like one that does not exist.
     """
     rank = rank_in(trace, node_id)
     if rank is not None:
@@ -193,7 +193,7 @@ def _loss(trace: Trace, node_id: str) -> tuple[Trace, int] | None:
         below = (_loss(child, node_id) for child in reversed(inside))
         lost = next((lost for lost in below if lost is not None), None)
         if lost is not None and len(inside) == 1 and lost[0].ranking == trace.ranking:
-            return trace, lost[1]  # by the name that people know
+            return trace, lost[1]  # the outer name is the public one
         return lost
     last = had[-1]
     follows = [] if inside[last].beside else inside[last + 1 :]

@@ -1,4 +1,4 @@
-"""Small chunks for finding, their parents for reading."""
+"""Search by small chunks, and replace them by their parents."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -16,22 +16,22 @@ from llama_retrieval_ext.arguments import NamedEnum
 from llama_retrieval_ext.checks import is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import call, note_degraded, note_merged, step
-from llama_retrieval_ext.execution.legs import MISTAKES
+from llama_retrieval_ext.execution.legs import or_degraded
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
-from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
+from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.pipeline.index_nodes import objects_by_id
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import name_of
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import in_order
-from llama_retrieval_ext.results import Hit, as_hit, node_ids, ordered, score_of
+from llama_retrieval_ext.results import Hit, node_ids, ordered, score_of
 
 # Deeper hierarchies than this have not been seen; it ends a docstore whose parents go in a circle.
 _MAX_LEVELS = 16
 # How many reads of a docstore without a batch call of its own run side by side.
 _AT_ONCE = 16
-# What the docstore was asked for, by id; None for what it does not have.
+# Nodes read from the docstore, by id; None for missing ones.
 Known: TypeAlias = dict[str, BaseNode | None]
 
 
@@ -116,19 +116,13 @@ class AutoMergingRetriever(Retriever):
         return [self.source]
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
-        source = retrieval(self.source, self._for_children(query))
-        ranking = yield from step(name_of(self.source), source, reports=True)
-        hits = [as_hit(hit, source=name_of(self.source)) for hit in ranking]
+        name = name_of(self.source)
+        found = hits_of(self.source, self._for_children(query), source=name)
+        hits = yield from step(name, found, reports=True)
         hits = in_order(hits) if any(hit.score is None for hit in hits) else ordered(hits)
         known: Known = {}
         for _ in range(_MAX_LEVELS):
-            try:
-                merged = yield from self._next_level(hits, query, known)
-            except MISTAKES:
-                raise
-            except Exception as error:  # noqa: BLE001 - reported as degraded
-                note_degraded(self.name, error)
-                break
+            merged = yield from or_degraded(self.name, self._next_level(hits, query, known), hits)
             unchanged = node_ids(merged) == node_ids(hits)
             hits = merged
             if unchanged:

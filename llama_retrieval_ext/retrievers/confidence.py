@@ -23,7 +23,7 @@ VECTOR: Final = "vector"
 KEYWORD: Final = "keyword"
 # A model for each set of legs that may have answered.
 _ANSWERING: Final = ((VECTOR,), (KEYWORD,), (VECTOR, KEYWORD))
-# So many hits of each leg count, whatever it was asked for.
+# How many hits of each leg count, whatever the number of candidates.
 DEPTH: Final = 100
 # The rank that the best hit of a leg is compared with, and how many hits the best fused one is.
 _MARGIN: Final = 10

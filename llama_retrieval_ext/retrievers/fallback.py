@@ -1,4 +1,4 @@
-"""Another retriever for when the first has nothing to say."""
+"""Retrievers that are tried one after the other."""
 
 from collections.abc import Sequence
 
@@ -19,11 +19,11 @@ from llama_retrieval_ext.results import Hit, as_hit
 
 
 class FallbackRetriever(Retriever):
-    """The answer of the first retriever that finds enough; the others are not asked.
+    """The answer of the first retriever that finds enough; later ones are not called.
 
     A retriever that fails counts as one that found nothing, and the answer is marked degraded. When
-    none finds enough, the answer is the longest, the earlier of two as long. Every path is asked
-    with the same scope and filters. Answers are never mixed: their scores need not be comparable.
+    none finds enough, the answer is the longest, the earlier of two as long. Every path gets
+    the same scope and filters. Answers are never mixed: their scores need not be comparable.
 
     Args:
         retrievers: In the order in which they are tried; at least two. A `Leg` brings its own
@@ -31,7 +31,7 @@ class FallbackRetriever(Retriever):
         enough: How many hits are enough, at least 1.
         top_k: How many hits to return when the query does not say; None for all.
         filters: Conditions on metadata that every hit satisfies, on every path.
-        scope: Who is asking, on every path.
+        scope: Bounds every query, on every path.
         name: Name in traces.
 
     Raises:
@@ -72,9 +72,10 @@ class FallbackRetriever(Retriever):
         longest: list[NodeWithScore] | None = None
         chosen = ""
         for leg in self.legs:
-            # The last one must answer if no other did: then there is nothing to fall back on.
+            # The last one must answer if no other did.
             must = int(leg is self.legs[-1] and longest is None)
-            (answer,) = yield from ask([Ask(leg, child)], min_success=must)
+            rankings = yield from ask({leg.name: Ask(leg, child)}, min_success=must)
+            answer = rankings.get(leg.name)
             if answer is not None and (longest is None or len(answer) > len(longest)):
                 longest, chosen = answer, leg.name
             if longest is not None and len(longest) >= self.enough:

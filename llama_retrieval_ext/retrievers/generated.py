@@ -12,7 +12,7 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, ordered
 
 NAME: Final = "generated"
-# Nobody knows how sure a row is that an LLM asked for.
+# The rows of a generated statement have no measure of relevance.
 _SCORE: Final = 0.5
 
 

@@ -2,11 +2,10 @@
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, Self, TypedDict, TypeVar, Unpack
+from typing import Self, TypedDict, TypeVar, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.graph_stores.types import TRIPLET_SOURCE_KEY
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import MetadataFilters
 
@@ -16,22 +15,21 @@ from llama_retrieval_ext.execution.context import call, note_degraded, step
 from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
-from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
+from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.formulas.cosine import Vector, cosines, matrix
-from llama_retrieval_ext.graph.elements import Edge, GraphNode, Hop
+from llama_retrieval_ext.graph.elements import GraphNode, Hop
 from llama_retrieval_ext.graph.entity_linking import EntityLinker, LinkedEntity
-from llama_retrieval_ext.graph.expansion import Expansion, Path, expand_each
-from llama_retrieval_ext.graph.link_evidence import source_of_edge
+from llama_retrieval_ext.graph.expansion import Expansion, expand_each
 from llama_retrieval_ext.graph.open import Graph
-from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
-from llama_retrieval_ext.graph.passage_links import MENTIONS
+from llama_retrieval_ext.graph.passage_graphs import PassageGraphs, as_passage_graphs
 from llama_retrieval_ext.graph.seeded_walk import DAMPING, SeededWalk, similarity_share
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import name_of
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.reordering import in_order
-from llama_retrieval_ext.results import Hit, Origin, as_hit, ordered, with_origin
+from llama_retrieval_ext.results import Hit, Origin, ordered, with_origin
+from llama_retrieval_ext.retrievers.graph_proximity import add_sources, proximity
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
 from llama_retrieval_ext.stages.hit_embeddings import stored_embeddings
 from llama_retrieval_ext.stores.engine.backend import Backend
@@ -39,8 +37,6 @@ from llama_retrieval_ext.stores.nodes_by_id import nodes_by_id
 from llama_retrieval_ext.stores.open import Storage, source_of
 
 T = TypeVar("T")
-
-_DECAY: Final = 0.7
 
 
 class Hops(TypedDict, total=False):
@@ -51,13 +47,13 @@ class Hops(TypedDict, total=False):
 
 
 class GraphRetriever(Retriever):
-    """Passages that a graph links to what the query names; their text lies in a vector store.
+    """Passages that a graph links to names in the query; their text lies in a vector store.
 
     Without a ``seed`` it is entity search: the entities that the query names, the passages that
     mention them, and what is related within ``max_hops``, each hop times 0.7. With a ``seed`` it is
     personalised PageRank: a random walk over passages, phrases and entities that starts from the
-    seed's hits and from what the query names; how often it comes by, times how similar the passage
-    is to the query, ranks the passages.
+    seed's hits and from what the query names; its visits to a passage, times the similarity of the
+    passage to the query, give the score.
 
     Each hit has its ``matched_entities``, ``hop_distance`` and ``path``. Scope and filters hold for
     every passage on a path as well as for the hits.
@@ -76,13 +72,13 @@ class GraphRetriever(Retriever):
             and for exact names in the walk.
         top_k: How many hits to return when the query does not say; at least 1.
         filters: Conditions on metadata that every hit satisfies.
-        scope: Who is asking.
+        scope: The rows that are visible.
         enable_multi_hop: Whether entity search goes on from the passages that mention an entity.
         max_hops: How far it goes.
         max_entities: How many entities of a query it starts from.
         fan_out: How many links of one node it follows, the heaviest first; None for all.
-        candidates: How many hits the seed is asked for, and how many passages are compared with the
-            query, at least.
+        candidates: At least so many hits are requested from the seed, and so many passages are
+            compared with the query.
         damping: Of the walk: the share of its steps that follow a link, above 0 and below 1; more
             reaches passages further away.
         name: Name in traces and ``Hit.source``; ``graph`` unless given.
@@ -145,7 +141,7 @@ class GraphRetriever(Retriever):
         own_model = source.embed_model or _model_of(seed, source.backend)
         self.embed_model = own_model if embed_model is None else embed_model
         self.object_map = dict(source.objects)
-        self.graphs = graph if isinstance(graph, PassageGraphs) else PassageGraphs(graph)
+        self.graphs = as_passage_graphs(graph)
         self.linker = None if linker is None else of_type(linker, EntityLinker, "linker")
         if self.linker is None and seed is None:
             self.linker = EntityLinker(self.graphs.backend)
@@ -198,10 +194,10 @@ class GraphRetriever(Retriever):
         reached = yield from step("expansion", self._expanded(linked, query))
         nodes = yield from self._nodes(reached, {}, query)
         for expansion in reached.values():
-            _add_sources(expansion, nodes)
+            add_sources(expansion, nodes)
         nodes = yield from self._nodes(reached, nodes, query)
         passages = [id_ for id_, node in nodes.items() if node.is_passage]
-        near = {id_: _proximity(id_, linked, reached) for id_ in passages}
+        near = {id_: proximity(id_, linked, reached) for id_ in passages}
         best = sorted(near, key=lambda id_: (-near[id_].score, id_))[: self._depth(query)]
         (embedded,) = yield Together([Task("embedding", self._embedded(query))])
         texts = yield from step("texts", self._texts(best, query))
@@ -243,16 +239,16 @@ class GraphRetriever(Retriever):
     # Personalised PageRank
 
     def _by_walk(self, query: Query, seed: BaseRetriever) -> Plan[list[Hit]]:
-        depth = self._depth(query)
+        depth, name, child = self._depth(query), name_of(seed), self._for_children(query)
         seeds, embedded, graph, linked = yield Together(
             [
-                Task(name_of(seed), retrieval(seed, self._for_children(query), top_k=depth)),
+                Task(name, hits_of(seed, child, top_k=depth, source=name)),
                 Task("embedding", self._embedded(query)),
                 Task("graph", call(self.graphs.of(query.scope))),
                 Task("entity linking", self._linked(query)),
             ]
         )
-        hits = [as_hit(hit, source=name_of(seed)) for hit in seeds.result()]
+        hits = seeds.result()
         vector = _degrading(embedded, self.name)
         links = _degrading(graph, self.name)
         if links is None:
@@ -339,56 +335,6 @@ def _passable(node: GraphNode, query: Query) -> bool:
     """Whether a path may lead through a node: filters are about passages."""
     condition = query.condition
     return not node.is_passage or condition is None or matches(condition, node.properties)
-
-
-def _add_sources(expansion: Expansion, nodes: Mapping[str, GraphNode]) -> None:
-    """Add the passages that entities and relations were extracted from, by LlamaIndex's ids."""
-    by_distance: dict[int, dict[str, list[Edge]]] = {}
-    for id_, distance in list(expansion.distances.items()):
-        if id_ in nodes and not nodes[id_].is_passage:
-            sources = {nodes[id_].properties.get(TRIPLET_SOURCE_KEY)}
-            sources.update(source_of_edge(edge) for edge in expansion.path(id_).edges[-1:])
-            edges = [Edge(each, MENTIONS, id_) for each in sources if isinstance(each, str)]
-            by_distance.setdefault(distance + 1, {})[id_] = sorted(edges)
-    most = 3 * len(expansion)  # each node brings two at most
-    for distance, edges_of in sorted(by_distance.items()):
-        expansion.add(edges_of, distance, limit=most)
-
-
-class _Near(NamedTuple):
-    """How near a passage is to what the query names, and the paths that lead there."""
-
-    score: float
-    paths: list[Path]
-
-    def explained(self, nodes: Mapping[str, GraphNode]) -> dict[str, object]:
-        """The fields of a hit that say how it was reached: nearest entity first, paths by names."""
-        names = tuple(dict.fromkeys(_name(path.nodes[0], nodes) for path in self.paths))
-        path = self.paths[0]
-        edges = [
-            Edge(_name(edge.source, nodes), edge.type, _name(edge.target, nodes))
-            for edge in path.edges
-        ]
-        named = Path(tuple(_name(id_, nodes) for id_ in path.nodes), tuple(edges))
-        return {
-            "matched_entities": names,
-            "hop_distance": len(edges) - 1,
-            "path": str(named),
-        }
-
-
-def _name(id_: str, nodes: Mapping[str, GraphNode]) -> str:
-    return nodes[id_].name if id_ in nodes else id_
-
-
-def _proximity(id_: str, linked: Sequence[LinkedEntity], reached: Mapping[str, Expansion]) -> _Near:
-    """The mean over the entities of 0.7 to the number of hops, 0 where none leads there."""
-    total = sum(each.score for each in linked if each.node_id in reached)
-    ways = [each for each in linked if id_ in reached.get(each.node_id, ())]
-    hops = {each.node_id: reached[each.node_id].distances[id_] - 1 for each in ways}
-    score = sum(each.score * _DECAY ** hops[each.node_id] for each in ways) / total
-    ways.sort(key=lambda each: (hops[each.node_id], -each.score, each.node_id))
-    return _Near(score, [reached[each.node_id].path(id_) for each in ways])
 
 
 def _degrading(outcome: Outcome[T], where: str) -> T | None:

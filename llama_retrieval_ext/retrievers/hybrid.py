@@ -1,10 +1,9 @@
 """Vector and keyword search of one store, fused."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.schema import NodeWithScore
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import is_number, of_type, one_top_k
@@ -17,7 +16,7 @@ from llama_retrieval_ext.execution.context import (
     step,
 )
 from llama_retrieval_ext.execution.events import emit_fusion
-from llama_retrieval_ext.execution.legs import Ask, CircuitBreaker, Leg, ask, attempt
+from llama_retrieval_ext.execution.legs import Ask, CircuitBreaker, Leg, Rankings, ask, attempt
 from llama_retrieval_ext.execution.plan import Plan, finished
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.fusion import FusedId, Fusion, fuse
@@ -48,14 +47,12 @@ from llama_retrieval_ext.stores.engine.pushdown import LEGS, FusedSearch, check_
 from llama_retrieval_ext.stores.open import Storage
 from llama_retrieval_ext.stores.search import search_hybrid
 
-Rankings: TypeAlias = dict[str, Sequence[NodeWithScore]]
-
-# How many hits each leg is asked for; the literature uses it, and it costs little.
+# Candidates of each leg; the number that the literature uses, and it costs little.
 CANDIDATES: Final = 100
 _ONE_ROUND_TRIP: Final = "search in one round trip"
 
-# Where keyword search found less than it was asked for, the rest of the collection has a score of
-# 0: a match that is the last of two, and nearly as good as the first, must not count as little.
+# Where keyword search finds fewer hits than candidates, the rest of the collection has a score of
+# 0. Measured from the last match instead, the second of two nearly equal matches would count 0.
 _ALL_MATCHES: Final = WeightedSum(
     normalise={"vector": Normalisation.MIN_MAX, "keyword": Normalisation.FROM_ZERO}
 )
@@ -75,19 +72,19 @@ class HybridRetriever(StoreRetriever):
         embed_model: The embedding model that the store was filled with.
         top_k: How many hits to return when the query does not say; at least 1.
         filters: Conditions on metadata that every hit satisfies.
-        scope: Who is asking.
+        scope: Bounds every query.
         fusion: How the two rankings become one: `RRF` or `WeightedSum`, for instance; its weights
             name ``vector`` and ``keyword``. None for the sum of scores, each ranking's from 0 for
             its last candidate to 1 for its first (see below), which no engine has for
             ``pushdown``.
         alpha: Weight of vector search in ``[0, 1]``; keyword search gets the rest. Short for
             weights in the fusion. 1.0 and 0.0 switch the other leg off.
-        candidates: How many hits each leg is asked for, at least; more candidates make the fusion
-            better informed. 100 costs little and is what the literature uses.
+        candidates: The least number of hits of each leg; more candidates make the fusion better
+            informed. 100 costs little and is what the literature uses.
         pushdown: Whether the engine itself fuses and returns only the best: faster, most of all
             over a network. By default this package does: by the same formula on every engine, by
-            any fusion and weights, and every hit has its contributions; the engine tells none.
-            See ``backend.features.fusions`` for what an engine has.
+            any fusion and weights, and every hit has its contributions, which engines do not
+            return. See ``backend.features.fusions`` for what an engine has.
         collapse: How many hits of each document, or of each value of a metadata field, to return at
             most, of the fused ranking; candidates grow until there are ``top_k`` of them. None for
             any number.
@@ -115,8 +112,8 @@ class HybridRetriever(StoreRetriever):
 
     Raises:
         ConfigurationError: ``alpha`` is out of range, or given beside weights.
-        UnsupportedModeError: The store has no keyword search, or ``pushdown`` is asked for and the
-            engine does not fuse by this fusion with these weights.
+        UnsupportedModeError: The store has no keyword search, or ``pushdown`` is set and the engine
+            does not fuse by this fusion with these weights.
     """
 
     confidence: Confidence | None = None
@@ -177,7 +174,7 @@ class HybridRetriever(StoreRetriever):
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         if self._embeds and query.embedding is None:
-            self._model()  # or the leg would say that it has none
+            self._model()  # raises here, where the message names this retriever
         legs = set(self._breakers)
         if self.collapse is None:
             return self._both(query, legs)
@@ -205,11 +202,11 @@ class HybridRetriever(StoreRetriever):
         self._note_confidence(query, {name: scored_ids(each) for name, each in rankings.items()})
         fusion = self._fitting(rankings, query)
         hits = fuse(fusion, rankings, weights=self.weights, top_k=query.top_k, source=self.name)
-        self._emit_fusion(fusion, rankings, len(hits))
+        emit_fusion(self.name, fusion, rankings, self.weights, returned=len(hits))
         return hits
 
     def _depth(self, query: Query) -> int:
-        """How many hits each leg is asked for."""
+        """Return the number of candidates of each leg."""
         return max(self.candidates, query.top_k or 1)
 
     def _fitting(self, rankings: Mapping[str, Sequence[object]], query: Query) -> Fusion:
@@ -227,7 +224,7 @@ class HybridRetriever(StoreRetriever):
     def _at_once(
         self, query: Query, embedding: Sequence[float], candidates: int
     ) -> Plan[list[Hit] | None]:
-        """The hits from one request; None where that is not to be had."""
+        """The hits from one request; None where the engine has no such request."""
         text = query.query_str
         if self.pushdown:
             self._check_native()  # again: a collection may have been made with another distance
@@ -265,14 +262,9 @@ class HybridRetriever(StoreRetriever):
             return None
         note_legs(rankings)
         self._note_pushdown(query, "both searches in one request")
-        self._emit_fusion(self._fitting(rankings, query), rankings, len(best))
+        fusion = self._fitting(rankings, query)
+        emit_fusion(self.name, fusion, rankings, self.weights, returned=len(best))
         return self._gated(best, query)
-
-    def _emit_fusion(
-        self, fusion: Fusion, rankings: Mapping[str, Sequence[object]], returned: int
-    ) -> None:
-        found = {name: len(ranking) for name, ranking in rankings.items()}
-        emit_fusion(self.name, fusion, found, self.weights, returned=returned)
 
     @property
     def _embeds(self) -> bool:
@@ -302,12 +294,14 @@ class HybridRetriever(StoreRetriever):
         failures: Mapping[str, BaseException],
     ) -> Plan[Rankings]:
         child = query.for_child()
-        names = [name for name in LEGS if name in legs]
-        asks = [Ask(self._leg(name), child, top_k, failures.get(name)) for name in names]
-        answers = yield from ask(asks, min_success=self.min_success)
-        rankings = dict(zip(names, answers, strict=True))
-        legs.difference_update(name for name, answer in rankings.items() if answer is None)
-        return {name: answer for name, answer in rankings.items() if answer is not None}
+        asks: dict[str, Ask] = {
+            name: Ask(self._leg(name), child, top_k, failures.get(name))
+            for name in LEGS
+            if name in legs
+        }
+        rankings = yield from ask(asks, min_success=self.min_success)
+        legs.intersection_update(rankings)
+        return rankings
 
     def _leg(self, name: str) -> Leg:
         """One search as a retriever of its own, where they do not go out as one request."""

@@ -1,4 +1,4 @@
-"""A retriever that is asked with imagined answers."""
+"""A retriever that searches with imagined answers."""
 
 from collections.abc import Sequence
 

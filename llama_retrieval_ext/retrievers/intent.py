@@ -7,8 +7,8 @@ from llama_index.core.base.base_retriever import BaseRetriever
 
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import CompositionError, ConfigurationError
-from llama_retrieval_ext.execution.context import note_degraded, note_details, step
-from llama_retrieval_ext.execution.legs import MISTAKES, Leg
+from llama_retrieval_ext.execution.context import note_details, step
+from llama_retrieval_ext.execution.legs import Leg, or_degraded
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.filters import matches, parse_filters
 from llama_retrieval_ext.pipeline.branches import (
@@ -170,13 +170,8 @@ class IntentAdaptive(Refine):
         return ranking
 
     def _selection(self, query: Query) -> Plan[Selection]:
-        try:
-            found = yield from selected(self.selector, query, self._choices)
-        except MISTAKES:
-            raise
-        except Exception as error:  # noqa: BLE001 - reported as degraded
-            note_degraded("intent", error)
-            found = []
+        plan = selected(self.selector, query, self._choices)
+        found = yield from or_degraded("intent", plan, [])
         known = (each for each in found if each.name in self.profiles)
         return next(known, Selection(GENERAL, reason="no intent was found"))
 

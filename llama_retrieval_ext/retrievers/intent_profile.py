@@ -26,7 +26,7 @@ class IntentProfile(RecordsArguments):
     Args:
         description: What kind of question, in words for selectors that read.
         weights: Weight of each leg by name; a leg that is missing keeps its own.
-        depth: How many hits each leg is asked for; None for its own number.
+        depth: The number of hits of each leg; None for its own.
         filters: Further conditions on metadata.
         refine: Stages behind the fusion, such as `RuleRerank` or `ScoreDecay`.
 

@@ -22,7 +22,7 @@ class KeywordRetriever(StoreRetriever):
         store: A URL such as ``embedded:./kb``, or a LlamaIndex vector store with keyword search.
         top_k: How many hits to return when the query does not say; at least 1.
         filters: Conditions on metadata that every hit satisfies.
-        scope: Who is asking. Term statistics are taken over what the scope can see.
+        scope: Bounds every query. Term statistics are taken over what the scope can see.
         collapse: How many hits of each document, or of each value of a metadata field, to return at
             most; the search goes on until there are ``top_k`` of them. None for any number.
         similarity_top_k: LlamaIndex's name of ``top_k``; give one of them.

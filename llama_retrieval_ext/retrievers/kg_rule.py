@@ -1,4 +1,4 @@
-"""`KGRuleRetriever` and `KGRetriever`: what rules conclude of the processes that a query names."""
+"""`KGRuleRetriever` and `KGRetriever`: conclusions about the processes that a query names."""
 
 import hashlib
 import json
@@ -20,9 +20,9 @@ from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.graph.elements import Partition
 from llama_retrieval_ext.graph.entity_linking import EntityLinker, LinkedEntity
 from llama_retrieval_ext.graph.open import Graph, graph_of
+from llama_retrieval_ext.graph.rules.chaining import RuleSet
 from llama_retrieval_ext.graph.rules.inference import Conclusion, infer
 from llama_retrieval_ext.graph.rules.requirements import ProcessRequirements
-from llama_retrieval_ext.graph.rules.rule import RuleSet
 from llama_retrieval_ext.graph.rules.yaml import load_rules, parse_rules
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope, check_scope
@@ -40,7 +40,7 @@ TOPICS: Final[Mapping[str, tuple[str, ...]]] = {
     "regulation": ("regulation", "law", "法规", "规定", "条例", "依据"),
     "emergency": ("emergency", "rescue", "应急", "救援", "抢险"),
 }
-# Share of its score that a conclusion keeps which is of another kind than the query asks for.
+# Factor for the score of a conclusion whose kind the query does not ask for.
 _OFF_TOPIC: Final = 0.5
 
 Rules: TypeAlias = RuleSet | str | Path
@@ -67,7 +67,7 @@ class KGRuleRetriever(Retriever):
         top_k: How many sentences to return when the query does not say; None for all.
         filters: Conditions on the metadata of a hit: ``rule``, ``kind``, ``process``,
             ``confidence``.
-        scope: Who is asking; holds for every name, edge and node that a sentence rests on.
+        scope: The rows that are visible; holds for every name, edge and node behind a sentence.
         topics: Kinds of conclusions, and words of a query that ask for them.
         name: Name in traces and ``Hit.source``.
 
@@ -107,7 +107,7 @@ class KGRuleRetriever(Retriever):
         Args:
             process: Its name or id, or a question that names it.
             context: For the conditions of rules.
-            scope: Who asks; narrows the retriever's.
+            scope: Narrows the scope of the retriever.
 
         Raises:
             ConfigurationError: The graph has no such process.

@@ -1,4 +1,4 @@
-"""`KnowledgeRetriever`: one entry to what rules conclude and what a vector search finds."""
+"""`KnowledgeRetriever`: one entry to conclusions of rules and hits of a vector search."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -14,21 +14,18 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import checked_call, of_type
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.graph.open import Graph, graph_of, open_graph
+from llama_retrieval_ext.graph.open import Graph, open_graph
 from llama_retrieval_ext.graph.text_to_cypher import TextToCypher
 from llama_retrieval_ext.pipeline.branches import chosen_names, leg_of
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.pipeline.searching import asearched, searched
+from llama_retrieval_ext.pipeline.searching import search_plan
 from llama_retrieval_ext.query import Query, Scope, SearchOptions
 from llama_retrieval_ext.results import Hit, ordered
 from llama_retrieval_ext.retrievers.generated import GeneratedRetriever
-from llama_retrieval_ext.retrievers.kg_rule import (
-    KGRetriever,
-    KGRuleRetriever,
-    Rules,
-)
+from llama_retrieval_ext.retrievers.kg_rule import KGRetriever, KGRuleRetriever, Rules
 from llama_retrieval_ext.retrievers.knowledge_policy import (
     GENERATED,
     RULE_SIDE,
@@ -42,9 +39,8 @@ from llama_retrieval_ext.retrievers.knowledge_response import (
     TYPE_KEY,
     KnowledgeResponse,
     RetrievalItem,
-    context_of,
-    inference_query,
     is_or_lacks,
+    knowledge_query,
     named,
 )
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
@@ -56,7 +52,7 @@ Side: TypeAlias = BaseRetriever | Leg
 class KnowledgeRetriever(Retriever):
     """Rules and cases in one answer: what must be done, with proofs, and how others did it.
 
-    Both sides are asked at the same time. What they find is merged, each text once, by the policy's
+    Both sides run at the same time. Their hits are merged, each text once, by the policy's
     priority and then by score. Either side may be missing; one that fails or finds nothing leaves
     the other, and ``degraded`` says so. Rules are asked for the chapters that the policy names.
 
@@ -71,7 +67,7 @@ class KnowledgeRetriever(Retriever):
         policy: Which chapters ask the rules, priorities, templates, limits.
         top_k: How many items to return when the query does not say; None for all.
         filters: Conditions on metadata that every hit satisfies.
-        scope: Who is asking, on both sides.
+        scope: The rows that are visible, on both sides.
         name: Name in traces.
 
     Raises:
@@ -130,7 +126,7 @@ class KnowledgeRetriever(Retriever):
     ) -> Self:
         """Return a retriever over a vector store and a graph, either of which may be missing.
 
-        What is given by URL is opened here, and closed by `close`.
+        `close` closes what was opened by URL here.
 
         Args:
             store: A URL such as ``embedded:./kb``, a LlamaIndex vector store or index.
@@ -139,14 +135,15 @@ class KnowledgeRetriever(Retriever):
             embed_model: The embedding model of the store.
             llm: For ``infer_rules(use_llm=True)``, over a graph on Neo4j; None for none.
             policy: As for the constructor.
-            scope: Who is asking.
+            scope: The rows that are visible.
 
         Raises:
             ConfigurationError: There is neither a store nor a graph, or rules without a graph.
             StoreError: One of them cannot be opened.
         """
-        if graph is None and rules is not None:
-            raise ConfigurationError("rules need a graph: pass graph='graph:./dir'")
+        if graph is None and (rules is not None or llm is not None):
+            what = "rules need" if rules is not None else "llm writes statements for"
+            raise ConfigurationError(f"{what} a graph: pass graph='graph:./dir' or 'neo4j://…'")
         with ExitStack() as opened:
             if isinstance(store, str):
                 store = open_store(store, must_exist=True)
@@ -154,10 +151,15 @@ class KnowledgeRetriever(Retriever):
             if isinstance(graph, str):
                 graph = open_graph(graph)
                 opened.callback(graph.close)
+            side: KGRuleRetriever | None = None
+            if graph is not None:
+                side = KGRetriever(graph) if rules is None else KGRuleRetriever(graph, rules)
             retriever = cls(
                 None if store is None else VectorRetriever(store, embed_model=embed_model),
-                None if graph is None else _rule_side(graph, rules),
-                text_to_cypher=_text_to_cypher(graph, llm),
+                side,
+                text_to_cypher=None
+                if side is None or llm is None
+                else TextToCypher(side.graph, llm),
                 policy=policy,
                 scope=scope,
             )
@@ -207,7 +209,7 @@ class KnowledgeRetriever(Retriever):
         timeout_s: float | None = None,
         context: Mapping[str, object] | None = None,
     ) -> KnowledgeResponse:
-        """Return what rules and cases say to a question.
+        """Return conclusions of rules, and cases, for a question.
 
         Args:
             query: Text, ``QueryBundle`` or `Query`.
@@ -215,16 +217,15 @@ class KnowledgeRetriever(Retriever):
             engineering_type: Such as ``subway``; conditions of rules see both.
             processes: Names or ids of processes; None for those that the query names.
             filters: Further conditions on metadata, for this call.
-            scope: Who is asking, for this call; narrows what the retriever is bound to.
+            scope: Narrows the scope of the retriever for this call.
             top_k: How many items, for this call.
             timeout_s: Seconds for the whole answer.
-            context: What else conditions of rules see.
+            context: Further values for conditions of rules.
         """
-        own = context_of(chapter, engineering_type, processes, context)
-        bound = Query.of(query).but(
-            filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=own
+        bound = knowledge_query(query, chapter, engineering_type, processes, context).but(
+            filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s
         )
-        return KnowledgeResponse.of(searched(self, bound), self._query_context(bound))
+        return KnowledgeResponse.of(run(search_plan(self, bound)), self._query_context(bound))
 
     @checked_call
     async def asearch(  # pyright: ignore[reportIncompatibleMethodOverride] - has options of its own
@@ -237,39 +238,35 @@ class KnowledgeRetriever(Retriever):
         **options: Unpack[SearchOptions],
     ) -> KnowledgeResponse:
         """`search` without blocking the event loop."""
-        options["context"] = context_of(
-            chapter, engineering_type, processes, options.get("context")
-        )
-        bound = Query.of(query).but(**options)
-        return KnowledgeResponse.of(await asearched(self, bound), self._query_context(bound))
+        context = options.pop("context", None)
+        bound = knowledge_query(query, chapter, engineering_type, processes, context).but(**options)
+        result = await arun(search_plan(self, bound))
+        return KnowledgeResponse.of(result, self._query_context(bound))
 
     def retrieve_regulations(
         self, engineering_type: str | None, processes: Sequence[str], *, scope: Scope | None = None
     ) -> list[RetrievalItem]:
-        """Return what rules conclude for processes; nothing without a rule side.
+        """Return the conclusions of rules for processes; an empty list without a rule side.
 
         Args:
             engineering_type: For the conditions of rules; None for none.
             processes: Names or ids.
-            scope: Who is asking.
+            scope: The rows that are visible.
 
         Raises:
             TooFewLegsError: The rule side failed.
         """
-        only, text = self._only(RULE_SIDE), named(processes)
-        return only.search(
-            text, engineering_type=engineering_type, processes=processes, scope=scope
-        ).regulations
+        only = self._only(RULE_SIDE)
+        query = knowledge_query(named(processes), None, engineering_type, processes)
+        return only.search(query, scope=scope).regulations
 
     async def aretrieve_regulations(
         self, engineering_type: str | None, processes: Sequence[str], *, scope: Scope | None = None
     ) -> list[RetrievalItem]:
         """`retrieve_regulations` without blocking the event loop."""
-        only, text = self._only(RULE_SIDE), named(processes)
-        response = await only.asearch(
-            text, engineering_type=engineering_type, processes=processes, scope=scope
-        )
-        return response.regulations
+        only = self._only(RULE_SIDE)
+        query = knowledge_query(named(processes), None, engineering_type, processes)
+        return (await only.asearch(query, scope=scope)).regulations
 
     def retrieve_cases(
         self,
@@ -280,23 +277,21 @@ class KnowledgeRetriever(Retriever):
         *,
         scope: Scope | None = None,
     ) -> list[RetrievalItem]:
-        """Return the cases nearest to a question; nothing without a vector side.
+        """Return the cases nearest to a question; an empty list without a vector side.
 
         Args:
             query: The question.
             chapter: Leaves out the cases of other chapters.
             engineering_type: Leaves out the cases of other engineering types.
             limit: How many cases at most.
-            scope: Who is asking.
+            scope: The rows that are visible.
 
         Raises:
             TooFewLegsError: The vector side failed.
         """
         only = self._only(VECTOR_SIDE, limit=limit)
-        response = only.search(
-            query, chapter=chapter, engineering_type=engineering_type, scope=scope
-        )
-        return response.cases
+        asked = knowledge_query(query, chapter, engineering_type)
+        return only.search(asked, scope=scope).cases
 
     async def aretrieve_cases(
         self,
@@ -309,10 +304,8 @@ class KnowledgeRetriever(Retriever):
     ) -> list[RetrievalItem]:
         """`retrieve_cases` without blocking the event loop."""
         only = self._only(VECTOR_SIDE, limit=limit)
-        response = await only.asearch(
-            query, chapter=chapter, engineering_type=engineering_type, scope=scope
-        )
-        return response.cases
+        asked = knowledge_query(query, chapter, engineering_type)
+        return (await only.asearch(asked, scope=scope)).cases
 
     def infer_rules(
         self,
@@ -322,21 +315,21 @@ class KnowledgeRetriever(Retriever):
         *,
         scope: Scope | None = None,
     ) -> list[RetrievalItem]:
-        """Return what rules conclude for processes, and with an LLM what a statement of its finds.
+        """Return the conclusions of rules for processes, optionally with rows by an LLM's Cypher.
 
         Args:
             context: The question; or what conditions of rules see, with the question as ``query``.
             processes: Names or ids; none for those that the question names.
-            use_llm: Whether an LLM may also write a statement for the question. What that finds
-                comes behind what rules conclude; where it fails, these stand alone.
-            scope: Who is asking.
+            use_llm: Whether an LLM may also write a statement for the question. Its rows come
+                after the conclusions of rules; where it fails, the conclusions stand alone.
+            scope: The rows that are visible.
 
         Raises:
             ConfigurationError: There is no LLM to use.
             TooFewLegsError: The rule side failed.
         """
         only = self._inferring(use_llm)
-        return only.search(inference_query(context, processes), scope=scope).regulations
+        return only.search(_question(context, processes), scope=scope).regulations
 
     async def ainfer_rules(
         self,
@@ -348,7 +341,7 @@ class KnowledgeRetriever(Retriever):
     ) -> list[RetrievalItem]:
         """`infer_rules` without blocking the event loop."""
         only = self._inferring(use_llm)
-        return (await only.asearch(inference_query(context, processes), scope=scope)).regulations
+        return (await only.asearch(_question(context, processes), scope=scope)).regulations
 
     def _inferring(self, use_llm: bool) -> Self:  # noqa: FBT001 - private
         only = self._only(RULE_SIDE)
@@ -389,12 +382,11 @@ class KnowledgeRetriever(Retriever):
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         sides = self._sides_for(query)
         child = self._for_children(query)
-        asks = [self._ask(side, child) for side in sides]
-        answers = (yield from ask(asks)) if asks else []
+        asks = {side: self._ask(side, child) for side in sides}
+        rankings = (yield from ask(asks)) if asks else {}
         hits: list[Hit] = []
-        for side, answer in zip(sides, answers, strict=True):
-            if answer is not None:
-                hits += items_of(side, answer, self.policy)
+        for side, ranking in rankings.items():
+            hits += items_of(side, ranking, self.policy)
         return each_text_once(ordered(hits))[: query.top_k]
 
     def _ask(self, side: str, query: Query) -> Ask:
@@ -411,13 +403,8 @@ class KnowledgeRetriever(Retriever):
         return Ask(self.legs[side], query, max(self.policy.candidates, self.policy.case_top_k))
 
 
-def _text_to_cypher(graph: Graph | None, llm: LLM | None) -> TextToCypher | None:
-    if llm is None:
-        return None
-    if graph is None:
-        raise ConfigurationError("llm writes statements for a graph: pass graph='neo4j://…'")
-    return TextToCypher(graph_of(graph), llm)
-
-
-def _rule_side(graph: Graph, rules: Rules | None) -> KGRuleRetriever:
-    return KGRetriever(graph) if rules is None else KGRuleRetriever(graph, rules)
+def _question(context: str | Mapping[str, object], processes: Sequence[str]) -> Query:
+    """The query of `infer_rules`: the text of the context, or the names of the processes."""
+    values = {"query": context} if isinstance(context, str) else dict(context)
+    text = values.pop("query", None) or named(processes)
+    return knowledge_query(str(text), processes=processes or None, context=values)

@@ -1,4 +1,4 @@
-"""`KnowledgePolicy`: how what two sides found becomes one list, as data; and that list."""
+"""`KnowledgePolicy`: how the hits of both sides become one list, as data."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ VECTOR_SIDE: Final = "vector"
 RULE_SIDE: Final = "rules"
 GENERATED: Final = "generated"
 _PRIORITIES: Final = MappingProxyType({RULE: 1, CASE: 2, TEMPLATE: 3, GENERATED: 4})
-# What of its band of scores a kind of item uses, so that bands do not touch.
+# Share of its band of scores that a kind of item uses, so that bands do not touch.
 _INSIDE: Final = 0.999
 
 
@@ -40,7 +40,7 @@ class KnowledgePolicy:
         engineering_type_key: Likewise for the engineering type.
         case_top_k: How many cases, and how many templates, to return at most.
         case_threshold: Least score of a case or a template, in [0, 1].
-        candidates: How many passages the vector side is asked for, to find these among them.
+        candidates: How many passages to request from the vector side, to select these from.
 
     Raises:
         ConfigurationError: A value is out of range.

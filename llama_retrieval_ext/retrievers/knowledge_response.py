@@ -1,9 +1,10 @@
-"""What a `KnowledgeRetriever` takes and returns: the query context, and a response of items."""
+"""The query and the response of a `KnowledgeRetriever`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from llama_index.core.schema import QueryType
 from llama_index.core.vector_stores.types import (
     FilterCondition,
     FilterOperator,
@@ -60,13 +61,13 @@ class RetrievalItem:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class KnowledgeResponse(SearchResult):
-    """What a `KnowledgeRetriever` found; also a `SearchResult` with the same as hits.
+    """The result of a `KnowledgeRetriever`; also a `SearchResult` with the same as hits.
 
     Attributes:
         items: Everything, by priority, then score.
         regulations: The items that rules concluded.
         cases: The items from the vector side, without templates.
-        query_context: What was asked: query, chapter, engineering type, the processes that were
+        query_context: The query, chapter, engineering type, the processes that were
             found, and whether the rules were asked.
     """
 
@@ -107,18 +108,19 @@ CHAPTER_KEY: Final = "chapter"
 TYPE_KEY: Final = "engineering_type"
 
 
-def context_of(
-    chapter: str | None,
-    engineering_type: str | None,
-    processes: Sequence[str] | None,
-    context: Mapping[str, object] | None,
-) -> dict[str, object]:
-    """Return the context of a query with what knowledge is asked by."""
+def knowledge_query(
+    query: QueryType,
+    chapter: str | None = None,
+    engineering_type: str | None = None,
+    processes: Sequence[str] | None = None,
+    context: Mapping[str, object] | None = None,
+) -> Query:
+    """Return a query whose context has chapter, engineering type and processes, where given."""
     values = {CHAPTER_KEY: chapter, TYPE_KEY: engineering_type}
     own: dict[str, object] = {key: value for key, value in values.items() if value is not None}
     if processes is not None:
         own[PROCESSES_KEY] = [processes] if isinstance(processes, str) else list(processes)
-    return {**(context or {}), **own}
+    return Query.of(query).but(context={**(context or {}), **own})
 
 
 def named(processes: Sequence[str]) -> str:
@@ -135,11 +137,3 @@ def is_or_lacks(key: str, value: str) -> MetadataFilters:
         ],
         condition=FilterCondition.OR,
     )
-
-
-def inference_query(context: str | Mapping[str, object], processes: Sequence[str]) -> Query:
-    """The query for what rules conclude."""
-    values = {"query": context} if isinstance(context, str) else dict(context)
-    text = values.pop("query", None) or named(processes)
-    own = context_of(None, None, processes or None, values)
-    return Query(str(text), context=own)

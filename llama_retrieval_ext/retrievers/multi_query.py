@@ -1,13 +1,13 @@
-"""A retriever that is asked in other words too."""
+"""A retriever that searches with several wordings of a query."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.llms import LLM
 from llama_index.core.schema import NodeWithScore
 
 from llama_retrieval_ext.execution.context import current_context, note_details
-from llama_retrieval_ext.execution.legs import Answers, Ask, Leg
+from llama_retrieval_ext.execution.legs import Ask, Leg, Rankings
 from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S
 from llama_retrieval_ext.pipeline.branches import Branches
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever
@@ -25,9 +25,10 @@ class QueryVariantsRetriever(FusionRetriever):
     ``hits`` in the order of the queries. Takes the arguments of `FusionRetriever`; it has one leg.
     """
 
-    def _note(self, asks: Sequence[Ask], answers: Answers) -> None:
-        rankings = [answer or [] for answer in answers]
-        note_retrievals([each.query for each in asks], rankings, source=self.legs[0].name)
+    def _note(self, asks: Mapping[str, Ask], rankings: Rankings) -> None:
+        queries = [each.query for each in asks.values()]
+        found = [rankings.get(name, []) for name in asks]
+        note_retrievals(queries, found, source=self.legs[0].name)
 
 
 def note_retrievals(
@@ -60,7 +61,7 @@ class MultiQueryRetriever(QueryVariantsRetriever):
             number of hits, or as many as the caller wants if that is more.
         llm: Any LlamaIndex LLM.
         num_queries: How many queries the LLM writes, at least 1; each costs a retrieval.
-        include_original: Whether the query itself is asked as well.
+        include_original: Whether the query itself is searched for as well.
         rrf_k: Smoothing constant of the fusion, in ranks; see `RRF`.
         top_k: How many hits to return when the query does not say; None for all that were found.
         prompt: With ``{query}`` and ``{n}``; other braces stay as they are.

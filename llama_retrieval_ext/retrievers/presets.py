@@ -32,7 +32,7 @@ from llama_retrieval_ext.stages.rerank.mmr import MMR
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank, RuleWeights
 from llama_retrieval_ext.stages.selection import BestPart
 
-# How many hits each part is asked for, at least: reranking and fusion choose from these.
+# The least number of hits of each part, from which reranking and fusion choose.
 _CANDIDATES: Final = 50
 _CANDIDATES_PER_HIT: Final = 4
 AUTO: Final = "auto"
@@ -328,7 +328,7 @@ def _with_hops(graph: BaseRetriever | None, options: Mapping[str, object]) -> Ba
     if not isinstance(graph, GraphRetriever):
         raise ConfigurationError(
             f"{' and '.join(hops)} set up a GraphRetriever; the part 'graph' is {graph!r}, which "
-            "is set up by who makes it"
+            "is set up where it is made"
         )
     return graph.by_entities(**hops)  # type: ignore[arg-type]  # it checks them
 

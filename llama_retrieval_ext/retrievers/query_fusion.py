@@ -26,7 +26,7 @@ from llama_retrieval_ext.stages.rewrite.multi_query import MULTI_QUERY_PROMPT, M
 
 _TOP_K: Final = 2  # LlamaIndex's
 
-# Hits without a score have a score of 0 in LlamaIndex; refusing them would break who moves over.
+# LlamaIndex gives hits without a score a score of 0; refusing them would break migrating programs.
 _MODES: Final[Mapping[str, Callable[[Weights], Fusion]]] = {
     FUSION_MODES.RECIPROCAL_RANK.value: lambda weights: RRF(weights=weights),
     FUSION_MODES.RELATIVE_SCORE.value: lambda weights: RelativeScore(
@@ -55,7 +55,7 @@ class QueryFusionRetriever(FusionRetriever):
         query_gen_prompt: With ``{query}`` and ``{num_queries}``; other braces stay as they are.
         mode: How rankings become one: one of LlamaIndex's modes, or a `Fusion`.
         similarity_top_k: How many hits to return when the query does not say; 2 as in LlamaIndex.
-        num_queries: How many queries are asked, the original included.
+        num_queries: The number of queries, the original included.
         use_async: As LlamaIndex takes it; legs run side by side whatever it says, in threads where
             the caller is not async.
         verbose: Whether to log each answer; more stands in ``search(query).trace``.
@@ -126,7 +126,7 @@ class QueryFusionRetriever(FusionRetriever):
 
     @property
     def num_queries(self) -> int:
-        """How many queries are asked, the original included."""
+        """The number of queries, the original included."""
         return self._num_queries
 
     @num_queries.setter
@@ -135,7 +135,7 @@ class QueryFusionRetriever(FusionRetriever):
 
     @property
     def query_gen_prompt(self) -> str:
-        """What the LLM is asked for other wordings with."""
+        """The prompt for other wordings."""
         return self._query_gen_prompt
 
     @query_gen_prompt.setter

@@ -14,7 +14,7 @@ from llama_retrieval_ext.checks import check_count, is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import step
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
+from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
 from llama_retrieval_ext.pipeline.index_nodes import (
     Resolver,
     ScorePolicy,
@@ -25,16 +25,16 @@ from llama_retrieval_ext.pipeline.index_nodes import (
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import in_order
-from llama_retrieval_ext.results import Hit, as_hit
+from llama_retrieval_ext.results import Hit
 
 
 class RecursiveRetriever(Retriever):
     """The root's hits, with every index node among them replaced by what its id leads to.
 
-    An id is looked up among the nodes, then the retrievers, then the query engines. What is wrong
-    does not fail the query: an unknown id, a circle, a used-up budget or a failing branch leaves
-    the index node in the ranking and marks the answer degraded. What several index nodes lead to is
-    asked once; siblings are asked together.
+    An id is looked up among the nodes, then the retrievers, then the query engines. Problems do
+    not fail the query: an unknown id, a cycle, an exhausted budget or a failing branch leaves the
+    index node in the ranking and marks the answer degraded. A target of several index nodes is
+    called once; siblings are called together.
 
     Args:
         root_id: Key of the retriever to begin with, in ``retriever_dict``.
@@ -138,8 +138,8 @@ class RecursiveRetriever(Retriever):
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         child = self._for_children(query)
         root = self.children[0]
-        ranking = yield from step(self.root_id, retrieval(root, child), reports=True)
-        hits = _scored([as_hit(hit, source=self.root_id) for hit in ranking])
+        found = hits_of(root, child, source=self.root_id)
+        hits = _scored((yield from step(self.root_id, found, reports=True)))
         inside = [entry_id(self.root_id, root)]
         resolved = yield from self._resolver.resolve(
             hits, child, inside=inside, sources=self._sources

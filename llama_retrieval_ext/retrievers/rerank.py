@@ -3,18 +3,17 @@
 from collections.abc import Sequence
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.schema import NodeWithScore
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import step
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
+from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
 from llama_retrieval_ext.pipeline.pipeline import prefetch
 from llama_retrieval_ext.pipeline.postprocessor import Postprocessed
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import name_of
 from llama_retrieval_ext.query import Query, check_top_k
-from llama_retrieval_ext.results import Hit, as_hit
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.stages.rerank.chain import AnyReranker, RerankChain, as_reranker
 
 
@@ -91,10 +90,9 @@ class RerankRetriever(Retriever):
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         depth = self._depth(query)
         child = self._for_children(query)
-        ranking: list[NodeWithScore] = yield from step(
-            name_of(self.retriever), retrieval(self.retriever, child, top_k=depth), reports=True
-        )
-        hits = [as_hit(hit, source=name_of(self.retriever)) for hit in ranking]
+        name = name_of(self.retriever)
+        found = hits_of(self.retriever, child, top_k=depth, source=name)
+        hits: list[Hit] = yield from step(name, found, reports=True)
         refined = yield from step(self.reranker, self._stage.refine_plan(query, hits))
         return refined[: query.top_k]
 

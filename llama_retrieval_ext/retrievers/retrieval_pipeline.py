@@ -10,12 +10,12 @@ from llama_retrieval_ext.arguments import value_expression
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import CompositionError
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.execution.retrieval import retrieval
+from llama_retrieval_ext.execution.retrieval import hits_of
 from llama_retrieval_ext.pipeline.operators import is_stage, then
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import name_of
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit, as_hit
+from llama_retrieval_ext.results import Hit
 
 
 class RetrievalPipeline(Retriever):
@@ -89,8 +89,9 @@ class RetrievalPipeline(Retriever):
                 "it needs a retriever, and a fusion behind several"
             )
         (retriever,) = self.children
-        ranking = yield from retrieval(retriever, self._for_children(query))
-        return [as_hit(hit, source=name_of(retriever)) for hit in ranking][: query.top_k]
+        child = self._for_children(query)
+        hits = yield from hits_of(retriever, child, source=name_of(retriever))
+        return hits[: query.top_k]
 
     def _expression(self) -> str:
         added = (f".add_stage({value_expression(stage)})" for stage in self._stages)

@@ -24,15 +24,15 @@ from llama_retrieval_ext.stores.nodes_by_id import nodes_by_id
 from llama_retrieval_ext.stores.open import Storage, source_of
 from llama_retrieval_ext.stores.search import checked_hits, prefetch_searches, search
 
-# The plan for as many hits as it is told.
+# Makes the plan for a number of hits.
 Deep: TypeAlias = Callable[[int], Plan[list[Hit]]]
-# Two hits of a document beside each other are common, more are not.
+# Neighbouring hits of one document often come in pairs, seldom in larger groups.
 _FIRST: Final = 2
 _GROWTH: Final = 4
 
 
 def first_depth(top_k: int, *, most: int | None) -> int:
-    """How many hits to look at before it is known how many go."""
+    """Return how many hits to request first, before collapsing."""
     return _within(most, _FIRST * top_k, top_k)
 
 
@@ -62,7 +62,7 @@ def collapsed(
 
 
 def _within(most: int | None, depth: int, top_k: int) -> int:
-    """A depth that can be had; but as many as are wanted, so that the engine can refuse them."""
+    """Limit a depth to that of the engine, but not below ``top_k``, which the engine may refuse."""
     return depth if most is None else min(depth, max(most, top_k))
 
 
@@ -73,7 +73,7 @@ class StoreRetriever(Retriever):
     """A retriever over one store.
 
     Attributes:
-        backend: How the store is asked.
+        backend: The searches of the store.
         embed_model: Turns query text into vectors; None where queries carry their embedding.
         collapse: What stays of each document; None for everything.
     """
@@ -121,17 +121,17 @@ class StoreRetriever(Retriever):
 
     @abstractmethod
     def _searches(self, query: Query) -> Plan[list[EngineQuery]]:
-        """What the store is asked for a query, once it is embedded."""
+        """Return the plan for the requests to the store."""
 
     def _deep(self, query: Query) -> Query:
-        """The query for as many hits as have to be looked at."""
+        """Return the query for the number of hits to request first."""
         if self.collapse is None:
             return query
         most = self.backend.features.most_hits
         return query.but(top_k=first_depth(query.top_k or 1, most=most))
 
     def _answer_to(self, request: EngineQuery, query: Query) -> Plan[list[Hit]]:
-        """What one search finds; of each document as much as is wanted."""
+        """Return the plan for the hits of one search, collapsed if that is set."""
         if self.collapse is None:
             return (yield from self._plainly(request, query))
         return (
@@ -166,7 +166,7 @@ class StoreRetriever(Retriever):
         return nodes.get(node_id)
 
     def _collapsed(self, hits: Deep, query: Query, collapse: Collapse) -> Plan[list[Hit]]:
-        """A ranking that is asked for ever more hits until enough are left of them."""
+        """Collapse a ranking that grows until enough hits are left."""
         most = self.backend.features.most_hits
         return collapsed(hits, collapse, top_k=query.top_k or 1, most=most, source=self.name)
 
@@ -200,5 +200,5 @@ class StoreRetriever(Retriever):
 
 
 def search_of(query: Query, *, top_k: int | None = None) -> Search:
-    """What a backend is told about a query."""
+    """Return the parameters of a search for a backend."""
     return Search(top_k or query.top_k or 1, query.condition, query.scope, query.exact)

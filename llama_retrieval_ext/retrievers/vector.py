@@ -24,7 +24,7 @@ class VectorRetriever(StoreRetriever):
             query carries its embedding.
         top_k: How many hits to return when the query does not say; at least 1.
         filters: Conditions on metadata that every hit satisfies.
-        scope: Who is asking.
+        scope: Bounds every query.
         collapse: How many hits of each document, or of each value of a metadata field, to return at
             most; the search goes on until there are ``top_k`` of them. None for any number.
         similarity_top_k: LlamaIndex's name of ``top_k``; give one of them.
@@ -44,7 +44,7 @@ class VectorRetriever(StoreRetriever):
 
     """
 
-    def __init__(  # noqa: PLR0913 - the five that every retriever has, and what tells it from others
+    def __init__(  # noqa: PLR0913 - the five that every retriever has, and its own
         self,
         store: Storage,
         *,

@@ -1,7 +1,7 @@
 """`Guard`, the ASGI middleware before every application that is served.
 
 It authenticates, bounds the body, the time and the number of requests, answers errors, and logs.
-It knows neither FastAPI nor MCP.
+It imports neither FastAPI nor MCP.
 """
 
 import asyncio
@@ -68,10 +68,10 @@ class ServeLimits:
 
 @dataclass(slots=True)
 class RequestContext:
-    """What is known of a request before its body is read.
+    """The facts of a request before its body is read.
 
     Attributes:
-        caller: Who sends it.
+        caller: The key that sent it, and its rights.
         deadline: When it must be answered, by ``time.monotonic()``.
         request_id: In its logs and in its response's ``X-Request-Id``.
         notes: What the log says besides, such as the number of hits; never content.
@@ -101,9 +101,9 @@ class Guard:
     Args:
         app: The application behind it.
         limits: What is bounded.
-        keys: Who may use it; None for every process of this machine, and nobody else.
+        keys: The keys that are accepted; None to answer processes of this machine only.
         scope: Bounds every request; None for no bound.
-        open_paths: Paths that need no key and wait for nobody.
+        open_paths: Paths that need no key and do not queue.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Guard:
         self._n_pending = 0
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer one request, or pass on what is none."""
+        """Answer an HTTP request; pass on the lifespan; refuse websockets."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":

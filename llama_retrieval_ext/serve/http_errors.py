@@ -1,4 +1,4 @@
-"""What becomes of an error: a status, a kind and a message that gives nothing away."""
+"""Translates errors to a status, a kind, and a message without content or secrets."""
 
 from typing import Final
 
@@ -72,7 +72,7 @@ _KINDS: Final[tuple[tuple[type[Exception], int, str, str | None], ...]] = (
 
 
 def http_error_of(error: Exception) -> HttpError:
-    """Return what a caller gets to know of an error.
+    """Return the HTTP error that a caller sees for an error.
 
     Examples:
         >>> http_error_of(ScopeError("Scope('acme') and Scope('globex') have nothing in common"))

@@ -24,7 +24,7 @@ _LEAST_LENGTH: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sends a request, as far as the server is concerned.
+    """The holder of an API key: its name, scope and rights.
 
     Attributes:
         name: Of its key; it is what logs say.
@@ -149,9 +149,9 @@ class ApiKeys:
         return cls([_key(each, f"{where}, key {i}") for i, each in enumerate(listed, start=1)])
 
     def caller(self, secret: str) -> Caller | None:
-        """Return who has a key; None if nobody has.
+        """Return the caller of a key; None for an unknown key.
 
-        It is compared with every key in constant time, so that the time of an answer tells nothing.
+        It is compared with every key in constant time, so that response times reveal nothing.
         """
         digest = _digest(secret)
         found = None

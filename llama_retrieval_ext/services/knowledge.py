@@ -11,19 +11,19 @@ from llama_index.core.schema import QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.capabilities.factory import CapabilityFactory
-from llama_retrieval_ext.capabilities.generation.running import aresult, result, within
 from llama_retrieval_ext.capabilities.insight import InsightGenerator, InsightReport
 from llama_retrieval_ext.capabilities.memory import MemoryManager
-from llama_retrieval_ext.capabilities.memory_storage import Memory, memory_filters, microseconds
+from llama_retrieval_ext.capabilities.memory_storage import memory_filters, microseconds
 from llama_retrieval_ext.capabilities.rag import RAGAnswer, RAGGenerator
 from llama_retrieval_ext.checks import check_count, checked_arguments, of_type
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.plan import Call, Plan
-from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
+from llama_retrieval_ext.execution.running import asynchronous, blocking, called, within
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.entity_linking import EntityLinker, NameFinder
 from llama_retrieval_ext.query import Query, Scope, check_top_k
-from llama_retrieval_ext.results import Hit, as_hit
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.services.related import (
     RelatedEntity,
     related_in_graph,
@@ -36,12 +36,12 @@ _PASSAGES_PER_EVENT: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class TimelineEvent:
-    """Something with a time.
+    """A passage or memory with its time.
 
     Attributes:
         timestamp: When; aware.
-        text: What.
-        node_id: The passage or memory that says so.
+        text: The text of the passage or memory.
+        node_id: Id of the passage or memory.
         source: ``document`` or ``memory``.
     """
 
@@ -66,13 +66,13 @@ class KnowledgeService(ScopedService):
         retriever: Finds passages; ours or any LlamaIndex retriever.
         rag_generator: Answers questions.
         insight_generator: Draws conclusions.
-        memory_manager: Has memories for timelines; None for documents only.
+        memory_manager: Recalls memories for timelines; None for documents only.
         graph: Has entities, as `open_graph` gives it; None for those that passages name.
         ner: Finds names in queries and passages; None for words in capitals and titles in Chinese
             quotation marks.
         date_field: The metadata field with the date of a document, in ISO form.
-        scope: Whose service it is; a call can narrow it. None where each call says.
-        require_scope: Whether a call without any scope is an error.
+        scope: As for `ScopedService`.
+        require_scope: As for `ScopedService`.
 
     Raises:
         ConfigurationError: An argument is of another type.
@@ -127,82 +127,71 @@ class KnowledgeService(ScopedService):
             require_scope=parts.requires_scope,
         )
 
-    def ask(self, question: QueryType, *, scope: Scope | None = None) -> RAGAnswer:
+    @blocking
+    def ask(self, question: QueryType, *, scope: Scope | None = None) -> Plan[RAGAnswer]:
         """Return the answer to a question, with citations that are checked.
 
         Args:
             question: The question.
-            scope: Who is asking; narrows the service's.
+            scope: Narrows the service's scope.
 
         Raises:
             GenerationError: The model fails, is late, or says nothing.
             DeadlineExceededError: The time ran out.
-            ScopeRequiredError: A scope is required, and there is none.
         """
-        return self.rag_generator.generate(question, scope=self._within(scope))
+        rag, own = self.rag_generator, self._within(scope)
+        return called(rag.generate, rag.agenerate, question, scope=own)
 
-    async def aask(self, question: QueryType, *, scope: Scope | None = None) -> RAGAnswer:
-        """`ask` without blocking the event loop."""
-        return await self.rag_generator.agenerate(question, scope=self._within(scope))
+    aask = asynchronous(ask)
 
+    @blocking
     def insights(
         self, topic: QueryType, *, top_k: int = 20, scope: Scope | None = None
-    ) -> InsightReport:
+    ) -> Plan[InsightReport]:
         """Return insights about a topic, each with the ids of its passages.
 
         No model is called where there is no passage.
 
         Args:
-            topic: What they are about.
+            topic: The topic.
             top_k: How many passages are read.
-            scope: Who is asking; narrows the service's.
+            scope: Narrows the service's scope.
 
         Raises:
             GenerationError: The model gave no usable answer at all.
             DeadlineExceededError: The time ran out.
-            ScopeRequiredError: A scope is required, and there is none.
         """
         query = self._query(topic, scope)
-        return result(within("insights", self._insights(query, top_k), query.timeout_s))
+        return within("insights", self._insights(query, top_k), query.timeout_s)
 
-    async def ainsights(
-        self, topic: QueryType, *, top_k: int = 20, scope: Scope | None = None
-    ) -> InsightReport:
-        """`insights` without blocking the event loop."""
-        query = self._query(topic, scope)
-        return await aresult(within("insights", self._insights(query, top_k), query.timeout_s))
+    ainsights = asynchronous(insights)
 
+    @blocking
     def related_entities(
         self, subject: QueryType, *, top_k: int = 10, max_hops: int = 2, scope: Scope | None = None
-    ) -> list[RelatedEntity]:
-        """Return what has to do with a subject, nearest first.
+    ) -> Plan[list[RelatedEntity]]:
+        """Return the entities that are related to a subject, nearest first.
 
-        From the graph where it knows the subject; else the names in the ``top_k`` passages about
-        it, those in most passages first. Filters are for passages.
+        Read from the graph if it has the subject; else names in the ``top_k`` passages about it,
+        most frequent first. Filters apply to passages.
 
         Args:
             subject: An entity, or a question that names one.
             top_k: How many, at least 1.
             max_hops: Greatest distance in the graph; two entities that one passage names are two
                 hops apart.
-            scope: Who is asking; narrows the service's.
+            scope: Narrows the service's scope.
 
         Raises:
             ConfigurationError: A number is below 1.
-            ScopeRequiredError: A scope is required, and there is none.
             MissingDependencyError: There is a graph, and the extra ``graph`` is not installed.
         """
         query = self._query(subject, scope)
-        return result(within("related", self._related(query, top_k, max_hops), query.timeout_s))
+        return within("related", self._related(query, top_k, max_hops), query.timeout_s)
 
-    async def arelated_entities(
-        self, subject: QueryType, *, top_k: int = 10, max_hops: int = 2, scope: Scope | None = None
-    ) -> list[RelatedEntity]:
-        """`related_entities` without blocking the event loop."""
-        query = self._query(subject, scope)
-        plan = within("related", self._related(query, top_k, max_hops), query.timeout_s)
-        return await aresult(plan)
+    arelated_entities = asynchronous(related_entities)
 
+    @blocking
     def timeline(
         self,
         topic: QueryType,
@@ -211,40 +200,26 @@ class KnowledgeService(ScopedService):
         end: date | None = None,
         top_k: int = 20,
         scope: Scope | None = None,
-    ) -> list[TimelineEvent]:
-        """Return what dated passages and memories say about a topic, oldest first.
+    ) -> Plan[list[TimelineEvent]]:
+        """Return dated passages and memories about a topic, oldest first.
 
-        Passages without a date are left out; dates without a time zone are in UTC.
+        Passages without a date are skipped; dates without a time zone are in UTC.
 
         Args:
-            topic: What it is about.
+            topic: The topic.
             start: From this day or time on, inclusive; None for any.
             end: Until this day or time, inclusive; None for any.
             top_k: How many of the most relevant passages, and of the memories.
-            scope: Who is asking; narrows the service's.
+            scope: Narrows the service's scope.
 
         Raises:
             ConfigurationError: ``top_k`` is below 1, or the time ends before it begins.
-            ScopeRequiredError: A scope is required, and there is none.
         """
         query = self._query(topic, scope)
         during = _Range(_moment(start, time.min), _moment(end, time.max))
-        return result(within("timeline", self._events(query, during, top_k), query.timeout_s))
+        return within("timeline", self._events(query, during, top_k), query.timeout_s)
 
-    async def atimeline(
-        self,
-        topic: QueryType,
-        *,
-        start: date | None = None,
-        end: date | None = None,
-        top_k: int = 20,
-        scope: Scope | None = None,
-    ) -> list[TimelineEvent]:
-        """`timeline` without blocking the event loop."""
-        query = self._query(topic, scope)
-        during = _Range(_moment(start, time.min), _moment(end, time.max))
-        plan = within("timeline", self._events(query, during, top_k), query.timeout_s)
-        return await aresult(plan)
+    atimeline = asynchronous(timeline)
 
     def _query(self, query: QueryType, scope: Scope | None) -> Query:
         return Query.of(query).but(scope=self._within(scope))
@@ -255,19 +230,14 @@ class KnowledgeService(ScopedService):
         return None if self.graph is None else EntityLinker(self.graph, ner=self.ner)
 
     def _passages(self, query: Query, top_k: int) -> Plan[list[Hit]]:
-        hits = yield from retrieval(self.retriever, query, top_k=check_top_k(top_k))
-        return [as_hit(hit) for hit in hits]
+        return hits_of(self.retriever, query, top_k=check_top_k(top_k))
 
     def _insights(self, query: Query, top_k: int) -> Plan[InsightReport]:
         hits = yield from self._passages(query, top_k)
         if not hits:
             return InsightReport(insights=[])
-        generator, focus = self.insight_generator, query.query_str
-        report: InsightReport = yield Call(
-            lambda: generator.generate(hits, focus=focus),
-            lambda: generator.agenerate(hits, focus=focus),
-        )
-        return report
+        insights, focus = self.insight_generator, query.query_str
+        return (yield from called(insights.generate, insights.agenerate, hits, focus=focus))
 
     def _related(self, query: Query, top_k: int, max_hops: int) -> Plan[list[RelatedEntity]]:
         check_top_k(top_k)
@@ -288,9 +258,8 @@ class KnowledgeService(ScopedService):
         manager = self.memory_manager
         if manager is not None:
             own = query.but(filters=during.memory_filters)
-            memories: list[Memory] = yield Call(
-                lambda: manager.retrieve(own, top_k=top_k, scope=own.scope),
-                lambda: manager.aretrieve(own, top_k=top_k, scope=own.scope),
+            memories = yield from called(
+                manager.retrieve, manager.aretrieve, own, top_k=top_k, scope=own.scope
             )
             events += [TimelineEvent(m.timestamp, m.text, m.id, "memory") for m in memories]
         return sorted(events, key=lambda event: (event.timestamp, event.node_id))

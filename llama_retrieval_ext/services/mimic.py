@@ -10,6 +10,8 @@ from llama_retrieval_ext.capabilities.generation.passages import PassagesLike
 from llama_retrieval_ext.capabilities.style import StyledText, StyleGenerator
 from llama_retrieval_ext.checks import checked_arguments, of_type
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.running import asynchronous, blocking, called
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.services.scoped import USER_KEY, ScopedService, by_metadata
 
@@ -19,15 +21,15 @@ CONVERSATION_KEY: Final = "conversation_id"
 @checked_arguments
 @dataclass(frozen=True)
 class MimicService(ScopedService):
-    """Writes replies as a person would, from what the person has written.
+    """Writes replies in a person's style, from texts of that person.
 
-    What somebody has written are documents, with ``user_id`` and ``conversation_id`` in their
-    metadata where calls choose by these.
+    The person's texts are documents with ``user_id`` and ``conversation_id`` in their metadata, if
+    calls filter by these.
 
     Args:
         style_generator: Writes; it needs a retriever for the history.
-        scope: Whose service it is; a call can narrow it. None where each call says.
-        require_scope: Whether a call without any scope is an error.
+        scope: As for `ScopedService`.
+        require_scope: As for `ScopedService`.
 
     Raises:
         ConfigurationError: An argument is of another type.
@@ -53,6 +55,7 @@ class MimicService(ScopedService):
         required = factory.parts.requires_scope
         return cls(factory.create_style_generator(), scope=scope, require_scope=required)
 
+    @blocking
     def generate_response(
         self,
         prompt: QueryType,
@@ -62,50 +65,23 @@ class MimicService(ScopedService):
         user_id: str | None = None,
         conversation_id: str | None = None,
         scope: Scope | None = None,
-    ) -> StyledText:
+    ) -> Plan[StyledText]:
         """Return a reply.
 
         Args:
-            prompt: What to reply to; text, or a `Query` with filters and a time limit.
+            prompt: The text to reply to; text, or a `Query` with filters and a time limit.
             temperature: Of the model; None for its own.
-            use_history: Whether to imitate what was written before; False for the model's style.
-            user_id: Only what this person wrote.
-            conversation_id: Only what was written in this conversation.
-            scope: Whose history; narrows the service's.
+            use_history: Whether to imitate earlier texts; False for the model's own style.
+            user_id: Only texts of this person.
+            conversation_id: Only texts of this conversation.
+            scope: Narrows the service's scope.
 
         Raises:
             GenerationError: The model fails, is late, or says nothing.
-            ScopeRequiredError: A scope is required, and there is none.
             ConfigurationError: ``use_history=False`` with a choice from the history, or True with a
                 style generator that has no retriever; or the model takes no temperature.
         """
         choice = {USER_KEY: user_id, CONVERSATION_KEY: conversation_id}
-        query, references = self._request(prompt, use_history, choice, scope)
-        return self.style_generator.generate(query, references, temperature)
-
-    async def agenerate_response(
-        self,
-        prompt: QueryType,
-        temperature: float | None = 0.8,
-        use_history: bool = True,  # noqa: FBT001, FBT002 - as above
-        *,
-        user_id: str | None = None,
-        conversation_id: str | None = None,
-        scope: Scope | None = None,
-    ) -> StyledText:
-        """`generate_response` without blocking the event loop."""
-        choice = {USER_KEY: user_id, CONVERSATION_KEY: conversation_id}
-        query, references = self._request(prompt, use_history, choice, scope)
-        return await self.style_generator.agenerate(query, references, temperature)
-
-    def _request(
-        self,
-        prompt: QueryType,
-        use_history: bool,  # noqa: FBT001 - private
-        choice: dict[str, str | None],
-        scope: Scope | None,
-    ) -> tuple[Query, PassagesLike | None]:
-        """The query, and its examples where none are retrieved."""
         chosen = {key: value for key, value in choice.items() if value is not None}
         query = Query.of(prompt).but(filters=by_metadata(chosen), scope=self._within(scope))
         if not use_history and query.filters is not None:
@@ -113,9 +89,14 @@ class MimicService(ScopedService):
                 "user_id, conversation_id and filters choose from the history, and "
                 "use_history=False uses none; leave them out"
             )
-        if use_history and self.style_generator.retriever is None:
+        style = self.style_generator
+        if use_history and style.retriever is None:
             raise ConfigurationError(
                 "use_history=True needs a style generator with a retriever; pass one, or "
                 "use_history=False"
             )
-        return (query, None) if use_history else (replace(query, scope=None), [])
+        examples: PassagesLike | None = None if use_history else []
+        own = query if use_history else replace(query, scope=None)
+        return called(style.generate, style.agenerate, own, examples, temperature)
+
+    agenerate_response = asynchronous(generate_response)

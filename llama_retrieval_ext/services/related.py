@@ -20,10 +20,10 @@ _MOST_NODES: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class RelatedEntity:
-    """Something that has to do with a subject.
+    """An entity that is related to a subject.
 
     Attributes:
-        name: What it is called.
+        name: Its name.
         hops: Steps in the graph from the subject; None for one that was read from passages.
         path: The steps, by node ids; empty for one that was read from passages.
         passages: Ids of the passages that name it; empty for one from the graph.
@@ -48,7 +48,7 @@ def related_in_graph(
         linker: Finds what the subject names in its graph.
         subject: Names an entity.
         max_hops: Greatest distance.
-        scope: Who is asking.
+        scope: The scope of the query.
     """
     graph: GraphBackend = linker.graph
     linked = yield from linker.link(subject, scope=scope)

@@ -2,19 +2,19 @@
 
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, date, datetime, time, tzinfo
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext.capabilities.analysis import Analysis, DataAnalyzer
 from llama_retrieval_ext.capabilities.factory import CapabilityFactory
-from llama_retrieval_ext.capabilities.generation.running import aresult, result, within
 from llama_retrieval_ext.capabilities.memory import MemoryManager
 from llama_retrieval_ext.capabilities.memory_storage import Memory
-from llama_retrieval_ext.capabilities.rag import RAGAnswer, RAGGenerator
+from llama_retrieval_ext.capabilities.rag import RAGGenerator
 from llama_retrieval_ext.checks import checked_arguments, of_type
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
-from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.running import asynchronous, blocking, called, within
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.services.scoped import USER_KEY, ScopedService, by_metadata
 from llama_retrieval_ext.services.weekly_report import WeeklyReport, WorkLog
@@ -33,16 +33,16 @@ class ReportService(ScopedService):
     """Writes weekly reports from work logs, which are memories of the type ``work_log``.
 
     The logs of the time are analysed, and an overview is written from the findings alone, with
-    citations that are checked. Where the analysis fails there is an error and no report. Where only
-    the overview fails, the summary of the analysis is in its place and ``degraded`` says so.
+    citations that are checked. If the analysis fails, the error is raised. If only the
+    overview fails, the report has the summary of the analysis instead and is marked degraded.
 
     Args:
-        memory_manager: Has the work logs.
-        analyzer: Finds what they say; its metrics are the sections of a report.
+        memory_manager: Stores the work logs.
+        analyzer: Analyses them; its metrics are the sections of a report.
         rag_generator: Writes the overview.
-        timezone: Of days: where a report begins and ends.
-        scope: Whose service it is; a call can narrow it. None where each call says.
-        require_scope: Whether a call without any scope is an error.
+        timezone: The time zone of the first and last day.
+        scope: As for `ScopedService`.
+        require_scope: As for `ScopedService`.
 
     Raises:
         ConfigurationError: An argument is of another type.
@@ -81,11 +81,7 @@ class ReportService(ScopedService):
     def of(
         cls, factory: CapabilityFactory, *, timezone: tzinfo = UTC, scope: Scope | None = None
     ) -> Self:
-        """Return the service over a factory's parts.
-
-        Raises:
-            ConfigurationError: A part is missing.
-        """
+        """Return the service over a factory's parts; `ConfigurationError` if one is missing."""
         return cls(
             factory.create_memory_manager(),
             factory.create_data_analyzer(),
@@ -95,6 +91,7 @@ class ReportService(ScopedService):
             require_scope=factory.parts.requires_scope,
         )
 
+    @blocking
     def add_work_log(
         self,
         user_id: str,
@@ -102,45 +99,33 @@ class ReportService(ScopedService):
         *,
         timestamp: datetime | None = None,
         scope: Scope | None = None,
-    ) -> Memory:
-        """Store what somebody did; it is durable when this returns.
+    ) -> Plan[Memory]:
+        """Store a work log; it is durable when this returns.
 
         Args:
-            user_id: Who.
-            text: What.
+            user_id: The user.
+            text: The work that was done.
             timestamp: When, with a time zone; None for now.
-            scope: Whose it is; narrows the service's.
+            scope: Narrows the service's scope.
 
         Raises:
             ConfigurationError: ``user_id`` or ``text`` is empty, or the time has no zone.
-            ScopeRequiredError: A scope is required, and there is none.
             IngestionError: It could not be stored.
         """
-        return self.memory_manager.remember(text, **self._log(user_id, timestamp, scope))
-
-    async def aadd_work_log(
-        self,
-        user_id: str,
-        text: str,
-        *,
-        timestamp: datetime | None = None,
-        scope: Scope | None = None,
-    ) -> Memory:
-        """`add_work_log` without blocking the event loop."""
-        log = self._log(user_id, timestamp, scope)
-        return await self.memory_manager.aremember(text, **log)
-
-    def _log(
-        self, user_id: str, timestamp: datetime | None, scope: Scope | None
-    ) -> dict[str, Any]:  # Any: of several types
         by_metadata({USER_KEY: user_id})  # checks it
-        return {
-            "memory_type": WORK_LOG,
-            "timestamp": timestamp,
-            "metadata": {USER_KEY: user_id},
-            "scope": self._within(scope),
-        }
+        return called(
+            self.memory_manager.remember,
+            self.memory_manager.aremember,
+            text,
+            memory_type=WORK_LOG,
+            timestamp=timestamp,
+            metadata={USER_KEY: user_id},
+            scope=self._within(scope),
+        )
 
+    aadd_work_log = asynchronous(add_work_log)
+
+    @blocking
     def generate_weekly_report(
         self,
         user_id: str,
@@ -150,7 +135,7 @@ class ReportService(ScopedService):
         *,
         scope: Scope | None = None,
         timeout_s: float | None = None,
-    ) -> WeeklyReport:
+    ) -> Plan[WeeklyReport]:
         """Return the report of a week, or of any other time; without work logs an empty one.
 
         Args:
@@ -158,32 +143,19 @@ class ReportService(ScopedService):
             start_date: The first day; of a datetime, its day.
             end_date: The last day, inclusive.
             style: How the overview is written, such as ``professional``.
-            scope: Whose logs may be seen; narrows the service's.
+            scope: Narrows the service's scope.
             timeout_s: Seconds for everything.
 
         Raises:
             GenerationError: The model gave no usable analysis.
             DeadlineExceededError: ``timeout_s`` ran out.
-            ScopeRequiredError: A scope is required, and there is none.
             ConfigurationError: A date is no date, the time ends before it begins, or ``user_id`` or
                 ``style`` is empty.
         """
         empty, own = self._empty(user_id, start_date, end_date, style), self._within(scope)
-        return result(within("weekly report", self._plan(empty, own), timeout_s))
+        return within("weekly report", self._plan(empty, own), timeout_s)
 
-    async def agenerate_weekly_report(
-        self,
-        user_id: str,
-        start_date: date,
-        end_date: date,
-        style: str = "professional",
-        *,
-        scope: Scope | None = None,
-        timeout_s: float | None = None,
-    ) -> WeeklyReport:
-        """`generate_weekly_report` without blocking the event loop."""
-        empty, own = self._empty(user_id, start_date, end_date, style), self._within(scope)
-        return await aresult(within("weekly report", self._plan(empty, own), timeout_s))
+    agenerate_weekly_report = asynchronous(generate_weekly_report)
 
     def _empty(self, user_id: str, start: date, end: date, style: str) -> WeeklyReport:
         """The checked arguments, as a report without content."""
@@ -223,15 +195,14 @@ class ReportService(ScopedService):
     def _logs(self, report: WeeklyReport, scope: Scope | None) -> Plan[list[WorkLog]]:
         start = datetime.combine(report.start_date, time.min, self.timezone)
         end = datetime.combine(report.end_date, time.max, self.timezone)
-        options: dict[str, Any] = {  # Any: of several types
-            "filters": by_metadata({USER_KEY: report.user_id}),
-            "memory_type": WORK_LOG,
-            "scope": scope,
-        }
-        manager = self.memory_manager
-        memories: list[Memory] = yield Call(
-            lambda: manager.retrieve_by_timerange(start, end, **options),
-            lambda: manager.aretrieve_by_timerange(start, end, **options),
+        memories = yield from called(
+            self.memory_manager.retrieve_by_timerange,
+            self.memory_manager.aretrieve_by_timerange,
+            start,
+            end,
+            filters=by_metadata({USER_KEY: report.user_id}),
+            memory_type=WORK_LOG,
+            scope=scope,
         )
         return [
             WorkLog(id=each.id, timestamp=each.timestamp.astimezone(self.timezone), text=each.text)
@@ -242,10 +213,7 @@ class ReportService(ScopedService):
         analyzer = self.analyzer
         nodes = [TextNode(id_=log.id, text=f"{log.timestamp.date()}: {log.text}") for log in logs]
         own = scope if analyzer.retriever is not None else None
-        analysis: Analysis = yield Call(
-            lambda: analyzer.analyze(nodes, scope=own), lambda: analyzer.aanalyze(nodes, scope=own)
-        )
-        return analysis
+        return called(analyzer.analyze, analyzer.aanalyze, nodes, scope=own)
 
     def _with_overview(self, report: WeeklyReport) -> Plan[WeeklyReport]:
         """The report with an overview in its style; without one, where the model fails."""
@@ -259,9 +227,7 @@ class ReportService(ScopedService):
         task = _OVERVIEW.format(start=report.start_date, end=report.end_date, style=report.style)
         rag = self.rag_generator
         try:
-            answer: RAGAnswer = yield Call(
-                lambda: rag.generate(task, passages), lambda: rag.agenerate(task, passages)
-            )
+            answer = yield from called(rag.generate, rag.agenerate, task, passages)
         except GenerationError as error:
             return _without_style(report, str(error))
         if not answer.is_answered:

@@ -1,4 +1,4 @@
-"""`ScopedService`: what the services share: whose request it is."""
+"""`ScopedService`: the scope of a service and of its calls."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ class ScopedService:
     """A service for one scope, or for the scopes that its calls name.
 
     Args:
-        scope: Whose service it is; a call can narrow it. None where each call says.
-        require_scope: Whether a call without any scope is an error.
+        scope: The scope of every call; a call can narrow it. None if each call passes its own.
+        require_scope: Whether a call without any scope raises `ScopeRequiredError`.
     """
 
     scope: Scope | None = None

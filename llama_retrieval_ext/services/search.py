@@ -11,11 +11,11 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from llama_retrieval_ext.capabilities.factory import CapabilityFactory
 from llama_retrieval_ext.checks import checked_arguments, of_type
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
-from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
+from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
+from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.query import Query, Scope, check_top_k, document_of
-from llama_retrieval_ext.results import Hit, as_hit, score_of
+from llama_retrieval_ext.results import Hit, score_of
 from llama_retrieval_ext.services.scoped import ScopedService
 
 # Passages to look for, for each document; after a round with too few documents so many times more.
@@ -27,7 +27,7 @@ _Document: TypeAlias = tuple[str, str | None, str | None]
 
 @runtime_checkable
 class Documents(Protocol):
-    """Anything that has the nodes of documents; a `KnowledgeBase` does."""
+    """A source of the nodes of documents, such as a `KnowledgeBase`."""
 
     def get(self, source_or_id: str, /, *, scope: Scope | None = None) -> list[BaseNode]:
         """Return the nodes of a document in a scope, in the order of its text."""
@@ -64,9 +64,9 @@ class SearchService(ScopedService):
 
     Args:
         retriever: Finds passages; ours or any LlamaIndex retriever.
-        documents: Has the whole documents: the knowledge base that the retriever searches.
-        scope: Whose service it is; a call can narrow it. None where each call says.
-        require_scope: Whether a call without any scope is an error.
+        documents: The knowledge base that the retriever searches.
+        scope: As for `ScopedService`.
+        require_scope: As for `ScopedService`.
 
     Raises:
         ConfigurationError: An argument is of another type.
@@ -106,6 +106,7 @@ class SearchService(ScopedService):
         best = factory.parts.best_retriever()
         return cls(best, kb, scope=scope, require_scope=kb.require_scope)
 
+    @blocking
     def search(
         self,
         query: QueryType,
@@ -113,56 +114,37 @@ class SearchService(ScopedService):
         filters: MetadataFilters | None = None,
         *,
         scope: Scope | None = None,
-    ) -> list[DocumentResult]:
+    ) -> Plan[list[DocumentResult]]:
         """Return the documents with the best passages, best first.
 
-        A document that is deleted meanwhile is left out.
+        A document that is deleted meanwhile is missing from the result.
 
         Args:
             query: Text, or a `Query` with a time limit.
             top_k: How many documents, at least 1.
             filters: Conditions on metadata, which the passage that is found must satisfy.
-            scope: Who is searching; narrows the service's.
+            scope: Narrows the service's scope.
 
         Raises:
             ConfigurationError: ``top_k`` is below 1.
-            ScopeRequiredError: A scope is required, and there is none.
         """
-        return run(self._plan(query, top_k, filters, scope))
-
-    async def asearch(
-        self,
-        query: QueryType,
-        top_k: int = 10,
-        filters: MetadataFilters | None = None,
-        *,
-        scope: Scope | None = None,
-    ) -> list[DocumentResult]:
-        """`search` without blocking the event loop."""
-        return await arun(self._plan(query, top_k, filters, scope))
-
-    def _plan(
-        self,
-        query: QueryType,
-        top_k: int,
-        filters: MetadataFilters | None,
-        scope: Scope | None,
-    ) -> Plan[list[DocumentResult]]:
         bound = Query.of(query).but(filters=filters, scope=self._within(scope))
         best = yield from self._best(bound, check_top_k(top_k))
         tasks = [Task(f"document {key[0]}", self._document(key, hit)) for key, hit in best]
         outcomes: list[Outcome[DocumentResult | None]] = yield Together(tasks)
         return [each for outcome in outcomes if (each := outcome.result()) is not None]
 
+    asearch = asynchronous(search)
+
     def _best(self, query: Query, top_k: int) -> Plan[list[tuple[_Document, Hit]]]:
         """The best passage of each document, from as many passages as that takes."""
         best: dict[_Document, Hit] = {}
         for round_ in range(1, _ROUNDS + 1):
             passages = top_k * _PASSAGES**round_
-            hits = yield from retrieval(self.retriever, query, top_k=passages)
+            hits = yield from hits_of(self.retriever, query, top_k=passages)
             best = {}
             for hit in hits:
-                best.setdefault(_document_of(hit.node), as_hit(hit))
+                best.setdefault(_document_of(hit.node), hit)
             if len(best) >= top_k or len(hits) < passages:
                 break
         return list(best.items())[:top_k]

@@ -1,4 +1,4 @@
-"""`WeeklyReport`: what somebody did in a week, as data, Markdown and HTML."""
+"""`WeeklyReport`: a user's work of a week, as data, Markdown and HTML."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from llama_retrieval_ext.capabilities.analysis import Finding
 
-# What would begin a heading, a list, a quotation, a table or a link's target.
+# Begins a heading, a list, a quotation, a table or a link's target.
 _BLOCK = re.compile(r"^([#>+\-*=|~]|\d+[.)]|\[)")
 
 
@@ -18,7 +18,7 @@ class WorkLog(BaseModel):
     Attributes:
         id: Its id; findings name it.
         timestamp: When it was, in the time zone of the report.
-        text: What was done.
+        text: The work that was done.
     """
 
     id: str
@@ -27,19 +27,19 @@ class WorkLog(BaseModel):
 
 
 class WeeklyReport(BaseModel):
-    """What somebody did in a week.
+    """The work of a user in a week.
 
     Attributes:
-        user_id: Who.
+        user_id: The user.
         start_date: The first day.
         end_date: The last day.
         style: The style of the overview.
         overview: In a few sentences; ``[2]`` cites the second finding.
         sections: The findings by metric, such as ``key_tasks``; each names its work logs.
         comparison: How it compares with earlier material; empty where there was none.
-        work_logs: What the report is made of, oldest first.
+        work_logs: The work logs, oldest first.
         problems: Statements of the overview that the findings do not support.
-        degraded: What is missing, and why.
+        degraded: Missing parts, and why.
     """
 
     user_id: str
@@ -72,7 +72,7 @@ class WeeklyReport(BaseModel):
         return ", ".join(sorted({days[id_] for id_ in finding.sources if id_ in days}))
 
     def notes(self) -> list[str]:
-        """Return what a reader must know about the report: what is unsupported or missing."""
+        """Return the unsupported statements and the missing parts, in words."""
         return [
             *(f"Not supported by the work logs: {each}" for each in self.problems),
             *(f"Incomplete: {each}" for each in self.degraded),
@@ -87,7 +87,7 @@ class WeeklyReport(BaseModel):
         return self.model_dump(mode="json")
 
     def to_markdown(self) -> str:
-        """Return the report as Markdown; what people and models wrote is text in it, no markup."""
+        """Return the report as Markdown; markup in logs and answers is escaped."""
         lines = [f"# {_inline(self.title)}", "", _inline(self.overview)]
         for title, findings in self.numbered():
             lines += ["", f"## {_inline(title)}", ""]

@@ -1,4 +1,4 @@
-"""How much a hit still counts at its age."""
+"""Scores that fade with the age of a hit."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ class Curve(NamedEnum):
     LINEAR = "linear"
 
     def factor(self, age: float, *, half_life: float) -> float:
-        """What the hit still counts, in ``[0, 1]``; one half at the half-life."""
+        """Return the factor at an age, in ``[0, 1]``; one half at the half-life."""
         if self is Curve.GAUSSIAN:
             return gaussian_decay(age, half_life=half_life)
         if self is Curve.LINEAR:
@@ -37,7 +37,7 @@ class Curve(NamedEnum):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Recency(RecordsArguments):
-    """A factor for the age that a hit's metadata tells.
+    """A factor in ``[0, 1]`` for the age in a hit's metadata.
 
     Args:
         key: The metadata key with the date or number.
@@ -47,7 +47,7 @@ class Recency(RecordsArguments):
             values are dates: ISO 8601, also ``2024`` and ``2024-05``, or Python's. A number makes
             the values numbers, as ``Recency("year", half_life=3, origin=2026)``. What lies ahead of
             it has age 0. Times without a zone are UTC.
-        unknown: The factor of hits whose age is not told, in ``[0, 1]``.
+        unknown: The factor of hits without an age, in ``[0, 1]``.
 
     Raises:
         ConfigurationError: A value is out of range, or ``origin`` is no date.
@@ -78,9 +78,9 @@ class Recency(RecordsArguments):
             )
 
     def factor(self, metadata: Mapping[str, object]) -> float | None:
-        """What a hit with this metadata still counts; None where its age cannot be read.
+        """Return the factor for a hit's metadata; None where its age cannot be read.
 
-        A hit that tells no age at all gets ``unknown``.
+        A hit without an age has the factor ``unknown``.
         """
         value = metadata.get(self.key)
         if value is None or value == "":
@@ -126,27 +126,20 @@ def _number(value: object) -> float | None:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ScoreDecay(Refine):
+class ScoreDecay(Recency, Refine):
     """Hits with scores that fade with their age, in the new order.
 
     With the factor ``f`` of its age a score ``s`` becomes ``s - (1 - f) |s|``: ``f`` times ``s``,
     or, for a score below 0, which that would raise, as far down as a positive one. So older is
     never better. Mind the scale: scores of `RRF` lie close together, so age soon outweighs rank.
 
-    Args:
-        key: The metadata key with the date or number.
-        half_life: The age at which a score is halved: in days for dates, for numbers in their unit.
-        curve: How scores fade.
-        origin: Where age is 0: None for the moment of the query, an ISO date, or a number where the
-            values are numbers. See `Recency`.
-        unknown: The factor of hits whose age is not told, in ``[0, 1]``. Where it is told but
-            cannot be read, the answer is also marked degraded.
+    It takes the arguments of `Recency`. Where an age is given but cannot be read, the factor is
+    ``unknown`` and the answer is marked degraded. The factor is the score of the hit's last
+    contribution, and what it took away its share.
 
     Raises:
         ConfigurationError: A value is out of range, or ``origin`` is no date.
         ScoreError: While a query is answered: a hit has no score, or one that is not finite.
-
-    The factor is the score of the hit's last contribution, and what it took away its share.
 
     Examples:
         >>> ScoreDecay("published", half_life=365)
@@ -155,20 +148,10 @@ class ScoreDecay(Refine):
     """
 
     fast: ClassVar[bool] = True
-    key: str
-    _: KW_ONLY
-    half_life: float
-    curve: Curve = Curve.EXPONENTIAL
-    origin: float | str | None = None
-    unknown: float = 1.0
-
-    def __post_init__(self) -> None:
-        self._recency()  # checks the arguments
 
     def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:  # noqa: ARG002
         """Return the faded hits, in their new order."""
-        recency = self._recency()
-        factors = [recency.factor(hit.node.metadata) for hit in hits]
+        factors = [self.factor(hit.node.metadata) for hit in hits]
         unread = factors.count(None)
         if unread:
             note_degraded(
@@ -179,15 +162,6 @@ class ScoreDecay(Refine):
         return ordered(
             _faded(hit, rank, self.unknown if factor is None else factor)
             for rank, (hit, factor) in enumerate(zip(hits, factors, strict=True), start=1)
-        )
-
-    def _recency(self) -> Recency:
-        return Recency(
-            self.key,
-            half_life=self.half_life,
-            curve=self.curve,
-            origin=self.origin,
-            unknown=self.unknown,
         )
 
 

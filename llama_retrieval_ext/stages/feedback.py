@@ -14,13 +14,13 @@ from llama_retrieval_ext.errors import ExecutionError
 from llama_retrieval_ext.execution.context import note_details
 from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
+from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
 from llama_retrieval_ext.formulas.relevance_model import relevance_model
 from llama_retrieval_ext.formulas.rocchio import rocchio
 from llama_retrieval_ext.pipeline.query_variants import reworded
 from llama_retrieval_ext.pipeline.stages import Rewrite
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit, as_hit
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.stages.hit_embeddings import origin_model, stored_embeddings
 from llama_retrieval_ext.text.normalization import CJK
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -54,8 +54,8 @@ class Feedback(Rewrite):
         check_count(self.hits, "hits")
 
     def _first(self, query: Query) -> Plan[list[Hit]]:
-        found = yield from retrieval(self.retriever, query, top_k=self.hits)
-        return [as_hit(hit) for hit in found[: self.hits]]
+        hits = yield from hits_of(self.retriever, query, top_k=self.hits)
+        return hits[: self.hits]
 
 
 @dataclass(frozen=True, slots=True, repr=False)

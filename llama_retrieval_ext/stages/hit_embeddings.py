@@ -9,7 +9,6 @@ from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.context import call
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.formulas.cosine import Vector
 from llama_retrieval_ext.results import Hit, Origin, origin_of
@@ -30,7 +29,7 @@ def stored_embeddings(
         model: The model that the embeddings must be of; None for any.
 
     Returns:
-        By node id; what nobody knows is left out.
+        By node id; nodes without a known embedding are left out.
 
     Raises:
         ConfigurationError: The source cannot give nodes by id.
@@ -39,8 +38,17 @@ def stored_embeddings(
         return {}
     if source is None:
         return (yield from origin_embeddings(hits, model))
-    vectors: Mapping[str, Vector] = yield _lookup(source, [hit.node.node_id for hit in hits])
-    return {**vectors}
+    ids = [hit.node.node_id for hit in hits]
+    if not isinstance(source, BasePydanticVectorStore):
+        vectors: Mapping[str, Vector] = yield Call(lambda: source(ids))
+        return {**vectors}
+    stored = yield from _stored(source, ids)
+    if stored is None:
+        raise ConfigurationError(
+            f"{type(source).__name__} cannot give nodes by their ids; pass store= a function from "
+            "node ids to embeddings, or embed_model= to embed their text"
+        )
+    return stored
 
 
 def origin_embeddings(hits: Sequence[Hit], model: BaseEmbedding | None) -> Plan[dict[str, Vector]]:
@@ -59,13 +67,14 @@ def origin_embeddings(hits: Sequence[Hit], model: BaseEmbedding | None) -> Plan[
         stores[id(origin.store)] = origin.store
         ids.setdefault(id(origin.store), []).append(hit.node.node_id)
     tasks = [
-        Task(f"embeddings in {type(store).__name__}", call(_lookup_if_possible(store, ids[key])))
+        Task(f"embeddings in {type(store).__name__}", _stored(store, ids[key]))
         for key, store in stores.items()
     ]
     if not tasks:
         return {}
-    outcomes: list[Outcome[Mapping[str, Vector]]] = yield Together(tasks)
-    return {id_: vector for outcome in outcomes for id_, vector in outcome.result().items()}
+    outcomes: list[Outcome[dict[str, Vector] | None]] = yield Together(tasks)
+    found = [outcome.result() or {} for outcome in outcomes]
+    return {id_: vector for vectors in found for id_, vector in vectors.items()}
 
 
 def _fits(origin: Origin, model: BaseEmbedding | None) -> bool:
@@ -106,48 +115,17 @@ def text_embeddings(hits: Sequence[Hit], model: BaseEmbedding) -> Plan[dict[str,
     return {hit.node.node_id: vector for hit, vector in zip(hits, vectors, strict=True)}
 
 
-def _lookup(source: EmbeddingSource, ids: list[str]) -> Call[Mapping[str, Vector]]:
-    if not isinstance(source, BasePydanticVectorStore):
-        return Call(lambda: source(ids))
-    return _lookup_if_possible(source, ids, otherwise=lambda: _no_nodes(source))
-
-
-def _lookup_if_possible(
-    store: BasePydanticVectorStore,
-    ids: list[str],
-    otherwise: Callable[[], Exception] | None = None,
-) -> Call[Mapping[str, Vector]]:
-    """The embeddings in a store; of one that cannot give nodes by id none, or an error."""
+def _stored(store: BasePydanticVectorStore, ids: list[str]) -> Plan[dict[str, Vector] | None]:
+    """The embeddings in a store; None if it cannot give nodes by their ids."""
     if isinstance(store, SimpleVectorStore):  # keeps no nodes, only their embeddings
         kept = store.data.embedding_dict
-        return Call(lambda: {node_id: kept[node_id] for node_id in ids if node_id in kept})
-
-    def ask() -> Mapping[str, Vector]:
-        try:
-            return _embeddings(store.get_nodes(node_ids=ids))
-        except NotImplementedError as error:
-            if otherwise is None:
-                return {}
-            raise otherwise() from error
-
-    async def ask_async() -> Mapping[str, Vector]:
-        try:
-            return _embeddings(await store.aget_nodes(node_ids=ids))
-        except NotImplementedError as error:
-            if otherwise is None:
-                return {}
-            raise otherwise() from error
-
+        return {node_id: kept[node_id] for node_id in ids if node_id in kept}
     is_async = type(store).aget_nodes is not BasePydanticVectorStore.aget_nodes
-    return Call(ask, ask_async if is_async else None)
-
-
-def _embeddings(nodes: Sequence[BaseNode]) -> Mapping[str, Vector]:
+    try:
+        nodes: list[BaseNode] = yield Call(
+            lambda: store.get_nodes(node_ids=ids),
+            (lambda: store.aget_nodes(node_ids=ids)) if is_async else None,
+        )
+    except NotImplementedError:
+        return None
     return {node.node_id: node.embedding for node in nodes if node.embedding is not None}
-
-
-def _no_nodes(store: BasePydanticVectorStore) -> ConfigurationError:
-    return ConfigurationError(
-        f"{type(store).__name__} cannot give nodes by their ids; pass store= a function from node "
-        "ids to embeddings, or embed_model= to embed their text"
-    )

@@ -1,4 +1,4 @@
-"""One hit of those that are the same."""
+"""Stages that leave hits out or move them: duplicates, thresholds, cuts."""
 
 import math
 from collections import Counter
@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol, TypeVar
 from llama_index.core.schema import BaseNode, MetadataMode
 
 from llama_retrieval_ext.arguments import NamedEnum
-from llama_retrieval_ext.checks import is_number
+from llama_retrieval_ext.checks import check_count, is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import current_context, note_merged
 from llama_retrieval_ext.pipeline.stages import Refine
@@ -60,8 +60,7 @@ class Dedupe(Refine):
     at_least: float = 0.9
 
     def __post_init__(self) -> None:
-        if not isinstance(self.by, Alike):
-            raise ConfigurationError(f"by must be one of {list(Alike)}, got {self.by!r}")
+        of_type(self.by, Alike, "by")
         if not 0.0 < self.at_least <= 1.0:
             raise ConfigurationError(f"at_least must be above 0 and at most 1, got {self.at_least}")
 
@@ -72,19 +71,9 @@ class Dedupe(Refine):
         if self.by is Alike.CONTENT:
             return _first(hits, _content)
         once = _first(hits, _node_id)
-        first = list(first_of_alike((shingles(_text(hit)) for hit in once), at_least=self.at_least))
-        note_merged(
-            {
-                hit.node_id: once[index].node_id
-                for number, (hit, index) in enumerate(zip(once, first, strict=True))
-                if index != number
-            }
-        )
-        return [
-            hit
-            for number, (hit, index) in enumerate(zip(once, first, strict=True))
-            if index == number
-        ]
+        alike = first_of_alike((shingles(_text(hit)) for hit in once), at_least=self.at_least)
+        first = dict(zip(map(_node_id, once), alike, strict=True))
+        return _first(once, lambda hit: first[_node_id(hit)])
 
 
 def _first(hits: Sequence[Hit], same: Callable[[Hit], Hashable]) -> list[Hit]:
@@ -275,8 +264,7 @@ class Collapse(Refine):
     by: str | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.size, bool) or not isinstance(self.size, int) or self.size < 1:
-            raise ConfigurationError(f"size must be a whole number of at least 1, got {self.size}")
+        check_count(self.size, "size")
         if self.by is not None and not self.by:
             raise ConfigurationError(
                 "by must be the name of a metadata field, got ''; to go by source leave it out"

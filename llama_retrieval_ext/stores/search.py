@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Final
 
-from llama_index_instrumentation import get_dispatcher
-
 from llama_retrieval_ext.errors import ScopeViolationError, StoreUnavailableError
 from llama_retrieval_ext.execution.context import (
     Session,
@@ -16,7 +14,7 @@ from llama_retrieval_ext.execution.context import (
     note_degraded,
     recording,
 )
-from llama_retrieval_ext.execution.events import ScopeViolationEvent
+from llama_retrieval_ext.execution.events import ScopeViolationEvent, emit
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.results import Hit, Origin, with_origin
@@ -32,7 +30,6 @@ from llama_retrieval_ext.stores.engine.backend import (
 )
 
 _logger = logging.getLogger(__name__)
-_dispatcher = get_dispatcher(__name__)
 # What a hit's fields hold unless a search sets them; to validate each would double its time.
 _HIT: Final = {name: field.default for name, field in Hit.model_fields.items()}
 
@@ -163,8 +160,8 @@ def checked_hits(
         return hits
     passed = [hit for hit in hits if matches(condition, hit.node.metadata)]
     if len(passed) < len(hits):
-        _dispatcher.event(
-            ScopeViolationEvent(
+        emit(
+            lambda: ScopeViolationEvent(
                 store=store,
                 source=source,
                 violations=len(hits) - len(passed),

@@ -35,7 +35,7 @@ class Mention:
         start: Index of its first character in the text.
         end: Index behind its last.
         name: As the gazetteer has it, normalised.
-        ids: What goes by that name, sorted.
+        ids: Ids with that name, sorted.
         score: 1 for the name itself, else how alike it is, in (0, 1).
     """
 
@@ -111,7 +111,7 @@ class Gazetteer:
         A name that is there exactly counts, unless it is part of a longer one that is there nearly.
 
         Args:
-            text: What is searched.
+            text: The text to search.
             threshold: Least similarity, in (0, 1]: 1 less the share of edits.
 
         Raises:

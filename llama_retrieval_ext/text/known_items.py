@@ -1,4 +1,4 @@
-"""Questions of somebody who half remembers a text: parts of a sentence, and wrong words."""
+"""Synthetic questions for a known text: parts of a sentence, and wrong words."""
 
 import re
 from collections.abc import Sequence

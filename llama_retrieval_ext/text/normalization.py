@@ -1,6 +1,6 @@
 """Which writing system a text is in, to tell Chinese, Japanese and English queries apart.
 
-The writing systems that are told apart, as ranges for a regular expression's ``[...]``.
+The writing systems that are distinguished, as ranges for a regular expression's ``[...]``.
 
 Letters only, as they stand after NFKC: no half-width, full-width or presentation forms.
 """
@@ -65,7 +65,7 @@ def dominant_script(text: str) -> Script | Literal["none"]:
 
     A word of an alphabet weighs as much as one Han, kana or Hangul character, so a Chinese question
     about ``sentence_transformers`` is Chinese. Han with at least a fifth of kana is Japanese;
-    Japanese written in Han alone cannot be told from Chinese.
+    Japanese written in Han alone cannot be distinguished from Chinese.
 
     Args:
         text: Any text; the first 2,000 characters are looked at.

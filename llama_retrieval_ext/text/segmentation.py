@@ -60,7 +60,7 @@ def document_grams(run: str) -> list[str]:
 def query_grams(run: str) -> list[str]:
     """Every pair of neighbours in a run, or the character if it stands alone.
 
-    A pair tells nearly as much as a word and needs no dictionary; single characters beside it add
+    A pair is nearly as specific as a word and needs no dictionary; single characters beside it add
     nothing but work (measured: the same ranking for a sixteenth of the postings).
 
     Args:
@@ -243,11 +243,9 @@ class GramIds:
 
 
 def _numbers(units: bytes) -> Iterable[int]:
-    """One number for each pair of neighbours.
-
-    The low bytes of both come first: a dict looks at the low bits of a number, and if these were
-    one character, all pairs with that character would collide.
-    """
+    """Return one number for each pair of neighbours."""
+    # The low bytes of both come first: a dict uses the low bits of a number, and if these were one
+    # character, all pairs with that character would collide.
     low, high = units[::2], units[1::2]
     pairs = bytearray(4 * max(len(low) - 1, 0))
     pairs[::4], pairs[1::4], pairs[2::4], pairs[3::4] = low[:-1], low[1:], high[:-1], high[1:]

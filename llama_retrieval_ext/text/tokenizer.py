@@ -12,7 +12,7 @@ from llama_retrieval_ext.text.normalization import normal
 from llama_retrieval_ext.text.segmentation import chinese_segmenter, has_cjk, pieces
 
 # The closed word classes that queries are full of. Question words matter most: they are rare in
-# documents, so BM25 would weigh them as if they told documents apart. Negations are in: a bag of
+# documents, so BM25 would give them a high weight. Negations are in: a bag of
 # words cannot say what is not. Left out are "if" and "while", which questions about code are about,
 # and words that are also names or nouns ("may", "will", "might", "must").
 # fmt: off
@@ -151,7 +151,7 @@ class Tokenizer:
         return self._analyser.document_counts(text)
 
     def term_ids(self, text: str) -> bytes:
-        """The term id of each of a document's `tokens`, for counting many documents at once.
+        """Return the term id of each of a document's `tokens`, to count many documents at once.
 
         Args:
             text: Any string. Linear time.
@@ -160,8 +160,8 @@ class Tokenizer:
             Unsigned 32-bit term ids in the machine's byte order, in no order.
 
         Examples:
-            >>> len(Tokenizer().term_ids("R or C or R"))
-            12
+            >>> len(Tokenizer().term_ids("R or C or R"))  # five tokens of four bytes
+            20
 
         """
         return self._analyser.document_ids(text)

@@ -10,6 +10,7 @@ import contextlib
 import gc
 import os
 import random
+import re
 import statistics
 import sys
 import tempfile
@@ -41,6 +42,7 @@ LETTERS = str.maketrans("0123456789", "bcfghjkmnp")
 FILLER = [f"word{number}" for number in range(400)]
 MAINTENANCE_S = 10.0
 PAUSE_S = 0.005
+REPORT_S = 60.0
 # What a flat line may rise by, from the second quarter of the time to the last.
 MORE_MIB = 48.0
 MORE_MIB_AT_FIRST = 96.0  # in a short run engines still fill their caches
@@ -217,12 +219,16 @@ def place(engine: str) -> Iterator[str]:
 def watch(seconds: float, model: FakeEmbedding) -> list[Sample]:
     """One sample a second or so, until the time is over."""
     samples = []
-    deadline = time.monotonic() + seconds
+    reported = time.monotonic()
+    deadline = reported + seconds
     while time.monotonic() < deadline:
         time.sleep(1)
         model.calls.clear()  # it records what it is asked
         gc.collect()
         samples.append(sample())
+        if time.monotonic() >= reported + REPORT_S:
+            reported = time.monotonic()
+            print(f"{seconds - deadline + reported:.0f} s: {samples[-1]}", flush=True)
     return samples
 
 
@@ -274,10 +280,20 @@ def soak(seconds: float, engines: Sequence[str]) -> list[str]:
     return faults
 
 
+def _kind(fault: str) -> str:
+    """The engine, and the error or what it says, without ids."""
+    errors = [line for line in fault.splitlines() if line.startswith("llama_retrieval_ext.errors")]
+    return (
+        f"{fault.partition(':')[0]}: {errors[-1]}" if errors else re.sub(r"\d+", "N", fault)[:150]
+    )
+
+
 def main() -> None:
     seconds, *engines = sys.argv[1:] or ["1200"]
     faults = soak(float(seconds), engines or ENGINES)
-    print(*faults[:20], sep="\n")
+    print(*faults[:5], sep="\n")
+    for kind, count in Counter(map(_kind, faults)).most_common():
+        print(f"{count} x {kind}")
     print(f"{len(faults)} faults in {seconds} s")
     sys.exit(1 if faults else 0)
 

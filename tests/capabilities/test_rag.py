@@ -1,11 +1,17 @@
 """Cited answers: what the model is sent, and what becomes of what it says."""
 
 import asyncio
+import time
 from collections.abc import Callable
+from itertools import count
+from threading import Event
+from typing import Any
 
 import pytest
+from llama_index.core.base.llms.types import CompletionResponse
 from llama_index.core.base.response.schema import AsyncStreamingResponse, StreamingResponse
 from llama_index.core.query_engine import CustomQueryEngine
+from pydantic import PrivateAttr
 
 from llama_retrieval_ext.capabilities import RAGAnswer, RAGGenerator
 from llama_retrieval_ext.errors import (
@@ -136,11 +142,43 @@ def test_a_failing_model_is_a_clear_error(
 
 
 def test_the_time_of_a_call_bounds_everything(kb: KnowledgeBase) -> None:
-    rag = RAGGenerator(kb.retriever(), llm=ScriptedLLM([(1.0, "late")] * 2))
+    rag = RAGGenerator(kb.retriever(), llm=ScriptedLLM([(1.0, "late")] * 3))
+
+    async def streamed() -> None:
+        async for _ in rag.astream(QUESTION, scope=ACME, timeout_s=0.1):
+            pass
+
     with pytest.raises(DeadlineExceededError):
         rag.generate(QUESTION, scope=ACME, timeout_s=0.1)
-    with pytest.raises((GenerationError, DeadlineExceededError)):
+    with pytest.raises(DeadlineExceededError):
         list(rag.stream(Query(QUESTION, timeout_s=0.1), scope=ACME))
+    with pytest.raises(DeadlineExceededError):
+        asyncio.run(streamed())
+
+
+class EndlessLLM(ScriptedLLM):
+    """Streams a text without an end until it is closed."""
+
+    _stopped: Event = PrivateAttr(default_factory=Event)
+
+    def __init__(self) -> None:
+        super().__init__([])
+
+    def stream_complete(self, prompt: str, *_: Any, **__: Any) -> Any:
+        try:
+            for number in count():
+                yield CompletionResponse(text="so " * number)
+                time.sleep(0.001)
+        finally:
+            self._stopped.set()
+
+
+def test_a_stream_that_is_closed_stops_the_model() -> None:
+    llm = EndlessLLM()
+    answers = RAGGenerator(FakeRetriever([("a", 1.0)]), llm=llm).stream(QUESTION)
+    next(answers)
+    answers.close()  # type: ignore[attr-defined]  # a generator
+    assert llm._stopped.wait(20)
 
 
 def test_a_degraded_retrieval_degrades_the_answer(kb: KnowledgeBase) -> None:

@@ -2,6 +2,8 @@
 
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -380,3 +382,14 @@ def test_a_graph_is_remembered_and_searched(run: Run, tmp_path: Path, handbook: 
     assert "2 copied" in run(*copy, "--graph", f"graph:{tmp_path / 'graph2'}").stdout
     assert run("remove", url, "--yes").returncode == 0
     assert best(run, "年假", "--kb", copy[-1], "--mode", "graph")[0] == "年假.txt"
+
+
+@pytest.mark.slow
+def test_a_folder_that_is_open_elsewhere_is_searched_read_only(url: str) -> None:
+    search = [sys.executable, "-m", "llama_retrieval_ext", "search", "annual leave", "--kb", url]
+    with llama_retrieval_ext.KnowledgeBase.open(url, embed_model=LocalEmbedding()):
+        finished = subprocess.run(
+            [*search, "--read-only"], capture_output=True, text=True, check=False
+        )
+    assert finished.returncode == 0, finished.stderr
+    assert "leave.md" in finished.stdout

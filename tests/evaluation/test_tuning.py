@@ -107,6 +107,14 @@ def test_known_items_are_measured_and_change_nothing() -> None:
     assert set(result.table["questions"]) == {"synthetic: known items"}
 
 
+def test_progress_is_shown_of_answers_and_of_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = Noisy("a", lambda n: True), Noisy("b", lambda n: False)
+    tune(branches(one=one, other=other) >> RRF(), JUDGED)
+    shown = capsys.readouterr().err
+    assert "answer/s]" in shown
+    assert "setting/s]" in shown
+
+
 def test_rankings_that_were_saved_are_not_asked_for_again(tmp_path: Path) -> None:
     one, other = Noisy("a", lambda n: n > 3), Noisy("b", lambda n: n < 9)
     pipeline = branches(one=one, other=other) >> WeightedSum()

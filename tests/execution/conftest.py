@@ -34,9 +34,9 @@ class FusionRetriever(Retriever):
         ]
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
-        asks = [Ask(leg, query) for leg in self.legs]
-        answers = yield from ask(asks, min_success=self.min_success)
-        hits = [as_hit(hit, source=self.name) for answer in answers for hit in answer or ()]
+        asks = {leg.name: Ask(leg, query) for leg in self.legs}
+        rankings = yield from ask(asks, min_success=self.min_success)
+        hits = [as_hit(hit, source=self.name) for each in rankings.values() for hit in each]
         return ordered(hits)[: query.top_k]
 
 

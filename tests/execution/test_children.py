@@ -162,8 +162,8 @@ def test_ours_is_asked_for_as_many_hits_as_the_leg_or_the_ask_says(
 ) -> None:
     ours = Remembers()
     leg = Leg("ours", ours, top_k=of_leg)
-    run(ask([Ask(leg, Query("query", top_k=1), of_ask)]))
-    asyncio.run(arun(ask([Ask(leg, Query("query", top_k=1), of_ask)])))
+    run(ask({"leg": Ask(leg, Query("query", top_k=1), of_ask)}))
+    asyncio.run(arun(ask({"leg": Ask(leg, Query("query", top_k=1), of_ask)})))
     assert [query.top_k for query in ours.asked] == [asked, asked]
 
 

@@ -63,7 +63,7 @@ def test_four_queries_to_three_legs_take_four_embeddings(embedded: Embedded, way
     model = FakeEmbedding(delay_s=0.01)
     legs = [Leg(name, embedded(model, name=name)) for name in "abc"]
     texts = ["one", "two", "three", "four"]
-    plan = ask([Ask(leg, Query(text)) for text in texts for leg in legs])
+    plan = ask({f"{text} {leg.name}": Ask(leg, Query(text)) for text in texts for leg in legs})
     answers = run(plan) if way == "threads" else asyncio.run(arun(plan))
     assert len(answers) == 12
     assert sorted(model.calls) == sorted(texts)
@@ -183,8 +183,9 @@ def test_f8_vector_retrievers_of_llama_index_share_one_embedding_a_text(
 
     class Asking(Retriever):
         def _plan(self, query: Query) -> Plan[list[Hit]]:
-            answers = yield from ask([Ask(leg, Query(text)) for text in "abcd" for leg in legs])
-            assert all(answers)
+            asks = {text + leg.name: Ask(leg, Query(text)) for text in "abcd" for leg in legs}
+            rankings = yield from ask(asks)
+            assert all(map(rankings.get, asks))
             return []
 
     assert search(Asking(top_k=1), "query").degraded == ()

@@ -134,21 +134,20 @@ def test_a_leg_that_finds_nothing_has_answered(fused: Composite, search: Search)
 def test_answers_come_in_the_order_of_the_legs() -> None:
     legs = [Leg("slow", FakeRetriever([("a", 0.5)], delay_s=0.03)), Leg("broken", down())]
     legs.append(Leg("fast", FakeRetriever([("b", 0.5)])))
-    slow, broken, fast = run(ask([Ask(leg, Query("query")) for leg in legs]))
-    assert slow is not None
-    assert fast is not None
-    assert (node_ids(slow), broken, node_ids(fast)) == (["a"], None, ["b"])
+    rankings = run(ask({leg.name: Ask(leg, Query("query")) for leg in legs}))
+    found = [(name, node_ids(ranking)) for name, ranking in rankings.items()]
+    assert found == [("slow", ["a"]), ("fast", ["b"])]
 
 
 def test_one_leg_may_be_asked_several_queries_at_once() -> None:
     retriever = Meets([("a", 0.5)], Meeting(3))
-    asks = [Ask(Leg("leg", retriever), Query(text)) for text in ("one", "two", "three")]
-    assert [node_ids(answer or []) for answer in run(ask(asks))] == [["a"]] * 3
+    asks = {text: Ask(Leg("leg", retriever), Query(text)) for text in ("one", "two", "three")}
+    assert [node_ids(ranking) for ranking in run(ask(asks)).values()] == [["a"]] * 3
     assert sorted(bundle.query_str for bundle in retriever.calls) == ["one", "three", "two"]
 
 
 def test_no_leg_to_ask_is_no_answer() -> None:
-    assert run(ask([])) == []
+    assert run(ask({})) == {}
 
 
 def test_a_leg_that_fails_is_asked_again(fused: Composite, search: Search) -> None:

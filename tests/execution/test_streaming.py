@@ -7,7 +7,7 @@ import pytest
 
 from llama_retrieval_ext.execution.streaming import astream, stream
 
-Report = Callable[[str], None]
+Report = Callable[[str], object]
 USER: ContextVar[str] = ContextVar("user", default="nobody")
 
 

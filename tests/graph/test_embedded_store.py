@@ -1,5 +1,6 @@
 """The embedded graph on disk, and as LlamaIndex's property graph store."""
 
+import gc
 import random
 import sys
 import time
@@ -201,3 +202,14 @@ def test_a_batch_is_there_as_a_whole_after_a_crash(tmp_path: Path) -> None:
         batches = {edge.source for edge in view.outgoing()}
         assert {len(view.edges(batch)) for batch in batches} == {50}
         assert {str(at) for at in range(6)} | set(confirmed) <= batches
+
+
+def test_a_small_graph_is_loaded_without_a_look_at_all_that_is_frozen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EmbeddedGraph(tmp_path) as graph:
+        graph.upsert([GraphNode("a", "X", "A")], []).function()
+    # It takes a tenth of a second for each million objects, as of a server that was forked.
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: pytest.fail("counted"))
+    with EmbeddedGraph(tmp_path) as graph:
+        assert graph.nodes(["a"], scope=None).function()

@@ -95,6 +95,19 @@ def test_other_transformations_change_every_document_and_no_node(open_kb: Open) 
     assert (small.add(items).updated, small.add(items).unchanged) == (1, 2)
 
 
+def test_a_splitter_that_is_refused_its_files_once_is_called_again(open_kb: Open) -> None:
+    class Refused(TransformComponent):  # NLTK's first use in an environment that uv has linked
+        def __call__(self, nodes: Sequence[BaseNode], **_: object) -> list[BaseNode]:
+            calls.append(len(nodes))
+            if len(calls) == 1:
+                raise PermissionError("refusing multiply-linked file")
+            return [*nodes]
+
+    calls: list[int] = []
+    report = open_kb(transformations=[Refused()]).add([Document(id_="d", text=LONG)])
+    assert (report.added, calls) == (1, [1, 1])
+
+
 def test_a_chunk_keeps_its_id_when_text_comes_before_it(open_kb: Open) -> None:
     class Lines(TransformComponent):  # where LlamaIndex's splitters cut depends on the version
         def __call__(self, nodes: Sequence[BaseNode], **_: object) -> list[BaseNode]:

@@ -17,7 +17,7 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.ingest import storage
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.ingest.remote_ledger import RemoteLedger
+from llama_retrieval_ext.ingest.ledger.remote_ledger import RemoteLedger
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.open import open_store
 from llama_retrieval_ext.testing.fakes import FakeEmbedding

@@ -17,8 +17,8 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.ingest.copy import copy_knowledge_base
+from llama_retrieval_ext.ingest.kinds import Kind
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.ingest.searching import Kind
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.open import open_store

@@ -20,11 +20,17 @@ from pydantic import Field
 from llama_retrieval_ext.errors import StoreUnavailableError
 from llama_retrieval_ext.filters import matches, parse_filters
 from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared
-from llama_retrieval_ext.ingest.journal import Claim, Journal, LocalJournal, Reply, WriteOutcome
-from llama_retrieval_ext.ingest.ledger import KnowledgeBaseConfig, Ledger
-from llama_retrieval_ext.ingest.local_ledger import SCHEMA, Database, LocalLedger
-from llama_retrieval_ext.ingest.remote_journal import RemoteJournal
-from llama_retrieval_ext.ingest.remote_ledger import RemoteLedger
+from llama_retrieval_ext.ingest.ledger.journal import (
+    Claim,
+    Journal,
+    LocalJournal,
+    Reply,
+    WriteOutcome,
+)
+from llama_retrieval_ext.ingest.ledger.ledger import KnowledgeBaseConfig, Ledger
+from llama_retrieval_ext.ingest.ledger.local_ledger import SCHEMA, Database, LocalLedger
+from llama_retrieval_ext.ingest.ledger.remote_journal import RemoteJournal
+from llama_retrieval_ext.ingest.ledger.remote_ledger import RemoteLedger
 from llama_retrieval_ext.ingest.write import StoreTarget, WriteLock, Writer
 from llama_retrieval_ext.stores.engine.records import IntentRecords
 

@@ -20,8 +20,8 @@ from llama_retrieval_ext.errors import (
     ModelMismatchError,
     StoreClosedError,
 )
+from llama_retrieval_ext.ingest.kinds import Kind
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.ingest.searching import Kind
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
 Open = Callable[..., KnowledgeBase]

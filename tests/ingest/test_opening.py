@@ -12,7 +12,7 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.ingest.local_ledger import LocalLedger
+from llama_retrieval_ext.ingest.ledger.local_ledger import LocalLedger
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.fakes import FakeEmbedding

@@ -22,8 +22,8 @@ from pydantic import PrivateAttr
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
 from llama_retrieval_ext.ingest.documents import DocumentKey
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.ingest.ray import ingest_with_ray
-from llama_retrieval_ext.ingest.readers import read_documents
+from llama_retrieval_ext.ingest.ray.ingest import ingest_with_ray
+from llama_retrieval_ext.ingest.readers.files import read_documents
 from llama_retrieval_ext.ingest.report import IngestionReport
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
@@ -132,12 +132,15 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-@pytest.mark.parametrize("engine", ["embedded", "elasticsearch"], indirect=True)
+@pytest.mark.parametrize(
+    "engine", ["embedded", "qdrant", "milvus-server", "elasticsearch"], indirect=True
+)
 def test_files_are_stored_as_add_stores_them_and_again_they_are_unchanged(
     ingest: Ingest, folder: Path, open_kb: Any, engine: str, obstructed: ObstructedEmbedding
 ) -> None:
     scope = Scope(kb_ids=("hr",))
-    writers = {"n_writers": 2} if engine == "elasticsearch" else {}
+    is_on_server = engine in ("milvus-server", "elasticsearch")
+    writers = {"n_writers": 2} if is_on_server else {}
     report = ingest(folder, scope=scope, **writers)
     expected = added(read_documents(folder), obstructed, scope)
     assert len(expected) == 2 * N_BATCH + 8
@@ -258,16 +261,16 @@ def test_what_cannot_be_sent_to_workers_is_refused(ingest: Ingest) -> None:
 
 
 def test_what_cannot_work_is_refused_before_anything_starts(
-    tmp_path: Path, model: FakeEmbedding, monkeypatch: pytest.MonkeyPatch
+    model: FakeEmbedding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = f"embedded:{tmp_path / 'kb'}"
     with pytest.raises(ConfigurationError, match="gone when this returns"):
         ingest_with_ray([], "embedded::memory:", embed_model=model)
-    with pytest.raises(ConfigurationError, match="one process at a time"):
-        ingest_with_ray([], url, embed_model=model, n_writers=2)
+    for url in ("embedded:kb", "qdrant:kb", "milvus:kb.db"):
+        with pytest.raises(ConfigurationError, match="one process at a time"):
+            ingest_with_ray([], url, embed_model=model, n_writers=2)
     with pytest.raises(ConfigurationError, match="n_writers"):
-        ingest_with_ray([], url, embed_model=model, n_writers=0)
+        ingest_with_ray([], "embedded:kb", embed_model=model, n_writers=0)
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delitem(sys.modules, "llama_retrieval_ext.ingest.ray_cluster", raising=False)
+    monkeypatch.delitem(sys.modules, "llama_retrieval_ext.ingest.ray.cluster", raising=False)
     with pytest.raises(MissingDependencyError, match="ray"):
-        ingest_with_ray([], url, embed_model=model)
+        ingest_with_ray([], "embedded:kb", embed_model=model)

@@ -9,6 +9,8 @@ from llama_index.core import Document
 
 from llama_retrieval_ext import KnowledgeBase
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+from llama_retrieval_ext.ingest import snapshot
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no flock")
@@ -19,13 +21,18 @@ def documents(version: int) -> list[Document]:
 
 
 def opened(
-    folder: Path, *, read_only: bool = True, refresh_s: float | None = None
+    folder: Path,
+    *,
+    read_only: bool = True,
+    refresh_s: float | None = None,
+    graph: str | None = None,
 ) -> KnowledgeBase:
     return KnowledgeBase.open(
         f"embedded:{folder}",
         embed_model=FakeEmbedding(dim=8),
         read_only=read_only,
         refresh_s=refresh_s,
+        graph=graph,
     )
 
 
@@ -71,12 +78,63 @@ def test_what_cannot_be_read_so_is_refused(tmp_path: Path) -> None:
         kb.refresh()
 
 
+def passages(kb: KnowledgeBase) -> set[str]:
+    assert isinstance(kb.graph, EmbeddedGraph)
+    return {node.id for node in kb.graph.contents(scope=None).function().nodes if node.is_passage}
+
+
+def test_a_graph_is_copied_with_its_knowledge_base(tmp_path: Path) -> None:
+    graph = f"graph:{tmp_path / 'graph'}"
+    train = Document(id_="train", text="Night Train was directed by Anne Lister.")
+    train.metadata["title"] = "Night Train"
+    anne = Document(id_="anne", text="Born in York.", metadata={"title": "Anne Lister"})
+    paths = {"Night Train", "Night Train -NAMES-> Anne Lister"}
+
+    def walked(kb: KnowledgeBase) -> set[str]:
+        hits = kb.retriever("graph").search("Where was the director of Night Train born?").hits
+        return {str(hit.path) for hit in hits}
+
+    with opened(tmp_path / "kb", read_only=False, graph=graph) as writer:
+        writer.add([train, anne], show_progress=False)
+        with opened(tmp_path / "kb", graph=graph) as copy:
+            assert walked(writer) == walked(copy) == paths
+            writer.delete("anne")
+            assert walked(copy) == paths
+            assert copy.refresh() is True
+            assert walked(copy) == walked(writer) == {"Night Train"}
+            writer.add([anne], show_progress=False)
+            assert copy.refresh() is True
+            assert walked(copy) == paths
+        with opened(tmp_path / "kb") as without:
+            assert without.graph is None
+            assert without.count() == 2
+    with opened(tmp_path / "kb", graph=graph) as unwritten:
+        assert walked(unwritten) == paths
+    with opened(tmp_path / "plain", read_only=False) as plain:
+        plain.add([train], show_progress=False)
+    for folder, other, problem in (
+        ("plain", graph, "has no graph"),
+        ("kb", "graph::memory:", "must be graph:DIRECTORY"),
+        ("kb", "neo4j://localhost/neo4j", "must be graph:DIRECTORY"),
+        ("kb", f"graph:{tmp_path / 'none'}", "there is no graph"),
+    ):
+        with pytest.raises(ConfigurationError, match=problem):
+            opened(tmp_path / folder, graph=other)
+
+
+def test_without_file_locks_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened(tmp_path / "kb", read_only=False).close()
+    monkeypatch.setattr(snapshot, "CAN_FREEZE", False)
+    with pytest.raises(ConfigurationError, match="Windows"):
+        opened(tmp_path / "kb")
+
+
 _WRITER = """
 import sys
 sys.path[:0] = {path!r}
 from pathlib import Path
 from tests.ingest.test_read_only import documents, opened
-with opened(Path({folder!r}), read_only=False) as kb:
+with opened(Path({folder!r}), read_only=False, graph={graph!r}) as kb:
     for version in range(1, 10_000):
         kb.add(documents(version), show_progress=False).raise_for_failures()
         if version == 1:
@@ -86,14 +144,18 @@ with opened(Path({folder!r}), read_only=False) as kb:
 
 @pytest.mark.slow
 def test_two_readers_see_each_document_whole_while_another_process_writes(tmp_path: Path) -> None:
-    program = _WRITER.format(path=sys.path, folder=str(tmp_path / "kb"))
+    graph = f"graph:{tmp_path / 'graph'}"
+    program = _WRITER.format(path=sys.path, folder=str(tmp_path / "kb"), graph=graph)
     with subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
     ) as writer:
         try:
             assert writer.stdout is not None
             assert writer.stdout.readline() == "begun\n"
-            with opened(tmp_path / "kb") as one, opened(tmp_path / "kb") as other:
+            with (
+                opened(tmp_path / "kb", graph=graph) as one,
+                opened(tmp_path / "kb", graph=graph) as other,
+            ):
                 seen = set()
                 for _ in range(10):
                     for kb in (one, other):
@@ -103,12 +165,13 @@ def test_two_readers_see_each_document_whole_while_another_process_writes(tmp_pa
                             f"d{n}" for n in range(5)
                         ]
                         assert kb.count() == 5
+                        assert passages(kb) == {hit.node.node_id for hit in hits}
                         seen |= {hit.text for hit in hits}
                 assert len(seen) > 2
         finally:
             writer.kill()
-    with opened(tmp_path / "kb") as after_a_kill:
-        assert after_a_kill.count() == 5
+    with opened(tmp_path / "kb", graph=graph) as after_a_kill:
+        assert after_a_kill.count() == len(passages(after_a_kill)) == 5
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import pptx
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.ingest.readers import iter_documents, read_documents
+from llama_retrieval_ext.ingest.readers.files import iter_documents, read_documents
 
 HTML = """<!doctype html><html><head><meta charset="{charset}"><title>Fire
  drill</title><style>p {{ color: red }}</style></head><body><script>var hidden = 1;</script>
@@ -209,7 +209,9 @@ def test_file_whose_reader_is_missing_is_left_out_and_the_reason_names_the_extra
     (tmp_path / "a.txt").write_text("found")
     monkeypatch.setitem(sys.modules, package, None)
     for module in ("html", "office"):
-        monkeypatch.delitem(sys.modules, f"llama_retrieval_ext.ingest.{module}", raising=False)
+        monkeypatch.delitem(
+            sys.modules, f"llama_retrieval_ext.ingest.readers.{module}", raising=False
+        )
     documents = read_documents(tmp_path)
     assert [document.text for document in documents] == ["found"]
     (told,) = documents.left_out.values()

@@ -15,7 +15,7 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.ingest import copy, storage
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.ingest.remote_journal import RemoteJournal
+from llama_retrieval_ext.ingest.ledger.remote_journal import RemoteJournal
 from llama_retrieval_ext.ingest.write import WriteLock
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.open import open_store

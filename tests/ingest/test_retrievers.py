@@ -12,8 +12,8 @@ from llama_retrieval_ext.errors import (
     ScopeRequiredError,
     UnsupportedModeError,
 )
+from llama_retrieval_ext.ingest.kinds import StoreKind
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.ingest.searching import StoreKind
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum

@@ -11,8 +11,8 @@ from llama_retrieval_ext.errors import (
     ScopeError,
     ScopeRequiredError,
 )
+from llama_retrieval_ext.ingest.kinds import Kind
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.ingest.searching import Kind
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding

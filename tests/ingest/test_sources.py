@@ -10,9 +10,9 @@ from llama_index.core.schema import Document, TextNode
 
 from llama_retrieval_ext.errors import StoreFormatError
 from llama_retrieval_ext.ingest.copy import copy_knowledge_base
+from llama_retrieval_ext.ingest.kinds import Kind
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.ingest.readers import read_documents
-from llama_retrieval_ext.ingest.searching import Kind
+from llama_retrieval_ext.ingest.readers.files import read_documents
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.open import open_store

@@ -9,8 +9,8 @@ import pytest
 from llama_index.core.schema import Document
 
 from llama_retrieval_ext.errors import StoreClosedError
+from llama_retrieval_ext.ingest.kinds import Kind
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.ingest.searching import Kind
 from llama_retrieval_ext.query import Scope
 
 Open = Callable[..., KnowledgeBase]

@@ -14,8 +14,8 @@ import pytest
 import uvloop
 from llama_index.core.schema import Document
 
+from llama_retrieval_ext.ingest.kinds import StoreKind
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.ingest.searching import StoreKind
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.cases import each_case

@@ -56,6 +56,7 @@ def pipeline(store: EmbeddedVectorStore) -> Retriever:
 def test_an_account_says_what_every_leg_and_stage_did_with_the_hit() -> None:
     store = stored()
     hybrid = HybridRetriever(store, embed_model=MODEL, alpha=0.25).explain(QUERY)
+    assert hybrid.accounts
     for account in hybrid.accounts:
         legs = {part.leg: part for part in account.legs}
         assert sum(part.share for part in legs.values()) == pytest.approx(account.hit.score)
@@ -69,6 +70,7 @@ def test_an_account_says_what_every_leg_and_stage_did_with_the_hit() -> None:
             "hybrid": (account.rank, account.hit.score),
         }
     reranked = pipeline(store).explain(QUERY, filters=SINCE_2021, scope=ACME)
+    assert reranked.accounts
     for account in reranked.accounts:
         rerank, cut = account.rescored
         before = next(each for each in account.stages if each.stage == "hybrid")

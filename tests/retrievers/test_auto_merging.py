@@ -27,6 +27,7 @@ from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever, Me
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from tests.meeting import Meeting, met_by_the_loop
+from tests.patience import unless_stalled
 from tests.searching import Searched
 
 
@@ -212,6 +213,7 @@ def test_gaps_and_parents_of_a_level_are_one_call(searched: Searched) -> None:
     assert calls == [["P", "P1"]]
 
 
+@unless_stalled
 def test_a_docstore_that_hangs_leaves_what_was_found(searched: Searched) -> None:
     class Hangs(SimpleDocumentStore):
         def get_document(self, doc_id: str, raise_error: bool = True) -> BaseNode | None:

@@ -21,7 +21,7 @@ class TestOverNodes(RetrieverContract):
         return BM25Retriever()
 
 
-class TestOverDocstore(RetrieverContract):
+class TestOverDocstore(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self) -> BM25Retriever:
         docstore = SimpleDocumentStore()

@@ -28,7 +28,7 @@ from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES, sample_node
 from llama_retrieval_ext.testing.fake_backend import EVERYTHING, FakeBackend
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
-from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
+from llama_retrieval_ext.testing.retriever_contract import RankingContract
 from tests.cases import each_case
 
 MODEL = FakeEmbedding()
@@ -79,7 +79,7 @@ class TestKeywordRetriever(RankingContract, IsolationContract):
         return KeywordRetriever(FakeBackend(sample_nodes(MODEL)), top_k=5, collapse=Collapse(2))
 
 
-class TestHybridRetriever(RetrieverContract):
+class TestHybridRetriever(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self) -> StoreRetriever:
         backend = FakeBackend(sample_nodes(MODEL))

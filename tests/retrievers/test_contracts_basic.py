@@ -63,7 +63,7 @@ class TestHybridRetriever(RetrieverContract):
         return HybridRetriever(nothing, embed_model=MODEL)
 
 
-class TestHybridRetrieverWithPushdown(RetrieverContract):
+class TestHybridRetrieverWithPushdown(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self, store: EmbeddedVectorStore) -> Retriever:
         return HybridRetriever(store, embed_model=MODEL, top_k=5, fusion=RRF(), pushdown=True)
@@ -86,7 +86,7 @@ class TestHybridRetrieverInTwoRequests(RankingContract, IsolationContract):
         return HybridRetriever(two_requests, embed_model=MODEL, top_k=5, alpha=0.6)
 
 
-class TestVectorRetrieverOverAnyStore(RetrieverContract):
+class TestVectorRetrieverOverAnyStore(RankingContract, IsolationContract):
     @pytest.fixture(scope="class")
     @staticmethod
     def index() -> VectorStoreIndex:

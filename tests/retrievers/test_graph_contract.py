@@ -16,7 +16,8 @@ from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+from llama_retrieval_ext.testing.isolation_contract import IsolationContract
+from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
 
 MODEL = FakeEmbedding()
 LINKS = PassageLinks(entity_fields=["tags"], gazetteer=["年假", "parse_filters", "canteen"])
@@ -42,7 +43,7 @@ class TestEntitySearch(RetrieverContract):
         return GraphRetriever(store, graph=graphs, top_k=5, enable_multi_hop=False)
 
 
-class TestEntitySearchOverSeveralHops(RetrieverContract):
+class TestEntitySearchOverSeveralHops(RankingContract, IsolationContract):
     independent = False  # a path through a passage that a filter excludes is none
 
     @pytest.fixture
@@ -57,14 +58,14 @@ class TestWalk(RetrieverContract):
         return GraphRetriever(store, graph=graphs, seed=seed, embed_model=MODEL, top_k=5)
 
 
-class TestWalkOverAnyStore(RetrieverContract):
+class TestWalkOverAnyStore(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self, graphs: PassageGraphs) -> Retriever:
         index = VectorStoreIndex(sample_nodes(MODEL), embed_model=MODEL)
         return GraphRetriever(index, graph=graphs, seed=VectorRetriever(index), top_k=5)
 
 
-class TestLegOfAFusion(RetrieverContract):
+class TestLegOfAFusion(RankingContract, IsolationContract):
     independent = False
 
     @pytest.fixture

@@ -9,7 +9,6 @@ from llama_index.core.chat_engine import ContextChatEngine
 from llama_index.core.indices.query.query_transform.base import IdentityQueryTransform
 from llama_index.core.llms import MockLLM
 from llama_index.core.memory import ChatMemoryBuffer
-from llama_index.core.postprocessor import SimilarityPostprocessor
 from llama_index.core.query_engine import RetrieverQueryEngine, RouterQueryEngine
 from llama_index.core.retrievers import (
     AutoMergingRetriever,
@@ -56,17 +55,6 @@ def expected(composite: Retriever) -> list[str]:
     return found
 
 
-def test_in_a_query_engine(composite: Retriever, expected: list[str]) -> None:
-    engine = RetrieverQueryEngine.from_args(
-        composite,
-        llm=MockLLM(),
-        node_postprocessors=[SimilarityPostprocessor(similarity_cutoff=0.0)],
-    )
-    assert node_ids(engine.query(QUERY).source_nodes) == expected
-    assert node_ids(asyncio.run(engine.aquery(QUERY)).source_nodes) == expected
-    assert node_ids(engine.retrieve(QUERY)) == expected  # type: ignore[arg-type]  # it takes text
-
-
 def test_a_bound_scope_holds_in_a_query_engine(composite: Retriever) -> None:
     engine = RetrieverQueryEngine.from_args(composite.for_scope(Scope("acme")), llm=MockLLM())
     sources = engine.query(QUERY).source_nodes
@@ -96,12 +84,6 @@ def test_in_a_chat_engine(composite: Retriever, expected: list[str]) -> None:
     assert node_ids(asyncio.run(engine.achat(QUERY)).source_nodes) == expected
     engine.reset()
     assert node_ids(engine.stream_chat(QUERY).source_nodes) == expected
-
-
-def test_as_a_tool(composite: Retriever, expected: list[str]) -> None:
-    tool = RetrieverTool.from_defaults(composite, name="leave", description="on leave")
-    assert node_ids(tool.call(QUERY).raw_output) == expected
-    assert node_ids(asyncio.run(tool.acall(QUERY)).raw_output) == expected
 
 
 def in_fusion(composite: Retriever) -> BaseRetriever:

@@ -12,7 +12,6 @@ from llama_retrieval_ext.errors import ScopeViolationError, UnsupportedModeError
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.formulas.normalisation import Normalisation
-from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
@@ -22,8 +21,6 @@ from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, NativeFusion
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fake_backend import EVERYTHING, FakeBackend
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from llama_retrieval_ext.testing.isolation_contract import IsolationContract
-from llama_retrieval_ext.testing.retriever_contract import RankingContract
 from tests.cases import each_case
 
 MODEL = FakeEmbedding()
@@ -49,18 +46,6 @@ class Leaking(Fusing):
 
     def shows(self, node: TextNode, condition: Condition | None) -> bool:
         return True
-
-
-class TestRetriever(RankingContract, IsolationContract):
-    @pytest.fixture
-    def retriever(self) -> Retriever:
-        return HybridRetriever(
-            Fusing(sample_nodes(MODEL)),
-            embed_model=MODEL,
-            top_k=5,
-            fusion=RRF(),
-            pushdown=True,
-        )
 
 
 def hybrid(backend: FakeBackend, **options: Any) -> HybridRetriever:

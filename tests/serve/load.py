@@ -59,7 +59,7 @@ class _Request:
         """What httpx sends."""
         key = "unknown-0123456789" if self.kind == "wrong_key" else secret_of(self.tenant)
         headers = {"Authorization": f"Bearer {key}"}
-        query = {"query": f"report {word(self.number)} annual leave", "top_k": 5}
+        query = {"query": f"report {word(self.number)} annual leave", "top_k": 10}
         path, body = "/v1/search", query
         match self.kind:
             case "get":

@@ -1,6 +1,7 @@
 """A server in a process of its own, as the command line starts it."""
 
 import os
+import random
 import re
 import signal
 import socket
@@ -91,8 +92,16 @@ def keys_of(tenants: list[str]) -> str:
     return f"keys: [{', '.join(listed)}]"
 
 
+_WORDS = (
+    "annual leave travel safety rules budget project delivery crane invoice customer contract "
+    "meeting office laptop password supplier quality audit tax salary training holiday visa "
+    "hotel flight warehouse machine repair insurance claim policy risk plan schedule design"
+)
+
+
 def fill(kb_url: str, tenants: list[str], *, per_tenant: int) -> None:
     """Documents for each tenant; each has its tenant's name in it, and a word of its own."""
+    chance = random.Random(0)
     from llama_index.core import Document  # noqa: PLC0415 - two seconds
 
     with KnowledgeBase.open(kb_url, embed_model=LocalEmbedding(), require_scope=True) as kb:
@@ -100,7 +109,8 @@ def fill(kb_url: str, tenants: list[str], *, per_tenant: int) -> None:
             documents = [
                 Document(
                     id_=f"{tenant}-{n}",
-                    text=f"Report {word(n)} of {tenant}: annual leave, travel and safety rules.",
+                    text=f"Report {word(n)} of {tenant}: "
+                    + " ".join(chance.choices(_WORDS.split(), k=chance.randint(10, 60))),
                 )
                 for n in range(per_tenant)
             ]

@@ -161,10 +161,17 @@ def test_what_fails_in_an_llm_is_not_passed_on(connect: Connect) -> None:
     partly = connect(llm=ScriptedLLM(lambda _: next(replies, secret)))
     report = post(partly, "weekly-report", WEEK)
     assert report.json()["degraded"] == ["overview"]
+
+
+def test_a_late_llm_is_an_exceeded_deadline_on_each_route(connect: Connect) -> None:
     late = connect(llm=ScriptedLLM(lambda _: (5.0, "late")))
-    headers = {**bearer("acme"), "X-Deadline-S": "0.3"}
-    answer = late.post("/v1/services/ask", json=WRITTEN["ask"], headers=headers)
-    assert (answer.status_code, answer.json()["error"]["type"]) == (504, "deadline_exceeded")
+    post(late, "work-logs", FOUND["work-logs"])
+    headers = {**bearer("acme"), "X-Deadline-S": "0.5"}
+    for route, body in WRITTEN.items():
+        answer = late.post(f"/v1/services/{route}", json=body, headers=headers)
+        assert answer.status_code == (200 if route == "ask/stream" else 504), (route, answer.text)
+        assert "deadline_exceeded" in answer.text
+        assert "generation_failed" not in answer.text
 
 
 def test_each_route_is_documented_with_examples_that_are_valid(client: TestClient) -> None:

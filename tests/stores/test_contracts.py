@@ -43,19 +43,11 @@ def unusual_store(request: pytest.FixtureRequest) -> Generator[EmbeddedVectorSto
 
 class TestEmbeddedBackend(BackendContract):
     @pytest.fixture
-    def embed_model(self) -> BaseEmbedding:
-        return MODEL
-
-    @pytest.fixture
     def backend(self, store: EmbeddedVectorStore) -> Backend:
         return EmbeddedBackend(store)
 
 
 class TestEmbeddedBackendWithOtherVectorsAndIndexes(BackendContract):
-    @pytest.fixture
-    def embed_model(self) -> BaseEmbedding:
-        return MODEL
-
     @pytest.fixture
     def backend(self, unusual_store: EmbeddedVectorStore) -> Backend:
         return EmbeddedBackend(unusual_store)
@@ -68,10 +60,6 @@ class TestGenericBackendOverAStoreOfEmbeddingsAlone(BackendContract):
 
 
 class TestGenericBackendOverAStoreOfNodes(BackendContract):
-    @pytest.fixture
-    def embed_model(self) -> BaseEmbedding:
-        return MODEL
-
     @pytest.fixture
     def backend(self, store: EmbeddedVectorStore) -> Backend:
         return GenericBackend(store)

@@ -42,8 +42,8 @@ class BestOf(Retriever):
         self.legs = [Leg(f"leg {place}", each) for place, each in enumerate(retrievers)]
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
-        answers = yield from ask([Ask(leg, query, query.top_k) for leg in self.legs])
-        hits = [as_hit(hit, source=self.name) for answer in answers for hit in answer or ()]
+        rankings = yield from ask({leg.name: Ask(leg, query, query.top_k) for leg in self.legs})
+        hits = [as_hit(hit, source=self.name) for each in rankings.values() for hit in each]
         return ordered(hits)[: query.top_k]
 
 

@@ -1,1 +1,1 @@
-"""Prompts within a token budget, and what a model answers, parsed and in time."""
+"""Calls of a language model: prompts within a token budget, parsed answers, deadlines."""

@@ -3,9 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
 from contextvars import copy_context
-from threading import Thread
 from typing import Any, TypeAlias
 
 from llama_index.core.base.llms.types import (
@@ -18,6 +16,7 @@ from llama_index.core.llms import CustomLLM
 from llama_index.core.llms.callbacks import llm_completion_callback
 
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
+from llama_retrieval_ext.execution.drivers import pool
 
 # A function from prompt to text, sync or async.
 Caller: TypeAlias = Callable[..., str] | Callable[..., Awaitable[str]]
@@ -27,10 +26,10 @@ class CallableLLM(CustomLLM):
     """A LlamaIndex LLM that calls a function.
 
     Args:
-        caller: Takes the prompt and returns the answer; sync or async. One with a parameter
-            ``temperature`` gets it, where it is set.
+        caller: Takes the prompt and returns the answer; sync or async. A parameter
+            ``temperature`` receives the temperature if one is set.
         context_window: Tokens of prompt and answer together.
-        num_output: Tokens of them that are left for the answer.
+        num_output: Tokens of them for the answer.
 
     Raises:
         ConfigurationError: ``caller`` cannot be called.
@@ -148,18 +147,10 @@ def _response(value: object) -> CompletionResponse:
 
 
 def _waited(value: Awaitable[object]) -> object:
-    """The result, from a loop in a thread of its own: this one may have a running loop."""
-    done: Future[object] = Future()
+    """Await in another thread: this one may have a running event loop."""
 
     async def awaited() -> object:
         return await value
 
-    def work() -> None:
-        try:
-            done.set_result(asyncio.run(awaited()))
-        except BaseException as error:  # noqa: BLE001 - raised by result()
-            done.set_exception(error)
-
     context = copy_context()
-    Thread(target=context.run, args=(work,), daemon=True).start()
-    return done.result()
+    return pool.submit(lambda: context.run(asyncio.run, awaited())).result()

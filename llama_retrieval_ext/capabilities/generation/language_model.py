@@ -1,16 +1,10 @@
-"""Calls a language model for a capability: within its token budget, in time, parsed strictly."""
+"""Calls a language model: within its token budget, within its time, parsed strictly."""
 
-import asyncio
 import json
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextvars import copy_context
+from collections.abc import Callable
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
-from threading import Event
 from typing import Any, Final, TypeVar
 
-from llama_index.core.base.llms.types import CompletionResponse
 from llama_index.core.constants import DEFAULT_NUM_OUTPUTS
 from llama_index.core.llms import LLM
 from pydantic import BaseModel, ValidationError
@@ -26,16 +20,17 @@ from llama_retrieval_ext.errors import (
     describe,
 )
 from llama_retrieval_ext.execution.context import call
-from llama_retrieval_ext.execution.drivers import pool
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
+from llama_retrieval_ext.execution.streaming import Report, WhileOpen
 from llama_retrieval_ext.llm.client import has_async
 from llama_retrieval_ext.llm.parsing import cleaned, unfenced
 
 M = TypeVar("M", bound=BaseModel)
 GENERATION_TIMEOUT_S: Final = 60.0
-# What chat formats add around a prompt.
+# Tokens that chat formats add around a prompt.
 _OVERHEAD: Final = 16
 _SHOWN: Final = 80
+_LONGEST_TAG: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +56,7 @@ class LanguageModel:
 
     @property
     def tokens(self) -> Tokens:
-        """What counts its tokens."""
+        """Counts its tokens."""
         return Tokens(self.tokenize)
 
     def room(self, prompt: str) -> int:
@@ -71,20 +66,35 @@ class LanguageModel:
         used = self.tokens.count(prompt) + self.tokens.count(self.llm.system_prompt or "")
         return metadata.context_window - output - used - _OVERHEAD
 
-    def text(self, name: str, prompt: str, *, temperature: float | None = None) -> Plan[str]:
-        """Return the plan for the answer to a prompt, without what a model only thinks."""
+    def text(
+        self,
+        name: str,
+        prompt: str,
+        *,
+        temperature: float | None = None,
+        report: Report[str] | None = None,
+    ) -> Plan[str]:
+        """Return the plan for the answer to a prompt, without the model's thoughts.
+
+        With ``report`` the model streams, and the answer so far is reported as it grows.
+        """
         self.check_fits(name, prompt)
         llm, options = with_temperature(self.llm, temperature)
-        attempt: Call[CompletionResponse] = Call(
-            lambda: llm.complete(prompt, formatted=False, **options),
-            (lambda: llm.acomplete(prompt, formatted=False, **options)) if has_async(llm) else None,
-        )
-        outcomes: list[Outcome[CompletionResponse]] = yield Together(
-            [Task(name, call(attempt), self.timeout_s)]
-        )
+        with WhileOpen(report) as growing:
+            attempt = (
+                _completion(llm, prompt, options)
+                if report is None
+                else _streamed(llm, prompt, options, growing)
+            )
+            outcomes: list[Outcome[str]] = yield Together(
+                [Task(name, call(attempt), self.timeout_s)]
+            )
         if outcomes[0].error is not None:
             raise _failure(name, outcomes[0].error)
-        return _whole(name, outcomes[0].result().text or "")
+        text = cleaned(outcomes[0].result())
+        if not text:
+            raise GenerationError(f"{name}: the LLM gave an empty answer")
+        return text
 
     def structured(self, name: str, prompt: str, output_cls: type[M]) -> Plan[M]:
         """Return the plan for an answer as a pydantic object; repeat the call if malformed."""
@@ -106,44 +116,6 @@ class LanguageModel:
                 f"it said {second[:_SHOWN]!r}"
             )
         return value
-
-    def stream(self, name: str, prompt: str, *, temperature: float | None = None) -> Iterator[str]:
-        """Yield the answer so far, each time it has grown, and last the whole one.
-
-        What a model only thinks is left out.
-        """
-        self.check_fits(name, prompt)
-        llm, options = with_temperature(self.llm, temperature)
-        so_far, shown = "", ""
-        try:
-            for part in timed(
-                lambda: llm.stream_complete(prompt, formatted=False, **options), self.timeout_s
-            ):
-                so_far = part.text or ""
-                if (text := visible(so_far)) not in ("", shown):
-                    shown = text
-                    yield text
-        except Exception as error:
-            raise _failure(name, error) from error
-        yield _whole(name, so_far)
-
-    async def astream(
-        self, name: str, prompt: str, *, temperature: float | None = None
-    ) -> AsyncIterator[str]:
-        """`stream` without blocking the event loop, as far as the LLM does not."""
-        self.check_fits(name, prompt)
-        llm, options = with_temperature(self.llm, temperature)
-        so_far, shown = "", ""
-        try:
-            parts = llm.astream_complete(prompt, formatted=False, **options)
-            async for part in atimed(parts, self.timeout_s):
-                so_far = part.text or ""
-                if (text := visible(so_far)) not in ("", shown):
-                    shown = text
-                    yield text
-        except Exception as error:
-            raise _failure(name, error) from error
-        yield _whole(name, so_far)
 
     def check_fits(self, name: str, prompt: str) -> None:
         """Raise `GenerationError` if a prompt leaves no room for the answer."""
@@ -254,13 +226,6 @@ def _as_object(value: object, output_cls: type[BaseModel]) -> object:
     return value
 
 
-def _whole(name: str, answer: str) -> str:
-    text = cleaned(answer)
-    if not text:
-        raise GenerationError(f"{name}: the LLM gave an empty answer")
-    return text
-
-
 def _failure(name: str, error: BaseException) -> BaseException:
     """The error for one of an LLM; the query's own deadline stays what it is."""
     if isinstance(error, ConfigurationError | GenerationError):
@@ -272,68 +237,36 @@ def _failure(name: str, error: BaseException) -> BaseException:
     return failure
 
 
-T = TypeVar("T")
-
-_LONGEST_TAG: Final = 24
-
-
-def timed(parts: Callable[[], Iterator[T]], timeout_s: float) -> Iterator[T]:
-    """Yield what an iterator gives, which runs in a thread and may take so long altogether.
-
-    Examples:
-        >>> list(timed(lambda: iter("ab"), 5))
-        ['a', 'b']
-
-    """
-    queue: SimpleQueue[T | None] = SimpleQueue()
-    stopped = Event()
-
-    def work() -> None:
-        for part in parts():
-            if stopped.is_set():
-                return
-            queue.put(part)
-
-    context = copy_context()
-    future = pool.submit(lambda: context.run(work))
-    future.add_done_callback(lambda _: queue.put(None))
-    deadline = time.monotonic() + timeout_s
-    try:
-        while (part := _next(queue, deadline, timeout_s)) is not None:
-            yield part
-    finally:
-        stopped.set()
-    future.result()
+def _completion(llm: LLM, prompt: str, options: dict[str, Any]) -> Call[str]:
+    completion = Call(
+        lambda: llm.complete(prompt, formatted=False, **options),
+        (lambda: llm.acomplete(prompt, formatted=False, **options)) if has_async(llm) else None,
+    )
+    return completion.then(lambda response: response.text or "")
 
 
-def _next(queue: "SimpleQueue[T | None]", deadline: float, timeout_s: float) -> T | None:
-    try:
-        return queue.get(timeout=max(0.0, deadline - time.monotonic()))
-    except Empty:
-        raise _late(timeout_s) from None
+def _streamed(
+    llm: LLM, prompt: str, options: dict[str, Any], report: Callable[[str], bool]
+) -> Call[str]:
+    """The call that streams an answer until it is complete or its reader has stopped."""
 
+    def blocking() -> str:
+        text = shown = ""
+        for part in llm.stream_complete(prompt, formatted=False, **options):
+            text = part.text or ""
+            if (grown := visible(text)) not in {"", shown} and not report(shown := grown):
+                break
+        return text
 
-async def atimed(parts: Awaitable[AsyncIterator[T]], timeout_s: float) -> AsyncIterator[T]:
-    """`timed` on the event loop."""
-    deadline = asyncio.get_running_loop().time() + timeout_s
-    try:
-        async with asyncio.timeout_at(deadline):
-            iterator = await parts
-    except TimeoutError:
-        raise _late(timeout_s) from None
-    while True:
-        try:
-            async with asyncio.timeout_at(deadline):
-                part = await anext(iterator, None)
-        except TimeoutError:
-            raise _late(timeout_s) from None
-        if part is None:
-            return
-        yield part
+    async def asynchronous() -> str:
+        text = shown = ""
+        async for part in await llm.astream_complete(prompt, formatted=False, **options):
+            text = part.text or ""
+            if (grown := visible(text)) not in {"", shown} and not report(shown := grown):
+                break
+        return text
 
-
-def _late(timeout_s: float) -> DeadlineExceededError:
-    return DeadlineExceededError(f"its {timeout_s} s are over", by_query=False)
+    return Call(blocking, asynchronous if has_async(llm) else None)
 
 
 def visible(answer: str) -> str:

@@ -15,22 +15,24 @@ from llama_retrieval_ext.errors import GenerationError
 from llama_retrieval_ext.execution.context import current_context, note_degraded
 from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Outcome, Plan, Task, Together
+from llama_retrieval_ext.execution.streaming import Report
+from llama_retrieval_ext.ingest.preparation import split_by
 
 M = TypeVar("M", bound=BaseModel)
-# How many prompts are out at the same time.
+# How many prompts run at the same time.
 _AT_ONCE: Final = 4
-# Smaller parts of an item are not worth a prompt.
+# Fewest tokens of a prompt for items.
 _LEAST_ROOM: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Something to read, or a finding from it.
+    """A text to read, or a finding from one.
 
     Attributes:
-        text: What it says.
-        sources: Ids of what it is from.
-        kind: What kind of finding it is; empty for something to read.
+        text: The text.
+        sources: Ids of its sources.
+        kind: The kind of finding; empty for a text to read.
         confidence: How sure the model is, in [0, 1].
         title: A short form of the text; may be empty.
     """
@@ -44,20 +46,19 @@ class Item:
 
 # The ids behind the numbers of items; numbers out of range have none.
 SourcesOf: TypeAlias = Callable[[Sequence[int]], tuple[str, ...]]
-OnFindings: TypeAlias = Callable[[list[Item]], None]
 
 
 @dataclass(frozen=True, slots=True)
 class MapReduce(Generic[M]):
-    """Findings from items: in as many prompts as it takes, then merged until one prompt holds all.
+    """Findings from items: read in several prompts, then merged until one prompt fits all.
 
-    A prompt that fails is left out, and the answer marked degraded; if merging fails, the findings
-    stay as they are.
+    If a prompt fails, its items are skipped and the answer is marked degraded; if merging fails,
+    the findings stay as they are.
 
     Args:
         model: Reads the items.
         name: Name in traces and errors.
-        output_cls: What the model answers.
+        output_cls: Class of the model's answer.
         prompt: The prompt for numbered items; its second argument says whether they are findings
             that have to be merged.
         findings: The findings in an answer.
@@ -69,7 +70,9 @@ class MapReduce(Generic[M]):
     prompt: Callable[[str, bool], str]
     findings: Callable[[M, SourcesOf], list[Item]]
 
-    def plan(self, items: Sequence[Item], report: OnFindings | None = None) -> Plan[list[Item]]:
+    def plan(
+        self, items: Sequence[Item], report: Report[list[Item]] | None = None
+    ) -> Plan[list[Item]]:
         """Return the plan for the findings."""
         chunks = self._chunks(items, merging=False)
         results = yield from self._answers(chunks, merging=False, report=report)
@@ -125,13 +128,13 @@ class MapReduce(Generic[M]):
             chunk_overlap=0,
             tokenizer=lambda text: list(range(self.model.tokens.count(text))),
         )
-        for text in splitter.split_text(item.text):
+        for text in split_by(lambda: splitter.split_text(item.text)):
             yield Item(
                 self.model.tokens.shortened(text, most), item.sources, item.kind, item.confidence
             )
 
     def _answers(
-        self, chunks: Sequence[list[Item]], *, merging: bool, report: OnFindings | None
+        self, chunks: Sequence[list[Item]], *, merging: bool, report: Report[list[Item]] | None
     ) -> Plan[list[list[Item] | None]]:
         """The findings from each chunk; None for those that failed."""
         results: list[list[Item] | None] = []

@@ -47,21 +47,21 @@ class Tokens:
         return text
 
 
-# What takes the part of retrieved passages: texts, nodes, hits.
+# Accepted as passages: texts, nodes, hits.
 Passage: TypeAlias = str | BaseNode | NodeWithScore
 PassagesLike: TypeAlias = Passage | Sequence[Passage]
 
-# A passage that is cut is worth reading from about here.
+# A shortened passage has at least so many tokens.
 _LEAST_TOKENS: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Passages:
-    """Passages as they stand in a prompt.
+    """Numbered passages of a prompt.
 
     Attributes:
         text: The numbered passages; the first has the number 1.
-        hits: The hit behind each number.
+        hits: The hit of each number.
         left_out: How many more did not fit.
     """
 
@@ -73,8 +73,8 @@ class Passages:
 def fitted(hits: Sequence[Hit], tokens: Tokens, *, room: int, first: int = 1) -> Passages:
     """Return the first passages that fit into so many tokens.
 
-    A passage that is too long for what is left is cut if a good part of it fits; what follows it is
-    left out, so that no worse hit stands for a better one.
+    A passage that is too long is shortened if a good part of it fits. All passages after it are
+    dropped, so that no worse hit takes the place of a better one.
     """
     texts: list[str] = []
     for number, hit in enumerate(hits, start=first):

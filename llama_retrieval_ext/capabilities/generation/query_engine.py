@@ -1,10 +1,9 @@
-"""The base of capabilities that write a text from passages: a LlamaIndex query engine."""
+"""Base class of the capabilities that write a text from passages: a LlamaIndex query engine."""
 
-import time
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, Generic, TypedDict, TypeVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypedDict, TypeVar
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.response.schema import (
@@ -22,16 +21,17 @@ from pydantic import PrivateAttr
 
 from llama_retrieval_ext.capabilities.generation.language_model import LanguageModel
 from llama_retrieval_ext.capabilities.generation.passages import Passages, fitted
-from llama_retrieval_ext.capabilities.generation.running import aresult, result, within
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.context import current_context, note_degraded
+from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
+from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.running import apartials, partials, within
+from llama_retrieval_ext.execution.streaming import Report
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.trace import Degradation
 
 R = TypeVar("R", bound=Response)
-_LEAST_S: Final = 1e-3
 
 
 class RequestOptions(TypedDict, total=False):
@@ -44,11 +44,11 @@ class RequestOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a text is written for.
+    """The request for one text.
 
     Attributes:
         query: The question or task, with scope and filters.
-        passages: Passages of the caller, instead of retrieved ones; None to retrieve.
+        passages: The caller's passages; None to retrieve some.
         temperature: None for the model's own.
     """
 
@@ -58,7 +58,7 @@ class Request:
 
 
 class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
-    """A query engine that fills a prompt with passages and lets a model write.
+    """A query engine that fills a prompt with passages and calls a model.
 
     Attributes:
         streaming: Whether ``query`` and ``aquery`` return LlamaIndex's streaming responses.
@@ -84,11 +84,11 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
 
     @abstractmethod
     def _finished(self, text: str, passages: Passages, degraded: tuple[Degradation, ...]) -> R:
-        """The answer for a whole text; an empty one where no model was called."""
+        """The answer for a whole text; the text is empty if no model was called."""
 
     @abstractmethod
     def _partial(self, text: str, passages: Passages) -> R | None:
-        """The answer for an unfinished text; None where it cannot be shown yet."""
+        """The answer for an unfinished text; None if it cannot be shown yet."""
 
     def _needs_passages(self) -> bool:
         """Whether no model is called without passages."""
@@ -101,11 +101,11 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
 
     def custom_query(self, query_str: str) -> R:
         """LlamaIndex's hook; ``query`` also honours what a `Query` carries."""
-        return self._run(Request(Query.of(query_str)))
+        return run(self._answered(Request(Query.of(query_str))))
 
     async def acustom_query(self, query_str: str) -> R:
         """LlamaIndex's hook; ``aquery`` also honours what a `Query` carries."""
-        return await self._arun(Request(Query.of(query_str)))
+        return await arun(self._answered(Request(Query.of(query_str))))
 
     def query(self, str_or_query_bundle: QueryType) -> RESPONSE_TYPE:
         """Return the answer, or a streaming response of it."""
@@ -120,7 +120,7 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
     def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
         request = Request(Query.of(query_bundle))
         if not self.streaming:
-            return self._run(request)
+            return run(self._answered(request))
         parts = self._stream(request)
         first = next(parts)
         return StreamingResponse(_deltas(first, parts), source_nodes=first.source_nodes)
@@ -128,7 +128,7 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
     async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
         request = Request(Query.of(query_bundle))
         if not self.streaming:
-            return await self._arun(request)
+            return await arun(self._answered(request))
         parts = self._astream(request)
         first = await anext(parts)
         return AsyncStreamingResponse(_adeltas(first, parts), source_nodes=first.source_nodes)
@@ -149,69 +149,42 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
             )
         return prompt
 
-    def _run(self, request: Request) -> R:
-        return result(within(self.task, self._answer(request), request.query.timeout_s))
-
-    async def _arun(self, request: Request) -> R:
-        plan = within(self.task, self._answer(request), request.query.timeout_s)
-        return await aresult(plan)
+    def _answered(self, request: Request, report: Report[R] | None = None) -> Plan[R]:
+        """The plan for the answer within the time of the request, reported as it grows."""
+        return within(self.task, self._answer(request, report), request.query.timeout_s)
 
     def _stream(self, request: Request) -> Iterator[R]:
-        started = time.monotonic()
-        passages, degraded = result(
-            within(self.task, self._prepared(request), request.query.timeout_s)
-        )
-        text = ""
-        if passages.hits or not self._needs_passages():
-            prompt = self._filled(request, passages)
-            model = self._model_for(request, started)
-            for text in model.stream(self.task, prompt, temperature=request.temperature):
-                partial = self._partial(text, passages)
-                if partial is not None:
-                    yield partial
-        yield self._finished(text, passages, degraded)
+        return partials(lambda report: self._answered(request, report))
 
-    async def _astream(self, request: Request) -> AsyncIterator[R]:
-        started = time.monotonic()
-        passages, degraded = await aresult(
-            within(self.task, self._prepared(request), request.query.timeout_s)
-        )
-        text = ""
-        if passages.hits or not self._needs_passages():
-            prompt = self._filled(request, passages)
-            model = self._model_for(request, started)
-            parts = model.astream(self.task, prompt, temperature=request.temperature)
-            async for text in parts:
-                partial = self._partial(text, passages)
-                if partial is not None:
-                    yield partial
-        yield self._finished(text, passages, degraded)
+    def _astream(self, request: Request) -> AsyncIterator[R]:
+        return apartials(lambda report: self._answered(request, report))
 
-    def _model_for(self, request: Request, started: float) -> LanguageModel:
-        """The model, for as long as is left of the request's time."""
-        if request.query.timeout_s is None:
-            return self._model
-        left_s = max(request.query.timeout_s - (time.monotonic() - started), _LEAST_S)
-        return replace(self._model, timeout_s=min(left_s, self._model.timeout_s))
-
-    def _answer(self, request: Request) -> Plan[R]:
-        passages, degraded = yield from self._prepared(request)
-        text = ""
-        if passages.hits or not self._needs_passages():
-            prompt = self._filled(request, passages)
-            text = yield from self._model.text(self.task, prompt, temperature=request.temperature)
-        return self._finished(text, passages, degraded)
-
-    def _prepared(self, request: Request) -> Plan[tuple[Passages, tuple[Degradation, ...]]]:
-        """The plan for the passages that fit, and what is missing from the retrieval."""
-        before = len(current_context().session.degraded)
+    def _answer(self, request: Request, report: Report[R] | None) -> Plan[R]:
+        before = degraded_count()
         empty = self._filled(request, Passages("", ()))
         self._model.check_fits(self.task, empty)
         hits = yield from self._candidates(request)
         passages = fitted(hits, self._model.tokens, room=self._model.room(empty))
         if hits and not passages.hits:
             note_degraded(self.task, "no passage fits into the context window of the LLM")
-        return passages, tuple(current_context().session.degraded[before:])
+        degraded, text = degraded_since(before), ""
+        if passages.hits or not self._needs_passages():
+            text = yield from self._model.text(
+                self.task,
+                self._filled(request, passages),
+                temperature=request.temperature,
+                report=None if report is None else self._partials(passages, report),
+            )
+        return self._finished(text, passages, degraded)
+
+    def _partials(self, passages: Passages, report: Report[R]) -> Report[str]:
+        """Report unfinished texts as answers."""
+
+        def reported(text: str) -> object:
+            partial = self._partial(text, passages)
+            return True if partial is None else report(partial)
+
+        return reported
 
 
 def _deltas(first: Response, rest: Iterator[Response]) -> Generator[str, None, None]:
@@ -235,5 +208,5 @@ async def _adeltas(first: Response, rest: AsyncIterator[Response]) -> AsyncGener
 
 
 def _delta(text: str, shown: str) -> str:
-    """What is new; an answer that took something back is told anew, on its own line."""
+    """Return the new part; an answer that changed is repeated on a line of its own."""
     return text[len(shown) :] if text.startswith(shown) else f"\n{text}"

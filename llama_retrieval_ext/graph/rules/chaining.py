@@ -3,13 +3,14 @@
 So a chain of rules is one pattern without conclusions in it, one Cypher statement, one traversal.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final
 
 from llama_retrieval_ext.errors import RuleCycleError, RuleError
 from llama_retrieval_ext.graph.elements import Direction
-from llama_retrieval_ext.graph.rules.rule import Pattern, Rule, RuleSet, Step, pattern_problems
+from llama_retrieval_ext.graph.rules.rule import Pattern, Rule, Step, pattern_problems
 
 MAX_DEPTH: Final = 4
 MAX_VARIANTS: Final = 64
@@ -32,19 +33,51 @@ class Variant:
     confidence: float
 
 
-def variants(rule: Rule, rules: RuleSet) -> list[Variant]:
-    """Return the ways in which a rule can match, by stored edges and by other rules' conclusions.
+@dataclass(frozen=True)
+class RuleSet:
+    """Rules that are used together; a conclusion of one can be a step of another.
+
+    Attributes:
+        rules: In the order of the file.
+        file: Where they were read, for messages.
 
     Raises:
-        RuleCycleError: A rule needs its own conclusion.
-        RuleError: A chain is longer than 4 rules, has too many ways to match, or leads through an
-            optional, repeated or excluded step.
+        RuleError: Two rules have the same id.
     """
-    found = list(_unfolded(rule, rules, (rule.id,)))
-    for variant in found:
-        for problem in pattern_problems(variant.pattern):
-            raise RuleError(f"rule {rule.id!r}, with {', '.join(variant.chain[1:])}: {problem}")
-    return found
+
+    rules: tuple[Rule, ...]
+    file: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        ids = [rule.id for rule in self.rules]
+        for id_ in ids:
+            if ids.count(id_) > 1:
+                raise RuleError(f"two rules have the id {id_!r}")
+
+    def __iter__(self) -> Iterator[Rule]:
+        return iter(self.rules)
+
+    def __len__(self) -> int:
+        return len(self.rules)
+
+    def concluding(self, types: Sequence[str]) -> list[Rule]:
+        """Return the rules that conclude an edge of one of the types."""
+        return [rule for rule in self.rules if rule.concludes and rule.concludes.type in types]
+
+    @cached_property
+    def variants(self) -> tuple[Variant, ...]:
+        """The ways in which the rules match, by stored edges and by other rules' conclusions.
+
+        Raises:
+            RuleCycleError: A rule needs its own conclusion.
+            RuleError: A chain is longer than 4 rules, has too many ways to match, or leads through
+                an optional, repeated or excluded step.
+        """
+        found = [way for rule in self.rules for way in _unfolded(rule, self, (rule.id,))]
+        for way in found:
+            for problem in pattern_problems(way.pattern):
+                raise RuleError(f"rule {way.rule.id!r}, with {', '.join(way.chain[1:])}: {problem}")
+        return tuple(found)
 
 
 def _unfolded(rule: Rule, rules: RuleSet, path: tuple[str, ...]) -> Iterator[Variant]:

@@ -17,7 +17,7 @@ _ARROWS: Final = {
     Direction.ANY: ("-", "-"),
 }
 _IS_LIST: Final = "{0} IS :: LIST<ANY> NOT NULL"
-# By operator, with the property and the parameter. Whatever compares to null does not hold.
+# By operator, with the property and the parameter. A comparison with null is false.
 _CONDITIONS: Final[Mapping[FilterOperator, str]] = {
     FilterOperator.EQ: "coalesce({0} = {1}, false)",
     FilterOperator.NE: "NOT coalesce({0} = {1}, false)",
@@ -59,8 +59,8 @@ def compiled(
     Args:
         pattern: Without conditions on the context, which hold already.
         seeds: Ids that the start is one of; None for every node.
-        context: What conditions take their values from.
-        scope: Who asks; every node and edge of a match is in it.
+        context: Values for conditions.
+        scope: The rows that are visible; every node and edge of a match is in it.
         limit: Most rows.
 
     Returns:

@@ -1,4 +1,4 @@
-"""`infer`: what rules conclude from a graph, each conclusion with its proof."""
+"""`infer`: conclusions of rules from a graph, each with its proof."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,9 +7,9 @@ from llama_retrieval_ext.execution.context import call
 from llama_retrieval_ext.execution.plan import Plan, Task, Together
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.elements import Edge, GraphNode, Partition
-from llama_retrieval_ext.graph.rules.chaining import Variant, variants
+from llama_retrieval_ext.graph.rules.chaining import RuleSet, Variant
 from llama_retrieval_ext.graph.rules.matching import Match, find_matches, stored_properties
-from llama_retrieval_ext.graph.rules.rule import Rule, RuleSet
+from llama_retrieval_ext.graph.rules.rule import Rule
 from llama_retrieval_ext.query import Scope
 
 
@@ -92,15 +92,15 @@ def infer(
     context: Mapping[str, object] | None = None,
     scope: Scope | None = None,
 ) -> Plan[list[Conclusion]]:
-    """Return what rules conclude, the most important first.
+    """Return the conclusions of rules, the most important first.
 
     Args:
-        graph: What the rules are matched against.
+        graph: The graph that the rules are matched against.
         rules: The rules; each way to match is one request to the graph, and they run together.
         seeds: Ids that the start of each rule is one of; None for every node.
         context: Of the query, for conditions. Its ``language`` chooses names: for ``en`` the
             property ``name_en`` of a node, where it is set.
-        scope: Who asks.
+        scope: The rows that are visible.
 
     Returns:
         A plan for the execution drivers ``run`` and ``arun``: conclusions by priority, then
@@ -109,7 +109,7 @@ def infer(
     Raises:
         RuleError: A rule has too many matches.
     """
-    ways = [way for rule in rules for way in variants(rule, rules)]
+    ways = rules.variants
     tasks = [
         Task(
             way.rule.id,
@@ -120,8 +120,8 @@ def infer(
     outcomes = yield Together(tasks)
     found = [
         (way, match, _partition(match))
-        for way, out in zip(ways, outcomes, strict=True)
-        for match in out.result()
+        for way, outcome in zip(ways, outcomes, strict=True)
+        for match in outcome.result()
     ]
     nodes = yield from _nodes(graph, [(match, own) for _, match, own in found], scope)
     best: dict[tuple[object, ...], Conclusion] = {}

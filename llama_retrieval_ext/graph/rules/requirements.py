@@ -1,4 +1,4 @@
-"""`ProcessRequirements`: what rules conclude of one process, by what it is about."""
+"""`ProcessRequirements`: the conclusions about one process, by subject."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ class ProcessRequirements:
 
     Attributes:
         process: The name of the process.
-        equipment: What it uses.
+        equipment: Equipment that it uses.
         hazards: Each hazard with the measures against it; without one, that is a finding.
-        quality_points: What its quality depends on.
+        quality_points: Points that its quality depends on.
         conclusions: The sentences, each with its proof, the most important first.
     """
 

@@ -1,4 +1,4 @@
-"""`Rule`: a pattern over the graph and what follows from it. Frozen values; YAML is their notation.
+"""`Rule`: a pattern over the graph and its conclusion. Frozen values; YAML is their notation.
 
 A pattern is a start node and steps, each from a variable that is bound to another. Within the
 required steps of a pattern no edge is used twice, as in one Cypher ``MATCH``; an optional step and
@@ -6,8 +6,9 @@ an exclusion may use any edge.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, TypeAlias
 
 from llama_index.core.vector_stores.types import FilterOperator
@@ -45,7 +46,7 @@ class Where:
         variable: The node's variable; None for the context.
         key: The property, or the name in the context.
         operator: As in filters on metadata, with the same meaning.
-        value: What it is compared with.
+        value: The value to compare with.
     """
 
     variable: str | None
@@ -85,9 +86,9 @@ class Step:
     optional: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pattern:
-    """What a rule looks for.
+    """The part of a graph that a rule matches.
 
     Attributes:
         start: The variable that seeds bind.
@@ -103,17 +104,17 @@ class Pattern:
     unless: tuple[Step, ...] = ()
     where: tuple[Where, ...] = ()
 
-    @property
+    @cached_property
     def required(self) -> tuple[Step, ...]:
         """Steps without which it does not match."""
         return tuple(step for step in self.steps if not step.optional)
 
-    @property
+    @cached_property
     def optional(self) -> tuple[Step, ...]:
         """The other steps."""
         return tuple(step for step in self.steps if step.optional)
 
-    @property
+    @cached_property
     def variables(self) -> tuple[str, ...]:
         """Variables that a match binds, in the order of the steps."""
         names = (self.start, *(step.target for step in (*self.required, *self.optional)))
@@ -145,14 +146,14 @@ class Concludes:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A pattern, and what follows where it matches.
+    """A pattern, and the conclusion for each match.
 
     Attributes:
         id: Its name, unique among rules that are used together.
-        pattern: What it looks for.
+        pattern: The pattern to match.
         then: The conclusion in words: ``{variable}`` is a node's name, ``{variable.property}`` a
             property, ``{{`` a brace.
-        kind: What sort of conclusion it is, such as ``safety``.
+        kind: The kind of conclusion, such as ``safety``.
         priority: 1 is the most important.
         confidence: In (0, 1]; chained rules multiply theirs.
         missing: Text for an optional node, or a property, that is not there.
@@ -276,36 +277,3 @@ def _shown(value: object, missing: str) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     return str(value)
-
-
-@dataclass(frozen=True)
-class RuleSet:
-    """Rules that are used together; a conclusion of one can be a step of another.
-
-    Attributes:
-        rules: In the order of the file.
-        file: Where they were read, for messages.
-
-    Raises:
-        RuleError: Two rules have the same id, or a chain is too long.
-        RuleCycleError: Rules need each other's conclusions.
-    """
-
-    rules: tuple[Rule, ...]
-    file: str = field(default="", compare=False)
-
-    def __post_init__(self) -> None:
-        ids = [rule.id for rule in self.rules]
-        for id_ in ids:
-            if ids.count(id_) > 1:
-                raise RuleError(f"two rules have the id {id_!r}")
-
-    def __iter__(self) -> Iterator[Rule]:
-        return iter(self.rules)
-
-    def __len__(self) -> int:
-        return len(self.rules)
-
-    def concluding(self, types: Sequence[str]) -> list[Rule]:
-        """Return the rules that conclude an edge of one of the types."""
-        return [rule for rule in self.rules if rule.concludes and rule.concludes.type in types]

@@ -37,19 +37,18 @@ from llama_retrieval_ext.errors import InvalidFilterError, RuleError, RuleSyntax
 from llama_retrieval_ext.filters import parse_filters
 from llama_retrieval_ext.graph.cypher_text import quoted
 from llama_retrieval_ext.graph.elements import Direction
-from llama_retrieval_ext.graph.rules.chaining import variants
+from llama_retrieval_ext.graph.rules.chaining import RuleSet
 from llama_retrieval_ext.graph.rules.rule import (
     VARIABLE,
     Concludes,
     FromContext,
     Pattern,
     Rule,
-    RuleSet,
     RuleValue,
     Step,
     Where,
 )
-from llama_retrieval_ext.graph.rules.yaml_nodes import Fields, Reader, composed
+from llama_retrieval_ext.text.yaml_nodes import Fields, Reader, composed
 
 _OPERATORS: Final = {operator.value: operator for operator in FilterOperator}
 _DIRECTIONS: Final = {direction.value: direction for direction in Direction}
@@ -79,7 +78,7 @@ def parse_rules(text: str, *, file: str = "") -> RuleSet:
 
     Args:
         text: YAML.
-        file: What it is called in messages.
+        file: Its name in messages.
 
     Raises:
         RuleSyntaxError: It is no rule file; the message names line and column.
@@ -90,8 +89,7 @@ def parse_rules(text: str, *, file: str = "") -> RuleSet:
     rules = [_rule(reader, node) for node in reader.items(root.need("rules"), "rules")]
     try:
         rule_set = RuleSet(tuple(rules), file)
-        for rule in rules:
-            variants(rule, rule_set)
+        rule_set.variants  # noqa: B018 - raises what is wrong with the chains
     except RuleError as error:
         error.add_note(f"in {file or 'the rules'}")
         raise

@@ -45,8 +45,8 @@ class DocstoreLimits:
 class DocstoreFollower:
     """Brings an index up to date with a docstore, when that is due.
 
-    What has changed is told by the hashes the docstore keeps, of text and metadata; only changed
-    nodes are read and tokenised again.
+    Changes are found by the hashes of text and metadata that the docstore keeps; only changed nodes
+    are read and tokenised again.
 
     Args:
         docstore: Whose nodes the index holds.
@@ -93,7 +93,7 @@ class DocstoreFollower:
         """
         if not self._is_due():
             return
-        # Only who must see the newest waits for another who is looking already.
+        # With a cache time of 0, wait for a refresh that another thread runs; else skip it.
         if self._looking.acquire(blocking=self.limits.cache_ttl_s == 0):
             try:
                 if self._is_due():
@@ -124,7 +124,7 @@ class DocstoreFollower:
     def _follow(self, hashes: Mapping[str, str], *, show_progress: bool) -> None:
         changed = [i for i, value in hashes.items() if self._indexed.get(i) != value]
         nodes = _read(self._docstore, changed, of=len(hashes))
-        # What is not there any more although it has a hash is gone, too.
+        # A node that has a hash but cannot be read is gone, too.
         gone = {*(self._indexed.keys() - hashes.keys()), *changed}
         known = self._index.snapshot.nodes.keys()
         overflow = self._overflow(len((known - gone).union(node.node_id for node in nodes)))

@@ -89,7 +89,7 @@ class Snapshot:
         self._rows = tuple(nodes.values())
         self._engine = _filled_engine(postings, parameters)
         masks = min(_MOST_MASKS, 1 + _MOST_MASK_BYTES // (1 + len(nodes)))
-        # Over the nodes and not a method: a cache that knows its owner keeps it alive.
+        # Over the nodes and not a method: a cache that references its owner keeps it alive.
         self._mask = lru_cache(masks)(partial(_mask, self._rows))
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -149,7 +149,7 @@ def _mask(nodes: tuple[BaseNode, ...], condition: Condition) -> Mask:
 
 
 def _check_unchanged(candidates: Sequence[Candidate], condition: Condition | None) -> None:
-    # Which nodes satisfy a condition is remembered, and nodes can be changed behind our back.
+    # Masks are cached, but callers can change the metadata of an indexed node.
     stale = tuple(each.node_id for each in candidates if not matches(condition, each.node.metadata))
     if stale:
         raise ScopeViolationError(
@@ -162,8 +162,8 @@ def _check_unchanged(candidates: Sequence[Candidate], condition: Condition | Non
 class KeywordIndex:
     """Holds the current snapshot, and replaces it as a whole when nodes come or go.
 
-    Threads may share it: who searches has one snapshot from beginning to end and waits for nobody;
-    who changes it waits for others who do.
+    Threads may share it: a search uses one snapshot from beginning to end and never waits; changes
+    wait for each other.
 
     Args:
         tokenizer: Cuts nodes and queries.

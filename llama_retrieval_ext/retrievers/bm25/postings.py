@@ -162,11 +162,9 @@ def best(scores: npt.NDArray[np.float32], top_k: int) -> npt.NDArray[np.int64]:
 
 
 def _reached_by(scores: npt.NDArray[np.float32], top_k: int) -> float:
-    """A score that at least ``top_k`` of the scores reach, and few more do; 0 if not worth it.
-
-    The maxima of blocks are themselves scores: what ``top_k`` of them reach, so many scores do.
-    This reads the scores once, where partitioning them moves them about: a tenth of the time.
-    """
+    """Return a score that at least ``top_k`` scores reach, and few more; 0 if not worth it."""
+    # A value that ``top_k`` maxima of blocks reach is reached by as many scores. Reading the scores
+    # once takes a tenth of the time of partitioning them.
     blocks = max(_LEAST_BLOCKS, 8 * top_k)
     rows = len(scores) // blocks
     if rows < 2:  # noqa: PLR2004 - blocks of one score are the scores

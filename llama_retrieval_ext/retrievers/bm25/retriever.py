@@ -57,9 +57,9 @@ class BM25Retriever(Retriever):
     times the constant ``k1 + 1`` (`formulas.bm25`; to bm25s ``method="atire"`` with
     ``idf_method="lucene"``). A term that the query repeats counts as often.
 
-    How rare a term is and how long documents are is taken over all nodes, whoever may see them:
-    scores, not hits, depend on other tenants' nodes. Where that matters, give each tenant a
-    retriever of its own, or use the embedded engine, which counts by scope.
+    Term and length statistics are taken over all nodes, whatever the scope: scores, not hits,
+    depend on other tenants' nodes. Where that matters, give each tenant a retriever of its own, or
+    use the embedded engine, which counts by scope.
 
     Threads may share a retriever, also while nodes are added and deleted: a query sees all of a
     change or nothing of it. Every change takes time linear in the size of the index, about 80 ms
@@ -68,9 +68,9 @@ class BM25Retriever(Retriever):
     Args:
         nodes: What to search; of a repeated id the last.
         top_k: How many hits to return when the query does not say, at least 1.
-        tokenizer: Cuts nodes and queries; the default knows English, Chinese and code.
+        tokenizer: Cuts nodes and queries; the default is for English, Chinese and code.
         filters: Conditions on metadata that every hit satisfies.
-        scope: Who is asking.
+        scope: Bounds every query.
         normalise: Whether the scores of an answer are stretched from 0, for its last hit, to 1.
             They depend on ``top_k`` then, and cannot be compared across queries.
         k1: How slowly repetitions of a term saturate; 1.2 as in Lucene.
@@ -170,7 +170,7 @@ class BM25Retriever(Retriever):
         """A retriever over the docstore of a LlamaIndex index; see `from_docstore`.
 
         Everything in the docstore is searched, also what ``index.delete_ref_doc`` leaves there
-        unless it is told ``delete_from_docstore=True``.
+        unless ``delete_from_docstore=True``.
 
         Args:
             index: Of any kind.
@@ -252,13 +252,13 @@ class BM25Retriever(Retriever):
     ) -> Self:
         """The retriever that `persist` wrote: its nodes, its index and all its settings.
 
-        A scope is not among them, because whoever can write the file must not decide who may see
-        what; nor is a docstore. One that followed a docstore comes back over the nodes it had;
+        The scope is not stored, because write access to the file must not grant access to nodes;
+        nor is the docstore. One that followed a docstore comes back over the nodes it had;
         with ``docstore`` it follows again, by the ``cache_ttl_s`` and ``max_chunks`` it had.
 
         Args:
             path: The directory.
-            scope: Who is asking.
+            scope: Bounds every query.
             docstore: What it follows from now on; only nodes that have changed are read.
 
         Raises:

@@ -1,4 +1,4 @@
-"""A retriever that sends each query to the retrievers that know most about it."""
+"""A retriever that sends each query to the retrievers that a selector picks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from llama_retrieval_ext.arguments import RecordsArguments
 from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError, TooFewLegsError
 from llama_retrieval_ext.execution.context import current_context, note_degraded, note_details
-from llama_retrieval_ext.execution.legs import MISTAKES, Answers, Ask, Leg, ask
+from llama_retrieval_ext.execution.legs import Ask, Leg, Rankings, ask, or_degraded
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.pipeline.branches import chosen_names, leg_of, unique_legs
 from llama_retrieval_ext.pipeline.fusion import Fusion, fuse
@@ -55,12 +55,12 @@ Routes: TypeAlias = Sequence[RetrieverTool] | Mapping[str, Route]
 
 
 class RouterRetriever(Retriever):
-    """Asks the retrievers that a selector picks, and fuses their rankings if it picks several.
+    """Calls the retrievers that a selector picks, and fuses their rankings if it picks several.
 
     When the selector fails, abstains, or names a route that there is not, the query takes the
     fallback; a failure marks the answer degraded. Where the query has a time limit, a selector that
     takes more than half of what is left has failed. When every picked route fails, the others are
-    asked. The reason of each choice is noted in the trace and in the result's ``routes``.
+    called. The reason of each choice is noted in the trace and in the result's ``routes``.
 
     Args:
         selector: One of ours, or any LlamaIndex selector.
@@ -72,7 +72,7 @@ class RouterRetriever(Retriever):
         fallback: Name of the route to take when there is no selection; None for all of them.
         max_routes: How many picked routes are taken at most; None for all.
         fusion: How the rankings of several routes become one. Its ``min_success`` is how many of
-            the picked routes must answer; when fewer do, the others are asked as well.
+            the picked routes must answer; when fewer do, the others are called as well.
         weigh_by_confidence: Whether the selector's confidence is the weight of a route.
         top_k: How many hits to return when the query does not say; None for all.
         callback_manager: LlamaIndex's, for applications that still use one.
@@ -171,19 +171,12 @@ class RouterRetriever(Retriever):
         return self._joined(selections, rankings)[: query.top_k]
 
     def _selections(self, query: Query) -> Plan[list[Selection]]:
-        try:
-            answer = yield from selected(self.selector, query, self.choices)
-            selections = self._checked(answer)
-        except MISTAKES:
-            raise
-        except Exception as error:  # noqa: BLE001 - reported as degraded
-            note_degraded(self.name, error)
-            selections = []
-        taken = selections or self._fallback()
+        taken = (yield from or_degraded(self.name, self._picked(query), [])) or self._fallback()
         _note_routes(taken)
         return taken
 
-    def _checked(self, answer: Sequence[Selection]) -> list[Selection]:
+    def _picked(self, query: Query) -> Plan[list[Selection]]:
+        answer = yield from selected(self.selector, query, self.choices)
         for each in answer:
             if not 0 < each.confidence <= 1:
                 raise ExecutionError(f"{each} has a confidence that is not in (0, 1]")
@@ -203,20 +196,16 @@ class RouterRetriever(Retriever):
 
     def _ask(
         self, query: Query, selections: Sequence[Selection], *, min_success: int
-    ) -> Plan[dict[str, Sequence[NodeWithScore]]]:
-        """What the routes that answered found, by name."""
+    ) -> Plan[Rankings]:
+        """Return the plan for the rankings of the routes that answer, by name."""
         child = self._for_children(query)
         asks = {each.name: Ask(self.legs[each.name], child) for each in selections}
-        tell = None if len(selections) == 1 else current_context().on_partial
-
-        def report(answers: Answers) -> None:
-            if tell is not None:
-                tell(self._fused(selections, _answered(asks, answers)))
-
-        answers = yield from ask(
-            list(asks.values()), min_success=min_success, on_answer=tell and report
+        report = None if len(selections) == 1 else current_context().on_partial
+        return ask(
+            asks,
+            min_success=min_success,
+            on_answer=report and (lambda some: report(self._fused(selections, some))),
         )
-        return _answered(asks, answers)
 
     def _joined(
         self, selections: Sequence[Selection], rankings: Mapping[str, Sequence[NodeWithScore]]
@@ -242,13 +231,6 @@ class RouterRetriever(Retriever):
         if isinstance(self.selector, LlamaIndexSelector):
             return {"selector": self.selector.selector}
         return {}
-
-
-def _answered(asks: Mapping[str, Ask], answers: Answers) -> dict[str, Sequence[NodeWithScore]]:
-    """What the routes that answered found, by name."""
-    return {
-        name: ranking for name, ranking in zip(asks, answers, strict=True) if ranking is not None
-    }
 
 
 def _note_routes(taken: Sequence[Selection]) -> None:
@@ -278,7 +260,7 @@ def _routes(routes: Routes) -> tuple[dict[str, Leg], list[Choice]]:
 
 
 def _check_routes(routes: Routes) -> None:
-    """Refuse what is easily given in place of a route: the retriever alone."""
+    """Raise if a route is something else, such as a retriever alone."""
     if isinstance(routes, Mapping):
         for name, route in routes.items():
             of_type(

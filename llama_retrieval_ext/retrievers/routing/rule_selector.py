@@ -1,4 +1,4 @@
-"""Routing by rules: no model, no cost, and anybody can read why."""
+"""Routing by rules, without a model."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -25,8 +25,8 @@ class RouteRule(RecordsArguments):
         pattern: Regular expression that is found in the query.
         script: The query is mostly written in it: ``han`` for Chinese, ``kana`` for Japanese,
             ``hangul`` for Korean, ``latin``, ... Languages of one script, such as English and
-            German, are not told apart: for these write ``any_of`` or ``pattern`` with words that
-            only one of them has, or put the language that the application knows into ``context``.
+            German, are not distinguished: for these write ``any_of`` or ``pattern`` with words that
+            only one of them has, or put the language into ``context``.
         min_length: At least so many characters.
         max_length: At most so many characters.
         context: The query's ``context`` has these values.

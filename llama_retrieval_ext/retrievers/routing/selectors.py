@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from llama_retrieval_ext.arguments import RecordsArguments, handle_expression
 from llama_retrieval_ext.checks import CheckedArguments, is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
-from llama_retrieval_ext.execution.context import call, current_context, note_degraded
+from llama_retrieval_ext.execution.context import call, current_context
 from llama_retrieval_ext.execution.embedding import embed_text
-from llama_retrieval_ext.execution.legs import MISTAKES
+from llama_retrieval_ext.execution.legs import or_degraded
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.llm.client import has_async
 from llama_retrieval_ext.pipeline.stages import items_of, plan_of, undefined
@@ -54,7 +54,7 @@ class Selection:
     Attributes:
         name: Name of the route.
         confidence: How sure the selector is, in ``(0, 1]``; it can weigh the route in the fusion.
-        reason: Why, for people.
+        reason: Why, in words.
     """
 
     name: str
@@ -76,13 +76,13 @@ class Selector(CheckedArguments, RecordsArguments, ABC):
     """
 
     def check(self, choices: Sequence[Choice]) -> None:
-        """Nothing, if it can pick among these routes; asked once, when a router is made.
+        """Raise if it cannot pick among these routes; called once, when a router is made.
 
         Args:
             choices: The routes.
 
         Raises:
-            ConfigurationError: It can not.
+            ConfigurationError: It cannot.
         """
 
     def select(
@@ -165,7 +165,7 @@ class EmbeddingSelector(Selector):
         query_vector = _unit(np.asarray(embedding, dtype=np.float64))
         cosines: list[float] = np.clip(described @ query_vector, -1.0, 1.0).tolist()
         if not query_vector.any() or not np.isfinite(cosines).all():
-            return []  # the model knows no word of the query
+            return []  # the model has no vector for any word of the query
         least = max(self.min_similarity, max(cosines) - self.margin)
         order = sorted(range(len(choices)), key=lambda i: (-cosines[i], choices[i].name))
         near = [i for i in order if cosines[i] >= least]
@@ -202,7 +202,7 @@ class CascadeSelector(Selector):
     all abstain, so does the cascade, and the router takes its fallback.
 
     Args:
-        selectors: Ours or LlamaIndex's, in the order in which they are asked, for instance rules,
+        selectors: Ours or LlamaIndex's, in the order in which they are tried, for instance rules,
             embedding, LLM.
 
     Raises:
@@ -215,7 +215,7 @@ class CascadeSelector(Selector):
         self.selectors = tuple(as_selector(each, "a selector") for each in selectors)
 
     def check(self, choices: Sequence[Choice]) -> None:
-        """Nothing, if each of them can pick among these routes."""
+        """Raise if one of them cannot pick among these routes."""
         for selector in self.selectors:
             selector.check(choices)
 
@@ -223,13 +223,8 @@ class CascadeSelector(Selector):
         """The first selection that is not empty."""
         for number, selector in enumerate(self.selectors):
             share = 1 / (len(self.selectors) - number)
-            try:
-                answer = yield from selected(selector, query, choices, share=share)
-            except MISTAKES:
-                raise
-            except Exception as error:  # noqa: BLE001 - reported as degraded
-                note_degraded(repr(selector), error)
-                continue
+            plan = selected(selector, query, choices, share=share)
+            answer = yield from or_degraded(repr(selector), plan, [])
             if answer:
                 return answer
         return []

@@ -1,10 +1,11 @@
 """Stages as JSON: those that are data alone, without a model, a store or a function."""
 
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import is_dataclass
 from enum import Enum
 from typing import Any, Final, get_args, get_type_hints
 
+from llama_retrieval_ext.arguments import arguments_of
 from llama_retrieval_ext.checks import checked_call, nearest, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.pipeline.stages import Refine
@@ -64,21 +65,10 @@ def stage_from_dict(data: Mapping[str, Any]) -> Refine:
 
 def value_to_dict(value: object) -> dict[str, object]:
     """Return the fields of a dataclass as JSON, without those at their defaults."""
-    values = {
-        each.name: getattr(value, each.name)
-        for each in fields(value)  # type: ignore[arg-type]  # a dataclass
-        if each.init
-    }
-    defaults = {each.name: _default(each) for each in fields(value)}  # type: ignore[arg-type]
     return {
-        name: _json(field, of=f"{name} of {type(value).__name__}")
-        for name, field in values.items()
-        if field != defaults[name]
+        name: _json(each, of=f"{name} of {type(value).__name__}")
+        for name, each in arguments_of(value).items()
     }
-
-
-def _default(field: Field[Any]) -> object:
-    return field.default_factory() if field.default_factory is not MISSING else field.default
 
 
 def _json(value: object, *, of: str) -> object:

@@ -1,4 +1,4 @@
-"""What a language model says of numbered documents, however it lays it out. Pure text."""
+"""Reranking by a language model, and the parsing of its answers."""
 # ruff: noqa: RUF001 - dashes and full-width punctuation on purpose
 
 import json
@@ -20,7 +20,7 @@ from llama_retrieval_ext.reordering import ScoreKind, reranked
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.stages.rerank.reranker import Reranker, check_timeout
 
-# The model is asked for relevances from 0 to this.
+# The highest relevance of the scale in the prompt; the lowest is 0.
 BEST: Final = 10.0
 
 _NUMBER = r"(?<![-\d.])(\d{1,4}(?:\.\d+)?)(?![\d.]*\d)"
@@ -164,7 +164,7 @@ MAX_CHARACTERS = 2000
 class LLMRerank(Reranker):
     """Hits by the relevance that a language model gives them.
 
-    The model sees numbered documents in batches, all asked at the same time. Its answer is checked:
+    The model sees numbered documents in batches, all sent at the same time. Its answer is checked:
     numbers that are no document, repeated ones, and relevances off the scale are refused. Hits that
     it does not judge come last, in the order they had, with a score of 0. When it fails, is late,
     or says nothing usable of a batch, the order stays as it was and the answer is marked degraded.
@@ -176,7 +176,7 @@ class LLMRerank(Reranker):
             are compared, so fewer and larger batches are fairer.
         max_characters: How much of each document is shown.
         timeout_s: Seconds it may take, within what is left of the query's time; None for 10.
-        prompt: What the model is told; ``{documents}`` and ``{query}`` are filled in.
+        prompt: The prompt; ``{documents}`` and ``{query}`` are filled in.
 
     Raises:
         ConfigurationError: There is no LLM, a number is out of range, or the prompt lacks a place.
@@ -218,7 +218,7 @@ class LLMRerank(Reranker):
         outcomes: list[Outcome[dict[int, float]]] = yield Together(tasks)
         batches = [outcome.result() for outcome in outcomes]
         if not all(batches):
-            return None  # and the writer has said why
+            return None  # the writer has noted why
         relevance = {index: score for batch in batches for index, score in batch.items()}
         best = sorted(range(len(hits)), key=lambda index: (-relevance.get(index, 0.0), index))
         picks = [(index, relevance.get(index, 0.0)) for index in best[: self.top_k]]

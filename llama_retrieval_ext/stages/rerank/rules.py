@@ -28,7 +28,7 @@ class RuleWeights(RecordsArguments):
         terms: The share of the query's words that the text or the title has.
         phrase: How long a part of the query stands in the text as it is, word by word.
         title: The share of the title's words that the query has.
-        recency: The factor of the hit's age, where `RuleRerank` is told how to read it.
+        recency: The factor of the hit's age, where `RuleRerank` has a recency.
 
     Raises:
         ConfigurationError: A weight is negative or not finite, or all are 0.
@@ -104,7 +104,7 @@ class RuleRerank(Refine):
     """Hits by the weighted mean of what rules say of them, each in ``[0, 1]``.
 
     Words are those of keyword search: stemmed, without stop words, of Chinese the pairs of
-    characters. A rule that cannot be asked, as recency without a key, does not count; one that a
+    characters. A rule that does not apply, as recency without a key, does not count; one that a
     hit has nothing to say to, as a title that is missing, gives it 0.
 
     Args:

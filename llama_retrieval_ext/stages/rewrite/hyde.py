@@ -6,6 +6,7 @@ from typing import Final
 
 from llama_index.core.llms import LLM
 
+from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.execution.context import note_details
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S, LLMWriter, check_prompt, filled
@@ -13,7 +14,6 @@ from llama_retrieval_ext.llm.parsing import cleaned, has_words, is_refusal
 from llama_retrieval_ext.pipeline.query_variants import distinct, reworded
 from llama_retrieval_ext.pipeline.stages import FanOut, Rewrite
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.stages.rewrite.query_parsing import check_number
 
 HYDE_PROMPT: Final = """\
 Write a passage of about 100 words that answers the question below, as it would stand in the very \
@@ -39,7 +39,7 @@ class HypotheticalDocuments:
 
     Args:
         llm: Any LlamaIndex LLM.
-        n: How many, at least 1; asked for at the same time. Equal ones count once, so more than one
+        n: How many, at least 1; requested at the same time. Equal ones count once, so more than one
             needs an LLM whose temperature is above 0.
         include_original: Whether the query itself counts beside them.
         prompt: With ``{query}``; other braces stay as they are.
@@ -60,7 +60,7 @@ class HypotheticalDocuments:
     _writer: LLMWriter = field(init=False)
 
     def __post_init__(self) -> None:
-        check_number(self.n, of="n")
+        check_count(self.n, "n")
         check_prompt(self.prompt)
         writer = LLMWriter(self.llm, timeout_s=self.timeout_s, max_tokens=self.max_tokens)
         object.__setattr__(self, "_writer", writer)
@@ -103,7 +103,7 @@ class HyDE(HypotheticalDocuments, Rewrite):
 
     Vector search takes the mean of the embeddings of the query and of ``n`` documents that a
     language model makes up. Keyword search goes on with the query's own words. A query that brings
-    its own embedding keeps it, and the LLM is not asked. When the LLM fails, is late, or says
+    its own embedding keeps it, and the LLM is not called. When the LLM fails, is late, or says
     nothing usable, the query goes on as it was and the answer is marked degraded. The result's
     details have ``hyde_queries`` and ``hyde_queries_count``.
 

@@ -1,4 +1,4 @@
-"""The more general question behind a query."""
+"""Fan-outs to queries that a language model writes: other wordings, parts, the question behind."""
 
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, field
@@ -6,90 +6,28 @@ from typing import Final
 
 from llama_index.core.llms import LLM
 
+from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S, LLMWriter, check_prompt, filled
 from llama_retrieval_ext.pipeline.query_variants import distinct
 from llama_retrieval_ext.pipeline.stages import FanOut
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.stages.rewrite.query_parsing import check_number, fanned_out, wordings
-
-STEP_BACK_PROMPT: Final = """\
-Take a step back from the question below: write the one more general question about the concept, \
-rule or principle behind it, whose answer helps to answer it.
-Write only that question, on one line, in the language of the question. If it is general already, \
-repeat it.
-只写一行，只写那个更一般的问题；使用与问题相同的语言。
-
-Question: {query}
-"""  # noqa: RUF001 - Chinese punctuation
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class StepBack(FanOut):
-    """Asks the question behind the question as well: ``StepBack(llm) >> retriever >> RRF()``.
-
-    When the LLM fails, is late, or says nothing usable, the query goes on alone and the answer is
-    marked degraded. The result's details have ``generated_queries`` and ``queries_count``.
-
-    Args:
-        llm: Any LlamaIndex LLM.
-        prompt: With ``{query}``; other braces stay as they are.
-        timeout_s: Seconds the LLM may take, within half of what is left of the query's time.
-
-    Raises:
-        ConfigurationError: An argument cannot work.
-
-    Source:
-        Zheng et al., Take a Step Back, ICLR 2024, https://arxiv.org/abs/2310.06117. There the
-        passages of both questions are read; here their rankings are fused.
-
-    Examples:
-        >>> from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
-        >>> StepBack(ScriptedLLM(["How is leave regulated?"]))
-        StepBack(ScriptedLLM(...))
-
-    """
-
-    llm: LLM
-    _: KW_ONLY
-    prompt: str = STEP_BACK_PROMPT
-    timeout_s: float = LLM_TIMEOUT_S
-    _writer: LLMWriter = field(init=False)
-
-    def __post_init__(self) -> None:
-        check_prompt(self.prompt)
-        object.__setattr__(self, "_writer", LLMWriter(self.llm, timeout_s=self.timeout_s))
-
-    def fan_out_plan(self, query: Query) -> Plan[list[Query]]:
-        """The plan for the query and the more general one."""
-        text = query.query_str
-        if not text.strip():
-            return [query]
-        written = yield from self._writer.written(
-            "StepBack",
-            filled(self.prompt, query=text),
-            lambda answer: wordings(answer, query)[:1],
-            scope=query.scope,
-        )
-        return fanned_out(
-            query,
-            [each for wordings in written for each in distinct(wordings, of=text)],
-        )
+from llama_retrieval_ext.stages.rewrite.query_parsing import fanned_out, wordings
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class WrittenQueries(FanOut, ABC):
-    """Has a language model write a list of queries, and asks them.
+    """Searches for queries that a language model writes.
 
-    They may come numbered, quoted, fenced, as JSON, between other lines. Those that only repeat the
-    query or leave its language are dropped. When the LLM fails, is late, or says nothing usable,
-    the query goes on alone and the answer is marked degraded. The result's details have
+    The list may be numbered, quoted, fenced, JSON, or between other lines. Queries that repeat the
+    original or are in another language are dropped. When the LLM fails, is late, or says nothing
+    usable, the query goes on alone and the answer is marked degraded. The result's details have
     ``generated_queries`` and ``queries_count``, which counts the original too.
 
     Args:
         llm: Any LlamaIndex LLM.
         n: How many at most, at least 1; each costs a retrieval.
-        include_original: Whether the query itself is asked as well.
+        include_original: Whether the query itself is searched for as well.
         prompt: With ``{query}`` and ``{n}``; other braces stay as they are. LlamaIndex's
             ``{num_queries}`` is another name of ``{n}``.
         timeout_s: Seconds the LLM may take, within half of what is left of the query's time.
@@ -107,12 +45,12 @@ class WrittenQueries(FanOut, ABC):
     _writer: LLMWriter = field(init=False)
 
     def __post_init__(self) -> None:
-        check_number(self.n, of="n")
+        check_count(self.n, "n")
         check_prompt(self.prompt)
         object.__setattr__(self, "_writer", LLMWriter(self.llm, timeout_s=self.timeout_s))
 
     def fan_out_plan(self, query: Query) -> Plan[list[Query]]:
-        """The plan for the query and what the model makes of it."""
+        """Return the plan for the query and those that the model writes."""
         text = query.query_str
         if not text.strip():
             return [query]
@@ -127,7 +65,7 @@ class WrittenQueries(FanOut, ABC):
 
     @abstractmethod
     def _usable(self, answer: str, query: Query) -> list[str]:
-        """The queries in an answer; none for one that counts as a failure."""
+        """Return the queries in an answer; an empty list counts as a failure."""
 
 
 MULTI_QUERY_PROMPT: Final = """\
@@ -145,7 +83,7 @@ Question: {query}
 class MultiQuery(WrittenQueries):
     r"""Asks in other words too: ``MultiQuery(llm) >> retriever >> RRF()``.
 
-    It takes the arguments of `WrittenQueries`; ``n`` is how many variants are asked for.
+    It takes the arguments of `WrittenQueries`; ``n`` is the number of variants.
 
     Examples:
         >>> from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
@@ -159,7 +97,6 @@ class MultiQuery(WrittenQueries):
     prompt: str = MULTI_QUERY_PROMPT
 
     def _usable(self, answer: str, query: Query) -> list[str]:
-        """Those in other words than the query's."""
         return distinct(wordings(answer, query), of=query.query_str)
 
 
@@ -194,5 +131,42 @@ class Decompose(WrittenQueries):
     prompt: str = DECOMPOSE_PROMPT
 
     def _usable(self, answer: str, query: Query) -> list[str]:
-        """Any: a question that asks one thing is to be repeated."""
+        # With the query itself: a question that asks one thing is repeated.
         return wordings(answer, query)
+
+
+STEP_BACK_PROMPT: Final = """\
+Take a step back from the question below: write the one more general question about the concept, \
+rule or principle behind it, whose answer helps to answer it.
+Write only that question, on one line, in the language of the question. If it is general already, \
+repeat it.
+只写一行，只写那个更一般的问题；使用与问题相同的语言。
+
+Question: {query}
+"""  # noqa: RUF001 - Chinese punctuation
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class StepBack(WrittenQueries):
+    """Asks the question behind the question as well: ``StepBack(llm) >> retriever >> RRF()``.
+
+    It takes the arguments of `WrittenQueries` but for ``n`` and ``include_original``.
+
+    Source:
+        Zheng et al., Take a Step Back, ICLR 2024, https://arxiv.org/abs/2310.06117. There the
+        passages of both questions are read; here their rankings are fused.
+
+    Examples:
+        >>> from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+        >>> StepBack(ScriptedLLM(["How is leave regulated?"]))
+        StepBack(ScriptedLLM(...))
+
+    """
+
+    _: KW_ONLY
+    n: int = field(default=1, init=False)
+    include_original: bool = field(default=True, init=False)
+    prompt: str = STEP_BACK_PROMPT
+
+    def _usable(self, answer: str, query: Query) -> list[str]:
+        return wordings(answer, query)[:1]

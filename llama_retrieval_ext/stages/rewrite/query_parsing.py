@@ -1,11 +1,10 @@
-"""The queries in a model's answer, however it lays them out. Pure text."""
+"""The queries in the answer of a language model."""
 # ruff: noqa: RUF001 - dashes, quotes and full-width punctuation on purpose
 
 import re
 from collections.abc import Sequence
 from typing import Final
 
-from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import note_details
 from llama_retrieval_ext.llm.parsing import cleaned, has_words, is_refusal, texts_in_json, unfenced
 from llama_retrieval_ext.pipeline.query_variants import distinct, keeps_language, reworded
@@ -42,7 +41,7 @@ _SENTENCE_ENDS: Final = (".", "。", "!", "！")
 _MORE_THAN_A_SENTENCE: Final = re.compile(r"[a-z\d)]{3}[.!]\s+[A-Z]|[。！]\s*\S")
 # Layers such as **1. "query",** are taken off one after the other.
 _LAYERS: Final = 5
-# Longer than any question that is asked in a line: it is prose.
+# A longer line is prose and not a question.
 _LONGEST: Final = 300
 
 
@@ -83,7 +82,7 @@ def _without_remarks(lines: Sequence[str]) -> list[str]:
     queries = [
         line for line in lines if not (_TALK.match(line) or _MORE_THAN_A_SENTENCE.search(line))
     ]
-    # Who writes queries without a full stop writes sentences with one.
+    # Where queries have no full stop, lines with one are sentences around them.
     return [line for line in queries if not line.endswith(_SENTENCE_ENDS)] or queries
 
 
@@ -132,10 +131,3 @@ def fanned_out(query: Query, texts: Sequence[str], *, include_original: bool = T
     queries += [reworded(query, text) for text in texts]
     note_details(is_total=True, generated_queries=[*texts], queries_count=len(queries))
     return queries
-
-
-def check_number(number: int, *, of: str) -> int:
-    """The same number, if so many of something can be asked for."""
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise ConfigurationError(f"{of} must be a whole number of at least 1, got {number!r}")
-    return number

@@ -1,9 +1,9 @@
-"""`Transport`: sends requests to a cluster, from any thread or event loop."""
+"""`Transport`: sends requests to a cluster, for threads and event loops alike."""
 
 import asyncio
-import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Self, TypeAlias, TypeVar
 from urllib.parse import quote
@@ -12,10 +12,7 @@ from elastic_transport import NodeConfig, TransportError
 from elasticsearch import ApiError, AsyncElasticsearch, Elasticsearch
 from pydantic_core import to_json
 
-from llama_retrieval_ext.errors import StoreClosedError
 from llama_retrieval_ext.execution.context import current_context
-from llama_retrieval_ext.execution.loop_thread import LoopThread
-from llama_retrieval_ext.execution.plan import Call, arun_steps, run_steps
 from llama_retrieval_ext.stores.elasticsearch.encoding import Json
 from llama_retrieval_ext.stores.elasticsearch.errors import (
     ShardsMissingError,
@@ -23,6 +20,7 @@ from llama_retrieval_ext.stores.elasticsearch.errors import (
     translate_error,
 )
 from llama_retrieval_ext.stores.elasticsearch.url import DEFAULT_TIMEOUT_S, Address
+from llama_retrieval_ext.stores.engine.connection import AsyncClient, Connection
 
 T = TypeVar("T")
 
@@ -154,93 +152,65 @@ class ClientConfig:
         return {**self.options, "request_timeout": self.timeout_s, "max_retries": _RETRIES}
 
 
-class Transport:
-    """Sends requests.
-
-    Threads share one client. Event loops share another one with a loop of its own: an async
-    client's connections belong to the loop they were made on, and callers' loops come and go.
+class Transport(Connection):
+    """Sends requests. Threads share one client; event loops share another.
 
     Args:
         config: How to reach the server.
     """
 
+    real_async = True
+
     def __init__(self, config: ClientConfig) -> None:
+        self.where = config.where
         self.config = config
         self.client = config.client()
-        self._lock = threading.Lock()
-        self._loop: LoopThread | None = None
-        self._async_client: AsyncElasticsearch | None = None
+        self._async = AsyncClient(config.async_client, self.closed_error)
         self.closed = False
-
-    def run(self, requests: Requests[T]) -> T:
-        """Carry out requests and return the generator's result; blocks."""
-        return run_steps(requests, self._perform)
-
-    async def arun(self, requests: Requests[T]) -> T:
-        """`run`, without blocking the event loop."""
-        return await arun_steps(requests, self._aperform)
-
-    def call(self, requests: Callable[[], Requests[T]]) -> Call[T]:
-        """Return the `Call` that carries out requests."""
-        return Call(lambda: self.run(requests()), lambda: self.arun(requests()))
 
     def close(self) -> None:
         """Close both clients."""
-        with self._lock:
-            self.closed = True
-            loop, async_client = self._loop, self._async_client
-            self._loop = self._async_client = None
+        self.closed = True
         self.client.close()
-        if loop is not None:
-            loop.close(None if async_client is None else async_client.close())
+        self._async.close()
 
     def send(self, request: Request) -> Json:
         """Return the answer to one request; blocks."""
         if self.closed:
-            raise self._closed_error()
-        try:
-            answer = _perform(_limited(self.client, self.config), request)
-        except (ApiError, TransportError) as error:
-            raise translate_error(error, self.config.where) from error
-        return answer.body  # type: ignore[no-any-return]  # the client's Any
+            raise self.closed_error()
+        with _translated(self.where):
+            return _perform(_limited(self.client, _limit_s(self.config)), request).body  # type: ignore[no-any-return]  # the client's Any
 
     async def asend(self, request: Request) -> Json:
         """Return the answer to one request, without blocking the event loop."""
-        loop, client = self._async_parts()
-        try:
-            answer = await loop.run(_perform(_limited(client, self.config), request))
-        except (ApiError, TransportError) as error:
-            raise translate_error(error, self.config.where) from error
-        except (RuntimeError, asyncio.CancelledError) as error:
-            if not self.closed:
-                raise
-            # Another thread closed it meanwhile: the client raises one, or its loop the other.
-            raise self._closed_error() from error
+        limit_s = _limit_s(self.config)
+        with _translated(self.where):
+            answer = await self._async.run(
+                lambda client: _perform(_limited(client, limit_s), request)
+            )
         return answer.body  # type: ignore[no-any-return]  # the client's Any
 
-    def _perform(self, step: Request | Pause) -> Json:
-        if isinstance(step, Request):
-            return self.send(step)
-        time.sleep(step.seconds)
+    def perform(self, request: Request | Pause) -> Json:
+        """Return the answer to a request, or wait; blocks."""
+        if isinstance(request, Request):
+            return self.send(request)
+        time.sleep(request.seconds)
         return {}
 
-    async def _aperform(self, step: Request | Pause) -> Json:
-        if isinstance(step, Request):
-            return await self.asend(step)
-        await asyncio.sleep(step.seconds)
+    async def aperform(self, request: Request | Pause) -> Json:
+        """`perform`, without blocking the event loop."""
+        if isinstance(request, Request):
+            return await self.asend(request)
+        await asyncio.sleep(request.seconds)
         return {}
 
-    def _async_parts(self) -> "tuple[LoopThread, AsyncElasticsearch]":
-        with self._lock:
-            if self.closed:
-                raise self._closed_error()
-            if self._loop is None or self._async_client is None:
-                self._loop = LoopThread("llama-retrieval-elasticsearch")
-                self._async_client = self.config.async_client()
-            return self._loop, self._async_client
 
-    def _closed_error(self) -> StoreClosedError:
-        return StoreClosedError(f"the store at {self.config.where} was closed; open it again")
+@contextmanager
+def _translated(where: str) -> Iterator[None]:
+    try:
+        yield
+    except (ApiError, TransportError) as error:
+        raise translate_error(error, where) from error
 
 
 C = TypeVar("C", Elasticsearch, AsyncElasticsearch)
@@ -256,12 +226,14 @@ def _perform(client: Elasticsearch | AsyncElasticsearch, request: Request) -> An
     )
 
 
-def _limited(client: C, config: ClientConfig) -> C:
-    """The client, with what the query's deadline leaves where that is less than its timeout."""
+def _limit_s(config: ClientConfig) -> float | None:
+    """Return the remaining time of the query where that is less than the timeout; else None."""
     left_s = _remaining_s()
-    if left_s is None or left_s >= config.timeout_s:
-        return client
-    return client.options(request_timeout=max(left_s, _MIN_TIMEOUT_S))
+    return None if left_s is None or left_s >= config.timeout_s else max(left_s, _MIN_TIMEOUT_S)
+
+
+def _limited(client: C, limit_s: float | None) -> C:
+    return client if limit_s is None else client.options(request_timeout=limit_s)
 
 
 def _remaining_s() -> float | None:

@@ -1,15 +1,16 @@
 """Compiles conditions on metadata into Elasticsearch queries with the meaning of `matches`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import UnsupportedFilterError
-from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, Scalar
+from llama_retrieval_ext.filters import Condition, Scalar
 from llama_retrieval_ext.stores.elasticsearch.encoding import MAX_SUBSTRING, Json, prefix, scalar
 from llama_retrieval_ext.stores.encoding.values import utf8_safe
+from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage, target_parts
 from llama_retrieval_ext.stores.engine.query_modes import Target
 
 DOC: Final = "doc"
@@ -29,7 +30,7 @@ _DIGEST: Final = "sha256:"
 
 def compile_condition(condition: Condition) -> Json:
     """Return the query for a condition."""
-    query = _query(condition)
+    query = _LANGUAGE.write(condition)
     clauses, depth = _size(query)
     if clauses > _MAX_CLAUSES or depth > _MAX_DEPTH:
         raise UnsupportedFilterError(
@@ -42,15 +43,16 @@ def compile_condition(condition: Condition) -> Json:
 
 def compile_target(target: Target) -> Json | None:
     """Return the query for the selected nodes; None for every node."""
-    parts: list[Json] = []
-    if target.node_ids is not None:
-        parts.append({"ids": {"values": [key_of(node_id) for node_id in target.node_ids]}})
-    if target.doc_ids is not None:
-        parts.append({"terms": {DOC: [scalar(doc_id) for doc_id in target.doc_ids]}})
-    condition = target.condition
-    if condition is not None:
-        parts.append(compile_condition(condition))
+    parts = target_parts(target, ids=_of_ids, documents=_of_documents, write=compile_condition)
     return all_of(parts) if parts else None
+
+
+def _of_ids(node_ids: Sequence[str]) -> Json:
+    return {"ids": {"values": [key_of(node_id) for node_id in node_ids]}}
+
+
+def _of_documents(doc_ids: Sequence[str]) -> Json:
+    return {"terms": {DOC: [scalar(doc_id) for doc_id in doc_ids]}}
 
 
 def key_of(node_id: str) -> str:
@@ -66,20 +68,6 @@ def all_of(parts: Sequence[Json]) -> Json:
     return (
         parts[0] if len(parts) == 1 else {"bool": {"filter": list(parts)}} if parts else EVERYTHING
     )
-
-
-def _query(condition: Condition) -> Json:
-    match condition:
-        case Compare(key, operator, value):
-            return _OPERATORS[operator](key, value)
-        case AllOf(parts):
-            return all_of([_query(part) for part in parts])
-        case AnyOf(parts):
-            return any_of([_query(part) for part in parts])
-        case Not(Not(part)):
-            return _query(part)
-        case Not(part):
-            return _negated(_query(part))
 
 
 def any_of(parts: Sequence[Json]) -> Json:
@@ -112,7 +100,7 @@ def _one_of(key: str, values: Sequence[Scalar], mark: str = "") -> Json:
     return {"terms": {TERMS: [f"{prefix(key)}{mark}{scalar(value)}" for value in values]}}
 
 
-def _ordered(operator: str) -> Callable[[str, float], Json]:
+def _ordered(operator: str) -> Comparison[Json]:
     other_end = "lt" if operator.startswith("g") else "gt"
 
     def compare(key: str, value: float) -> Json:
@@ -154,23 +142,25 @@ def _size(query: Json) -> tuple[int, int]:
     return sum(size for size, _ in sizes), 1 + max((depth for _, depth in sizes), default=0)
 
 
-# Any: parse_filters has checked that each operator has a value of its kind.
-_OPERATORS: Final[Mapping[FilterOperator, Callable[[str, Any], Json]]] = {
-    FilterOperator.EQ: lambda key, value: _term(key, scalar(value)),
-    FilterOperator.NE: lambda key, value: _negated(_term(key, scalar(value))),
-    FilterOperator.IN: _one_of,
-    FilterOperator.NIN: lambda key, values: _negated(_one_of(key, values)),
-    FilterOperator.GT: _ordered("gt"),
-    FilterOperator.GTE: _ordered("gte"),
-    FilterOperator.LT: _ordered("lt"),
-    FilterOperator.LTE: _ordered("lte"),
-    FilterOperator.ANY: lambda key, values: _one_of(key, values, "i"),
-    FilterOperator.ALL: _has_all,
-    FilterOperator.CONTAINS: lambda key, value: _term(key, f"i{scalar(value)}"),
-    FilterOperator.TEXT_MATCH: _contains_text,
-    # Strings that are in lower case, and lower-case copies of the others.
-    FilterOperator.TEXT_MATCH_INSENSITIVE: lambda key, text: _contains_text(
-        key, text.lower(), "sl"
-    ),
-    FilterOperator.IS_EMPTY: lambda key, _: _negated(_term(key, "+")),
-}
+_LANGUAGE: Final = FilterLanguage(
+    {
+        FilterOperator.EQ: lambda key, value: _term(key, scalar(value)),
+        FilterOperator.IN: _one_of,
+        FilterOperator.GT: _ordered("gt"),
+        FilterOperator.GTE: _ordered("gte"),
+        FilterOperator.LT: _ordered("lt"),
+        FilterOperator.LTE: _ordered("lte"),
+        FilterOperator.ANY: lambda key, values: _one_of(key, values, "i"),
+        FilterOperator.ALL: _has_all,
+        FilterOperator.CONTAINS: lambda key, value: _term(key, f"i{scalar(value)}"),
+        FilterOperator.TEXT_MATCH: _contains_text,
+        # Strings that are in lower case, and lower-case copies of the others.
+        FilterOperator.TEXT_MATCH_INSENSITIVE: lambda key, text: _contains_text(
+            key, text.lower(), "sl"
+        ),
+        FilterOperator.IS_EMPTY: lambda key, _: _negated(_term(key, "+")),
+    },
+    all_of,
+    any_of,
+    _negated,
+)

@@ -1,7 +1,7 @@
-"""Adds, reads, counts and deletes nodes; all nodes of a call are checked before the first write."""
+"""`ElasticsearchNodes`: adds, reads, counts and deletes nodes; all are checked before a write."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final, TypeAlias
 
 from llama_index.core.schema import BaseNode
 from pydantic_core import to_json
@@ -9,6 +9,7 @@ from pydantic_core import to_json
 from llama_retrieval_ext.errors import ConfigurationError, StoreError
 from llama_retrieval_ext.query import TENANT_KEY
 from llama_retrieval_ext.stores.elasticsearch.client import (
+    Request,
     Requests,
     hits_of,
     json_request,
@@ -26,6 +27,7 @@ from llama_retrieval_ext.stores.elasticsearch.errors import error_of_part
 from llama_retrieval_ext.stores.elasticsearch.filters import (
     DOC,
     EVERYTHING,
+    NOTHING,
     PIECES,
     TERMS,
     compile_target,
@@ -43,6 +45,7 @@ from llama_retrieval_ext.stores.elasticsearch.schema import (
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
 from llama_retrieval_ext.stores.encoding.values import batches, keyword_text, utf8_safe
 from llama_retrieval_ext.stores.encoding.vectors import document_vectors
+from llama_retrieval_ext.stores.engine.collection import Nodes
 from llama_retrieval_ext.stores.engine.query_modes import Target
 
 PAGE: Final = 1000
@@ -55,67 +58,136 @@ _MAX_ID: Final = 8_000
 _MAX_TERMS: Final = 1024
 # Routing value of nodes without a tenant; a tenant's own value is longer.
 _NO_TENANT: Final = "-"
-_CONFLICT: Final = 409
-_NOT_FOUND: Final = 404
-_FIRST_ERROR: Final = 300
+CONFLICT: Final = 409
+NOT_FOUND: Final = 404
+FIRST_ERROR: Final = 300
 # How often to retry the deletion of nodes that are being changed.
 _MAX_PASSES: Final = 20
 
-_Action = tuple[Json, bytes | None]
+# An action of _bulk: its head, and the document that it writes.
+Action: TypeAlias = tuple[Json, bytes | None]
 
 
-def add_nodes(index: Index, nodes: Sequence[BaseNode]) -> Requests[None]:
-    """Add nodes, or replace those with the same id."""
-    config = yield from index.create(len(nodes[0].embedding or ()) or 1)
-    vectors = document_vectors(
-        nodes,
-        dimension=config.dimension or len(nodes[0].embedding or ()),
-        distance=config.distance,
-        where=index.where,
-    )
-    actions = [_addition(node, vector, config) for node, vector in zip(nodes, vectors, strict=True)]
-    if config.routing:
-        yield from _delete_other_routes(index, nodes)
-    for batch in _batches(actions):
-        yield from _write(index, batch, {})
-    yield index.refresh_request()
+class ElasticsearchNodes(Nodes[Json | None]):
+    """The nodes of an index."""
 
+    def __init__(self, index: Index) -> None:
+        self._index = index
 
-def delete_nodes(index: Index, query: Json) -> Requests[None]:
-    """Delete the nodes that match; not those that are replaced meanwhile and no longer match."""
-    if not (yield from index.exists()):
-        return
-    for _ in range(_MAX_PASSES):
-        conflicts = yield from _delete_pass(index, query)
+    def add(self, nodes: Sequence[BaseNode]) -> Requests[None]:
+        """Add nodes, or replace those with the same id."""
+        index = self._index
+        # Looked up each time: a write to a missing index would create one of another kind.
+        config = yield from index.create(len(nodes[0].embedding or ()) or 1, again=True)
+        vectors = document_vectors(
+            nodes,
+            dimension=config.dimension or len(nodes[0].embedding or ()),
+            distance=config.distance,
+            where=index.where,
+        )
+        actions = [
+            _addition(node, vector, config) for node, vector in zip(nodes, vectors, strict=True)
+        ]
+        if config.routing:
+            yield from self._delete_other_routes(nodes)
+        for batch in _batches(actions):
+            yield from self.write(batch)
         yield index.refresh_request()
-        if not conflicts:
-            return
-    raise StoreError(
-        f"nodes of the index {index.name!r} were changed as fast as they were to be deleted; "
-        "delete them when nobody writes to them"
-    )
 
+    def delete(self, matching: Json | None) -> Requests[None]:
+        """Delete the nodes that match; not those that are replaced meanwhile and no longer match.
 
-def matching_nodes(index: Index, query: Json | None) -> Requests[list[BaseNode]]:
-    """Return every node that matches, with its embedding."""
-    if not (yield from index.exists()):
-        return []
-    nodes: list[BaseNode] = []
-    after: list[str] | None = None
-    while True:
-        hits = yield from page_of_hits(index, query, after=after, fields=[NODE, VECTOR])
-        nodes += [_node(hit["_source"], dimension=index.config.dimension or 0) for hit in hits]
-        if len(hits) < PAGE:
-            return nodes
-        after = hits[-1]["sort"]
+        None deletes nothing.
+        """
+        for _ in range(_MAX_PASSES):
+            conflicts = yield from self._delete_pass(matching or NOTHING)
+            yield self._index.refresh_request()
+            if not conflicts:
+                return
+        raise StoreError(
+            f"nodes of {self._index.where} were changed as fast as they were to be deleted; "
+            "delete them while no process writes to them"
+        )
 
+    def read(self, matching: Json | None) -> Requests[list[BaseNode]]:
+        """Return every node that matches, with its embedding."""
+        hits = yield from self.hits(matching, [NODE, VECTOR])
+        dimension = self._index.config.dimension or 0
+        return [_node(hit["_source"], dimension=dimension) for hit in hits]
 
-def count_matching(index: Index, query: Json | None) -> Requests[int]:
-    """Return how many nodes match."""
-    # Not by _count, which skips shards that are not available.
-    body = {"query": query or EVERYTHING, "size": 0, "track_total_hits": True}
-    search = json_request("POST", index.name, "_search", params=SEARCH_PARAMS, body=body)
-    return (yield from read(search, _total))
+    def count(self, matching: Json | None) -> Requests[int]:
+        """Return how many nodes match."""
+        # Not by _count, which skips shards that are not available.
+        body = {"query": matching or EVERYTHING, "size": 0, "track_total_hits": True}
+        return (yield from read(self._search(body), _total))
+
+    def hits(self, matching: Json | None, fields: Sequence[str]) -> Requests[list[Json]]:
+        """Return every document that matches, with these fields."""
+        found: list[Json] = []
+        while True:
+            page = yield from self._page(matching, found[-1:], fields)
+            found += page
+            if len(page) < PAGE:
+                return found
+
+    def write(
+        self, batch: Sequence[Action], tolerated: Collection[int] = ()
+    ) -> Requests[list[Json]]:
+        """Write a batch, and return the result of each action; raise for a status not tolerated."""
+        lines = [line for head, body in batch for line in (to_json(head), body) if line is not None]
+        answer = yield lines_request(self._index.name, "_bulk", lines=lines)
+        items: list[Json] = [item for reply in answer["items"] for item in reply.values()]
+        for item in items:
+            if item["status"] >= FIRST_ERROR and item["status"] not in tolerated:
+                error = error_of_part(item["status"], item, f"index {self._index.name!r}")
+                error.add_note(f"while writing the node with the id {item['_id']!r}")
+                raise error
+        return items
+
+    def _page(
+        self, matching: Json | None, last: Sequence[Json], fields: Sequence[str]
+    ) -> Requests[list[Json]]:
+        """Return the matching documents after the last one, in the order of node ids.
+
+        Ids are unique, so that pages fit together whatever is written or deleted meanwhile.
+        """
+        body: Json = {
+            "query": {"bool": {"filter": [matching or EVERYTHING]}},
+            "size": PAGE,
+            "sort": [{ID: "asc"}],
+            "_source": list(fields),
+            "track_total_hits": False,
+            "seq_no_primary_term": True,
+        }
+        if last:
+            body["search_after"] = last[-1]["sort"]
+        return (yield from read(self._search(body), hits_of))
+
+    def _search(self, body: Json) -> Request:
+        return json_request("POST", self._index.name, "_search", params=SEARCH_PARAMS, body=body)
+
+    def _delete_pass(self, query: Json) -> Requests[bool]:
+        """Delete what matches now; return whether nodes were changed meanwhile."""
+        conflicts = False
+        hits: list[Json] = []
+        while True:
+            hits = yield from self._page(query, hits, [])
+            for batch in _batches([_deletion(hit) for hit in hits]):
+                items = yield from self.write(batch, (CONFLICT, NOT_FOUND))
+                conflicts |= any(item["status"] == CONFLICT for item in items)
+            if len(hits) < PAGE:
+                return conflicts
+
+    def _delete_other_routes(self, nodes: Sequence[BaseNode]) -> Requests[None]:
+        """Delete nodes with these ids that belong to other tenants, and so are on other shards."""
+        routes = {key_of(node.node_id): _route_of_node(node) for node in nodes}
+        ids = [node.node_id for node in nodes]
+        for start in range(0, len(ids), PAGE):
+            query = compile_target(Target(ids[start : start + PAGE]))
+            hits = yield from self._page(query, [], [])
+            others = [_deletion(hit) for hit in hits if hit["_routing"] != routes[hit["_id"]]]
+            for batch in _batches(others):
+                yield from self.write(batch, (CONFLICT, NOT_FOUND))
 
 
 def indexed_text(node: BaseNode, config: ElasticsearchConfig) -> str:
@@ -145,7 +217,7 @@ def _route_of_node(node: BaseNode) -> str:
     return route_of(node.metadata.get(TENANT_KEY))
 
 
-def _addition(node: BaseNode, vector: list[float], config: ElasticsearchConfig) -> _Action:
+def _addition(node: BaseNode, vector: list[float], config: ElasticsearchConfig) -> Action:
     action: Json = {"_id": key_of(node.node_id)}
     if config.routing:
         action["routing"] = _route_of_node(node)
@@ -177,32 +249,7 @@ def _node(source: Json, *, dimension: int) -> BaseNode:
     return node
 
 
-def _delete_pass(index: Index, query: Json) -> Requests[bool]:
-    """Delete what matches now; return whether nodes were changed meanwhile."""
-    conflicts = False
-    after: list[str] | None = None
-    while True:
-        hits = yield from page_of_hits(index, query, after=after, fields=[])
-        for batch in _batches([_deletion(hit) for hit in hits]):
-            conflicts |= yield from _write(index, batch, {_CONFLICT: True, _NOT_FOUND: False})
-        if len(hits) < PAGE:
-            return conflicts
-        after = hits[-1]["sort"]
-
-
-def _delete_other_routes(index: Index, nodes: Sequence[BaseNode]) -> Requests[None]:
-    """Delete nodes with these ids that belong to other tenants, and so are on other shards."""
-    routes = {key_of(node.node_id): _route_of_node(node) for node in nodes}
-    ids = [node.node_id for node in nodes]
-    for start in range(0, len(ids), PAGE):
-        query = compile_target(Target(ids[start : start + PAGE]))
-        hits = yield from page_of_hits(index, query, after=None, fields=[])
-        others = [_deletion(hit) for hit in hits if hit["_routing"] != routes[hit["_id"]]]
-        for batch in _batches(others):
-            yield from _write(index, batch, {_NOT_FOUND: False, _CONFLICT: False})
-
-
-def _deletion(hit: Json) -> _Action:
+def _deletion(hit: Json) -> Action:
     action: Json = {
         "_id": hit["_id"],
         "if_seq_no": hit["_seq_no"],
@@ -213,48 +260,10 @@ def _deletion(hit: Json) -> _Action:
     return {"delete": action}, None
 
 
-def _batches(actions: Sequence[_Action]) -> Iterator[list[_Action]]:
+def _batches(actions: Sequence[Action]) -> Iterator[list[Action]]:
     return batches(
         actions, lambda action: len(action[1] or b""), max_items=_BATCH, max_bytes=_BATCH_BYTES
     )
-
-
-def _write(index: Index, batch: Sequence[_Action], tolerated: Mapping[int, bool]) -> Requests[bool]:
-    """Write a batch; return whether a part of it has to be repeated."""
-    lines = [line for head, body in batch for line in (to_json(head), body) if line is not None]
-    answer = yield lines_request(index.name, "_bulk", lines=lines)
-    repeat = False
-    for reply in answer["items"] if answer["errors"] else []:
-        ((_, item),) = reply.items()
-        status: int = item["status"]
-        if status in tolerated:
-            repeat |= tolerated[status]
-        elif status >= _FIRST_ERROR:
-            error = error_of_part(status, item, f"index {index.name!r}")
-            error.add_note(f"while writing the node with the id {item['_id']!r}")
-            raise error
-    return repeat
-
-
-def page_of_hits(
-    index: Index, query: Json | None, *, after: list[str] | None, fields: Sequence[str]
-) -> Requests[list[Json]]:
-    """Return the next matching documents after those of the last page, in the order of node ids.
-
-    Ids are unique, so that pages fit together whatever is written or deleted meanwhile.
-    """
-    body: Json = {
-        "query": {"bool": {"filter": [query or EVERYTHING]}},
-        "size": PAGE,
-        "sort": [{ID: "asc"}],
-        "_source": list(fields),
-        "track_total_hits": False,
-        "seq_no_primary_term": True,
-    }
-    if after is not None:
-        body["search_after"] = after
-    search = json_request("POST", index.name, "_search", params=SEARCH_PARAMS, body=body)
-    return (yield from read(search, hits_of))
 
 
 def _total(answer: Json) -> int:

@@ -2,25 +2,21 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from llama_index.core.vector_stores.types import MetadataFilters
 from pydantic_core import to_json
 
-from llama_retrieval_ext.stores.elasticsearch.client import (
-    Requests,
-    Transport,
-    json_request,
-    lines_request,
-    read,
-)
+from llama_retrieval_ext.stores.elasticsearch.client import Requests, json_request, read
 from llama_retrieval_ext.stores.elasticsearch.encoding import Json
 from llama_retrieval_ext.stores.elasticsearch.errors import error_of_part
 from llama_retrieval_ext.stores.elasticsearch.filters import compile_target, key_of
 from llama_retrieval_ext.stores.elasticsearch.nodes import (
+    CONFLICT,
+    FIRST_ERROR,
+    NOT_FOUND,
     PAGE,
-    count_matching,
-    page_of_hits,
+    ElasticsearchNodes,
     stored_document,
 )
 from llama_retrieval_ext.stores.elasticsearch.schema import ID, NODE, Index
@@ -28,13 +24,12 @@ from llama_retrieval_ext.stores.encoding.node_json import node_from_text
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import Record, in_parts, node_of, record_of
 
-_CONFLICT: Final = 409
-_MISSING: Final = 404
-_FIRST_BAD: Final = 300
+T = TypeVar("T")
+
 _DIMENSION: Final = 2
 _BATCH: Final = 200  # some 6 MB at most
 _ABSENT: Final = "index_not_found_exception"
-# An action of _bulk: its head, and the record that it writes.
+# The head of an action of _bulk, and the record that it writes.
 _Action = tuple[Json, Record | None]
 
 
@@ -43,27 +38,27 @@ class ElasticsearchRecords:
 
     Args:
         index: Holds nothing else.
-        transport: Sends the requests.
     """
 
-    def __init__(self, index: Index, transport: Transport) -> None:
+    def __init__(self, index: Index) -> None:
         self._index = index
-        self._transport = transport
+        self._nodes = ElasticsearchNodes(index)
 
     def get(self, ids: Sequence[str]) -> dict[str, Record]:
         """Return the records with these ids that exist."""
-        found: dict[str, Record] = {}
-        for some in in_parts(ids, PAGE):
-            found |= self._transport.run(self._get(some))
-        return found
+        found = [each for some in in_parts(ids, PAGE) for each in self._run(self._get(some))]
+        return {record.id: record for record in found}
 
     def find(self, filters: MetadataFilters | None = None) -> list[Record]:
         """Return the records whose fields satisfy filters; all for None."""
-        return self._transport.run(self._find(compile_target(Target(filters=filters))))
+        query = compile_target(Target(filters=filters))
+        hits = self._run(self._refreshed(self._nodes.hits(query, [NODE, ID])))
+        return list(map(_record, hits))
 
     def count(self, filters: MetadataFilters) -> int:
         """Return how many records satisfy filters."""
-        return self._transport.run(self._count(compile_target(Target(filters=filters))))
+        query = compile_target(Target(filters=filters))
+        return self._run(self._refreshed(self._nodes.count(query)))
 
     def put(self, records: Sequence[Record]) -> None:
         """Write records, whatever is stored under their ids."""
@@ -83,7 +78,7 @@ class ElasticsearchRecords:
                 *((_replacement(each), each) for each in records),
                 *(({"delete": _condition(each)}, None) for each in remove),
             ],
-            # Nobody drops the index of a claimed record.
+            # No writer drops the index of a claimed record.
             is_there=held,
         )
         ids = {key_of(each.id): each.id for each in (*records, *remove)}
@@ -101,17 +96,23 @@ class ElasticsearchRecords:
         for start in range(0, len(actions), _BATCH):
             if not is_there:
                 # A write to an index that is gone would create one of another kind.
-                self._transport.run(self._index.create(_DIMENSION))
-            written |= self._transport.run(self._bulk(actions[start : start + _BATCH]))
+                self._run(self._index.create(_DIMENSION, again=True))
+            batch = [(head, self._document(each)) for head, each in actions[start : start + _BATCH]]
+            items = self._run(self._nodes.write(batch, (CONFLICT, NOT_FOUND)))
+            written |= {
+                each["_id"]: _version(each) for each in items if each["status"] < FIRST_ERROR
+            }
         return written
 
-    def _get(self, ids: Sequence[str]) -> Requests[dict[str, Record]]:
+    def _run(self, requests: Requests[T]) -> T:
+        return self._index.connection.run(requests)
+
+    def _get(self, ids: Sequence[str]) -> Requests[list[Record]]:
         body = {"ids": [key_of(id_) for id_ in ids]}
         request = json_request(
             "POST", self._index.name, "_mget", params={"_source": NODE}, body=body
         )
-        records = yield from read(request, self._found)
-        return {record.id: record for record in records}
+        return (yield from read(request, self._found))
 
     def _found(self, reply: Json) -> list[Record]:
         for document in reply["docs"]:
@@ -119,44 +120,15 @@ class ElasticsearchRecords:
                 raise error_of_part(503, document, f"index {self._index.name!r}")
         return [_record(each) for each in reply["docs"] if each.get("found")]
 
-    def _find(self, query: Json | None) -> Requests[list[Record]]:
+    def _refreshed(self, requests: Requests[T]) -> Requests[T]:
         yield self._index.refresh_request()
-        records: list[Record] = []
-        after: list[str] | None = None
-        while True:
-            hits = yield from page_of_hits(self._index, query, after=after, fields=[NODE, ID])
-            records += [_record(hit) for hit in hits]
-            if len(hits) < PAGE:
-                return records
-            after = hits[-1]["sort"]
+        return (yield from requests)
 
-    def _count(self, query: Json | None) -> Requests[int]:
-        yield self._index.refresh_request()
-        return (yield from count_matching(self._index, query))
-
-    def _document(self, record: Record) -> Json:
+    def _document(self, record: Record | None) -> bytes | None:
+        if record is None:
+            return None
         node = node_of(record)
-        return stored_document(node, list(node.embedding or ()), self._index.config)
-
-    def _bulk(self, actions: Sequence[_Action]) -> Requests[dict[str, str]]:
-        lines = [
-            to_json(part)
-            for head, record in actions
-            for part in (
-                head,
-                None if record is None else self._document(record),
-            )
-            if part is not None
-        ]
-        reply = yield lines_request(self._index.name, "_bulk", lines=lines)
-        written: dict[str, str] = {}
-        for each in reply["items"]:
-            ((_, item),) = each.items()
-            if item["status"] < _FIRST_BAD:
-                written[item["_id"]] = _version(item)
-            elif item["status"] not in (_CONFLICT, _MISSING):
-                raise error_of_part(item["status"], item, f"index {self._index.name!r}")
-        return written
+        return to_json(stored_document(node, list(node.embedding or ()), self._index.config))
 
 
 def _replacement(record: Record) -> Json:

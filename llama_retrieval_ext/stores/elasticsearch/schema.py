@@ -5,16 +5,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Self
 
-from llama_retrieval_ext.errors import (
-    ConfigurationError,
-    DimensionMismatchError,
-    StoreError,
-    StoreFormatError,
+from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError
+from llama_retrieval_ext.stores.elasticsearch.client import (
+    Request,
+    Requests,
+    Transport,
+    json_request,
 )
-from llama_retrieval_ext.stores.elasticsearch.client import Request, Requests, json_request
 from llama_retrieval_ext.stores.elasticsearch.encoding import Json
 from llama_retrieval_ext.stores.elasticsearch.filters import DOC, PIECES, TERMS
 from llama_retrieval_ext.stores.encoding.vectors import Distance
+from llama_retrieval_ext.stores.engine.collection import Collection
 from llama_retrieval_ext.stores.engine.config import (
     ConfigRequest,
     StoreConfig,
@@ -35,7 +36,6 @@ _RECORDED: Final = (
 # A missing index has no hits; missing shards must not leave half of the hits.
 SEARCH_PARAMS: Final = {"ignore_unavailable": "true", "allow_partial_search_results": "false"}
 _MISSING_IS_EMPTY: Final = {"ignore_unavailable": "true"}
-_EXISTS: Final = "resource_already_exists_exception"
 
 ID: Final = "id"
 NODE: Final = "node"
@@ -173,6 +173,15 @@ class IndexParams:
         """The settings that are recorded with a new index."""
         return recorded_params(self, _RECORDED)
 
+    @property
+    def for_records(self) -> "IndexParams":
+        """The settings of an index of records."""
+        return IndexParams(
+            number_of_shards=1,
+            number_of_replicas=self.number_of_replicas,
+            index_options={"type": "flat"},
+        )
+
 
 def index_body(config: ElasticsearchConfig, params: IndexParams) -> Json:
     """Return the settings and the mapping of a new index."""
@@ -222,66 +231,31 @@ def _settings(params: IndexParams) -> Mapping[str, Any]:
     return {"similarity": {"default": _BM25}, **counts, **params.settings}
 
 
-class Index:
-    """An index by its name, and what is known about it.
+class Index(Collection[ElasticsearchConfig, Transport, IndexParams]):
+    """An index of Elasticsearch.
 
-    Args:
-        name: Its name on the server.
-        request: The config that its opener requests.
-        params: How it is created.
+    Attributes:
+        is_small: Whether the last search found fewer nodes than it requested.
     """
 
-    def __init__(self, name: str, request: ConfigRequest, params: IndexParams) -> None:
-        self.name = name
-        self.params = params
-        self.config = request.resolve(ElasticsearchConfig(), self.where)
-        self.is_small = False
-        self._request = request
-        self._exists = False
+    kind = "index"
+    config_type = ElasticsearchConfig
+    request_type = ElasticsearchConfigRequest
+    is_small = False
 
-    @property
-    def where(self) -> str:
-        """The index, for messages."""
-        return f"the index {self.name!r}"
-
-    def look_up(self) -> Requests[None]:
-        """Read the recorded config, if the index exists."""
+    def recorded(self) -> Requests[ElasticsearchConfig | None]:
+        """Return the recorded config; None if the index does not exist."""
         description = yield json_request("GET", self.name, params=_MISSING_IS_EMPTY)
-        recorded = ElasticsearchConfig.of_index(description, self.name)
-        self.config = self._request.resolve(recorded or ElasticsearchConfig(), self.where)
-        self._exists = recorded is not None
+        return ElasticsearchConfig.of_index(description, self.name)
 
-    def exists(self) -> Requests[bool]:
-        """Return whether the index exists; ask the server if it did not."""
-        if not self._exists:
-            yield from self.look_up()
-        return self._exists
+    def make(self, config: ElasticsearchConfig) -> Requests[None]:
+        """Create the index."""
+        yield json_request("PUT", self.name, body=index_body(config, self.params))
 
-    def create(self, dimension: int) -> Requests[ElasticsearchConfig]:
-        """Create the index if need be; checked each time, as writing to a missing one makes one."""
-        yield from self.look_up()
-        if not self._exists:
-            new = replace(self.config, dimension=self.config.dimension or dimension)
-            try:
-                yield json_request("PUT", self.name, body=index_body(new, self.params))
-            except StoreError as error:
-                if _EXISTS not in str(error):
-                    raise
-            # Another process may have been first, with another dimension.
-            yield from self.look_up()
-        if self.config.dimension != dimension:
-            raise DimensionMismatchError(
-                f"the nodes have embeddings of dimension {dimension}, {self.where} takes "
-                f"{self.config.dimension}; use the embedding model that it was filled with"
-            )
-        return self.config
-
-    def drop(self) -> Requests[None]:
-        """Delete the index; the next nodes may have another dimension."""
-        yield from self.look_up()  # raises if it is not ours
+    def remove(self) -> Requests[None]:
+        """Delete the index; raise if it is not ours."""
+        yield from self.look_up(again=True)
         yield json_request("DELETE", self.name, params=_MISSING_IS_EMPTY)
-        self.config = self._request.resolve(ElasticsearchConfig(), self.where)
-        self._exists = False
 
     def refresh_request(self) -> Request:
         """Return the request that makes written nodes visible to searches."""

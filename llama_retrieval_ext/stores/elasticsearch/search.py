@@ -1,8 +1,8 @@
 """Searches of an Elasticsearch index."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final, TypeVar
+from typing import ClassVar, Final
 
 from pydantic_core import to_json
 
@@ -28,17 +28,17 @@ from llama_retrieval_ext.stores.elasticsearch.schema import (
     VECTOR,
     Index,
 )
-from llama_retrieval_ext.stores.encoding.vectors import query_vector
 from llama_retrieval_ext.stores.engine.backend import (
     Candidate,
     KeywordQuery,
     VectorQuery,
-    fuse_legs,
 )
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
-from llama_retrieval_ext.stores.engine.search import EngineRequest, EngineSearch, NativeSearch
-
-T = TypeVar("T")
+from llama_retrieval_ext.stores.engine.search import (
+    EngineRequest,
+    EngineSearch,
+    NativeSearch,
+)
 
 # Hits that a server returns at most, and candidates that it examines, by its default settings.
 WINDOW: Final = 10_000
@@ -130,10 +130,11 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
     most_hits: ClassVar[int] = WINDOW
     nodes_last: ClassVar[bool] = True  # nodes take longer to read than to find
     keys_are_ids: ClassVar[bool] = True
+    whole_keyword_leg: ClassVar[bool] = True
     scoped_rarity: ClassVar[bool] = False
 
     def __init__(self, index: Index) -> None:
-        super().__init__()
+        super().__init__(index)
         self._index = index
 
     def compile(self, condition: Condition) -> Json:
@@ -143,15 +144,8 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
     def vector_search(self, query: VectorQuery, request: EngineRequest[Json]) -> IndexSearch:
         """Return the search for the nearest nodes."""
         config = self._index.config
-        vector = compact_vector(
-            query_vector(
-                query.embedding,
-                dimension=config.dimension or len(query.embedding),
-                distance=config.distance,
-                where=self._index.where,
-            ),
-            config.distance,
-        )
+        embedding = config.checked(query.embedding, self._index.where)
+        vector = compact_vector(embedding, config.distance)
         return IndexSearch(
             top_k=request.top_k,
             score=_zero if vector is None else SIMILARITIES[config.distance].score,
@@ -178,8 +172,13 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
 
     def fused_search(
         self, near: IndexSearch, sharing: IndexSearch, how: FusedSearch, *, top_k: int
-    ) -> IndexSearch:
-        """Return the sum of both scores: of all nodes that share a term, and of the nearest."""
+    ) -> IndexSearch | None:
+        """Return the sum of both scores: of all nodes that share a term, and of the nearest.
+
+        None for zeros, which are near to nothing.
+        """
+        if near.vector is None:
+            return None
         return replace(
             sharing,
             top_k=top_k,
@@ -231,31 +230,6 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
         """Return the node id, which takes less long to read than the node."""
         node_id: str = hit["fields"][ID][0]
         return node_id
-
-    def if_exists(self, steps: Callable[[], Requests[T]], *, empty: T) -> Requests[T]:
-        """Run steps if the index exists."""
-        return (yield from steps()) if (yield from self._index.exists()) else empty
-
-    def fused(
-        self, near: EngineRequest[Json], sharing: EngineRequest[Json], how: FusedSearch
-    ) -> Requests[list[Candidate]]:
-        """Return the best of both as the engine adds them up; here, where one leg is missing.
-
-        Zeros are near to nothing, so that the engine has no vector to search.
-        """
-        legs = near.with_top_k(how.candidates), sharing.with_top_k(WINDOW)
-
-        def steps() -> Requests[list[Candidate]]:
-            nearest = yield from self.native(legs[0])
-            matching = yield from self.native(legs[1])
-            if nearest is None or nearest.vector is None or matching is None:
-                rankings = yield from self._search(legs)
-                return fuse_legs(rankings[0], rankings[1], how, top_k=near.top_k)
-            fused = self.fused_search(nearest, matching, how, top_k=near.top_k)
-            return (yield from self.rankings([fused]))[0]
-
-        nothing: list[Candidate] = []
-        return self.if_exists(steps, empty=nothing)
 
     def texts(self, keys: Sequence[str], request: EngineRequest[Json]) -> Requests[dict[str, str]]:
         """Return stored nodes by id, without those that were deleted or changed meanwhile."""

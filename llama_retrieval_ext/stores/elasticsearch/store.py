@@ -1,29 +1,20 @@
 """`ElasticsearchVectorStore`: LlamaIndex vectors and keywords in an Elasticsearch index."""
 
-import weakref
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Final, Self, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final
 
 from elasticsearch import Elasticsearch
-from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic import PrivateAttr
 
-from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.stages.fusion import WeightedSum
-from llama_retrieval_ext.stores.elasticsearch.client import ClientConfig, Requests, Transport
+from llama_retrieval_ext.stores.elasticsearch.client import ClientConfig, Transport
 from llama_retrieval_ext.stores.elasticsearch.encoding import Json
-from llama_retrieval_ext.stores.elasticsearch.filters import NOTHING, compile_target
-from llama_retrieval_ext.stores.elasticsearch.nodes import (
-    add_nodes,
-    count_matching,
-    delete_nodes,
-    matching_nodes,
-)
+from llama_retrieval_ext.stores.elasticsearch.filters import compile_target
+from llama_retrieval_ext.stores.elasticsearch.nodes import ElasticsearchNodes
 from llama_retrieval_ext.stores.elasticsearch.records import ElasticsearchRecords
 from llama_retrieval_ext.stores.elasticsearch.schema import (
-    ElasticsearchConfig,
     ElasticsearchConfigRequest,
     Index,
     IndexParams,
@@ -32,14 +23,13 @@ from llama_retrieval_ext.stores.elasticsearch.search import WINDOW, Elasticsearc
 from llama_retrieval_ext.stores.elasticsearch.url import parse_address
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
 from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
+from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
 from llama_retrieval_ext.stores.engine.config import params_of
 from llama_retrieval_ext.stores.engine.pushdown import NativeFusion
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import RecordStore
-from llama_retrieval_ext.stores.engine.vector_store import EngineStore, StoreBackend
+from llama_retrieval_ext.stores.engine.vector_store import StoreBackend
 from llama_retrieval_ext.text.tokenizer import Tokenizer
-
-T = TypeVar("T")
 
 # The engine adds scores, and has cosines as (1 + cosine) / 2. Other similarities bend the scale.
 _FUSIONS: Final = (
@@ -51,11 +41,11 @@ _FUSIONS: Final = (
 )
 
 
-class ElasticsearchVectorStore(EngineStore):
+class ElasticsearchVectorStore(CollectionStore):
     """A vector store in an index of Elasticsearch 8, with keyword search and exact filters.
 
     LlamaIndex's own ``ElasticsearchStore`` patches asyncio when it is made, runs on one event loop
-    only, and knows one filter operator; this one stores the same nodes in another form. The index
+    only, and has one filter operator; this one stores the same nodes in another form. The index
     is created with the first nodes. Threads and event loops may share a store.
 
     Similarities are cosine, inner product or negative Euclidean distance, or BM25 for keywords
@@ -81,11 +71,7 @@ class ElasticsearchVectorStore(EngineStore):
 
     title: ClassVar[str] = "Elasticsearch"
 
-    index: str = ""
-
-    _index: Index = PrivateAttr()
-    _transport: Transport = PrivateAttr()
-    _closer: "weakref.finalize[..., ElasticsearchVectorStore]" = PrivateAttr()
+    _collection: Index = PrivateAttr()
 
     def __init__(
         self,
@@ -102,57 +88,27 @@ class ElasticsearchVectorStore(EngineStore):
         request = ElasticsearchConfigRequest(
             tokenizer, distance, dim, params.recorded, params.analyzer, params.routing
         )
-        self.index = index
-        self._index = Index(index, request, params)
-        self._transport = Transport(connection)
-        # Also runs when the store is garbage, and at the interpreter's exit.
-        self._closer = weakref.finalize(self, self._transport.close)
-        try:
-            self._transport.run(self._index.look_up())
-        except BaseException:
-            self.close()
-            raise
+        self._open(Index(index, Transport(connection), request=request, params=params))
+
+    @property
+    def index(self) -> str:
+        """Name of the index."""
+        return self._collection.name
 
     @property
     def client(self) -> Elasticsearch:
         """The client for threads."""
-        return self._transport.client
+        return self.transport.client
 
     @property
     def transport(self) -> Transport:
         """Sends requests to the engine."""
-        return self._transport
+        return self._collection.connection
 
     @property
     def searcher(self) -> ElasticsearchSearch:
         """The engine's searches."""
-        return ElasticsearchSearch(self._index)
-
-    def call(self, steps: Callable[[], Requests[T]]) -> Call[T]:
-        """Return the call that carries out requests."""
-        return self._transport.call(steps)
-
-    def beside(self, suffix: str) -> Self:
-        """Return a store of records that are read by id, in its own index, over these clients.
-
-        Args:
-            suffix: What its index's name has more than this one's.
-
-        Raises:
-            StoreFormatError: That index was not made by this package.
-            StoreUnavailableError: The server cannot be reached.
-        """
-        other = self.model_copy()  # closing either closes both
-        other.index = f"{self.index}{suffix}"
-        params = IndexParams(
-            number_of_shards=1,
-            number_of_replicas=self._index.params.number_of_replicas,
-            index_options={"type": "flat"},
-        )
-        index = Index(other.index, ElasticsearchConfigRequest(), params)
-        self._transport.run(index.look_up())
-        other._index = index  # noqa: SLF001 - of its own class
-        return other
+        return ElasticsearchSearch(self._collection)
 
     def records(
         self,
@@ -161,44 +117,21 @@ class ElasticsearchVectorStore(EngineStore):
         clock: Callable[[], float],  # noqa: ARG002
         patience_s: float,  # noqa: ARG002
     ) -> RecordStore:
-        """Return the index as a store of records; see `CollectionStore.records`."""
-        return ElasticsearchRecords(self._index, self._transport)
+        """Return the index as a store of records; see `CollectionStore`."""
+        return ElasticsearchRecords(self._collection)
 
-    def close(self) -> None:
-        """Close the connections; the index stays."""
-        self._closer()
-
-    @property
-    def _config(self) -> ElasticsearchConfig:
-        return self._index.config
+    def _nodes_of(self, collection: Index) -> ElasticsearchNodes:
+        return ElasticsearchNodes(collection)
 
     def _location(self) -> Mapping[str, object]:
         return {
-            "url": self._transport.config.where,
+            "url": self.transport.where,
             "index": self.index,
-            "analyzer": self._index.config.analyzer or "whitespace",
+            "analyzer": self._collection.config.analyzer or "whitespace",
         }
 
     def _compile_target(self, target: Target) -> Json | None:
         return compile_target(target)
-
-    def _add(self, nodes: Sequence[BaseNode]) -> Call[None]:
-        return self.call(lambda: add_nodes(self._index, nodes))
-
-    def _delete(self, target: Target) -> Call[None]:
-        query = compile_target(target) or NOTHING
-        return self.call(lambda: delete_nodes(self._index, query))
-
-    def _read(self, target: Target) -> Call[list[BaseNode]]:
-        query = compile_target(target)
-        return self.call(lambda: matching_nodes(self._index, query))
-
-    def _count(self, target: Target) -> Call[int]:
-        query = compile_target(target)
-        return self.call(lambda: count_matching(self._index, query))
-
-    def _clear(self) -> Call[None]:
-        return self.call(self._index.drop)
 
 
 class ElasticsearchBackend(StoreBackend[ElasticsearchVectorStore]):

@@ -1,4 +1,4 @@
-"""`Address`: what the URL of an Elasticsearch index says, without the secrets it refers to."""
+"""`Address`: a parsed URL of an Elasticsearch index; secrets are named, not held."""
 
 import re
 from collections.abc import Mapping

@@ -30,6 +30,7 @@ from llama_retrieval_ext.stores.embedded.files import (
     bytes_on_disk,
     check_room,
     clear_errors,
+    copy_folder,
     prepare,
     read_config,
     translate_error,
@@ -186,7 +187,7 @@ class StoreDirectory:
             self._abandon_draft()
             after = replace(config, generation=self._next_config().generation)
             if config.dimension is not None:
-                shutil.copytree(shard_folder(source, config), shard_folder(self.path, after))
+                copy_folder(shard_folder(source, config), shard_folder(self.path, after))
             write_config(self.path, after)
             new = open_shard(self.path, after)  # removes the other one's files
             self.config, self._shard = after, new
@@ -208,7 +209,7 @@ class StoreDirectory:
             config = self._next_config()
             draft = Draft(config, shard_folder(self.path, config))
             shutil.rmtree(draft.folder, ignore_errors=True)
-            shutil.copytree(folder, draft.folder)
+            copy_folder(folder, draft.folder)
             self._draft, self._last_draft = draft, config.generation
             return draft
 

@@ -102,7 +102,7 @@ class EngineFeatures:
 
     Attributes:
         operators: The filter operators that it evaluates exactly; it refuses all others. None
-            where only the store knows, which then refuses what it cannot evaluate.
+            if unknown: the store itself refuses what it cannot evaluate.
         dense: Raw scores of vector search; None where there is no vector search.
         keyword: Raw scores of keyword search; None where there is no keyword search.
         one_round_trip: Whether a vector and a keyword search can go out as one request.

@@ -1,8 +1,8 @@
 """`StoreConfig`: how a store is set up, and `ConfigRequest`: what its opener requests."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Final, Protocol, Self, TypeVar, get_args, runtime_checkable
+from typing import Any, ClassVar, Final, Self, TypeVar, get_args
 
 from pydantic_core import to_jsonable_python
 
@@ -11,8 +11,7 @@ from llama_retrieval_ext.errors import (
     DimensionMismatchError,
     StoreFormatError,
 )
-from llama_retrieval_ext.stores.encoding.vectors import Distance
-from llama_retrieval_ext.stores.engine.records import RecordStore
+from llama_retrieval_ext.stores.encoding.vectors import Distance, query_vector
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
@@ -36,6 +35,11 @@ class StoreConfig:
         """Return the config as JSON has it."""
         data = {each.name: _as_json(getattr(self, each.name)) for each in fields(self)}
         return {**data, "tokenizer": self.tokenizer.to_dict()}
+
+    def checked(self, embedding: Sequence[float], where: object) -> list[float]:
+        """Return a query's embedding, ready for the engine, or raise `DimensionMismatchError`."""
+        dimension = self.dimension or len(embedding)
+        return query_vector(embedding, dimension=dimension, distance=self.distance, where=where)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -156,49 +160,3 @@ def params_of(kind: type[P], params: Mapping[str, Any], *, engine: str) -> P:
             f"store_params has {', '.join(unknown)}; for {engine} there are {', '.join(known)}"
         )
     return kind(**params)
-
-
-@runtime_checkable
-class CollectionStore(Protocol):
-    """A store in a collection of an engine that has room for others."""
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """Cuts text into terms."""
-        ...
-
-    @property
-    def dimension(self) -> int | None:
-        """Dimension of the embeddings; None until the collection is created."""
-        ...
-
-    def count(self) -> int:
-        """Return how many nodes there are."""
-        ...
-
-    def beside(self, suffix: str) -> Self:
-        """Return a store in a collection with a longer name, for records that are read by id.
-
-        It is open as long as this one; closing either closes both.
-        """
-        ...
-
-    def records(
-        self, *, is_shared: bool, clock: Callable[[], float], patience_s: float
-    ) -> RecordStore:
-        """Return the collection as a store of records, and of nothing else.
-
-        Args:
-            is_shared: Whether other processes write to it.
-            clock: Returns the seconds since 1970.
-            patience_s: After so long a writer that has not finished counts as dead.
-        """
-        ...
-
-    def clear(self) -> None:
-        """Drop the collection, if there is one."""
-        ...
-
-    def close(self) -> None:
-        """Close it."""
-        ...

@@ -1,4 +1,4 @@
-"""`FilteredEngineSearch`: of engines that evaluate filters in part; the rest is done here."""
+"""`FilteredEngineSearch`: searches of engines that evaluate filters in part; the rest is here."""
 
 from abc import abstractmethod
 from collections.abc import Sequence

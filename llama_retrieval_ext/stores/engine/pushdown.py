@@ -1,4 +1,4 @@
-"""Pushdown: the fusions that engines compute themselves, and whether ours is one of them."""
+"""Pushdown: the fusions that engines compute, and the check whether ours is one of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -111,7 +111,7 @@ class Line(NamedTuple):
 
 
 def scales_of(fusion: WeightedSum) -> tuple[Normalisation, Normalisation]:
-    """The scales of vector and of keyword search."""
+    """Return the scales of vector and of keyword search."""
     vector, keyword = LEGS
     return fusion.scale_of(vector), fusion.scale_of(keyword)
 

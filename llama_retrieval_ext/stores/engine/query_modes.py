@@ -1,4 +1,4 @@
-"""LlamaIndex's query modes, each as the searches that it sends to an engine."""
+"""LlamaIndex's query modes, compiled to searches of an engine."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

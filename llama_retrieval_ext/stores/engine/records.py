@@ -1,4 +1,4 @@
-"""Records by id with a version, replaced only if nobody else has replaced them meanwhile.
+"""Records by id with a version, replaced only if no other writer has replaced them meanwhile.
 
 A store keeps each record as one node. An engine with compare-and-set has a `RecordStore` of its
 own; `IntentRecords` does without. There, a writer adds an intent, reads all intents on the same

@@ -1,7 +1,7 @@
 """`EngineSearch`, the search skeleton that all engines share, and `EngineBackend` over it."""
 
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -29,6 +29,7 @@ from llama_retrieval_ext.stores.engine.backend import (
     hybrid_queries,
     ordered_candidates,
 )
+from llama_retrieval_ext.stores.engine.collection import Collection
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
 
 # A compiled filter, a search, and a hit, each in the engine's terms.
@@ -38,8 +39,7 @@ H = TypeVar("H")
 B = TypeVar("B", bound=BasePydanticVectorStore)
 T = TypeVar("T")
 
-# With more hits of equal scores, reading them one by one costs more than all nodes at once.
-_MANY_TIES: Final = 200
+_FIRST: Final[Callable[[list[list[Candidate]]], list[Candidate]]] = itemgetter(0)
 # Keys whose node ids are kept, some 200 bytes each.
 _MOST_NAMES: Final = 50_000
 
@@ -94,12 +94,13 @@ class EngineSearch(ABC, Generic[F, S, H]):
     here: batches, queries without terms, ties at the cut, and fusion where one leg is missing.
 
     Attributes:
-        most_hits: How many hits the engine is asked for at most. Of more nodes that tie at the
+        most_hits: How many hits are requested at most. Of more nodes that tie at the
             cut the engine's choice stands: to order all of them by id would take seconds.
         few_hits: Up to so many hits are requested with their nodes while it is not known how many
             tie: over a network that costs less than another request.
         nodes_last: Whether a hybrid search reads only the nodes of the best, by `texts`.
         keys_are_ids: Whether `key` returns node ids.
+        whole_keyword_leg: Whether a fusion of the engine counts all keyword hits.
         has_mmr: Whether `diverse` is implemented.
         scoped_rarity: Whether the engine can measure the rarity of terms on a part of the nodes.
     """
@@ -108,10 +109,12 @@ class EngineSearch(ABC, Generic[F, S, H]):
     few_hits: ClassVar[int] = 512
     nodes_last: ClassVar[bool] = False
     keys_are_ids: ClassVar[bool] = False
+    whole_keyword_leg: ClassVar[bool] = False
     has_mmr: ClassVar[bool] = False
     scoped_rarity: ClassVar[bool] = True
 
-    def __init__(self) -> None:
+    def __init__(self, collection: Collection[Any, Any, Any] | None = None) -> None:
+        self._if_exists = collection
         # Node ids by key, as far as equal scores made them necessary.
         self._names: dict[str, str] = {}
 
@@ -127,8 +130,8 @@ class EngineSearch(ABC, Generic[F, S, H]):
     def keyword_search(self, query: KeywordQuery, request: EngineRequest[F]) -> S | None:
         """Return the engine's keyword search; None if it cannot have hits, as without terms."""
 
-    def fused_search(self, near: S, sharing: S, how: FusedSearch, *, top_k: int) -> S:
-        """Return the engine's fusion of two searches."""
+    def fused_search(self, near: S, sharing: S, how: FusedSearch, *, top_k: int) -> S | None:
+        """Return the engine's fusion of two searches; None if it cannot fuse these."""
         del near, sharing, top_k
         raise UnsupportedModeError(f"{how.fusion!r} is not in the engine; leave pushdown out")
 
@@ -156,8 +159,9 @@ class EngineSearch(ABC, Generic[F, S, H]):
 
     def if_exists(self, steps: Callable[[], Steps[T]], *, empty: T) -> Steps[T]:
         """Run steps against the collection; return `empty` where there is none."""
-        del empty
-        return (yield from steps())
+        if self._if_exists is None:
+            return (yield from steps())
+        return (yield from self._if_exists.if_exists(steps, empty=empty))
 
     def diverse(
         self, request: EngineRequest[F], *, lambda_mult: float, candidates: int
@@ -196,7 +200,8 @@ class EngineSearch(ABC, Generic[F, S, H]):
     ) -> Steps[list[Candidate]]:
         """Return the best of a vector and a keyword request as the engine fuses them."""
         nothing: list[Candidate] = []
-        legs = near.with_top_k(how.candidates), sharing.with_top_k(how.candidates)
+        n_sharing = self.most_hits if self.whole_keyword_leg else how.candidates
+        legs = near.with_top_k(how.candidates), sharing.with_top_k(n_sharing)
         return self.if_exists(lambda: self._fused(legs, how, top_k=near.top_k), empty=nothing)
 
     def native(self, request: EngineRequest[F]) -> Steps[S | None]:
@@ -290,13 +295,13 @@ class EngineSearch(ABC, Generic[F, S, H]):
         scored = iter((yield from self._scored(some, with_nodes=False)) if some else [])
         legs = [[] if search is None else self._keys(*next(scored)) for search in searches]
         tied = [] if self.keys_are_ids else [key for leg in legs for key in tied_keys(leg)]
-        unknown = [key for key in tied if key not in self._names]
-        if len(unknown) > _MANY_TIES:
-            return (yield from self._chosen(requests, choose, top_k))
+        names = self._names  # another search may replace it
+        unknown = [key for key in tied if key not in names]
         texts = (yield from self.texts(unknown, requests[0])) if unknown else {}
-        self._note_names(texts)
+        found_names = {key: node_id_in(text) for key, text in texts.items()}
+        self._keep_names(found_names)
         near, sharing = (
-            self._in_order(leg)[: request.top_k]
+            _in_order(leg, ChainMap(found_names, names))[: request.top_k]
             for leg, request in zip(legs, requests, strict=True)
         )
         best = choose(near, sharing)
@@ -309,18 +314,11 @@ class EngineSearch(ABC, Generic[F, S, H]):
         ]
         return ordered_candidates(found)[:top_k]
 
-    def _note_names(self, texts: Mapping[str, str]) -> None:
+    def _keep_names(self, names: Mapping[str, str]) -> None:
         """Keep the node ids of keys, which never change."""
-        if len(self._names) + len(texts) > _MOST_NAMES:
+        if len(self._names) + len(names) > _MOST_NAMES:
             self._names = {}
-        self._names.update((key, node_id_in(text)) for key, text in texts.items())
-
-    def _in_order(self, leg: list[ScoredId]) -> list[ScoredId]:
-        """Return keys with scores, best first, equal scores by node id as far as it is known."""
-        if not has_ties([score for _, score in leg]):
-            return leg
-        name = self._names.get
-        return sorted(leg, key=lambda each: (-each[1], name(each[0], each[0])))
+        self._names.update(names)
 
     def _keys(self, search: S, hits: Sequence[H], scores: Sequence[float]) -> list[ScoredId]:
         pairs = zip(map(self.key, hits), scores, strict=True)
@@ -329,11 +327,13 @@ class EngineSearch(ABC, Generic[F, S, H]):
     def _fused(
         self, legs: Sequence[EngineRequest[F]], how: FusedSearch, *, top_k: int
     ) -> Steps[list[Candidate]]:
-        searches, some = yield from self._natives(legs)
-        if len(some) < len(searches):
-            near, sharing = yield from self._search(legs)
-            return fuse_legs(near, sharing, how, top_k=top_k)
-        fused = self.fused_search(some[0], some[1], how, top_k=top_k)
+        near, sharing = (yield from self._natives(legs))[0]
+        fused = None
+        if near is not None and sharing is not None:
+            fused = self.fused_search(near, sharing, how, top_k=top_k)
+        if fused is None:
+            first, second = yield from self._search(legs)
+            return fuse_legs(first, second, how, top_k=top_k)
         return (yield from self.rankings([fused]))[0]
 
 
@@ -344,6 +344,13 @@ AnySearch = EngineSearch[Any, Any, Any]
 def has_ties(scores: Sequence[float]) -> bool:
     """Return whether scores do not fall strictly."""
     return any(map(le, scores, islice(scores, 1, None)))
+
+
+def _in_order(leg: list[ScoredId], names: Mapping[str, str]) -> list[ScoredId]:
+    """Return keys with scores, best first, equal scores by node id as far as it is known."""
+    if not has_ties([score for _, score in leg]):
+        return leg
+    return sorted(leg, key=lambda each: (-each[1], names.get(each[0], each[0])))
 
 
 def tied_keys(leg: Sequence[ScoredId]) -> list[str]:
@@ -382,7 +389,7 @@ class EngineBackend(ABC, Generic[B]):
         """The engine's searches."""
 
     def index_used(self, *, exact: bool) -> str | None:
-        """Return what vector searches use, in words; None where only the engine knows."""
+        """Return what vector searches use, in words; None if unknown."""
         del exact
         return None
 
@@ -399,11 +406,11 @@ class EngineBackend(ABC, Generic[B]):
 
     def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
         """Return the nearest nodes to an embedding, by the store's distance."""
-        return self._rankings([VectorQuery(tuple(embedding), search)]).then(_only)
+        return self._rankings([VectorQuery(tuple(embedding), search)]).then(_FIRST)
 
     def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
         """Return nodes that share terms with a text; with BM25, each has a score above 0."""
-        return self._rankings([KeywordQuery(text, search)]).then(_only)
+        return self._rankings([KeywordQuery(text, search)]).then(_FIRST)
 
     def batch(self, queries: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
         """Return one ranking a query, from as few requests as the engine can."""
@@ -437,8 +444,3 @@ class EngineBackend(ABC, Generic[B]):
             self.check(query)
         searcher = self.searcher
         return searcher, [searcher.request(query) for query in queries]
-
-
-def _only(rankings: list[list[Candidate]]) -> list[Candidate]:
-    (ranking,) = rankings
-    return ranking

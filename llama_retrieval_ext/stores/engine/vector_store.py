@@ -3,7 +3,6 @@
 import asyncio
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
 from llama_index.core.schema import BaseNode
@@ -239,12 +238,7 @@ class EngineStore(BasePydanticVectorStore):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _nodes(

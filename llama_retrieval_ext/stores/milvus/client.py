@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-import weakref
 from collections import Counter
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -17,9 +16,9 @@ from pymilvus.exceptions import MilvusException
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     MissingDependencyError,
-    StoreClosedError,
     StoreUnavailableError,
 )
+from llama_retrieval_ext.stores.engine.connection import Connection
 from llama_retrieval_ext.stores.milvus.errors import translate_error
 from llama_retrieval_ext.stores.milvus.url import Address
 
@@ -39,8 +38,8 @@ _MIN_VERSION: Final = (2, 5)
 _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
 
 
-class MilvusConnection:
-    """Connects to one Milvus; threads may share it.
+class MilvusConnection(Connection):
+    """Connects to one Milvus; threads may share it. A request is a function of the client.
 
     pymilvus's async client is bound to the event loop it was made on, and breaks on the next; so
     async callers wait in a thread for this one, whose requests release the interpreter's lock.
@@ -52,12 +51,12 @@ class MilvusConnection:
     def __init__(self, address: Address) -> None:
         self.where = address.where
         self.timeout_s = address.timeout_s
+        self._address = address
         self._client = _open(address)
-        # Also runs when the store is garbage, and at the interpreter's exit.
-        self._closer = weakref.finalize(self, _close, self._client, address)
+        self._is_open = True
         try:
             version = str(
-                self.call(lambda client: client.get_server_version(timeout=self.timeout_s))
+                self.perform(lambda client: client.get_server_version(timeout=self.timeout_s))
             )
             check_version(version, self.where)
         except BaseException:
@@ -68,29 +67,28 @@ class MilvusConnection:
     @property
     def client(self) -> MilvusClient:
         """Pymilvus's own client; raises `StoreClosedError` once the store was closed."""
-        if not self._closer.alive:
-            raise self._closed_error()
+        if not self._is_open:
+            raise self.closed_error()
         return self._client
 
-    def call(self, function: Callable[[MilvusClient], T]) -> T:
+    def perform(self, request: Callable[[MilvusClient], T]) -> T:
         """Call a function with the client."""
         client = self.client
         try:
-            return function(client)
+            return request(client)
         except (MilvusException, grpc.RpcError, grpc.FutureTimeoutError) as error:
             raise translate_error(error, self.where) from error
         except (AttributeError, ValueError) as error:
-            if self._closer.alive:
+            if self._is_open:
                 raise
             # Another thread closed it meanwhile; pymilvus and grpc then raise these.
-            raise self._closed_error() from error
+            raise self.closed_error() from error
 
     def close(self) -> None:
         """Close the client; a second call does nothing."""
-        self._closer()
-
-    def _closed_error(self) -> StoreClosedError:
-        return StoreClosedError(f"the store at {self.where} was closed; open it again")
+        if self._is_open:
+            self._is_open = False
+            _close(self._client, self._address)
 
 
 def _open(address: Address) -> MilvusClient:

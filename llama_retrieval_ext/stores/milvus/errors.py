@@ -12,6 +12,7 @@ from pymilvus.exceptions import (
 )
 
 from llama_retrieval_ext.errors import StoreError, StoreUnavailableError
+from llama_retrieval_ext.stores.engine.collection import CollectionMissingError
 
 _NOT_FOUND: Final = 100
 # Not loaded, and not fully loaded.
@@ -33,10 +34,6 @@ _UNREACHABLE: Final = (
     MilvusUnavailableException,
     grpc.FutureTimeoutError,
 )
-
-
-class CollectionMissingError(StoreError):
-    """There is no such collection: no nodes were added yet, or it was removed."""
 
 
 def translate_error(error: Exception, where: str) -> StoreError:

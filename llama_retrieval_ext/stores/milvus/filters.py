@@ -4,15 +4,17 @@ Every comparison also tests that its field exists, because Milvus, Milvus Lite a
 differ in the value of a comparison with a missing field, and so of its negation.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import UnsupportedFilterError
-from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, Scalar
+from llama_retrieval_ext.filters import AllOf, AnyOf, Condition, Not, Scalar
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.values import number_term
+from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage, target_parts
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.milvus.encoding import (
     EMPTY_LIST,
@@ -48,7 +50,7 @@ def compile_condition(condition: Condition) -> Expression:
             f"{_depth(condition)}; write the same with fewer groups, or with IN and NIN",
             "",
         )
-    return _expression(condition)
+    return _LANGUAGE.write(condition)
 
 
 def compile_target(target: Target) -> Expression:
@@ -59,15 +61,14 @@ def compile_target(target: Target) -> Expression:
         '(doc == "leave.md")'
 
     """
-    parts: list[Expression] = []
-    if target.node_ids is not None:
-        parts.append(one_of(ID, [safe_text(node_id) for node_id in target.node_ids]))
-    if target.doc_ids is not None:
-        parts.append(one_of(DOC, [safe_text(doc_id) for doc_id in target.doc_ids]))
-    condition = target.condition
-    if condition is not None:
-        parts.append(compile_condition(condition))
-    return all_of(parts)
+    return all_of(
+        target_parts(
+            target,
+            ids=lambda ids: one_of(ID, [*map(safe_text, ids)]),
+            documents=lambda ids: one_of(DOC, [*map(safe_text, ids)]),
+            write=compile_condition,
+        )
+    )
 
 
 def filter_text(expression: Expression | None) -> str:
@@ -130,28 +131,8 @@ def _group(parts: Sequence[str], by: str) -> str:
     return f"({by.join(parts)})" if len(parts) > 1 else parts[0]
 
 
-def _expression(condition: Condition, *, in_choice: bool = False) -> Expression:
-    match condition:
-        case Compare():
-            return _comparison(condition, in_choice=in_choice)
-        case AllOf(parts):
-            return all_of([_expression(part, in_choice=in_choice) for part in parts])
-        case AnyOf(parts):
-            in_choice = in_choice or len(parts) > 1
-            return any_of([_expression(part, in_choice=in_choice) for part in parts])
-        case Not(part):
-            return _negated(_expression(part, in_choice=in_choice))
-
-
-def _comparison(condition: Compare, *, in_choice: bool) -> Expression:
-    key, operator, value = condition.key, condition.operator, condition.value
-    if operator not in _EQUALITY:
-        return _OPERATORS[operator](key, value)
-    test = _equals_any(key, value if isinstance(value, tuple) else [value], in_choice=in_choice)
-    return _negated(test) if operator in _UNEQUAL else test
-
-
-def _negated(part: Expression) -> Expression:
+def negated(part: Expression) -> Expression:
+    """Return the expression that is true where the other is not."""
     return f"(not {part})" if isinstance(part, str) else not part
 
 
@@ -181,7 +162,7 @@ def _one_of_field(name: str, values: Sequence[str]) -> Expression:
     return compare(name, f"in [{', '.join(map(_quoted, values))}]")
 
 
-def _ordered(sign: str) -> Callable[[str, float], Expression]:
+def _ordered(sign: str) -> Comparison[Expression]:
     return lambda key, value: compare(field(NUMBER, key), f"{sign} {_quoted(number_term(value))}")
 
 
@@ -212,7 +193,7 @@ def _is_empty(key: str, _: None) -> Expression:
     listed = field(LIST, key)
     filled = compare(listed, f"!= {_quoted(EMPTY_LIST)}")
     others = [exists(field(mark, key)) for mark in (STRING, NUMBER, OTHER)]
-    return _negated(any_of([*others, filled]))
+    return negated(any_of([*others, filled]))
 
 
 def _depth(condition: Condition) -> int:
@@ -225,18 +206,24 @@ def _depth(condition: Condition) -> int:
             return 1
 
 
-_UNEQUAL: Final = {FilterOperator.NE, FilterOperator.NIN}
-_EQUALITY: Final = {FilterOperator.EQ, FilterOperator.IN, *_UNEQUAL}
-# Any: parse_filters has checked that each operator has a value of its kind.
-_OPERATORS: Final[Mapping[FilterOperator, Callable[[str, Any], Expression]]] = {
-    FilterOperator.GT: _ordered(">"),
-    FilterOperator.GTE: _ordered(">="),
-    FilterOperator.LT: _ordered("<"),
-    FilterOperator.LTE: _ordered("<="),
-    FilterOperator.ANY: lambda key, values: any_of([_has(key, value) for value in values]),
-    FilterOperator.ALL: _has_all,
-    FilterOperator.CONTAINS: _has,
-    FilterOperator.TEXT_MATCH: _contains_text,
-    FilterOperator.TEXT_MATCH_INSENSITIVE: _contains_text_in_any_case,
-    FilterOperator.IS_EMPTY: _is_empty,
-}
+def _comparisons(*, in_choice: bool) -> Mapping[FilterOperator, Comparison[Expression]]:
+    return {
+        FilterOperator.EQ: lambda key, value: _equals_any(key, [value], in_choice=in_choice),
+        FilterOperator.IN: lambda key, values: _equals_any(key, values, in_choice=in_choice),
+        FilterOperator.GT: _ordered(">"),
+        FilterOperator.GTE: _ordered(">="),
+        FilterOperator.LT: _ordered("<"),
+        FilterOperator.LTE: _ordered("<="),
+        FilterOperator.ANY: lambda key, values: any_of([_has(key, value) for value in values]),
+        FilterOperator.ALL: _has_all,
+        FilterOperator.CONTAINS: _has,
+        FilterOperator.TEXT_MATCH: _contains_text,
+        FilterOperator.TEXT_MATCH_INSENSITIVE: _contains_text_in_any_case,
+        FilterOperator.IS_EMPTY: _is_empty,
+    }
+
+
+_IN_CHOICE: Final = FilterLanguage(_comparisons(in_choice=True), all_of, any_of, negated)
+_LANGUAGE: Final = replace(
+    _IN_CHOICE, comparisons=_comparisons(in_choice=False), in_choice=_IN_CHOICE
+)

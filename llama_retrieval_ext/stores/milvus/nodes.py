@@ -1,7 +1,7 @@
-"""Adds, reads, counts and deletes nodes; all nodes of a call are checked before the first write."""
+"""`MilvusNodes`: adds, reads, counts and deletes nodes; all are checked before the first write."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Any, Final, TypeAlias
 
@@ -9,9 +9,11 @@ from llama_index.core.schema import BaseNode
 from pymilvus import MilvusClient
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
 from llama_retrieval_ext.stores.encoding.values import batches, keyword_text, utf8_safe
 from llama_retrieval_ext.stores.encoding.vectors import document_vectors
+from llama_retrieval_ext.stores.engine.collection import CollectionMissingError, Nodes
 from llama_retrieval_ext.stores.milvus.encoding import SEPARATOR, fields_of, safe_text
 from llama_retrieval_ext.stores.milvus.filters import (
     COLUMNS,
@@ -23,7 +25,6 @@ from llama_retrieval_ext.stores.milvus.filters import (
     one_of,
 )
 from llama_retrieval_ext.stores.milvus.schema import (
-    BULK_TIMEOUTS,
     DENSE,
     MAX_BYTES,
     MAX_FIELDS_BYTES,
@@ -55,12 +56,121 @@ _PAGE: Final = 1000
 _LITE_MAX_ROWS: Final = 10**7
 
 
-def rows_of(nodes: Sequence[BaseNode], *, config: MilvusConfig, where: str) -> list[Row]:
-    """Return one row per node."""
-    vectors = document_vectors(
-        nodes, dimension=config.dimension or 0, distance=config.distance, where=where
-    )
-    return [_row(node, vector, config) for node, vector in zip(nodes, vectors, strict=True)]
+class MilvusNodes(Nodes[Expression]):
+    """The nodes of a collection; the requests of its steps are functions of the client."""
+
+    def __init__(self, collection: MilvusCollection) -> None:
+        self._collection = collection
+        self._lock = Lock()
+        self._unflushed = 0
+
+    def add(self, nodes: Sequence[BaseNode]) -> Steps[None]:
+        """Add nodes, or replace those with the same id."""
+        collection = self._collection
+        config = (yield from collection.look_up()) or collection.config
+        dimension = config.dimension or len(nodes[0].embedding or ())
+        vectors = document_vectors(
+            nodes, dimension=dimension, distance=config.distance, where=collection.where
+        )
+        rows = [_row(node, vector, config) for node, vector in zip(nodes, vectors, strict=True)]
+        for batch in batches(rows, _size_bytes, max_items=_BATCH, max_bytes=_BATCH_BYTES):
+            yield from collection.create(dimension)
+            try:
+                yield collection.loaded(self._upsert(batch))
+            except CollectionMissingError:  # dropped meanwhile
+                collection.forget()
+                yield from collection.create(dimension)
+                yield self._upsert(batch)
+        with self._lock:
+            self._unflushed += len(rows)
+            many = self._unflushed >= _MAX_UNFLUSHED
+        if many:
+            yield from self.flush()
+
+    def delete(self, matching: Expression) -> Steps[None]:
+        """Delete the nodes that match; True deletes nothing."""
+        name, timeouts = self._collection.name, self._collection.timeouts
+        if isinstance(matching, str):
+            yield self._collection.loaded(
+                lambda client: client.delete(name, filter=matching, **timeouts)
+            )
+
+    def read(self, matching: Expression) -> Steps[list[BaseNode]]:
+        """Return every node that matches, with its embedding."""
+        if matching is False:
+            return []
+        pages = self._lite_rows if self._collection.connection.is_lite else self._rows
+        rows = yield self._collection.loaded(lambda client: pages(client, filter_text(matching)))
+        return list(map(_node, rows))
+
+    def count(self, matching: Expression) -> Steps[int]:
+        """Return how many nodes match."""
+        if matching is False:
+            return 0
+        # An outdated count would be a wrong one.
+        options: Mapping[str, object] = {"consistency_level": "Strong"}
+        rows = yield self._collection.loaded(
+            lambda client: self._query(client, filter_text(matching), ["count(*)"], options)
+        )
+        return int(rows[0]["count(*)"])
+
+    def flush(self) -> Steps[None]:
+        """Let Milvus Lite write and index its log; servers do that by themselves."""
+        with self._lock:
+            self._unflushed = 0
+        name, timeouts = self._collection.name, self._collection.timeouts
+        if self._collection.connection.is_lite:
+            yield self._collection.loaded(lambda client: client.flush(name, **timeouts))
+
+    def _upsert(self, rows: Sequence[Row]) -> Any:  # noqa: ANN401 - a request
+        # An upsert of Milvus Lite keeps dynamic fields of the old row, which filters would still
+        # find; its insert replaces the row. A server's insert would add a second one.
+        collection = self._collection
+        insert = collection.connection.is_lite
+
+        def write(client: MilvusClient) -> None:
+            send = client.insert if insert else client.upsert
+            stored = [{**collection.obsolete_values, **row} for row in rows]
+            send(collection.name, stored, **collection.timeouts)
+
+        return write
+
+    def _rows(self, client: MilvusClient, filter_: str) -> list[StoredRow]:
+        rows: list[StoredRow] = []
+        pages = client.query_iterator(
+            self._collection.name,
+            batch_size=_PAGE,
+            filter=filter_,
+            output_fields=[NODE, DENSE],
+            timeout=self._collection.connection.timeout_s,
+        )
+        try:
+            while page := pages.next():
+                rows += page
+        finally:
+            pages.close()
+        return rows
+
+    def _lite_rows(self, client: MilvusClient, filter_: str) -> list[StoredRow]:
+        # Its answers are limited by message size only, and its iterator prints a warning.
+        ids = [row[ID] for row in self._query(client, filter_, [ID], {"limit": _LITE_MAX_ROWS})]
+        rows: list[StoredRow] = []
+        for start in range(0, len(ids), _PAGE):
+            page = filter_text(one_of(ID, ids[start : start + _PAGE]))
+            rows += self._query(client, page, [NODE, DENSE], {"limit": _PAGE})
+        return rows
+
+    def _query(
+        self, client: MilvusClient, filter_: str, columns: list[str], options: Mapping[str, Any]
+    ) -> list[StoredRow]:
+        rows: list[StoredRow] = client.query(  # pyright: ignore[reportAssignmentType]
+            self._collection.name,
+            filter=filter_,
+            output_fields=columns,
+            timeout=self._collection.connection.timeout_s,
+            **options,
+        )
+        return rows
 
 
 def _row(node: BaseNode, vector: list[float], config: MilvusConfig) -> Row:
@@ -95,146 +205,8 @@ def _check_size(node: BaseNode, name: str, size_bytes: int, limit_bytes: int) ->
         )
 
 
-class NodeWriter:
-    """Writes to a collection, which is created with the first nodes."""
-
-    def __init__(self, collection: MilvusCollection) -> None:
-        self._collection = collection
-        self._lock = Lock()
-        self._unflushed = 0
-
-    def add(self, nodes: Sequence[BaseNode]) -> None:
-        """Add nodes, or replace those with the same id."""
-        config = self._collection.config_for(len(nodes[0].embedding or ()))
-        rows = rows_of(nodes, config=config, where=self._collection.where)
-        for batch in batches(rows, _size_bytes, max_items=_BATCH, max_bytes=_BATCH_BYTES):
-            self._upsert(batch, config)
-        self._flush_if_many(len(rows))
-
-    def delete(self, expression: Expression) -> None:
-        """Delete the nodes that match; True deletes nothing."""
-        if isinstance(expression, str):
-            self._collection.read(
-                lambda client: client.delete(
-                    self._collection.name,
-                    filter=expression,
-                    timeout=self._timeout_s * BULK_TIMEOUTS,
-                ),
-                empty={},
-            )
-
-    def flush(self) -> None:
-        """Let Milvus Lite write and index its log; servers do that by themselves."""
-        with self._lock:
-            self._unflushed = 0
-        if self._collection.connection.is_lite:
-            self._collection.read(
-                lambda client: client.flush(
-                    self._collection.name, timeout=self._timeout_s * BULK_TIMEOUTS
-                ),
-                empty=None,
-            )
-
-    def _upsert(self, rows: list[Row], config: MilvusConfig) -> None:
-        collection, timeout_s = self._collection, self._timeout_s * BULK_TIMEOUTS
-        # An upsert of Milvus Lite keeps dynamic fields of the old row, which filters would still
-        # find; its insert replaces the row. A server's insert would add a second one.
-        insert = collection.connection.is_lite
-
-        def write(client: MilvusClient) -> None:
-            send = client.insert if insert else client.upsert
-            send(
-                collection.name, [{**collection.obsolete_values, **row} for row in rows], timeout_s
-            )
-
-        collection.write(write, config)
-
-    def _flush_if_many(self, added: int) -> None:
-        with self._lock:
-            self._unflushed += added
-            many = self._unflushed >= _MAX_UNFLUSHED
-        if many:
-            self.flush()
-
-    @property
-    def _timeout_s(self) -> float:
-        return self._collection.connection.timeout_s
-
-
 def _size_bytes(row: Row) -> int:
     return sum(4 * len(value) for value in row.values())
-
-
-def matching_nodes(collection: MilvusCollection, expression: Expression) -> list[BaseNode]:
-    """Return every node that matches, with its embedding."""
-    if expression is False:
-        return []
-    reader = _Reader(collection, filter_text(expression))
-    nothing: list[StoredRow] = []
-    return list(map(_node, collection.read(reader.rows, empty=nothing)))
-
-
-def count_matching(collection: MilvusCollection, expression: Expression) -> int:
-    """Return how many nodes match."""
-    if expression is False:
-        return 0
-    answer = collection.read(
-        lambda client: client.query(
-            collection.name,
-            filter=filter_text(expression),
-            output_fields=["count(*)"],
-            consistency_level="Strong",  # an outdated count would be a wrong one
-            timeout=collection.connection.timeout_s,
-        ),
-        empty=[{"count(*)": 0}],
-    )
-    return int(answer[0]["count(*)"])
-
-
-class _Reader:
-    """Reads all rows that match a filter, page by page."""
-
-    def __init__(self, collection: MilvusCollection, filter_: str) -> None:
-        self._collection = collection
-        self._filter = filter_
-
-    def rows(self, client: MilvusClient) -> list[StoredRow]:
-        pages = self._lite_pages if self._collection.connection.is_lite else self._pages
-        return [row for page in pages(client) for row in page]
-
-    def _pages(self, client: MilvusClient) -> Iterator[Sequence[StoredRow]]:
-        pages = client.query_iterator(
-            self._collection.name,
-            batch_size=_PAGE,
-            filter=self._filter,
-            output_fields=[NODE, DENSE],
-            timeout=self._collection.connection.timeout_s,
-        )
-        try:
-            while page := pages.next():
-                yield page
-        finally:
-            pages.close()
-
-    def _lite_pages(self, client: MilvusClient) -> Iterator[Sequence[StoredRow]]:
-        # Its answers are limited by message size only, and its iterator prints a warning.
-        rows = self._query(client, self._filter, [ID], limit=_LITE_MAX_ROWS)
-        ids = [row[ID] for row in rows]
-        for start in range(0, len(ids), _PAGE):
-            page = one_of(ID, ids[start : start + _PAGE])
-            yield self._query(client, filter_text(page), [NODE, DENSE], limit=_PAGE)
-
-    def _query(
-        self, client: MilvusClient, filter_: str, columns: list[str], *, limit: int
-    ) -> list[StoredRow]:
-        rows: list[StoredRow] = client.query(  # pyright: ignore[reportAssignmentType]
-            self._collection.name,
-            filter=filter_,
-            output_fields=columns,
-            limit=limit,
-            timeout=self._collection.connection.timeout_s,
-        )
-        return rows
 
 
 def _node(row: StoredRow) -> BaseNode:

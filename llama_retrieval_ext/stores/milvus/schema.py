@@ -5,7 +5,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any, ClassVar, Final, Self, TypeVar
 
@@ -14,14 +14,11 @@ from pymilvus.client.types import LoadState
 from pymilvus.exceptions import MilvusException
 from pymilvus.milvus_client.index import IndexParams
 
-from llama_retrieval_ext.errors import (
-    ConfigurationError,
-    DimensionMismatchError,
-    StoreError,
-    StoreFormatError,
-)
+from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError
+from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.query import TENANT_KEY
 from llama_retrieval_ext.stores.encoding.vectors import Distance
+from llama_retrieval_ext.stores.engine.collection import Collection
 from llama_retrieval_ext.stores.engine.config import (
     ConfigRequest,
     StoreConfig,
@@ -29,8 +26,9 @@ from llama_retrieval_ext.stores.engine.config import (
     recorded_params,
 )
 from llama_retrieval_ext.stores.milvus.client import MilvusConnection
-from llama_retrieval_ext.stores.milvus.errors import CollectionMissingError, is_released
+from llama_retrieval_ext.stores.milvus.errors import is_released
 from llama_retrieval_ext.stores.milvus.filters import COLUMNS, DOC, ID
+from llama_retrieval_ext.stores.milvus.url import check_name
 
 T = TypeVar("T")
 
@@ -62,7 +60,7 @@ _ANALYZER: Final = {"tokenizer": "whitespace"}
 _LITE_ANALYZER: Final = {"tokenizer": "standard"}
 
 # A request that works on a whole collection may take so many times an ordinary one's timeout.
-BULK_TIMEOUTS: Final = 6
+_BULK_TIMEOUTS: Final = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +97,11 @@ class MilvusParams:
     def recorded(self) -> Mapping[str, Any]:
         """The settings that are recorded with a new collection."""
         return recorded_params(self, _RECORDED)
+
+    @property
+    def for_records(self) -> "MilvusParams":
+        """The settings of a collection of records: strong, to read what others have written."""
+        return MilvusParams(index_type="FLAT", consistency_level="Strong")
 
     def check_lite(self) -> None:
         """Raise if Milvus Lite has no such index."""
@@ -198,40 +201,27 @@ def indexes_of(config: MilvusConfig, params: MilvusParams, *, lite: bool) -> Ind
     return indexes
 
 
-class MilvusCollection:
-    """A collection that may not exist yet: makes, loads, reads, writes and drops it.
+class MilvusCollection(Collection[MilvusConfig, MilvusConnection, MilvusParams]):
+    """A collection of Milvus; the requests of its steps are functions of the client."""
 
-    Args:
-        connection: The Milvus.
-        name: The collection's name.
-        request: The config that its opener requests.
-        params: How it is made and searched.
-    """
+    config_type = MilvusConfig
+    request_type = MilvusConfigRequest
 
     def __init__(
         self,
-        connection: MilvusConnection,
         name: str,
+        connection: MilvusConnection,
         *,
         request: ConfigRequest,
         params: MilvusParams,
     ) -> None:
+        super().__init__(check_name(name), connection, request=request, params=params)
         if connection.is_lite:
             params.check_lite()
-        self.connection = connection
-        self.name = name
-        self.params = params
-        self._request = request
+        # Values for columns that older releases made, and nothing reads.
+        self.obsolete_values: Mapping[str, str] = {}
+        # Between threads: making a collection takes several requests.
         self._lock = RLock()
-        self._existing: MilvusConfig | None = None
-        self._obsolete: list[str] = []
-        self._new = request.resolve(MilvusConfig(), self.where)
-        self.look_up()
-
-    @property
-    def where(self) -> str:
-        """The collection, for messages."""
-        return f"the collection {self.name!r} at {self.connection.where}"
 
     @property
     def index_type(self) -> str:
@@ -239,131 +229,87 @@ class MilvusCollection:
         return str(self.config.params.get("index_type", "AUTOINDEX"))
 
     @property
-    def config(self) -> MilvusConfig:
-        """The config that is recorded, or will be."""
-        return self._existing or self._new
+    def timeouts(self) -> Mapping[str, float]:
+        """The timeout of a request that works on a whole collection."""
+        return {"timeout": self.connection.timeout_s * _BULK_TIMEOUTS}
 
-    @property
-    def obsolete_values(self) -> Mapping[str, str]:
-        """What nodes must have in columns that older releases made, and nothing reads."""
-        return dict.fromkeys(self._obsolete, "")
-
-    def look_up(self) -> MilvusConfig | None:
-        """Read the recorded config, and load the collection; None if it does not exist."""
-        with self._lock:
-            self._existing = None
-            description = self.connection.call(self._describe)
-            if description is None:
-                return None
-            config = MilvusConfig.of_properties(description.get("properties", {}), self.where)
-            self._request.check(config, self.where)
-            self._load_if_released()
-            columns = {column["name"] for column in description["fields"]}
-            self._obsolete = sorted(columns.intersection(_OBSOLETE))
-            self._existing = config
-            return config
-
-    def config_for(self, dimension: int) -> MilvusConfig:
-        """Return the config that nodes must fit; a new collection takes this dimension."""
-        new = replace(self._new, dimension=self._new.dimension or dimension)
-        return self._existing or self.look_up() or new
-
-    def create(self, config: MilvusConfig) -> None:
-        """Create the collection unless it exists; raise if it has another dimension."""
-        with self._lock:
-            existing = self._existing or self.look_up() or self._create(config)
-        if existing.dimension != config.dimension:
-            raise DimensionMismatchError(
-                f"{self.where} takes embeddings of dimension {existing.dimension}, got "
-                f"{config.dimension}; use the embedding model that the store was filled with"
-            )
-
-    def read(self, function: Callable[[MilvusClient], T], *, empty: T) -> T:
-        """Call a function on the loaded collection; return `empty` if it does not exist."""
-        if self._existing is None and self.look_up() is None:
-            return empty
-        try:
-            return self.connection.call(lambda client: self._call_loaded(client, function))
-        except CollectionMissingError:
-            self._existing = None
-            return empty
-
-    def write(self, function: Callable[[MilvusClient], object], config: MilvusConfig) -> None:
-        """Call a function on the loaded collection, which is created if it does not exist."""
-        self.create(config)
-        try:
-            self.connection.call(lambda client: self._call_loaded(client, function))
-        except CollectionMissingError:  # dropped meanwhile
-            self._existing = None
-            self.create(config)
-            self.connection.call(function)
-
-    def drop(self) -> None:
-        """Drop the collection, if it exists."""
-        with self._lock:
-            self._existing = None
-            self.connection.call(
-                lambda client: client.drop_collection(self.name, timeout=self._timeout_s)
-            )
-
-    def _create(self, config: MilvusConfig) -> MilvusConfig:
-        try:
-            self.connection.call(lambda client: self._create_now(client, config))
-        except StoreError:
-            existing = self.look_up()  # perhaps another process was faster
-            if existing is None:
-                raise
-            return existing
-        self._existing, self._obsolete = config, []
+    def recorded(self) -> Steps[MilvusConfig | None]:
+        """Return the recorded config, and load the collection; None if it does not exist."""
+        description: Mapping[str, Any] | None = yield self._describe
+        if description is None:
+            return None
+        config = MilvusConfig.of_properties(description.get("properties", {}), self.where)
+        columns = {column["name"] for column in description["fields"]}
+        self.obsolete_values = dict.fromkeys(sorted(columns.intersection(_OBSOLETE)), "")
+        yield self._load_if_released
         return config
 
-    def _create_now(self, client: MilvusClient, config: MilvusConfig) -> None:
+    def create(
+        self,
+        dimension: int,
+        *,
+        again: bool = False,
+        **settings: Any,  # noqa: ANN401 - the config's fields
+    ) -> Steps[MilvusConfig]:
+        """Return the config; create the collection if it does not exist."""
+        with self._lock:
+            return (yield from super().create(dimension, again=again, **settings))
+
+    def make(self, config: MilvusConfig) -> Steps[None]:
+        """Create the collection with its indexes, and load it."""
         lite = self.connection.is_lite
-        timeout_s = self._timeout_s * BULK_TIMEOUTS
         partitions = self.params.num_partitions
         options = {"num_partitions": partitions} if config.by_tenant and partitions else {}
-        client.create_collection(
-            self.name,
-            schema=schema_of(config, lite=lite),
-            consistency_level=self.params.consistency_level or "Session",
-            properties={PROPERTY: config.to_text()},
-            timeout=timeout_s,
-            **options,
-        )
-        indexes = indexes_of(config, self.params, lite=lite)
-        # Milvus Lite has made them when it answers, and has no call to wait with.
-        client.create_index(self.name, indexes, timeout=timeout_s, sync=not lite)
-        self._load(client)
+
+        def make(client: MilvusClient) -> None:
+            client.create_collection(
+                self.name,
+                schema=schema_of(config, lite=lite),
+                consistency_level=self.params.consistency_level or "Session",
+                properties={PROPERTY: config.to_text()},
+                **self.timeouts,
+                **options,
+            )
+            indexes = indexes_of(config, self.params, lite=lite)
+            # Milvus Lite has made them when it answers, and has no call to wait with.
+            client.create_index(self.name, indexes, sync=not lite, **self.timeouts)
+            self._load(client)
+
+        yield make
+        self.obsolete_values = {}
+
+    def remove(self) -> Steps[None]:
+        """Drop the collection, if it exists."""
+        timeout_s = self.connection.timeout_s
+        yield lambda client: client.drop_collection(self.name, timeout=timeout_s)
+
+    def loaded(self, function: Callable[[MilvusClient], T]) -> Callable[[MilvusClient], T]:
+        """Return the function, called again if the collection had to be loaded."""
+
+        def call(client: MilvusClient) -> T:
+            try:
+                return function(client)
+            except MilvusException as error:
+                if not is_released(error):
+                    raise
+            self._load(client)  # released meanwhile
+            return function(client)
+
+        return call
 
     def _describe(self, client: MilvusClient) -> Mapping[str, Any] | None:
+        timeout_s = self.connection.timeout_s
         # Checked first, because pymilvus prints a traceback for a missing collection.
-        if not client.has_collection(self.name, timeout=self._timeout_s):
+        if not client.has_collection(self.name, timeout=timeout_s):
             return None
-        described: Mapping[str, Any] = client.describe_collection(
-            self.name, timeout=self._timeout_s
-        )
+        described: Mapping[str, Any] = client.describe_collection(self.name, timeout=timeout_s)
         return described
 
-    def _load_if_released(self) -> None:
+    def _load_if_released(self, client: MilvusClient) -> None:
         # Milvus Lite opens every collection released, and then refuses each search.
-        state = self.connection.call(
-            lambda client: client.get_load_state(self.name, timeout=self._timeout_s)
-        )
+        state = client.get_load_state(self.name, timeout=self.connection.timeout_s)
         if state.get("state") != LoadState.Loaded:
-            self.connection.call(self._load)
+            self._load(client)
 
     def _load(self, client: MilvusClient) -> None:
-        client.load_collection(self.name, timeout=self._timeout_s * BULK_TIMEOUTS)
-
-    def _call_loaded(self, client: MilvusClient, function: Callable[[MilvusClient], T]) -> T:
-        try:
-            return function(client)
-        except MilvusException as error:
-            if not is_released(error):
-                raise
-        self._load(client)  # released meanwhile
-        return function(client)
-
-    @property
-    def _timeout_s(self) -> float:
-        return self.connection.timeout_s
+        client.load_collection(self.name, **self.timeouts)

@@ -3,18 +3,18 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, TypeAlias
 
 from pymilvus import AnnSearchRequest, MilvusClient, RRFRanker, WeightedRanker
 from pymilvus.client.abstract import BaseRanker
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.plan import Steps, run_steps
+from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stores.encoding.values import utf8_safe
-from llama_retrieval_ext.stores.encoding.vectors import Distance, cosine_score, query_vector
+from llama_retrieval_ext.stores.encoding.vectors import Distance, cosine_score
 from llama_retrieval_ext.stores.engine.backend import Candidate, KeywordQuery, VectorQuery
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, NativeFusion
 from llama_retrieval_ext.stores.engine.search import (
@@ -26,7 +26,6 @@ from llama_retrieval_ext.stores.milvus.filters import Expression, compile_condit
 from llama_retrieval_ext.stores.milvus.nodes import query_terms
 from llama_retrieval_ext.stores.milvus.schema import BM25, DENSE, METRICS, NODE, MilvusCollection
 
-T = TypeVar("T")
 Hit: TypeAlias = Mapping[str, Any]  # as pymilvus has it: id, distance, entity
 
 # What one request returns at most, on every Milvus.
@@ -84,7 +83,7 @@ class MilvusSearch(EngineSearch[Expression, ColumnSearch, Hit]):
     scoped_rarity: ClassVar[bool] = False
 
     def __init__(self, collection: MilvusCollection) -> None:
-        super().__init__()
+        super().__init__(collection)
         self._collection = collection
 
     @property
@@ -102,12 +101,7 @@ class MilvusSearch(EngineSearch[Expression, ColumnSearch, Hit]):
         """Return the search for the nearest nodes; None where the filter excludes all."""
         check_top_k_within(request.top_k)
         config = self._collection.config
-        vector = query_vector(
-            query.embedding,
-            dimension=config.dimension or len(query.embedding),
-            distance=config.distance,
-            where=self._collection.where,
-        )
+        vector = config.checked(query.embedding, self._collection.where)
         if request.filter is False:
             return None
         return ColumnSearch(
@@ -162,65 +156,51 @@ class MilvusSearch(EngineSearch[Expression, ColumnSearch, Hit]):
             "output_fields": [NODE] if with_nodes else [],
             "timeout": self._collection.connection.timeout_s,
         }
+        batches: dict[tuple[object, ...], list[int]] = {}
+        for position, (search, limit) in enumerate(zip(searches, limits, strict=True)):
+            kind = (search.column, search.filter, limit) if search.ranker is None else (position,)
+            batches.setdefault(kind, []).append(position)
 
         def send(client: MilvusClient) -> list[list[Hit]]:
             pages: dict[int, list[Hit]] = {}
-            batches: dict[tuple[str, str, int], list[int]] = {}
-            for position, (search, limit) in enumerate(zip(searches, limits, strict=True)):
-                if search.ranker is None:
-                    batches.setdefault((search.column, search.filter, limit), []).append(position)
-                else:
-                    pages[position] = self._send_fused(
-                        client, search, search.ranker, limit, options
-                    )
-            for (*_, limit), positions in batches.items():
-                batch = [searches[position] for position in positions]
-                answers = self._send_batch(client, batch, limit, options)
-                pages |= zip(positions, answers, strict=True)
+            for positions in batches.values():
+                batch, limit = [searches[each] for each in positions], limits[positions[0]]
+                answers = self._send(client, batch, limit, options)
+                pages |= zip(positions, map(list, answers), strict=True)
             return [pages[position] for position in range(len(searches))]
 
-        pages: list[list[Hit]] = yield send
+        pages: list[list[Hit]] = yield self._collection.loaded(send)
         return pages
 
-    def _send_batch(
+    def _send(
         self,
         client: MilvusClient,
-        searches: Sequence[ColumnSearch],
+        batch: Sequence[ColumnSearch],
         limit: int,
         options: Mapping[str, Any],
-    ) -> list[list[Hit]]:
-        first = searches[0]
-        pages = client.search(
-            self._collection.name,
-            data=[search.data for search in searches],
+    ) -> Any:  # noqa: ANN401 - pymilvus's pages of hits
+        first, name = batch[0], self._collection.name
+        if first.ranker is not None:
+            legs = [
+                AnnSearchRequest(
+                    data=[leg.data],
+                    anns_field=leg.column,
+                    param=dict(leg.params(leg.top_k)),
+                    limit=leg.top_k,
+                    expr=leg.filter,
+                )
+                for leg in first.legs
+            ]
+            return client.hybrid_search(name, legs, first.ranker, limit=limit, **options)
+        return client.search(
+            name,
+            data=[search.data for search in batch],
             anns_field=first.column,
             filter=first.filter,
             limit=limit,
             search_params=dict(first.params(limit)),
             **options,
         )
-        return [list(page) for page in pages]
-
-    def _send_fused(
-        self,
-        client: MilvusClient,
-        search: ColumnSearch,
-        ranker: BaseRanker,
-        limit: int,
-        options: Mapping[str, Any],
-    ) -> list[Hit]:
-        legs = [
-            AnnSearchRequest(
-                data=[leg.data],
-                anns_field=leg.column,
-                param=dict(leg.params(leg.top_k)),
-                limit=leg.top_k,
-                expr=leg.filter,
-            )
-            for leg in search.legs
-        ]
-        pages = client.hybrid_search(self._collection.name, legs, ranker, limit=limit, **options)
-        return list(pages[0])
 
     def raw_scores(self, hits: Sequence[Hit]) -> list[float]:
         """Return Milvus's scores, which it calls distances."""
@@ -229,13 +209,6 @@ class MilvusSearch(EngineSearch[Expression, ColumnSearch, Hit]):
     def candidate(self, hit: Hit, score: float) -> Candidate:
         """Return the candidate of a hit."""
         return Candidate.stored(hit["entity"][NODE], score)
-
-    def if_exists(self, steps: Callable[[], Steps[T]], *, empty: T) -> Steps[T]:
-        """Run steps with the client; again if the collection had to be loaded."""
-        result: T = yield lambda: self._collection.read(
-            lambda client: run_steps(steps(), lambda function: function(client)), empty=empty
-        )
-        return result
 
     def _vector_params(self, limit: int) -> Mapping[str, Any]:
         params = dict(self._collection.params.search_params)

@@ -1,35 +1,32 @@
 """`MilvusStore`: LlamaIndex vectors and keywords in a collection of Milvus or Milvus Lite."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
-from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic import PrivateAttr
 from pymilvus import MilvusClient
 
-from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
 from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
+from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
 from llama_retrieval_ext.stores.engine.config import params_of
 from llama_retrieval_ext.stores.engine.query_modes import Target
-from llama_retrieval_ext.stores.engine.records import IntentRecords, RecordStore
-from llama_retrieval_ext.stores.engine.vector_store import EngineStore, StoreBackend
+from llama_retrieval_ext.stores.engine.vector_store import StoreBackend
 from llama_retrieval_ext.stores.milvus.client import MilvusConnection
 from llama_retrieval_ext.stores.milvus.filters import Expression, compile_target
-from llama_retrieval_ext.stores.milvus.nodes import NodeWriter, count_matching, matching_nodes
+from llama_retrieval_ext.stores.milvus.nodes import MilvusNodes
 from llama_retrieval_ext.stores.milvus.schema import (
     MilvusCollection,
-    MilvusConfig,
     MilvusConfigRequest,
     MilvusParams,
 )
 from llama_retrieval_ext.stores.milvus.search import MAX_HITS, MilvusSearch, fusions_of
-from llama_retrieval_ext.stores.milvus.url import Address, check_name, parse_address
+from llama_retrieval_ext.stores.milvus.url import Address, parse_address
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
-class MilvusStore(EngineStore):
+class MilvusStore(CollectionStore):
     """A vector store in a collection of Milvus, with keyword search and exact filters.
 
     LlamaIndex's own ``MilvusVectorStore`` inverts some filters and lets values break out of them;
@@ -60,9 +57,8 @@ class MilvusStore(EngineStore):
 
     title: ClassVar[str] = "Milvus"
 
-    _connection: MilvusConnection = PrivateAttr()
     _collection: MilvusCollection = PrivateAttr()
-    _writer: NodeWriter = PrivateAttr()
+    _contents: MilvusNodes = PrivateAttr()
 
     def __init__(
         self,
@@ -78,20 +74,20 @@ class MilvusStore(EngineStore):
         request = MilvusConfigRequest(
             tokenizer, distance, dim, params.recorded, params.analyzer_params, params.by_tenant
         )
-        self._connection = MilvusConnection(address)
+        connection = MilvusConnection(address)
         try:
-            self._collection = MilvusCollection(
-                self._connection, address.collection, request=request, params=params
+            collection = MilvusCollection(
+                address.collection, connection, request=request, params=params
             )
         except BaseException:
-            self._connection.close()
+            connection.close()
             raise
-        self._writer = NodeWriter(self._collection)
+        self._open(collection)
 
     @property
     def client(self) -> MilvusClient:
         """Pymilvus's client."""
-        return self._connection.client
+        return self._collection.connection.client
 
     @property
     def searcher(self) -> MilvusSearch:
@@ -100,68 +96,20 @@ class MilvusStore(EngineStore):
 
     def persist(self, persist_path: str = "", fs: object = None) -> None:  # noqa: ARG002 - LlamaIndex's
         """Let Milvus Lite index what `add` has already made durable; a no-op on servers."""
-        self._writer.flush()
+        self._if_exists(self._contents.flush, empty=None).function()
 
-    def beside(self, suffix: str) -> Self:
-        """Return a store of records that are read by id, in its own collection, over this client.
-
-        Args:
-            suffix: What its collection's name has more than this one's.
-
-        Raises:
-            ConfigurationError: The name is too long.
-            StoreFormatError: That collection was not made by this package.
-            StoreUnavailableError: Milvus cannot answer.
-        """
-        collection = MilvusCollection(
-            self._connection,
-            check_name(f"{self._collection.name}{suffix}"),
-            request=MilvusConfigRequest(),
-            # Strong, to read what another client has just written.
-            params=MilvusParams(index_type="FLAT", consistency_level="Strong"),
-        )
-        other = self.model_copy()  # closing either closes both
-        other._collection, other._writer = collection, NodeWriter(collection)  # noqa: SLF001 - own class
-        return other
-
-    def records(
-        self, *, is_shared: bool, clock: Callable[[], float], patience_s: float
-    ) -> RecordStore:
-        """Return the collection as a store of records; see `CollectionStore.records`."""
-        return IntentRecords(self, is_shared=is_shared, clock=clock, patience_s=patience_s)
-
-    def close(self) -> None:
-        """Close the store; a file is free for others when no store object has it open."""
-        self._connection.close()
-
-    @property
-    def _config(self) -> MilvusConfig:
-        return self._collection.config
+    def _nodes_of(self, collection: MilvusCollection) -> MilvusNodes:
+        return MilvusNodes(collection)
 
     def _location(self) -> Mapping[str, object]:
         return {
-            "place": self._connection.where,
+            "place": self._collection.connection.where,
             "collection": self._collection.name,
             "nodes": self.count(),
         }
 
     def _compile_target(self, target: Target) -> Expression:
         return compile_target(target)
-
-    def _add(self, nodes: Sequence[BaseNode]) -> Call[None]:
-        return Call(lambda: self._writer.add(nodes))
-
-    def _delete(self, target: Target) -> Call[None]:
-        return Call(lambda: self._writer.delete(compile_target(target)))
-
-    def _read(self, target: Target) -> Call[list[BaseNode]]:
-        return Call(lambda: matching_nodes(self._collection, compile_target(target)))
-
-    def _count(self, target: Target) -> Call[int]:
-        return Call(lambda: count_matching(self._collection, compile_target(target)))
-
-    def _clear(self) -> Call[None]:
-        return Call(self._collection.drop)
 
 
 class MilvusBackend(StoreBackend[MilvusStore]):

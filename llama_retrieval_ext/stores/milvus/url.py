@@ -1,4 +1,4 @@
-"""`Address`: what the URL of a Milvus collection says, without the secrets it refers to."""
+"""`Address`: a parsed URL of a Milvus collection; secrets are named, not held."""
 
 import re
 from collections.abc import Mapping

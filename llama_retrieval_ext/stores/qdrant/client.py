@@ -1,23 +1,33 @@
-"""`Connection`: the clients of one store, for threads and event loops alike."""
+"""`QdrantConnection`: the clients of one store, for threads and event loops alike."""
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary, finalize
 
+from llama_index.core.vector_stores.types import FilterOperator
 from qdrant_client import AsyncQdrantClient, QdrantClient
 from qdrant_client.local.async_qdrant_local import AsyncQdrantLocal
 from qdrant_client.local.qdrant_local import QdrantLocal
 
-from llama_retrieval_ext.execution.plan import Call, Steps, arun_steps, run_steps
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    StoreError,
+    StoreUnavailableError,
+    UnsupportedFilterError,
+)
+from llama_retrieval_ext.execution.plan import Steps
+from llama_retrieval_ext.stores.engine.backend import EVERY_OPERATOR
+from llama_retrieval_ext.stores.engine.connection import AsyncClient, Connection
 from llama_retrieval_ext.stores.qdrant.errors import translate_error
 from llama_retrieval_ext.stores.qdrant.url import MEMORY, Address
+from llama_retrieval_ext.stores.qdrant_common.filters import Clause, Contains, Group
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +45,23 @@ _locks: Final[WeakKeyDictionary[object, RLock]] = WeakKeyDictionary()
 _locks_lock: Final = RLock()
 
 
-class Connection:
+class QdrantConnection(Connection):
     """Runs steps against a Qdrant: each step is a `Request`, or a function that takes a while.
 
     Args:
         client: The sync client; None where there is only an async one.
         aclient: The async client; None to let async callers wait in a thread.
-        where: The store, for messages; never a secret.
+        where: The location, for messages; never a secret.
+        release: Closes or releases the sync client.
     """
 
     def __init__(
-        self, client: QdrantClient | None, aclient: AsyncQdrantClient | None, *, where: str
+        self,
+        client: QdrantClient | None,
+        aclient: AsyncQdrantClient | None,
+        *,
+        where: str,
+        release: Callable[[], None] | None = None,
     ) -> None:
         self.where = where
         inner = getattr(client if client is not None else aclient, "_client", None)
@@ -53,64 +69,62 @@ class Connection:
         self.real_async = aclient is not None and not self.is_local
         self._client = client
         self._aclient = aclient
+        self._release = release
         self._lock = _lock_of(inner) if self.is_local else None
-        self._by_loop = LoopClients(lambda: AsyncQdrantClient(**_options(aclient)))
+        options = _options(aclient)
+        self._async = AsyncClient(lambda: AsyncQdrantClient(**options), self.closed_error)
 
-    def named(self, where: str) -> "Connection":
-        """Return a connection of the same clients, for another store."""
-        return Connection(self._client, self._aclient, where=where)
+    @classmethod
+    def of_address(cls, address: Address) -> Self:
+        """Connect to an address."""
+        with _clear_errors(address.where):
+            client, release = _remote(address) if address.path is None else _local(address.path)
+        aclient = None if address.path is not None else AsyncQdrantClient(**client.init_options)
+        return cls(client, aclient, where=address.where, release=release)
 
-    def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
-        """Return the call that runs steps."""
-        coroutine = (lambda: self.arun(steps())) if self.real_async else None
-        return Call(lambda: self.run(steps()), coroutine)
-
-    def run(self, steps: Steps[T]) -> T:
-        """Run steps; blocks."""
-        return run_steps(steps, self._perform)
-
-    async def arun(self, steps: Steps[T]) -> T:
-        """Run steps on the running event loop, which it never blocks."""
-        if not self.real_async:
-            return await asyncio.to_thread(self.run, steps)
-        return await arun_steps(steps, self._aperform)
-
-    def close_async(self) -> None:
-        """Close the clients of event loops."""
-        self._by_loop.close()
-
-    def _perform(self, step: Request | Callable[[], object]) -> object:
-        if not isinstance(step, Request):
-            return step()
-        with self._clear_errors():
-            if self._lock is None:
-                return _send(self._sync_client(), step)
-            with self._lock:
-                if self._client is not None:
-                    return _send(self._client, step)
-                return _result_of(_send(self._aclient, step))
-
-    async def _aperform(self, step: Request | Callable[[], object]) -> object:
-        if not isinstance(step, Request):
-            return await asyncio.to_thread(step)
-        with self._clear_errors():
-            return await _send(await self._by_loop.of_this_loop(), step)
-
-    def _sync_client(self) -> QdrantClient:
+    @property
+    def client(self) -> QdrantClient:
+        """The sync client, made on first use if there is only an async one."""
         if self._client is None:
             self._client = QdrantClient(**_options(self._aclient))
-            finalize(self, self._client.close)  # the owner of the other does not know of this one
+            finalize(self, self._client.close)  # the owner of the async client has no reference
         return self._client
 
-    @contextmanager
-    def _clear_errors(self) -> Generator[None]:
-        try:
-            yield
-        except Exception as error:
-            translated = translate_error(error, self.where)
-            if translated is error:
-                raise
-            raise translated from error
+    def close(self) -> None:
+        """Close the async client, and the sync client if this connection made it."""
+        self._async.close()
+        if self._release is not None:
+            self._release()
+
+    def perform(self, request: Request | Callable[[], object]) -> object:
+        """Return the result of a request or a function; blocks."""
+        if not isinstance(request, Request):
+            return request()
+        with _clear_errors(self.where):
+            if self._lock is None:
+                return _send(self.client, request)
+            with self._lock:
+                if self._client is not None:
+                    return _send(self._client, request)
+                return _result_of(_send(self._aclient, request))
+
+    async def aperform(self, request: Request | Callable[[], object]) -> object:
+        """`perform`, without blocking the event loop."""
+        if not isinstance(request, Request):
+            return await asyncio.to_thread(request)
+        with _clear_errors(self.where):
+            return await self._async.run(lambda client: _send(client, request))
+
+
+@contextmanager
+def _clear_errors(where: str) -> Generator[None]:
+    try:
+        yield
+    except Exception as error:
+        translated = translate_error(error, where)
+        if translated is error:
+            raise
+        raise translated from error
 
 
 def _options(client: AsyncQdrantClient | None) -> Mapping[str, Any]:
@@ -124,7 +138,7 @@ def _send(client: object, request: Request) -> Any:  # noqa: ANN401 - as the met
 
 
 def _result_of(coroutine: Coroutine[None, None, T]) -> T:
-    """The result of a coroutine of local mode, which never waits for anything."""
+    """Return the result of a coroutine of local mode, which never suspends."""
     try:
         coroutine.send(None)
     except StopIteration as stop:
@@ -142,14 +156,14 @@ _LOOPBACK: Final = {"localhost", "127.0.0.1", "::1"}
 
 @dataclass(slots=True, eq=False)
 class _Shared:
-    """A local client and how many use it; when nobody does, it is closed."""
+    """A local client and its number of users; the last one closes it."""
 
     client: QdrantClient
     users: int = 0
 
 
 class LocalClients:
-    """The directories this process has open: Qdrant's local mode opens each only once.
+    """The directories that this process has open: Qdrant's local mode opens each only once.
 
     A notebook cell that opens a store is run again and again. The garbage collector releases stores
     at any line of any thread; therefore the lock is reentrant.
@@ -159,12 +173,12 @@ class LocalClients:
         self.forget()
 
     def forget(self) -> None:
-        """Know of none: a forked child can use nothing of what its parent has open."""
+        """Reset the state: a forked child can use nothing of what its parent has open."""
         self._lock = RLock()
         self._open: dict[Path, _Shared] = {}
 
     def acquire(self, path: str) -> tuple[QdrantClient, Callable[[], None]]:
-        """The client of a directory, and what releases it."""
+        """Return the client of a directory, and the function that releases it."""
         real = Path(path).expanduser().resolve()
         with self._lock:
             if real not in self._open:
@@ -182,30 +196,10 @@ class LocalClients:
                 shared.client.close()
 
 
-# Module state, because a process can have a directory open once, whoever opens it.
+# Module state, because a process can open a directory only once.
 local_clients: Final = LocalClients()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=local_clients.forget)
-
-
-def connect(address: Address) -> tuple[Connection, QdrantClient, Callable[[], None]]:
-    """Return a connection to an address, its sync client, and a function that closes it."""
-    where = str(address)
-    try:
-        client, close = _local(address.path) if address.path is not None else _remote(address)
-    except Exception as error:
-        translated = translate_error(error, where)
-        if translated is error:
-            raise
-        raise translated from error
-    aclient = None if address.path is not None else AsyncQdrantClient(**client.init_options)
-    connection = Connection(client, aclient, where=where)
-
-    def close_all() -> None:
-        connection.close_async()
-        close()
-
-    return connection, client, close_all
 
 
 def _local(path: str) -> tuple[QdrantClient, Callable[[], None]]:
@@ -217,7 +211,7 @@ def _local(path: str) -> tuple[QdrantClient, Callable[[], None]]:
 
 def _remote(address: Address) -> tuple[QdrantClient, Callable[[], None]]:
     key = address.api_key()
-    # The client warns of keys that go unencrypted; on this machine nobody else can read them.
+    # The client warns of keys that go unencrypted; on this machine that is safe.
     quiet = key is not None and urlsplit(address.url or "").hostname in _LOOPBACK
     client = QdrantClient(
         url=address.url,
@@ -226,79 +220,84 @@ def _remote(address: Address) -> tuple[QdrantClient, Callable[[], None]]:
         headers={"api-key": key} if quiet and key is not None else None,
         timeout=address.timeout_s,
         prefer_grpc=address.prefer_grpc,
-        check_compatibility=False,  # it warns, from a thread; what depends on the version asks
+        check_compatibility=False,  # it warns, from a thread; `server_version` checks instead
     )
     return client, client.close
 
 
-class _Closable(Protocol):
-    async def close(self) -> None: ...
+_IDF_CORPUS: Final = (1, 19)
+_SUBSTRINGS: Final = (1, 20)
+_WITHIN_TEXT: Final = {FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE}
+# The first with collection metadata and a constant for fusion by rank; other fusions are older.
+_OLDEST: Final = (1, 16)
 
 
-C = TypeVar("C", bound=_Closable)
+@dataclass(frozen=True, slots=True)
+class Version:
+    """The version of a Qdrant."""
+
+    major: int
+    minor: int
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Parse a text such as ``1.20.0``; 0.0 where it is no version."""
+        major, _, rest = text.partition(".")
+        minor = rest.partition(".")[0]
+        numbers = major.isdecimal() and minor.isdecimal()
+        return cls(int(major), int(minor)) if numbers else cls(0, 0)
+
+    @property
+    def measures_rarity_in_scope(self) -> bool:
+        """Whether IDF can be measured on a filtered corpus; older ones ignore the parameter."""
+        return (self.major, self.minor) >= _IDF_CORPUS
+
+    @property
+    def fuses(self) -> bool:
+        """Whether its fusions compute our formulas."""
+        return (self.major, self.minor) >= _OLDEST
+
+    @property
+    def operators(self) -> frozenset[FilterOperator]:
+        """The filter operators that it evaluates."""
+        if (self.major, self.minor) >= _SUBSTRINGS:
+            return EVERY_OPERATOR
+        return EVERY_OPERATOR - _WITHIN_TEXT
+
+    def check_server(self, where: str) -> None:
+        """Raise `ConfigurationError` if the server is too old for this package."""
+        if (0, 0) < (self.major, self.minor) < _OLDEST:
+            raise ConfigurationError(
+                f"the Qdrant of {where} is {self.major}.{self.minor}, and must be 1.16 or newer, "
+                "which keep with a collection what it was made with; update the server, or hand "
+                "in LlamaIndex's QdrantVectorStore over it"
+            )
+
+    def check(self, clause: Clause) -> None:
+        """Raise `UnsupportedFilterError` if the server cannot evaluate the clause."""
+        if (self.major, self.minor) < _SUBSTRINGS and _searches_in_text(clause):
+            raise UnsupportedFilterError(
+                f"TEXT_MATCH needs Qdrant 1.20, this is {self.major}.{self.minor}: older ones "
+                "compare whole words, in any case; use EQ or IN, or update the server",
+                "TEXT_MATCH",
+            )
 
 
-class LoopClients(Generic[C]):
-    """Makes a client when a loop first asks, and closes it before the loop is closed.
-
-    The connections that a client keeps open belong to the loop they were made on: a client that
-    outlives its loop can neither use nor close them.
-
-    Args:
-        make: Makes a client.
-
-    Examples:
-        >>> class Client:
-        ...     async def close(self):
-        ...         print("closed")
-        >>> clients = LoopClients(Client)
-        >>> async def ask():
-        ...     return await clients.of_this_loop() is await clients.of_this_loop()
-        >>> asyncio.run(ask())
-        closed
-        True
-
-    """
-
-    def __init__(self, make: Callable[[], C]) -> None:
-        self._make = make
-        self._kept: dict[asyncio.AbstractEventLoop, tuple[C, AsyncGenerator[None, None]]] = {}
-
-    async def of_this_loop(self) -> C:
-        """The client of the running loop."""
-        loop = asyncio.get_running_loop()
-        if loop not in self._kept:
-            self._forget_the_closed()
-            client = self._make()
-            closing = self._close_with_loop(loop, client)
-            self._kept[loop] = client, closing
-            # A loop ends the generators that were begun on it before it is closed: so do
-            # asyncio.run and Runner, uvloop and pytest. No other sign of its end is given.
-            await anext(closing)
-        return self._kept[loop][0]
-
-    def close(self) -> None:
-        """Have the loops that run close their clients; those that stand do it when they end."""
-        for loop, (_, closing) in list(self._kept.items()):
-            if loop.is_running():
-                with suppress(RuntimeError):  # it ended just now
-                    asyncio.run_coroutine_threadsafe(_finish_generator(closing), loop)
-
-    async def _close_with_loop(
-        self, loop: asyncio.AbstractEventLoop, client: C
-    ) -> AsyncGenerator[None, None]:
-        try:
-            yield
-        finally:
-            self._kept.pop(loop, None)
-            await client.close()
-
-    def _forget_the_closed(self) -> None:
-        """Drop what belongs to loops that were closed without ending their generators."""
-        for loop in list(self._kept):
-            if loop.is_closed():
-                self._kept.pop(loop, None)
+UNKNOWN: Final = Version(0, 0)
 
 
-async def _finish_generator(generator: AsyncGenerator[None, None]) -> None:
-    await generator.aclose()
+def server_version() -> Steps[Version]:
+    """Return the server's version; 0.0 if it does not report one."""
+    try:
+        info = yield Request("info", {})
+    except StoreUnavailableError:
+        raise
+    except StoreError:
+        return UNKNOWN
+    return Version.of(info.version)
+
+
+def _searches_in_text(clause: Clause) -> bool:
+    if isinstance(clause, Group):
+        return any(map(_searches_in_text, (*clause.every, *clause.some, *clause.no)))
+    return isinstance(clause, Contains)

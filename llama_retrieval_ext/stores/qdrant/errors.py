@@ -1,6 +1,7 @@
-"""Errors of Qdrant's client as ours; they differ by the kind of connection."""
+"""Translates errors of Qdrant's client, which differ by the kind of connection, into ours."""
 
 import sqlite3
+from collections.abc import Mapping
 from typing import Final
 
 import grpc
@@ -12,68 +13,58 @@ from llama_retrieval_ext.errors import (
     StoreError,
     StoreUnavailableError,
 )
+from llama_retrieval_ext.stores.engine.collection import CollectionMissingError
 
 _REFUSED: Final = {401, 403}
 _NOT_FOUND: Final = 404
 _BUSY: Final = {408, 429}
 _BROKEN: Final = 500
-_RPC_REFUSED: Final = {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}
-_RPC_AWAY: Final = {
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
-    grpc.StatusCode.RESOURCE_EXHAUSTED,
-    grpc.StatusCode.INTERNAL,
+# The status of HTTP for a code of gRPC.
+_RPC: Final[Mapping[object, int]] = {
+    grpc.StatusCode.UNAUTHENTICATED: 401,
+    grpc.StatusCode.PERMISSION_DENIED: 403,
+    grpc.StatusCode.NOT_FOUND: 404,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
+    grpc.StatusCode.INTERNAL: 500,
+    grpc.StatusCode.UNAVAILABLE: 503,
+    grpc.StatusCode.DEADLINE_EXCEEDED: 504,
 }
-
-
-class CollectionMissingError(StoreError):
-    """There is no such collection: nothing was added yet, or it was removed."""
 
 
 def translate_error(error: Exception, where: str) -> Exception:
     """Return our error for one of the client's; any other unchanged."""
     if isinstance(error, UnexpectedResponse):
-        return _of_status(error, where)
+        status, content = error.status_code or 0, error.content[:500].decode(errors="replace")
+        return _of_status(status, f"{status} {error.reason_phrase}: {content}", where)
     if isinstance(error, ResponseHandlingException):
-        return StoreUnavailableError(
-            f"{where} cannot be reached, or what answers is no Qdrant: {_described(error.source)}; "
-            "check host, port and whether the server runs"
-        )
+        return _of_transport(error.source, where)
     if isinstance(error, ResourceExhaustedResponse):
-        return StoreUnavailableError(f"{where} is asked too often: {error}; try again later")
+        return StoreUnavailableError(f"{where} gets too many requests: {error}; try again later")
     if isinstance(error, grpc.RpcError):
-        return _of_rpc(error, where)
+        called = isinstance(error, grpc.Call)
+        code, details = (error.code(), error.details()) if called else (None, error)
+        return _of_status(_RPC.get(code, 0), f"{code}: {details}", where)
     return _of_local_mode(error, where)
 
 
-def refused_credentials(where: str) -> StoreUnavailableError:
-    """Return the error for refused credentials."""
+def _of_transport(error: Exception, where: str) -> StoreError:
+    if "client has been closed" in str(error):
+        return StoreClosedError(f"{where} was closed; open it again")
     return StoreUnavailableError(
-        f"{where} refused the credentials; name the environment variable that holds the right key: "
-        "?api_key_env=NAME"
+        f"{where} cannot be reached, or what answers is no Qdrant: {_described(error)}; "
+        "check host, port and whether the server runs"
     )
 
 
-def _of_status(error: UnexpectedResponse, where: str) -> StoreError:
-    status = error.status_code or 0
-    message = f"{status} {error.reason_phrase}: {error.content[:500].decode(errors='replace')}"
+def _of_status(status: int, message: str, where: str) -> StoreError:
     if status in _REFUSED:
-        return refused_credentials(where)
+        return StoreUnavailableError(
+            f"{where} refused the credentials; name the environment variable that holds the right "
+            "key: ?api_key_env=NAME"
+        )
     if status == _NOT_FOUND:
         return CollectionMissingError(f"{where} has no such collection: {message}")
     if status in _BUSY or status >= _BROKEN:
-        return StoreUnavailableError(f"{where} cannot answer now: {message}")
-    return StoreError(f"{where} refused the request: {message}")
-
-
-def _of_rpc(error: grpc.RpcError, where: str) -> StoreError:
-    code = error.code() if isinstance(error, grpc.Call) else None
-    message = f"{code}: {error.details() if isinstance(error, grpc.Call) else error}"
-    if code in _RPC_REFUSED:
-        return refused_credentials(where)
-    if code is grpc.StatusCode.NOT_FOUND:
-        return CollectionMissingError(f"{where} has no such collection: {message}")
-    if code in _RPC_AWAY:
         return StoreUnavailableError(f"{where} cannot answer now: {message}")
     return StoreError(f"{where} refused the request: {message}")
 

@@ -1,4 +1,4 @@
-"""Clauses written as the filters of Qdrant's client."""
+"""Converts clauses to filters of Qdrant's client."""
 
 from qdrant_client import models
 
@@ -14,7 +14,7 @@ from llama_retrieval_ext.stores.qdrant_common.filters import (
 
 
 def as_filter(clause: Clause) -> models.Filter:
-    """The client's filter for a clause.
+    """Return the client's filter for a clause.
 
     Examples:
         >>> as_filter(Equals("doc", ("a",))).must[0].match

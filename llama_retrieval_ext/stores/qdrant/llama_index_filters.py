@@ -6,13 +6,14 @@ the elements of a list. ``key[]`` looks into nothing but elements. So a field th
 element, however deep other lists lie in it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import Condition, Scalar
+from llama_retrieval_ext.stores.engine.filters import Comparison
 from llama_retrieval_ext.stores.qdrant_common.filters import (
     Clause,
     Contains,
@@ -20,11 +21,9 @@ from llama_retrieval_ext.stores.qdrant_common.filters import (
     Group,
     IsEmpty,
     Within,
-    Written,
     any_of,
-    combined,
+    clause_language,
     exact_bounds,
-    negated,
 )
 from llama_retrieval_ext.stores.qdrant_common.points import EXACT
 
@@ -34,8 +33,8 @@ _At = Callable[[str], Clause]
 
 
 def flat_clause_of(condition: Condition) -> Clause:
-    """The clause for a condition."""
-    return combined(condition, _OPERATORS)
+    """Return the clause for a condition."""
+    return _LANGUAGE.write(condition)
 
 
 def _no_list(key: str, at: _At) -> Clause:
@@ -94,7 +93,7 @@ def _utf8(key: str, text: str) -> str:
     return text
 
 
-def _sized(bound: str) -> Written:
+def _sized(bound: str) -> Comparison[Clause]:
     def write(key: str, value: float) -> Clause:
         bounds = exact_bounds(key, value, bound)
         return _no_list(key, lambda path: Within(path, **bounds))
@@ -125,19 +124,19 @@ def _in_any_case(key: str, _: str) -> Clause:
     )
 
 
-_OPERATORS: Final[Mapping[FilterOperator, Written]] = {
-    FilterOperator.EQ: lambda key, value: _no_list(key, _equal(key, value)),
-    FilterOperator.NE: lambda key, value: negated(_no_list(key, _equal(key, value))),
-    FilterOperator.IN: lambda key, values: _no_list(key, _equal(key, *values)),
-    FilterOperator.NIN: lambda key, values: negated(_no_list(key, _equal(key, *values))),
-    FilterOperator.GT: _sized("gt"),
-    FilterOperator.GTE: _sized("gte"),
-    FilterOperator.LT: _sized("lt"),
-    FilterOperator.LTE: _sized("lte"),
-    FilterOperator.ANY: lambda key, values: _list(key, _equal(key, *values)),
-    FilterOperator.ALL: _has_all,
-    FilterOperator.CONTAINS: lambda key, value: _list(key, _equal(key, value)),
-    FilterOperator.TEXT_MATCH: _contains_text,
-    FilterOperator.TEXT_MATCH_INSENSITIVE: _in_any_case,
-    FilterOperator.IS_EMPTY: lambda key, _: IsEmpty(_path(key)),
-}
+_LANGUAGE: Final = clause_language(
+    {
+        FilterOperator.EQ: lambda key, value: _no_list(key, _equal(key, value)),
+        FilterOperator.IN: lambda key, values: _no_list(key, _equal(key, *values)),
+        FilterOperator.GT: _sized("gt"),
+        FilterOperator.GTE: _sized("gte"),
+        FilterOperator.LT: _sized("lt"),
+        FilterOperator.LTE: _sized("lte"),
+        FilterOperator.ANY: lambda key, values: _list(key, _equal(key, *values)),
+        FilterOperator.ALL: _has_all,
+        FilterOperator.CONTAINS: lambda key, value: _list(key, _equal(key, value)),
+        FilterOperator.TEXT_MATCH: _contains_text,
+        FilterOperator.TEXT_MATCH_INSENSITIVE: _in_any_case,
+        FilterOperator.IS_EMPTY: lambda key, _: IsEmpty(_path(key)),
+    }
+)

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from typing import Final, TypeVar
+from weakref import finalize
 
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, FilterOperator
@@ -11,7 +13,11 @@ from llama_index.vector_stores.qdrant import QdrantVectorStore
 from llama_index.vector_stores.qdrant.utils import SparseEncoderCallable
 from qdrant_client import models
 
-from llama_retrieval_ext.errors import StoreUnavailableError, UnsupportedModeError
+from llama_retrieval_ext.errors import (
+    StoreFormatError,
+    StoreUnavailableError,
+    UnsupportedModeError,
+)
 from llama_retrieval_ext.execution.plan import Call, Steps
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.stores.encoding.vectors import (
@@ -27,12 +33,17 @@ from llama_retrieval_ext.stores.engine.backend import (
     KeywordQuery,
     VectorQuery,
 )
+from llama_retrieval_ext.stores.engine.collection import CollectionMissingError
 from llama_retrieval_ext.stores.engine.search import EngineBackend, EngineRequest
-from llama_retrieval_ext.stores.qdrant.client import Connection, Request
-from llama_retrieval_ext.stores.qdrant.collection import Version, server_version
-from llama_retrieval_ext.stores.qdrant.errors import CollectionMissingError
+from llama_retrieval_ext.stores.qdrant.client import (
+    UNKNOWN,
+    QdrantConnection,
+    Request,
+    Version,
+    server_version,
+)
 from llama_retrieval_ext.stores.qdrant.llama_index_filters import flat_clause_of
-from llama_retrieval_ext.stores.qdrant.schema import OUR_DISTANCES, Layout, layout_of
+from llama_retrieval_ext.stores.qdrant.schema import OUR_DISTANCES
 from llama_retrieval_ext.stores.qdrant.search import QdrantSearch
 from llama_retrieval_ext.stores.qdrant_common.filters import Clause
 from llama_retrieval_ext.stores.qdrant_common.search import PointSearch
@@ -44,8 +55,45 @@ _CONTENT: Final = "_node_content"
 _ID_FIRST: Final = '{"id_": "'
 
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The vectors of a collection.
+
+    Attributes:
+        dense: Name of the dense vectors; None for those without a name.
+        dimension: How long they are.
+        distance: How they are compared.
+        sparse: Name of the sparse vectors; None where there are none.
+        weighs_rarity: Whether the engine multiplies by the rarity of terms.
+    """
+
+    dense: str | None
+    dimension: int
+    distance: models.Distance
+    sparse: str | None = None
+    weighs_rarity: bool = False
+
+
+def layout_of(
+    info: models.CollectionInfo, *, dense: str, sparse: tuple[str, ...], where: str
+) -> Layout:
+    """Return the layout of a collection that exists."""
+    vectors = info.config.params.vectors
+    unnamed = isinstance(vectors, models.VectorParams)
+    params = vectors if isinstance(vectors, models.VectorParams) else (vectors or {}).get(dense)
+    if params is None or params.multivector_config is not None:
+        raise StoreFormatError(
+            f"{where} has no single dense vectors named {dense!r}; it has "
+            f"{sorted(vectors) if isinstance(vectors, dict) else vectors}; name one of them"
+        )
+    known = info.config.params.sparse_vectors or {}
+    name = next((name for name in sparse if name in known), None)
+    rarity = name is not None and known[name].modifier == models.Modifier.IDF
+    return Layout(None if unnamed else dense, params.size, params.distance, name, rarity)
+
+
 class LlamaIndexCollection:
-    """The collection of such a store, and what its settings say.
+    """The collection of such a store, as its settings describe it.
 
     Args:
         store: LlamaIndex's store. Some of it has no public name.
@@ -55,8 +103,8 @@ class LlamaIndexCollection:
         client, aclient = store._client, store._aclient  # noqa: SLF001 - LlamaIndex keeps them so
         self.name = store.collection_name
         self.where = f"the collection {self.name!r} of LlamaIndex's QdrantVectorStore"
-        self.connection = Connection(client, aclient, where=self.where)
-        self.version = Version(0, 0)
+        self.connection = QdrantConnection(client, aclient, where=self.where)
+        self.version = UNKNOWN
         self._store = store
         self._layout: Layout | None = None
 
@@ -244,6 +292,7 @@ class LlamaIndexQdrantBackend(EngineBackend[QdrantVectorStore]):
         super().__init__(store, drop_violations=drop_violations)
         self._source = LlamaIndexCollection(store)
         self._searcher = LlamaIndexSearch(self._source)
+        finalize(self, self._source.connection.close)
         with suppress(StoreUnavailableError):  # the first search tries again, and raises
             self._source.connection.run(self._source.look_up())
 

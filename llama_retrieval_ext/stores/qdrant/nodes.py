@@ -1,4 +1,4 @@
-"""Steps that add, read, count and delete nodes."""
+"""`QdrantNodes`: adds, reads, counts and deletes nodes."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -8,12 +8,11 @@ from qdrant_client import models
 
 from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text
+from llama_retrieval_ext.stores.engine.collection import CollectionMissingError, Nodes
 from llama_retrieval_ext.stores.qdrant.client import Request
-from llama_retrieval_ext.stores.qdrant.collection import QdrantCollection
-from llama_retrieval_ext.stores.qdrant.errors import CollectionMissingError
 from llama_retrieval_ext.stores.qdrant.filters import as_filter
-from llama_retrieval_ext.stores.qdrant.schema import BM25, DENSE
-from llama_retrieval_ext.stores.qdrant_common.filters import Clause
+from llama_retrieval_ext.stores.qdrant.schema import BM25, DENSE, QdrantCollection
+from llama_retrieval_ext.stores.qdrant_common.filters import NOTHING, Clause
 from llama_retrieval_ext.stores.qdrant_common.points import (
     NODE,
     USUAL_LENGTH,
@@ -27,36 +26,68 @@ from llama_retrieval_ext.stores.qdrant_common.points import (
 BATCH: Final = 128
 
 
-def add_nodes(collection: QdrantCollection, nodes: Sequence[BaseNode]) -> Steps[None]:
-    """Add nodes, or replace those with the same id."""
-    known = (yield from collection.look_up()) or collection.config
-    batches: list[Batch] = yield lambda: prepare_batches(
-        nodes, size=BATCH, config=known, where=collection.where
-    )
-    dimension, average = len(batches[0].vectors[0]), mean_length(batches)
-    for batch in batches:
-        try:
-            yield from _upsert(collection, batch, dimension, average)
-        except CollectionMissingError:  # another process has cleared it
-            collection.forget()
-            yield from _upsert(collection, batch, dimension, average)
+_PAGE: Final = 256
 
 
-def delete_nodes(collection: str, clause: Clause) -> Steps[None]:
-    """Delete the points that match."""
-    selector = models.FilterSelector(filter=as_filter(clause))
-    yield Request(
-        "delete", {"collection_name": collection, "points_selector": selector, "wait": True}
-    )
+class QdrantNodes(Nodes[Clause | None]):
+    """The nodes of a collection."""
 
+    def __init__(self, collection: QdrantCollection) -> None:
+        self._collection = collection
 
-def _upsert(
-    collection: QdrantCollection, batch: Batch, dimension: int, average: float
-) -> Steps[None]:
-    config = yield from collection.create(dimension=dimension, average_length=average)
-    yield from collection.add_indexes(batch.payloads)
-    points = yield lambda: _points(batch, config.average_length or USUAL_LENGTH)
-    yield Request("upsert", {"collection_name": collection.name, "points": points, "wait": True})
+    def add(self, nodes: Sequence[BaseNode]) -> Steps[None]:
+        """Add nodes, or replace those with the same id."""
+        collection = self._collection
+        known = (yield from collection.look_up()) or collection.config
+        batches: list[Batch] = yield lambda: prepare_batches(
+            nodes, size=BATCH, config=known, where=collection.where
+        )
+        average = mean_length(batches)
+        for batch in batches:
+            try:
+                yield from self._upsert(batch, average)
+            except CollectionMissingError:  # another process has cleared it
+                collection.forget()
+                yield from self._upsert(batch, average)
+
+    def delete(self, matching: Clause | None) -> Steps[None]:
+        """Delete the points that match; None deletes nothing."""
+        selector = models.FilterSelector(filter=as_filter(matching or NOTHING))
+        yield self._request("delete", points_selector=selector, wait=True)
+
+    def read(self, matching: Clause | None) -> Steps[list[BaseNode]]:
+        """Return the nodes that match, with embeddings."""
+        nodes: list[BaseNode] = []
+        offset: models.ExtendedPointId | None = None
+        while True:
+            records, offset = yield self._request(
+                "scroll",
+                scroll_filter=None if matching is None else as_filter(matching),
+                limit=_PAGE,
+                offset=offset,
+                with_payload=[NODE],
+                with_vectors=[DENSE],
+            )
+            nodes += map(_node, records)
+            if offset is None:
+                return nodes
+
+    def count(self, matching: Clause | None) -> Steps[int]:
+        """Count the nodes that match."""
+        filter_ = None if matching is None else as_filter(matching)
+        answer = yield self._request("count", count_filter=filter_, exact=True)
+        count: int = answer.count
+        return count
+
+    def _upsert(self, batch: Batch, average: float) -> Steps[None]:
+        collection, dimension = self._collection, len(batch.vectors[0])
+        config = yield from collection.create(dimension, average_length=average)
+        yield from collection.add_indexes(collection.fields_to_index(batch.payloads))
+        points = yield lambda: _points(batch, config.average_length or USUAL_LENGTH)
+        yield self._request("upsert", points=points, wait=True)
+
+    def _request(self, method: str, **arguments: object) -> Request:
+        return Request(method, {"collection_name": self._collection.name, **arguments})
 
 
 def _points(batch: Batch, average_length: float) -> list[models.PointStruct]:
@@ -73,40 +104,6 @@ def _points(batch: Batch, average_length: float) -> list[models.PointStruct]:
 def _sparse_vector(weighed: Weighed) -> models.SparseVector:
     ids, weights = weighed
     return models.SparseVector(indices=ids, values=weights)
-
-
-_PAGE: Final = 256
-
-
-def matching_nodes(collection: str, clause: Clause | None) -> Steps[list[BaseNode]]:
-    """Return the nodes that match, with embeddings."""
-    nodes: list[BaseNode] = []
-    offset: models.ExtendedPointId | None = None
-    while True:
-        records, offset = yield Request(
-            "scroll",
-            {
-                "collection_name": collection,
-                "scroll_filter": None if clause is None else as_filter(clause),
-                "limit": _PAGE,
-                "offset": offset,
-                "with_payload": [NODE],
-                "with_vectors": [DENSE],
-            },
-        )
-        nodes += map(_node, records)
-        if offset is None:
-            return nodes
-
-
-def count_matching(collection: str, clause: Clause | None) -> Steps[int]:
-    """Count the nodes that match."""
-    filter_ = None if clause is None else as_filter(clause)
-    answer = yield Request(
-        "count", {"collection_name": collection, "count_filter": filter_, "exact": True}
-    )
-    count: int = answer.count
-    return count
 
 
 def _node(record: models.Record) -> BaseNode:

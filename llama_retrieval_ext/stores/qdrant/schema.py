@@ -1,6 +1,6 @@
-"""The schema of a collection: its vectors, indexes, parameters and recorded config."""
+"""The schema of a collection: its vectors, indexes, parameters, config, and how it is created."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -9,18 +9,32 @@ from pydantic_core import to_jsonable_python
 from qdrant_client import models
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError
+from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.vectors import Distance
+from llama_retrieval_ext.stores.engine.collection import Collection, CollectionMissingError
 from llama_retrieval_ext.stores.engine.config import format_error
+from llama_retrieval_ext.stores.qdrant.client import (
+    UNKNOWN,
+    QdrantConnection,
+    Request,
+    server_version,
+)
 from llama_retrieval_ext.stores.qdrant_common.config import QdrantConfig
-from llama_retrieval_ext.stores.qdrant_common.points import DOC_FIELD, metadata_field
+from llama_retrieval_ext.stores.qdrant_common.points import (
+    DOC_FIELD,
+    Field,
+    Payload,
+    fields_to_index,
+    metadata_field,
+)
 
 _VECTOR: Final = "vector"
 _SPARSE: Final = "sparse_vector"
 _SEARCH: Final = "search"
-# Set by this package.
+# The arguments that this package sets.
 _OWN: Final = {"vectors", "sparse_vectors", "metadata"}
-# Settings on which writes are safe.
+# Settings that make writes safe.
 _SAFETY: Final = ("replication_factor", "write_consistency_factor")
 _COLLECTION: Final = frozenset(models.CreateCollection.model_fields) - _OWN
 
@@ -106,7 +120,7 @@ INDEXES: Final[Mapping[str, models.KeywordIndexParams | models.FloatIndexParams]
     "tenant": models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True),
     "number": models.FloatIndexParams(type=models.FloatIndexType.FLOAT),
 }
-# Made with the collection, before the first node: later the engine would not sort by them.
+# Created with the collection, before the first node: the engine sorts only later nodes by them.
 SCOPE_FIELDS: Final = (DOC_FIELD, metadata_field(TENANT_KEY, ""), metadata_field(KB_KEY, ""))
 
 
@@ -121,7 +135,7 @@ DISTANCES: Final[Mapping[Distance, models.Distance]] = {
 }
 
 
-# How our score functions and ranges call the engine's distances.
+# The engine's distances by the names of our score functions and ranges.
 OUR_DISTANCES: Final[Mapping[models.Distance, Distance]] = {
     **{theirs: ours for ours, theirs in DISTANCES.items()},
     models.Distance.MANHATTAN: "euclid",
@@ -153,38 +167,71 @@ def as_metadata(config: QdrantConfig) -> dict[str, object]:
     return {_KEY: {"format": FORMAT, **data}}
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The vectors of a collection.
+class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
+    """A collection of Qdrant.
 
     Attributes:
-        dense: Name of the dense vectors; None for those without a name.
-        dimension: How long they are.
-        distance: How they are compared.
-        sparse: Name of the sparse vectors; None where there are none.
-        weighs_rarity: Whether the engine multiplies by the rarity of terms.
+        version: Of the engine.
     """
 
-    dense: str | None
-    dimension: int
-    distance: models.Distance
-    sparse: str | None = None
-    weighs_rarity: bool = False
+    config_type = QdrantConfig
+    version = UNKNOWN
+    _indexed: set[str]
 
+    def open(self) -> Steps[None]:
+        """Check the server's version, and the collection if it exists."""
+        self.version = yield from server_version()
+        self.version.check_server(self.where)
+        yield from super().open()
 
-def layout_of(
-    info: models.CollectionInfo, *, dense: str, sparse: tuple[str, ...], where: str
-) -> Layout:
-    """Return the layout of a collection that exists."""
-    vectors = info.config.params.vectors
-    unnamed = isinstance(vectors, models.VectorParams)
-    params = vectors if isinstance(vectors, models.VectorParams) else (vectors or {}).get(dense)
-    if params is None or params.multivector_config is not None:
-        raise StoreFormatError(
-            f"{where} has no single dense vectors named {dense!r}; it has "
-            f"{sorted(vectors) if isinstance(vectors, dict) else vectors}; name one of them"
+    def recorded(self) -> Steps[QdrantConfig | None]:
+        """Return the recorded config; None if the collection does not exist."""
+        try:
+            info = yield Request("get_collection", {"collection_name": self.name})
+        except CollectionMissingError:
+            return None
+        self._indexed = {name.replace('"', "") for name in info.payload_schema or {}}
+        return recorded_config(info, self.where)
+
+    def make(self, config: QdrantConfig) -> Steps[None]:
+        """Create the collection."""
+        dimension, distance = config.dimension or 1, DISTANCES[config.distance]
+        creation = self.params.creation(dimension=dimension, distance=distance)
+        metadata = as_metadata(config)
+        yield Request(
+            "create_collection", {"collection_name": self.name, "metadata": metadata, **creation}
         )
-    known = info.config.params.sparse_vectors or {}
-    name = next((name for name in sparse if name in known), None)
-    rarity = name is not None and known[name].modifier == models.Modifier.IDF
-    return Layout(None if unnamed else dense, params.size, params.distance, name, rarity)
+
+    def remove(self) -> Steps[None]:
+        """Delete the collection."""
+        yield Request("delete_collection", {"collection_name": self.name})
+
+    def forget(self) -> None:
+        """Reset the state to that of a collection that does not exist."""
+        super().forget()
+        self._indexed = set()
+
+    def add_indexes(self, fields: Sequence[Field]) -> Steps[None]:
+        """Create indexes for fields that have none."""
+        for field in fields:
+            if field.name in self._indexed:
+                continue
+            self._indexed.add(field.name)
+            if not self.connection.is_local:  # local mode warns of each
+                yield Request(
+                    "create_payload_index",
+                    {
+                        "collection_name": self.name,
+                        "field_name": field.path,
+                        "field_schema": INDEXES[field.kind],
+                    },
+                )
+
+    def fields_to_index(self, payloads: Sequence[Payload]) -> list[Field]:
+        """Return the fields of payloads that have no index."""
+        return fields_to_index(payloads, self._indexed)
+
+    def _make(self, config: QdrantConfig) -> Steps[QdrantConfig]:
+        made = yield from super()._make(config)
+        yield from self.add_indexes(SCOPE_FIELDS)
+        return made

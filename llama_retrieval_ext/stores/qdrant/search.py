@@ -1,27 +1,25 @@
 """Searches of Qdrant collections."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar, Final, TypeAlias, TypeVar
+from typing import ClassVar, Final, TypeAlias
 
 from qdrant_client import models
 
 from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.filters import Condition
-from llama_retrieval_ext.stores.encoding.vectors import SCORES, query_vector
+from llama_retrieval_ext.stores.encoding.vectors import SCORES
 from llama_retrieval_ext.stores.engine.backend import Candidate, KeywordQuery, VectorQuery
 from llama_retrieval_ext.stores.engine.search import EngineRequest
-from llama_retrieval_ext.stores.qdrant.client import Connection, Request
-from llama_retrieval_ext.stores.qdrant.collection import QdrantCollection, Version
+from llama_retrieval_ext.stores.qdrant.client import QdrantConnection, Request, Version
 from llama_retrieval_ext.stores.qdrant.filters import as_filter
-from llama_retrieval_ext.stores.qdrant.schema import BM25, DENSE
+from llama_retrieval_ext.stores.qdrant.schema import BM25, DENSE, QdrantCollection
 from llama_retrieval_ext.stores.qdrant_common.config import Recipe
 from llama_retrieval_ext.stores.qdrant_common.filters import Clause, clause_of
 from llama_retrieval_ext.stores.qdrant_common.points import NODE
 from llama_retrieval_ext.stores.qdrant_common.search import PointSearch, PointsSearch, query_weights
 
-T = TypeVar("T")
 # The engine leaves out what scores below; it computes in 32 bits.
 _ABOVE_ZERO: Final = 1e-30
 # The engine's own limit.
@@ -66,8 +64,14 @@ def _prefetch(leg: PointSearch) -> models.Prefetch:
 class QdrantSearch(PointsSearch[Clause, models.ScoredPoint]):
     """Searches of one collection, of this package or of LlamaIndex."""
 
-    def __init__(self, name: str, connection: Connection, payload: bool | list[str]) -> None:  # noqa: FBT001 - the client's word for it
-        super().__init__()
+    def __init__(
+        self,
+        name: str,
+        connection: QdrantConnection,
+        payload: bool | list[str],  # noqa: FBT001 - the client's word for it
+        collection: QdrantCollection | None = None,
+    ) -> None:
+        super().__init__(collection)
         self._name = name
         self._payload = payload
         # In local mode a request costs the same whatever its limit, and keyword scores often tie.
@@ -152,7 +156,7 @@ class CollectionSearch(QdrantSearch):
     has_mmr: ClassVar[bool] = True
 
     def __init__(self, collection: QdrantCollection) -> None:
-        super().__init__(collection.name, collection.connection, [NODE])
+        super().__init__(collection.name, collection.connection, [NODE], collection)
         self._collection = collection
 
     @property
@@ -167,12 +171,7 @@ class CollectionSearch(QdrantSearch):
     def vector_search(self, query: VectorQuery, request: EngineRequest[Clause]) -> PointSearch:
         """Return the search for the nearest points."""
         config, collection = self._collection.config, self._collection
-        vector = query_vector(
-            query.embedding,
-            dimension=config.dimension or len(query.embedding),
-            distance=config.distance,
-            where=collection.where,
-        )
+        vector = config.checked(query.embedding, collection.where)
         return PointSearch(
             query=vector,
             using=DENSE,
@@ -202,10 +201,6 @@ class CollectionSearch(QdrantSearch):
             filter=self.filter_of(request.filter),
             params=self.corpus_params(request.corpus),
         )
-
-    def if_exists(self, steps: Callable[[], Steps[T]], *, empty: T) -> Steps[T]:
-        """Run steps; return `empty` if the collection does not exist."""
-        return self._collection.if_exists(steps, empty=empty)
 
     def diverse(
         self, request: EngineRequest[Clause], *, lambda_mult: float, candidates: int

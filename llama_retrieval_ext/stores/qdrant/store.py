@@ -1,45 +1,34 @@
 """`QdrantStore`: LlamaIndex vectors and keywords in a collection of a Qdrant."""
 
-import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Final, Self, TypeVar
+from typing import Final
 
-from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic import PrivateAttr
 from qdrant_client import QdrantClient
 
-from llama_retrieval_ext.errors import StoreClosedError
-from llama_retrieval_ext.execution.plan import Call, Steps
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
 from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
+from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
 from llama_retrieval_ext.stores.engine.config import ConfigRequest
 from llama_retrieval_ext.stores.engine.query_modes import Target
-from llama_retrieval_ext.stores.engine.records import IntentRecords, RecordStore
-from llama_retrieval_ext.stores.engine.vector_store import EngineStore, StoreBackend
-from llama_retrieval_ext.stores.qdrant.client import Connection, connect
-from llama_retrieval_ext.stores.qdrant.collection import QdrantCollection, Version
-from llama_retrieval_ext.stores.qdrant.nodes import (
-    add_nodes,
-    count_matching,
-    delete_nodes,
-    matching_nodes,
-)
-from llama_retrieval_ext.stores.qdrant.schema import StoreParams
+from llama_retrieval_ext.stores.engine.vector_store import StoreBackend
+from llama_retrieval_ext.stores.qdrant.client import QdrantConnection, Version
+from llama_retrieval_ext.stores.qdrant.nodes import QdrantNodes
+from llama_retrieval_ext.stores.qdrant.schema import QdrantCollection, StoreParams
 from llama_retrieval_ext.stores.qdrant.search import CollectionSearch
 from llama_retrieval_ext.stores.qdrant.url import parse_address
-from llama_retrieval_ext.stores.qdrant_common.config import QdrantConfig, fusions_of
-from llama_retrieval_ext.stores.qdrant_common.filters import NOTHING, Clause, clause_for
+from llama_retrieval_ext.stores.qdrant_common.config import fusions_of
+from llama_retrieval_ext.stores.qdrant_common.filters import Clause, clause_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
-T = TypeVar("T")
 # The client's local mode writes it into each of its directories.
 _FILE: Final = "meta.json"
 
 
-class QdrantStore(EngineStore):
+class QdrantStore(CollectionStore):
     """A vector store in a collection of its own, with keyword search and exact filters.
 
     Its payload is that of `EmbeddedVectorStore`, not that of LlamaIndex's
@@ -51,7 +40,7 @@ class QdrantStore(EngineStore):
     is measured on the first nodes that are added, smoothed with ten pseudo-documents of
     100 terms, and stays. A server that has grown a graph over
     the vectors (HNSW) may miss some of the nearest; ``store_params={"search": {"exact": True}}``
-    has it compare them all.
+    compares all.
 
     Args:
         url: ``qdrant://host:port/collection``, ``qdrants://`` for TLS, ``qdrant:DIRECTORY`` or
@@ -86,12 +75,7 @@ class QdrantStore(EngineStore):
 
     """
 
-    place: str = ""
-
-    _connection: Connection = PrivateAttr()
     _collection: QdrantCollection = PrivateAttr()
-    _client: QdrantClient = PrivateAttr()
-    _closer: "weakref.finalize[..., QdrantStore]" = PrivateAttr()
 
     def __init__(
         self,
@@ -106,78 +90,31 @@ class QdrantStore(EngineStore):
         address = parse_address(url)
         params = StoreParams.of(store_params or {})
         request = ConfigRequest(tokenizer, distance, dim, params.recorded)
-        self.place = str(address)
-        self._connection, self._client, close = connect(address)
-        # Also when the store is garbage, and at the interpreter's exit.
-        self._closer = weakref.finalize(self, close)
-        self._collection = QdrantCollection(
-            address.collection, self._connection, request=request, params=params
-        )
-        try:
-            self._connection.run(self._collection.open())
-        except BaseException:
-            self.close()
-            raise
+        connection = QdrantConnection.of_address(address)
+        self._open(QdrantCollection(address.collection, connection, request=request, params=params))
 
     @property
     def client(self) -> QdrantClient:
         """Qdrant's client."""
-        return self._client
+        return self._collection.connection.client
 
     @property
-    def connection(self) -> Connection:
-        """The clients; raises `StoreClosedError` if the store was closed."""
-        if not self._closer.alive:
-            raise StoreClosedError(f"{self.place} was closed; open it again")
-        return self._connection
+    def place(self) -> str:
+        """The collection and its server or directory."""
+        return self._collection.where
 
     @property
     def searcher(self) -> CollectionSearch:
         """The engine's searches."""
         return CollectionSearch(self._collection)
 
-    def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
-        """Return the call that runs steps."""
-        return self.connection.call(steps)
-
     @property
     def version(self) -> Version:
         """The server's version."""
         return self._collection.version
 
-    def beside(self, suffix: str) -> Self:
-        """A store of records that are read by id, in a collection of its own, over this client.
-
-        Args:
-            suffix: What its collection's name has more than this one's.
-
-        Raises:
-            StoreFormatError: That collection was not made by this package.
-            StoreUnavailableError: The server cannot be reached.
-        """
-        name = f"{self._collection.name}{suffix}"
-        place = self.place.replace(repr(self._collection.name), repr(name), 1)
-        connection = self.connection.named(place)
-        params = self._collection.params.for_records
-        collection = QdrantCollection(name, connection, request=ConfigRequest(), params=params)
-        connection.run(collection.open())
-        other = self.model_copy(update={"place": place})  # closing either closes both
-        other._connection, other._collection = connection, collection  # noqa: SLF001 - own class
-        return other
-
-    def records(
-        self, *, is_shared: bool, clock: Callable[[], float], patience_s: float
-    ) -> RecordStore:
-        """Return the collection as a store of records; see `CollectionStore.records`."""
-        return IntentRecords(self, is_shared=is_shared, clock=clock, patience_s=patience_s)
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._closer()
-
-    @property
-    def _config(self) -> QdrantConfig:
-        return self._collection.config
+    def _nodes_of(self, collection: QdrantCollection) -> QdrantNodes:
+        return QdrantNodes(collection)
 
     def _location(self) -> Mapping[str, object]:
         version = self._collection.version
@@ -187,28 +124,6 @@ class QdrantStore(EngineStore):
             "version": f"{version.major}.{version.minor}",
             "rarity_in_scope": version.measures_rarity_in_scope,
         }
-
-    def _add(self, nodes: Sequence[BaseNode]) -> Call[None]:
-        return self.call(lambda: add_nodes(self._collection, nodes))
-
-    def _delete(self, target: Target) -> Call[None]:
-        clause, name = self._compile_target(target) or NOTHING, self._collection.name
-        return self._call(lambda: delete_nodes(name, clause), empty=None)
-
-    def _read(self, target: Target) -> Call[list[BaseNode]]:
-        clause, name = self._compile_target(target), self._collection.name
-        nothing: list[BaseNode] = []
-        return self._call(lambda: matching_nodes(name, clause), empty=nothing)
-
-    def _count(self, target: Target) -> Call[int]:
-        clause, name = self._compile_target(target), self._collection.name
-        return self._call(lambda: count_matching(name, clause), empty=0)
-
-    def _clear(self) -> Call[None]:
-        return self.call(self._collection.drop)
-
-    def _call(self, steps: Callable[[], Steps[T]], *, empty: T) -> Call[T]:
-        return self.call(lambda: self._collection.if_exists(steps, empty=empty))
 
     def _compile_target(self, target: Target) -> Clause | None:
         clause = clause_for(target)

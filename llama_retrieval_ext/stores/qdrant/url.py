@@ -1,12 +1,11 @@
 """`Address`: a parsed URL of Qdrant; secrets are named, not held."""
 
-import os
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.urls import ServerForm, parse_options, parse_server_url
+from llama_retrieval_ext.urls import ServerForm, parse_options, parse_server_url, secret
 
 MEMORY: Final = ":memory:"
 _COLLECTION: Final = "nodes"
@@ -35,29 +34,22 @@ class Address:
     timeout_s: int = _TIMEOUT_S
     prefer_grpc: bool = False
 
-    def __str__(self) -> str:
-        where = f"qdrant:{self.path}" if self.url is None else self.url
-        return f"the collection {self.collection!r} at {where}"
+    @property
+    def where(self) -> str:
+        """The server or directory, for messages."""
+        return self.url or f"qdrant:{self.path}"
 
     def api_key(self) -> str | None:
         """Return the key, read now, or raise if the environment variable is not set."""
-        if self.api_key_env is None:
-            return None
-        key = os.environ.get(self.api_key_env)
-        if not key:
-            raise ConfigurationError(
-                f"the environment variable {self.api_key_env!r}, which the URL names, is not set; "
-                "set it to the API key of the server"
-            )
-        return key
+        return None if self.api_key_env is None else secret(self.api_key_env)
 
 
 def parse_address(url: str) -> Address:
     """Parse the URL of a collection.
 
     Examples:
-        >>> print(parse_address("qdrants://db.example.com/handbook?api_key_env=QDRANT_KEY"))
-        the collection 'handbook' at https://db.example.com:6333
+        >>> parse_address("qdrants://db.example.com/handbook?api_key_env=QDRANT_KEY").where
+        'https://db.example.com:6333'
 
     """
     scheme, _, rest = url.partition(":")

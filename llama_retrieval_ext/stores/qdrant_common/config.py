@@ -1,4 +1,4 @@
-"""What engines of the Qdrant family record, and how they fuse."""
+"""The recorded config of engines of the Qdrant family, and their fusions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,8 +33,8 @@ class Recipe:
     Attributes:
         factor: Our score divided by the engine's.
         rank_constant: Of a fusion by rank; None for others.
-        lines: Of a sum: what each leg adds, by the engine's name for its score. Empty for others:
-            what is left is fusion by distribution.
+        lines: Of a sum: what each leg adds, by the engine's name for its score. Empty for
+            fusions by rank and by distribution.
         constant: A constant summand.
         defaults: Of a sum: the score of what a leg did not find.
     """

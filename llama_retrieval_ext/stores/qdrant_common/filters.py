@@ -1,21 +1,20 @@
-"""Conditions on metadata as clauses on our payload; they mean what `matches` says.
+"""Conditions on metadata as clauses on our payload, with the meaning of `matches`.
 
-Filters of the Qdrant family, before one of its engines' own classes are made of them.
-
-The embedded engine and the client of the server each have classes for the same filters. What a
-condition means is worked out once, in these, and each engine writes them down its own way.
+The embedded engine and the client of the server each have classes for the same filters. Conditions
+are compiled once into clauses, and each engine converts these into its own classes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 from uuid import UUID
 
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import UnsupportedFilterError
-from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, Scalar
+from llama_retrieval_ext.filters import Condition, Scalar
 from llama_retrieval_ext.stores.encoding.values import utf8_safe
+from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage, target_parts
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.qdrant_common.points import (
     BIG,
@@ -83,48 +82,41 @@ class Group:
 
 
 Clause: TypeAlias = Equals | Within | Contains | IsEmpty | HasId | Group
+Language: TypeAlias = FilterLanguage[Clause]
 
-EVERYTHING: Final = Group()
-# Not a group of no alternatives, which the engines take for no restriction.
+# A group without alternatives would be no restriction to the engines.
 NOTHING: Final = Group(every=(HasId(frozenset()),))
 
 
 def any_of(clauses: Sequence[Clause]) -> Clause:
-    """The clause that holds where one of them does; of none, nowhere."""
+    """Return the clause that holds where one of them does; of none, nowhere."""
     if len(clauses) == 1:
         return clauses[0]
     return Group(some=tuple(clauses)) if clauses else NOTHING
 
 
 def negated(clause: Clause) -> Group:
-    """The clause that holds where the other does not."""
+    """Return the clause that holds where the other does not."""
     return Group(no=(clause,))
 
 
-# Any: parse_filters has made sure that each operator has a value of its kind.
-Written = Callable[[str, Any], Clause]
+def every(clauses: Sequence[Clause]) -> Group:
+    """Return the clause that holds where all of them do."""
+    return Group(every=tuple(clauses))
 
 
 def clause_of(condition: Condition) -> Clause:
-    """The clause for a condition, where metadata is stored as in `payload_of`."""
-    return combined(condition, _OPERATORS)
+    """Return the clause for a condition, where metadata is stored as in `payload_of`."""
+    return _LANGUAGE.write(condition)
 
 
-def combined(condition: Condition, operators: Mapping[FilterOperator, Written]) -> Clause:
-    """A tree of conditions as clauses, each comparison written as its operator says."""
-    match condition:
-        case Compare(key, operator, value):
-            return operators[operator](key, value)
-        case AllOf(parts):
-            return Group(every=tuple(combined(part, operators) for part in parts))
-        case AnyOf(parts):
-            return any_of([combined(part, operators) for part in parts])
-        case Not(part):
-            return negated(combined(part, operators))
+def clause_language(comparisons: Mapping[FilterOperator, Comparison[Clause]]) -> Language:
+    """Return the language of clauses with comparisons of one form of payload."""
+    return FilterLanguage(comparisons, every, any_of, negated)
 
 
 def exact_bounds(key: str, value: float, bound: str) -> Mapping[str, float]:
-    """Bounds that the engine compares as Python does."""
+    """Return bounds that the engine compares as Python does."""
     if abs(value) >= EXACT:
         raise UnsupportedFilterError(
             f"the engine compares sizes with numbers below 2**53, got {value!r} for {key!r}; store "
@@ -151,7 +143,7 @@ def _among(key: str, values: Sequence[Scalar]) -> Clause:
     return any_of(clauses)
 
 
-def _sized(bound: str) -> Written:
+def _sized(bound: str) -> Comparison[Clause]:
     return lambda key, value: Within(path(META, key), **exact_bounds(key, value, bound))
 
 
@@ -173,8 +165,8 @@ def _contains_text(key: str, text: str) -> Clause:
 
 
 def _contains_text_in_any_case(key: str, text: str) -> Clause:
-    # Without an entry in lower case, the field is in lower case as it is; with one, what the field
-    # itself has in lower case, the entry has, too.
+    # A field without an entry in lower case is in lower case itself; with one, the entry contains
+    # whatever the field contains in lower case.
     lower = utf8_safe(text.lower())
     return any_of([Contains(path(group, key), lower) for group in (META, LOWER)])
 
@@ -183,33 +175,33 @@ def _is_empty(key: str, _: None) -> Clause:
     return Group(every=(IsEmpty(path(META, key)),), no=(Equals(path(LIST, key), (FILLED,)),))
 
 
-_OPERATORS: Final[Mapping[FilterOperator, Written]] = {
-    FilterOperator.EQ: _equal,
-    FilterOperator.NE: lambda key, value: negated(_equal(key, value)),
-    FilterOperator.IN: _among,
-    FilterOperator.NIN: lambda key, values: negated(_among(key, values)),
-    FilterOperator.GT: _sized("gt"),
-    FilterOperator.GTE: _sized("gte"),
-    FilterOperator.LT: _sized("lt"),
-    FilterOperator.LTE: _sized("lte"),
-    FilterOperator.ANY: _has_any,
-    FilterOperator.ALL: _has_all,
-    FilterOperator.CONTAINS: _has,
-    FilterOperator.TEXT_MATCH: _contains_text,
-    FilterOperator.TEXT_MATCH_INSENSITIVE: _contains_text_in_any_case,
-    FilterOperator.IS_EMPTY: _is_empty,
-}
+_LANGUAGE: Final = clause_language(
+    {
+        FilterOperator.EQ: _equal,
+        FilterOperator.IN: _among,
+        FilterOperator.GT: _sized("gt"),
+        FilterOperator.GTE: _sized("gte"),
+        FilterOperator.LT: _sized("lt"),
+        FilterOperator.LTE: _sized("lte"),
+        FilterOperator.ANY: _has_any,
+        FilterOperator.ALL: _has_all,
+        FilterOperator.CONTAINS: _has,
+        FilterOperator.TEXT_MATCH: _contains_text,
+        FilterOperator.TEXT_MATCH_INSENSITIVE: _contains_text_in_any_case,
+        FilterOperator.IS_EMPTY: _is_empty,
+    }
+)
 
 
 def clause_for(target: Target) -> Clause | None:
-    """The clause for the nodes that are meant; None for every node."""
-    parts: list[Clause] = []
-    if target.node_ids is not None:
-        parts.append(HasId(frozenset(point_id(node_id) for node_id in target.node_ids)))
-    if target.doc_ids is not None:
-        texts = tuple(utf8_safe(doc_id) for doc_id in target.doc_ids)
-        parts.append(Equals(DOC, texts) if texts else NOTHING)
-    condition = target.condition
-    if condition is not None:
-        parts.append(clause_of(condition))
-    return Group(every=tuple(parts)) if parts else None
+    """Return the clause for the selected nodes; None for every node."""
+    parts = target_parts(target, ids=_has_id, documents=_of_documents, write=clause_of)
+    return every(parts) if parts else None
+
+
+def _has_id(node_ids: Sequence[str]) -> Clause:
+    return HasId(frozenset(map(point_id, node_ids)))
+
+
+def _of_documents(doc_ids: Sequence[str]) -> Clause:
+    return Equals(DOC, tuple(map(utf8_safe, doc_ids))) if doc_ids else NOTHING

@@ -44,22 +44,22 @@ META: Final = "meta"
 LOWER: Final = "lower"
 BIG: Final = "big"
 LIST: Final = "list"
-# First in every stored list: whether there is anything in it.
+# First in every stored list: whether it has values.
 FILLED: Final = "+"
 EMPTY: Final = "-"
 # Below it, whole numbers and floats are the same to JSON and to Python.
 EXACT: Final = 2**53
-# How the lone surrogates begin that node_to_text had to escape.
+# The first characters of a lone surrogate that node_to_text has escaped.
 _ESCAPED: Final = "\\ud"
 
 
 def path(group: str, key: str) -> str:
-    """The engine's name of a metadata field; in quotes, a dot or space in the key is just that."""
+    """Return the engine's name of a metadata field; quotes protect dots and spaces in the key."""
     return f'"{group}"."{key}"'
 
 
 def payload_of(node: BaseNode) -> Payload:
-    """Everything that is stored of a node beside its vectors."""
+    """Return all that is stored of a node beside its vectors."""
     text = node_to_text(node)
     payload: Payload = {NODE: text, **_groups(node.metadata)}
     ref_doc_id = node.ref_doc_id
@@ -69,12 +69,12 @@ def payload_of(node: BaseNode) -> Payload:
 
 
 def marked(value: str | float) -> str:
-    """A value of a list as it is stored: strings and numbers never equal each other."""
+    """Return a value of a list as it is stored: strings and numbers never equal each other."""
     return f"s{value}" if isinstance(value, str) else f"n{digits(value)}"
 
 
 def digits(number: float) -> str:
-    """A finite number as a string, the same for every number that equals it.
+    """Return a finite number as a string, the same for every number that equals it.
 
     Examples:
         >>> digits(3) == digits(3.0) != digits(3.5)
@@ -209,7 +209,7 @@ class Batch:
 
     @property
     def size_bytes(self) -> int:
-        """About how large it is."""
+        """Its approximate size."""
         texts = sum(len(str(payload[NODE]).encode()) for payload in self.payloads)
         numbers = len(self.vectors) * len(self.vectors[0]) * 4 + len(self.terms.ids) * 8
         return texts + numbers
@@ -245,12 +245,13 @@ def mean_length(batches: Sequence[Batch]) -> float:
     It is recorded once: if a first document of two words determined it, every later one would
     count as far too long, which costs an eighth to a fifth of the nDCG@10 of keyword search.
     """
-    lengths: list[int] = [n for batch in batches for n in batch.terms.lengths.tolist()]
-    return (sum(lengths) + _USUAL_NODES * USUAL_LENGTH) / (len(lengths) + _USUAL_NODES)
+    lengths = [length for batch in batches for length in batch.terms.lengths.tolist()]
+    mean: float = (sum(lengths) + _USUAL_NODES * USUAL_LENGTH) / (len(lengths) + _USUAL_NODES)
+    return mean
 
 
 def point_id(node_id: str) -> UUID:
-    """The engine's id for a node id: any string, one id each, the same for ever."""
+    """Return the engine's id for a node id, which may be any string: always the same one."""
     # uuid5, but for lone surrogates, which it refuses.
     name = NAMESPACE_OID.bytes + node_id.encode("utf-8", "surrogatepass")
     return UUID(bytes=sha1(name, usedforsecurity=False).digest()[:16], version=5)
@@ -259,8 +260,8 @@ def point_id(node_id: str) -> UUID:
 # Each index costs memory and a little of every insertion. Further fields are filtered all the same,
 # only slower: some milliseconds per 10,000 nodes.
 MOST_FIELDS: Final = 64
-# A field of longer strings holds text, such as the window around a sentence. Nobody filters by such
-# a value as a whole, and an index would hold all of them in memory.
+# A field of longer strings holds text, such as the window around a sentence. It is not
+# filtered by as a whole, and an index would hold all such values in memory.
 LONGEST_VALUE: Final = 256
 
 
@@ -308,6 +309,6 @@ def fields_to_index(payloads: Iterable[Payload], indexed: AbstractSet[str]) -> l
 
 
 def _fits(key: str, value: object) -> bool:
-    # {} stands for what cannot be filtered by, and says nothing of the type. A long string is text.
+    # {} stands for a value that cannot be filtered by, of any type. A long string is text.
     text = isinstance(value, str) and len(value) > LONGEST_VALUE
     return value != {} and not text and '"' not in key and "\\" not in key

@@ -1,4 +1,4 @@
-"""What searches of Qdrant and of Qdrant Edge share."""
+"""Searches of points, shared by Qdrant and Qdrant Edge."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class PointSearch(NativeSearch):
 
     Attributes:
         query: A vector, or a fusion of legs.
-        using: Name of the vectors to search; None where the query or the engine knows.
+        using: Name of the vectors to search; None if the query names them.
         filter: What each point must match; None for everything.
         params: How to search; None for the engine's default.
         legs: What a fusion fuses, each with its own filter.

@@ -14,7 +14,6 @@ from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.elements import Direction, Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.open import open_graph
-from llama_retrieval_ext.graph.rules.chaining import variants
 from llama_retrieval_ext.graph.rules.inference import infer
 from llama_retrieval_ext.graph.rules.matching import Match, find_matches
 from llama_retrieval_ext.graph.rules.rule import FromContext, Pattern, RuleValue, Step, Where
@@ -102,7 +101,7 @@ def test_chained_rules_match_what_is_stored_and_what_is_concluded(cycle: Embedde
         "  - {id: back, match: [{node: x}, {follow: TWO, direction: in, node: y}], then: x,"
         " confidence: 0.5}\n"
     )
-    stored, concluded = variants(rules.rules[1], rules)
+    stored, concluded = [way for way in rules.variants if way.rule is rules.rules[1]]
     assert found(cycle, stored.pattern) == []
     assert (concluded.chain, concluded.confidence) == (("back", "two"), 0.25)
     (match,) = found(cycle, concluded.pattern, ["a"])

@@ -17,6 +17,7 @@ from llama_retrieval_ext.stages.rewrite.multi_query import Decompose, MultiQuery
 from llama_retrieval_ext.testing.fakes import FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import Answer, ScriptedLLM
 from tests.cases import each_case
+from tests.patience import unless_stalled
 
 Build = Callable[[LLM, BaseRetriever], Retriever]
 BUILDS: dict[str, Build] = {
@@ -85,6 +86,7 @@ def test_a_useful_answer_is_used_in_whatever_form_it_comes(
     assert not any("think" in text or "`" in text for text in texts)
 
 
+@unless_stalled
 def test_a_late_model_leaves_time_for_the_query_itself(
     searched: Callable[[Retriever, Query], SearchResult],
 ) -> None:

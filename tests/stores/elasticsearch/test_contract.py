@@ -6,8 +6,6 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
-from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stages.fusion import WeightedSum
 from llama_retrieval_ext.stores.elasticsearch.store import (
     ElasticsearchBackend,
@@ -46,18 +44,6 @@ class TestBackendOfManyTenants(BackendContract):
     @pytest.fixture
     def backend(self, spread: ElasticsearchVectorStore) -> ElasticsearchBackend:
         return ElasticsearchBackend(spread)
-
-
-class TestVectorRetriever(RankingContract, IsolationContract):
-    @pytest.fixture
-    def retriever(self, filled: ElasticsearchVectorStore, embed_model: BaseEmbedding) -> Retriever:
-        return VectorRetriever(ElasticsearchBackend(filled), embed_model=embed_model, top_k=5)
-
-
-class TestKeywordRetriever(RankingContract, IsolationContract):
-    @pytest.fixture
-    def retriever(self, filled: ElasticsearchVectorStore) -> Retriever:
-        return KeywordRetriever(ElasticsearchBackend(filled), top_k=5)
 
 
 class TestHybridRetriever(RetrieverContract):

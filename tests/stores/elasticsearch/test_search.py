@@ -1,6 +1,5 @@
 """Scores, ties and requests of searches on a real server."""
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -12,7 +11,6 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryMode,
 )
 
-from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.bm25 import bm25_idf, bm25_term_weight
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
@@ -28,37 +26,6 @@ from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.stores.elasticsearch.msearch import Opener
 
-VECTORS = {"same": [3.0, 4.0], "near": [4.0, 3.0], "across": [-4.0, 3.0], "against": [-3.0, -4.0]}
-
-
-def vectors(store: ElasticsearchVectorStore) -> ElasticsearchBackend:
-    store.add([TextNode(id_=id_, embedding=vector) for id_, vector in VECTORS.items()])
-    return ElasticsearchBackend(store)
-
-
-def scores(backend: ElasticsearchBackend, embedding: list[float]) -> dict[str, float]:
-    found = backend.dense(embedding, Search(10)).function()
-    assert [each.score for each in found] == sorted((e.score for e in found), reverse=True)
-    return {each.node_id: each.score for each in found}
-
-
-def test_cosine_is_cosine(open_store: Opener) -> None:
-    got = scores(vectors(open_store()), [0.3, 0.4])
-    expected = {"same": 1.0, "near": 0.96, "across": 0.0, "against": -1.0}
-    assert got == pytest.approx(expected, abs=1e-6)
-
-
-def test_dot_is_the_inner_product(open_store: Opener) -> None:
-    got = scores(vectors(open_store(distance="dot")), [3.0, 4.0])
-    expected = {"same": 25.0, "near": 24.0, "across": 0.0, "against": -25.0}
-    assert got == pytest.approx(expected, rel=1e-5, abs=1e-5)
-
-
-def test_euclid_is_the_negative_distance(open_store: Opener) -> None:
-    got = scores(vectors(open_store(distance="euclid")), [3.0, 4.0])
-    expected = {id_: -math.dist(vector, [3.0, 4.0]) for id_, vector in VECTORS.items()}
-    assert got == pytest.approx(expected, rel=1e-5)
-
 
 def test_of_many_that_tie_the_smallest_ids_come_back(store: ElasticsearchVectorStore) -> None:
     store.add(
@@ -72,22 +39,6 @@ def test_of_many_that_tie_the_smallest_ids_come_back(store: ElasticsearchVectorS
         *backend.batch(hybrid_queries([1.0, 0.0], "word", Search(7))).function(),
     ):
         assert [each.node_id for each in found] == expected
-
-
-def test_zeros_are_at_cosine_nothing(store: ElasticsearchVectorStore) -> None:
-    nodes = [
-        TextNode(id_="zero", text="word", embedding=[0.0, 0.0], metadata={"k": "v"}),
-        TextNode(id_="one", text="word", embedding=[1.0, 0.0]),
-    ]
-    store.add(nodes)
-    backend = ElasticsearchBackend(store)
-    assert scores(backend, [0.0, 0.0]) == {"one": 0.0, "zero": 0.0}
-    assert scores(backend, [1.0, 0.0]) == pytest.approx({"one": 1.0})
-    assert {each.node_id for each in backend.keyword("word", Search(5)).function()} == {
-        "zero",
-        "one",
-    }
-    assert store.get_nodes(["zero"])[0].embedding == [0.0, 0.0]
 
 
 def test_a_keyword_score_is_bm25(store: ElasticsearchVectorStore) -> None:
@@ -190,10 +141,3 @@ def test_the_query_modes_of_llama_index(store: ElasticsearchVectorStore) -> None
         filters=fruit,
     )
     assert sorted(store.query(both).ids or []) == ["a", "b"]
-    both.alpha = 2.0
-    with pytest.raises(ConfigurationError, match="alpha"):
-        store.query(both)
-    some = VectorStoreQuery(query_embedding=[0.0, 1.0], node_ids=["a"], similarity_top_k=5)
-    assert store.query(some).ids == ["a"]
-    of_document = VectorStoreQuery(query_embedding=[0.0, 1.0], doc_ids=["no such"])
-    assert store.query(of_document).ids == []

@@ -47,15 +47,6 @@ def test_it_keeps_the_protocol(backend: EmbeddedBackend) -> None:
     assert EmbeddedBackend(backend.store, drop_violations=True).drop_violations
 
 
-@pytest.mark.parametrize(
-    ("distance", "expected"),
-    [("dot", ScoreRange("dot")), ("euclid", ScoreRange("negative_distance", None, 0.0))],
-)
-def test_scores_are_declared_for_what_they_are(distance: str, expected: ScoreRange) -> None:
-    with EmbeddedVectorStore(":memory:", distance=distance) as store:  # type: ignore[arg-type]
-        assert EmbeddedBackend(store).features.dense == expected
-
-
 @each_case("text", SAMPLE_QUERIES)
 async def test_both_searches_at_once_give_what_each_gives(
     backend: EmbeddedBackend, text: str
@@ -71,20 +62,6 @@ async def test_both_searches_at_once_give_what_each_gives(
         assert keyword
         for node in (each.node for each in (*dense, *keyword)):
             assert matches(search.condition, node.metadata)
-
-
-def test_both_searches_without_a_term_are_the_vector_search(backend: EmbeddedBackend) -> None:
-    embedding = MODEL.get_query_embedding("leave")
-    dense, keyword = backend.batch(hybrid_queries(embedding, "", Search(3))).function()
-    assert told(dense) == told(backend.dense(embedding, Search(3)).function())
-    assert keyword == []
-
-
-def test_an_empty_store_finds_nothing(store: EmbeddedVectorStore) -> None:
-    backend = EmbeddedBackend(store)
-    assert backend.dense([1.0], Search(3)).function() == []
-    assert backend.keyword("leave", Search(3)).function() == []
-    assert backend.batch(hybrid_queries([1.0], "leave", Search(3))).function() == [[], []]
 
 
 def test_nodes_that_tie_are_ordered_by_id(backend: EmbeddedBackend) -> None:

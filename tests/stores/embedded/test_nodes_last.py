@@ -13,6 +13,7 @@ from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores.engine import search
 
 WORDS = ["leave", "holiday", "travel", "expense", "invoice", "laptop"]
 
@@ -65,3 +66,15 @@ def test_ids_are_opaque_only_to_fusions_that_do_not_read_them() -> None:
     assert Pinned().reads_ids
     leg = LegRanking("a", {"n7": 1.0}, 1.0)
     assert Pinned().combine(Pinned().shares([leg]))["n7"] > 1
+
+
+def test_ids_that_are_forgotten_during_a_search_still_decide_between_its_ties(
+    store: EmbeddedVectorStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "_MOST_NAMES", 150)
+    store.add(nodes(250, words=1))
+    retriever = HybridRetriever(store, candidates=200)
+    query = Query("leave travel", embedding=[1.0, 0.5])
+    retriever.search(query.but(scope=Scope("acme")))  # notes the ids of a half
+    found = retriever.search(query)
+    assert _as_dicts(found.hits) == _as_dicts(retriever.explain(query).hits)

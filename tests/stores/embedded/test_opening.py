@@ -8,14 +8,11 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
 
 from llama_retrieval_ext.errors import (
-    ConfigurationError,
     DimensionMismatchError,
-    StoreClosedError,
     StoreFormatError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.stores.embedded.store import EmbeddedBackend, EmbeddedVectorStore
-from llama_retrieval_ext.stores.engine.backend import Search
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 NODES = [
@@ -65,29 +62,6 @@ def test_with_a_dimension_the_store_is_complete_at_once(tmp_path: Path) -> None:
     with pytest.raises(DimensionMismatchError, match=r"dimension 2, not 5"):
         EmbeddedVectorStore(tmp_path / "s", dim=5)
     open_and_close(tmp_path / "s", dim=2)
-
-
-@pytest.mark.parametrize("settings", [{"dim": 0}, {"distance": "manhattan"}])
-def test_settings_that_cannot_work_are_refused(tmp_path: Path, settings: dict[str, object]) -> None:
-    with pytest.raises(ConfigurationError, match="must be"):
-        open_and_close(tmp_path / "s", **settings)
-
-
-def test_another_tokenizer_than_recorded_is_refused_and_both_are_named(tmp_path: Path) -> None:
-    german = Tokenizer(language="german")
-    with EmbeddedVectorStore(tmp_path / "s", tokenizer=german) as store:
-        store.add(NODES)
-    with EmbeddedVectorStore(tmp_path / "s") as store:
-        assert store.tokenizer == german
-    with pytest.raises(ConfigurationError, match=r"german.*english"):
-        EmbeddedVectorStore(tmp_path / "s", tokenizer=Tokenizer())
-
-
-def test_another_distance_than_recorded_is_refused(tmp_path: Path) -> None:
-    with EmbeddedVectorStore(tmp_path / "s", distance="dot") as store:
-        store.add(NODES)
-    with pytest.raises(ConfigurationError, match=r"distance='dot', not 'cosine'"):
-        EmbeddedVectorStore(tmp_path / "s", distance="cosine")
 
 
 def test_an_empty_store_takes_other_settings(tmp_path: Path) -> None:
@@ -167,26 +141,3 @@ def test_a_crash_between_manifest_and_shard_leaves_an_empty_store(tmp_path: Path
     with EmbeddedVectorStore(tmp_path / "s") as store:
         assert (store.count(), store.dimension) == (0, 2)
         store.add(NODES)
-
-
-def test_use_after_close_is_an_error_of_its_own(tmp_path: Path) -> None:
-    store = EmbeddedVectorStore(tmp_path / "s")
-    store.add(NODES)
-    search = EmbeddedBackend(store).keyword("leave", Search(1))
-    store.close()
-    store.close()
-    uses = (
-        store.count,
-        store.get_nodes,
-        store.clear,
-        store.describe,
-        store.persist,
-        lambda: store.add(NODES),
-        lambda: store.delete("d"),
-        lambda: store.query(VectorStoreQuery(query_embedding=[1.0, 0.0])),
-        lambda: store.dimension,
-        search.function,
-    )
-    for use in uses:
-        with pytest.raises(StoreClosedError, match="was closed"):
-            use()

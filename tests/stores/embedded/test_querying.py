@@ -21,8 +21,6 @@ from llama_index.core.vector_stores.types import (
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     DimensionMismatchError,
-    InvalidFilterError,
-    UnsupportedModeError,
 )
 from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
@@ -239,18 +237,11 @@ def test_top_k_can_be_anything_from_one(filled: EmbeddedVectorStore, top_k: int)
 @each_case(
     ("given", "reason"),
     [
-        ({"similarity_top_k": 0}, "at least 1"),
         ({"mode": SPARSE, "sparse_top_k": 0}, "at least 1"),
         ({"mode": HYBRID, "hybrid_top_k": -1}, "at least 1"),
-        ({"query_embedding": None}, "needs a query_embedding"),
-        ({"mode": HYBRID, "query_embedding": None}, "needs a query_embedding"),
-        ({"mode": HYBRID, "query_str": None}, "needs a query_str"),
         ({"mode": TEXT, "query_str": None}, "needs a query_str"),
-        ({"mode": HYBRID, "alpha": 1.5}, "alpha must be between"),
         ({"mode": HYBRID, "alpha": float("nan")}, "alpha must be between"),
         ({"mode": MMR, "mmr_threshold": -0.1}, "mmr_threshold must be between"),
-        ({"query_embedding": [float("nan")] * DIMENSION}, "not finite"),
-        ({"output_fields": ["text"]}, "no output_fields"),
         ({"embedding_field": "dense"}, "no embedding_field"),
     ],
 )
@@ -298,22 +289,9 @@ def test_a_threshold_in_the_query_and_another_beside_it_are_refused(
     assert filled.query(asked, mmr_threshold=0.3) == filled.query(asked)
 
 
-@pytest.mark.parametrize("mode", [VectorStoreQueryMode.SEMANTIC_HYBRID, VectorStoreQueryMode.SVM])
-def test_other_modes_are_refused_and_not_replaced(
-    store: EmbeddedVectorStore, mode: VectorStoreQueryMode
-) -> None:
-    with pytest.raises(UnsupportedModeError, match="serves DEFAULT, SPARSE"):
-        store.query(query(mode=mode))
-
-
 def test_a_query_of_another_dimension_is_refused(filled: EmbeddedVectorStore) -> None:
     with pytest.raises(DimensionMismatchError, match=r"dimension 2, .* holds 8"):
         filled.query(query(query_embedding=[1.0, 0.0]))
-
-
-def test_filters_that_mean_nothing_are_refused(filled: EmbeddedVectorStore) -> None:
-    with pytest.raises(InvalidFilterError, match="empty group"):
-        filled.query(query(filters=MetadataFilters(filters=[])))
 
 
 def test_ties_are_ordered_by_id_also_where_the_ranking_is_cut() -> None:

@@ -4,12 +4,9 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from llama_index.core.base.embeddings.base import BaseEmbedding
 
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
-from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stores.milvus.store import MilvusBackend, open_milvus
 from llama_retrieval_ext.testing.backend_contract import BackendContract
@@ -31,10 +28,6 @@ def in_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MilvusBacke
 
 class TestInProcess(BackendContract):
     @pytest.fixture
-    def embed_model(self) -> BaseEmbedding:
-        return MODEL
-
-    @pytest.fixture
     def backend(self, in_process: MilvusBackend) -> MilvusBackend:
         return in_process
 
@@ -49,24 +42,8 @@ def on_server(milvus_url: str) -> Iterator[MilvusBackend]:
 
 class TestServer(BackendContract):
     @pytest.fixture
-    def embed_model(self) -> BaseEmbedding:
-        return MODEL
-
-    @pytest.fixture
     def backend(self, on_server: MilvusBackend) -> MilvusBackend:
         return on_server
-
-
-class TestVectorRetriever(RankingContract, IsolationContract):
-    @pytest.fixture
-    def retriever(self, in_process: MilvusBackend) -> Retriever:
-        return VectorRetriever(in_process, embed_model=MODEL)
-
-
-class TestKeywordRetriever(RankingContract, IsolationContract):
-    @pytest.fixture
-    def retriever(self, in_process: MilvusBackend) -> Retriever:
-        return KeywordRetriever(in_process)
 
 
 class TestHybridRetriever(RetrieverContract):
@@ -75,7 +52,7 @@ class TestHybridRetriever(RetrieverContract):
         return HybridRetriever(in_process, embed_model=MODEL)
 
 
-class TestHybridRetrieverOverAServer(RetrieverContract):
+class TestHybridRetrieverOverAServer(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self, on_server: MilvusBackend) -> Retriever:
         return HybridRetriever(on_server, embed_model=MODEL)

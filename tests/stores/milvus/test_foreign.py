@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import FilterOperator
 from llama_index.vector_stores.milvus import MilvusVectorStore
@@ -21,7 +20,8 @@ from llama_retrieval_ext.stores.milvus.llama_index_store import LlamaIndexMilvus
 from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+from llama_retrieval_ext.testing.isolation_contract import IsolationContract
+from llama_retrieval_ext.testing.retriever_contract import RankingContract
 from tests.stores.milvus.hard_metadata import ODD, PLAIN, is_plain
 
 MODEL = FakeEmbedding()
@@ -41,15 +41,11 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> LlamaIndexMilvusBackend:
 
 class TestContract(BackendContract):
     @pytest.fixture
-    def embed_model(self) -> BaseEmbedding:
-        return MODEL
-
-    @pytest.fixture
     def backend(self, filled: LlamaIndexMilvusBackend) -> LlamaIndexMilvusBackend:
         return filled
 
 
-class TestVectorRetriever(RetrieverContract):
+class TestVectorRetriever(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self, filled: LlamaIndexMilvusBackend) -> Retriever:
         return VectorRetriever(filled, embed_model=MODEL)

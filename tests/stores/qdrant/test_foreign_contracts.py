@@ -13,7 +13,6 @@ from llama_retrieval_ext.execution.drivers import arun
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stores.engine.backend import (
     Candidate,
@@ -26,7 +25,7 @@ from llama_retrieval_ext.testing.backend_contract import BackendContract, assert
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
-from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
+from llama_retrieval_ext.testing.retriever_contract import RankingContract
 from tests.cases import each_case
 from tests.stores.qdrant.fake_server import FakeServer, serving
 from tests.stores.qdrant.foreign_stores import Named, foreign_store, nodes_with_uuids
@@ -108,13 +107,7 @@ class TestVectorRetriever(RankingContract, IsolationContract):
         return VectorRetriever(dense, embed_model=MODEL, top_k=5)
 
 
-class TestKeywordRetriever(RankingContract, IsolationContract):
-    @pytest.fixture
-    def retriever(self, hybrid: Named) -> KeywordRetriever:
-        return KeywordRetriever(hybrid, top_k=5)
-
-
-class TestHybridRetriever(RetrieverContract):
+class TestHybridRetriever(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self, hybrid: Named) -> HybridRetriever:
         return HybridRetriever(hybrid, embed_model=MODEL, top_k=5)

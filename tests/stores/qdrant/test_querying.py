@@ -6,27 +6,19 @@ from typing import Any
 import pytest
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import (
-    FilterCondition,
     FilterOperator,
-    MetadataFilter,
-    MetadataFilters,
     VectorStoreQuery,
     VectorStoreQueryMode,
 )
 from qdrant_client import models
 
 from llama_retrieval_ext.errors import (
-    ConfigurationError,
-    DimensionMismatchError,
-    InvalidFilterError,
     StoreError,
-    UnsupportedModeError,
 )
 from llama_retrieval_ext.filters import Compare
 from llama_retrieval_ext.formulas.rrf import reciprocal_rank_fusion
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
 from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
@@ -78,37 +70,12 @@ async def test_alpha_zero_is_keywords_alone_sync_and_async(filled: QdrantStore) 
         assert (result.similarities or [])[0] == pytest.approx(1.0)
 
 
-@each_case("mode", [MODES.DEFAULT, MODES.HYBRID, MODES.MMR])
-def test_a_query_without_an_embedding_is_refused(
-    filled: QdrantStore, mode: VectorStoreQueryMode
-) -> None:
-    with pytest.raises(ConfigurationError, match="query_embedding"):
-        filled.query(VectorStoreQuery(query_str="leave", mode=mode))
-
-
-@each_case("mode", [*KEYWORD_MODES, MODES.HYBRID])
-def test_a_keyword_query_without_text_is_refused(
-    filled: QdrantStore, mode: VectorStoreQueryMode
-) -> None:
-    embedding = MODEL.get_query_embedding("leave")
-    with pytest.raises(ConfigurationError, match="query_str"):
-        filled.query(VectorStoreQuery(query_embedding=embedding, mode=mode))
-
-
 @each_case("mode", KEYWORD_MODES)
 def test_keyword_modes_are_no_vector_search(
     filled: QdrantStore, mode: VectorStoreQueryMode
 ) -> None:
     assert filled.query(asked(mode, "zeppelin")).ids == []
     assert filled.query(asked(mode, "trains")).ids == ["globex-travel"]
-
-
-@each_case(
-    "mode", [MODES.SEMANTIC_HYBRID, MODES.SVM, MODES.LOGISTIC_REGRESSION, MODES.LINEAR_REGRESSION]
-)
-def test_a_mode_it_has_not_is_refused(filled: QdrantStore, mode: VectorStoreQueryMode) -> None:
-    with pytest.raises(UnsupportedModeError, match="serves DEFAULT"):
-        filled.query(asked(mode))
 
 
 def test_diverse_hits_do_not_repeat_each_other(filled: QdrantStore) -> None:
@@ -118,62 +85,6 @@ def test_diverse_hits_do_not_repeat_each_other(filled: QdrantStore) -> None:
     assert set(far.ids or []) & {"acme-lunch", "globex-lunch"}
     assert set(far.ids or []) != {"acme-lunch", "globex-lunch"}
     assert all(-1.0 <= score <= 1.0 for score in far.similarities or [])
-
-
-def test_filters_that_mean_nothing_are_refused(filled: QdrantStore) -> None:
-    for filters in (
-        MetadataFilters(filters=[]),
-        MetadataFilters(filters=[MetadataFilter(key="lang", value=None)]),
-        MetadataFilters(filters=[MetadataFilter(key="lang", value="en")], condition=None),
-        MetadataFilters(
-            filters=[MetadataFilter(key="lang", value="en,zh", operator=FilterOperator.IN)]
-        ),
-    ):
-        with pytest.raises(InvalidFilterError):
-            filled.query(asked(MODES.DEFAULT, filters=filters))
-
-
-def test_ids_and_documents_narrow_a_query(filled: QdrantStore) -> None:
-    some = ["acme-leave", "acme-sick", "none"]
-    found = filled.query(asked(MODES.DEFAULT, node_ids=some, similarity_top_k=5))
-    assert set(found.ids or []) == {"acme-leave", "acme-sick"}
-    found = filled.query(asked(MODES.DEFAULT, doc_ids=["acme-leave.md"]))
-    assert found.ids == ["acme-leave"]
-    both = asked(MODES.DEFAULT, doc_ids=["acme-leave.md"], node_ids=["acme-sick"])
-    assert filled.query(both).ids == []
-    either = MetadataFilters(
-        filters=[MetadataFilter(key="lang", value=lang) for lang in ("en", "zh")],
-        condition=FilterCondition.OR,
-    )
-    narrowed = asked(MODES.DEFAULT, node_ids=["acme-sick"], filters=either)
-    assert filled.query(narrowed).ids == ["acme-sick"]
-
-
-def test_an_embedding_of_another_dimension_is_refused(filled: QdrantStore) -> None:
-    with pytest.raises(DimensionMismatchError, match="dimension 1"):
-        filled.query(VectorStoreQuery(query_embedding=[1.0]))
-    with pytest.raises(ConfigurationError, match="not finite"):
-        filled.query(VectorStoreQuery(query_embedding=[float("nan")] * (filled.dimension or 0)))
-
-
-@pytest.mark.parametrize(
-    ("distance", "declared", "scores"),
-    [
-        ("cosine", ScoreRange("cosine", -1.0, 1.0), [1.0, 0.6, -1.0]),
-        ("dot", ScoreRange("dot"), [2.0, 0.6, -1.0]),
-        ("euclid", ScoreRange("negative_distance", None, 0.0), [-(0.8**0.5), -1.0, -2.0]),
-    ],
-)
-def test_higher_is_better_whatever_the_distance(
-    opened: Open, distance: str, declared: ScoreRange, scores: list[float]
-) -> None:
-    store = opened(distance=distance)
-    vectors = [[2.0, 0.0], [0.6, 0.8], [-1.0, 0.0]]
-    store.add([TextNode(text="t", embedding=vector) for vector in vectors])
-    backend = QdrantBackend(store)
-    assert backend.features.dense == declared
-    found = backend.dense([1.0, 0.0], Search(3)).function()
-    assert [each.score for each in found] == pytest.approx(scores, abs=1e-5)
 
 
 def test_the_rarity_of_terms_is_taken_in_the_scope_and_tells_nothing_of_others(

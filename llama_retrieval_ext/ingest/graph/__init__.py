@@ -1,0 +1,1 @@
+"""The graph beside the store of a knowledge base."""

@@ -1,0 +1,378 @@
+"""The ledger: the configuration of a knowledge base, and its documents.
+
+`Ledger` reads them and checks the configuration of a caller; `Journal`, in ``journal.py``, changes
+documents. `LocalLedger` keeps both in a SQLite file, `RemoteLedger` in records beside the nodes on
+a server.
+"""
+
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    GraphRequiredError,
+    ModelMismatchError,
+    StoreFormatError,
+    StoreUnavailableError,
+)
+from llama_retrieval_ext.ingest.documents import DocumentKey
+from llama_retrieval_ext.ingest.graph.side import is_same_graph
+from llama_retrieval_ext.query import Scope
+
+# 2: the ledger keeps the source of each document.
+FORMAT = 2
+# 3: there is a graph, with which earlier versions would not keep in step.
+_GRAPH_FORMAT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class KnowledgeBaseConfig:
+    """The configuration of a knowledge base.
+
+    Attributes:
+        embed_model: Name of the embedding model that made its vectors.
+        tokenizer: Settings of the tokenizer of its keyword search; empty where the engine has its
+            own.
+        require_scope: Whether queries without a scope are refused. None in a request leaves the
+            recorded setting.
+        dimension: Dimension of its vectors; None until there are some. In a request, the dimension
+            that the embedding model declares.
+        format: Version of the ledger.
+        removing: Whether its removal has begun.
+        params: Engine settings as JSON, for when the collection is created; empty for none.
+        calibrations: Its calibrations, as JSON by scope; empty for none.
+        graph: URL of the graph that is kept in step; empty for none.
+        graph_key: Distinguishes its rows from those that others write to the same graph.
+    """
+
+    embed_model: str
+    tokenizer: str = ""
+    require_scope: bool | None = False
+    dimension: int | None = None
+    format: int = FORMAT
+    removing: bool = False
+    params: str = ""
+    calibrations: str = ""
+    graph: str = ""
+    graph_key: str = ""
+
+    def check_format(self, where: str) -> None:
+        """Raise if a newer version wrote it."""
+        if self.format > _GRAPH_FORMAT:
+            raise StoreFormatError(
+                f"{where} has format {self.format}, this version reads up to {_GRAPH_FORMAT}; "
+                "upgrade llama-retrieval-ext"
+            )
+
+    def opened(self, requested: "KnowledgeBaseConfig", where: str) -> "KnowledgeBaseConfig":
+        """Return the configuration to keep when a knowledge base is opened.
+
+        Args:
+            requested: What the caller opens it with. The caller may require a scope although the
+                knowledge base does not; it is then required of this caller alone.
+            where: The knowledge base, for messages.
+
+        Raises:
+            StoreFormatError: A newer version wrote it.
+            StoreUnavailableError: It is being removed.
+            ModelMismatchError: It was made with another embedding model, or one whose vectors have
+                another dimension.
+            ConfigurationError: It requires a scope and the caller does not, or its keyword search
+                has another tokenizer, or it has another graph.
+            GraphRequiredError: It has a graph, and is opened without one.
+        """
+        self.check_format(where)
+        if self.removing:
+            raise StoreUnavailableError(
+                f"{where} is being removed, or an earlier removal was interrupted; to finish it "
+                f"run KnowledgeBase.remove, or: llama-retrieval remove {where}"
+            )
+        self._check_model(requested, where)
+        if self.require_scope and requested.require_scope is False:
+            raise ConfigurationError(
+                f"{where} was made with require_scope=True, and is opened with "
+                "require_scope=False; leave it out, and give queries a scope (on the command line: "
+                "--tenant or --kb-id)"
+            )
+        if self.graph and not requested.graph:
+            raise GraphRequiredError(
+                f"{where} has the graph {self.graph}, and what is written to one has to be written "
+                f"to the other; open it with graph={self.graph!r}",
+                self.graph,
+            )
+        if self.dimension is None:  # nothing has been indexed yet
+            kept = replace(self, tokenizer=requested.tokenizer, params=requested.params)
+            return (
+                kept
+                if is_same_graph(self.graph, requested.graph)
+                else _with_graph(kept, requested.graph)
+            )
+        self._check_graph(requested, where)
+        if self.tokenizer != requested.tokenizer:
+            raise ConfigurationError(
+                f"{where} was indexed with the tokenizer {self.tokenizer}, and is opened with "
+                f"{requested.tokenizer}; leave tokenizer= out, or make a new knowledge base"
+            )
+        return self
+
+    def as_new(self) -> "KnowledgeBaseConfig":
+        """Return the configuration to record for a new knowledge base."""
+        new = replace(self, dimension=None, require_scope=bool(self.require_scope), format=FORMAT)
+        return _with_graph(new, self.graph) if self.graph else new
+
+    def _check_graph(self, requested: "KnowledgeBaseConfig", where: str) -> None:
+        if is_same_graph(self.graph, requested.graph):
+            return
+        if not self.graph:
+            raise ConfigurationError(
+                f"{where} was made without a graph, and is opened with {requested.graph}; to get "
+                "one with a graph, copy it: copy_knowledge_base(url, new_url, graph=...)"
+            )
+        raise ConfigurationError(
+            f"{where} was made with the graph {self.graph}, and is opened with "
+            f"{requested.graph}; open it with the first, or copy it: "
+            "copy_knowledge_base(url, new_url, graph=...)"
+        )
+
+    def _check_model(self, requested: "KnowledgeBaseConfig", where: str) -> None:
+        if self.embed_model != requested.embed_model:
+            raise ModelMismatchError(
+                f"{where} was made with the embedding model {self.embed_model!r}, and is opened "
+                f"with {requested.embed_model!r}; open it with the first, or make a new knowledge "
+                "base"
+            )
+        if None in (self.dimension, requested.dimension):
+            return
+        if self.dimension != requested.dimension:
+            raise ModelMismatchError(
+                f"{where} holds vectors of dimension {self.dimension}, and is opened with "
+                f"{requested.embed_model!r}, which makes vectors of dimension "
+                f"{requested.dimension}; open it with the model that made those, or make a new "
+                "knowledge base"
+            )
+
+
+def _with_graph(config: KnowledgeBaseConfig, url: str) -> KnowledgeBaseConfig:
+    key = config.graph_key or secrets.token_hex(8)
+    return replace(config, graph=url, graph_key=key, format=_GRAPH_FORMAT)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDocument:
+    """A document in a knowledge base.
+
+    Attributes:
+        document_id: Its id; ``ref_doc_id`` of its nodes.
+        source: The file that it came from; its own id where there is none.
+        tenant_id: Its tenant; None where it has none.
+        kb_id: Its knowledge base within the tenant; None where it has none.
+        n_nodes: How many nodes it has.
+    """
+
+    document_id: str
+    source: str
+    tenant_id: str | None
+    kb_id: str | None
+    n_nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSource:
+    """The origin of documents in a knowledge base: a file, or the document itself.
+
+    Attributes:
+        source: The path of the file, or the id of the document.
+        documents: How many documents it has.
+        nodes: How many nodes these have.
+        scope: The scope it belongs to; None where it is in none.
+    """
+
+    source: str
+    documents: int
+    nodes: int
+    scope: Scope | None
+
+
+class Entry(NamedTuple):
+    """A document as the ledger records it: key, digest, source, number of nodes."""
+
+    key: DocumentKey
+    digest: str
+    source: str
+    n_nodes: int
+
+
+def unknown_nodes_error(where: str, count: int) -> StoreFormatError:
+    """Return the error for a store whose nodes no ledger records."""
+    return StoreFormatError(
+        f"{where} holds {count} nodes that were not added through a knowledge base; search it "
+        "with VectorRetriever and KeywordRetriever, or add the documents to a new one"
+    )
+
+
+class Ledger(ABC):
+    """The configuration of a knowledge base and its documents."""
+
+    _admitted: tuple[KnowledgeBaseConfig, str] | None = None
+
+    @abstractmethod
+    def config(self) -> KnowledgeBaseConfig | None:
+        """Return how the knowledge base is set up; None for one that is not yet."""
+
+    @abstractmethod
+    def update_config(
+        self, change: Callable[[KnowledgeBaseConfig | None], KnowledgeBaseConfig | None]
+    ) -> KnowledgeBaseConfig | None:
+        """Replace the configuration by what `change` makes of it, and return the new one.
+
+        Args:
+            change: May be called again with what another writer has recorded meanwhile.
+        """
+
+    def admit(self, requested: KnowledgeBaseConfig, where: str) -> bool:
+        """Check the caller's configuration; return False if the knowledge base is not set up yet.
+
+        Args:
+            requested: What the caller opens it with.
+            where: The knowledge base, for messages.
+
+        Raises:
+            StoreFormatError: A newer version wrote it.
+            StoreUnavailableError: It is being removed.
+            ModelMismatchError: It was made with another embedding model.
+            ConfigurationError: It was made with other settings.
+        """
+        recorded = self.config()
+        if requested.require_scope is None:
+            # Decided now: if another process sets it up with True, this one must not go on.
+            requires = recorded is not None and recorded.require_scope
+            requested = replace(requested, require_scope=requires)
+        self._admitted = requested, where
+        if recorded is None:
+            return False
+        if recorded.opened(requested, where) != recorded:
+            self.update_config(lambda found: found and found.opened(requested, where))
+        return True
+
+    @property
+    def requires_scope(self) -> bool:
+        """Whether every operation of the admitted caller needs a scope."""
+        return self._admitted is not None and bool(self._admitted[0].require_scope)
+
+    def dimension(self) -> int | None:
+        """Return the dimension of the vectors; None until there are some."""
+        config = self.config()
+        return None if config is None else config.dimension
+
+    def record_dimension(self, dimension: int) -> None:
+        """Record the dimension of the vectors before the first is stored.
+
+        The first writer decides on the tokenizer, and whether all callers need a scope.
+
+        Raises:
+            ConfigurationError: Since it was opened, another process has set it up otherwise.
+            ModelMismatchError: Likewise, with another embedding model or dimension.
+        """
+
+        def decided(recorded: KnowledgeBaseConfig | None) -> KnowledgeBaseConfig | None:
+            if recorded is None or self._admitted is None:
+                return recorded
+            requested, where = self._admitted
+            recorded.opened(replace(requested, dimension=dimension), where)
+            kept = recorded.opened(requested, where)
+            required = kept.require_scope or requested.require_scope
+            return replace(kept, dimension=dimension, require_scope=required)
+
+        self.update_config(decided)
+
+    def check_exists(self) -> None:  # noqa: B027 - a file that is open exists
+        """Raise StoreClosedError if the knowledge base was removed since it was opened."""
+
+    @abstractmethod
+    def check_unwritten(self, where: str) -> None:
+        """Raise StoreUnavailableError if another process is writing."""
+
+    @abstractmethod
+    def n_nodes_at_rest(self, *, exact: bool = False) -> int | None:
+        """Return how many nodes the store must hold; None while something is being written.
+
+        Args:
+            exact: Whether to count them document by document.
+        """
+
+    @abstractmethod
+    def digests(self, keys: Iterable[DocumentKey]) -> list[str | None]:
+        """Return the digest of each document, in this order; None for one that is not stored."""
+
+    @abstractmethod
+    def node_ids(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, list[str]]:
+        """Return the ids of each document's nodes, in ascending order."""
+
+    @abstractmethod
+    def doubt_all(self) -> None:
+        """Let every document count as changed, so that adding it again writes it again."""
+
+    @abstractmethod
+    def entries(self) -> list[Entry]:
+        """Return all documents that are not being written, in the order they came in."""
+
+    @abstractmethod
+    def named(self, name: str, scope: Scope | None) -> list[Entry]:
+        """Return the documents with this id or source in a scope; without one, in none."""
+
+    @abstractmethod
+    def visible(self, scope: Scope | None) -> list[Entry]:
+        """Return the documents that a scope can see, as they came in; without a scope, all."""
+
+    @abstractmethod
+    def count(self) -> tuple[int, int]:
+        """Return how many documents and nodes there are."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release what the ledger has open."""
+
+    def documents(self, scope: Scope | None) -> list[StoredDocument]:
+        """Return the documents that a scope can see, by id; without a scope, all."""
+        entries = sorted(
+            self.visible(scope), key=lambda each: (each.key.ref, each.key.tenant, each.key.kb)
+        )
+        return [
+            StoredDocument(key.ref, source, key.tenant or None, key.kb or None, n_nodes)
+            for key, _, source, n_nodes in entries
+        ]
+
+    def sources(self, scope: Scope | None) -> list[StoredSource]:
+        """Return the sources that a scope can see, by name; without a scope, all."""
+        counts: dict[tuple[str, str, str], list[int]] = {}
+        for key, _, source, n_nodes in self.visible(scope):
+            counts.setdefault((source, key.tenant, key.kb), []).append(n_nodes)
+        return [
+            StoredSource(source, len(each), sum(each), _scope_of(tenant, kb))
+            for (source, tenant, kb), each in sorted(counts.items())
+        ]
+
+    def n_sources(self) -> int:
+        """Return how many sources there are."""
+        return len(self.sources(None))
+
+    def sample(self, scope: Scope | None, size: int) -> list[str]:
+        """Return the ids of the first nodes that a scope can see; without a scope, of any."""
+        ids = self.node_ids(each.key for each in self.visible(scope))
+        return sorted(node_id for own in ids.values() for node_id in own)[:size]
+
+
+def config_from(recorded: Mapping[str, object]) -> KnowledgeBaseConfig | None:
+    """Return the configuration that a ledger records; None where it records nothing."""
+    # A newer version may record other fields; it is refused by its format.
+    fields = {name: recorded[name] for name in KnowledgeBaseConfig.__slots__ if name in recorded}
+    return KnowledgeBaseConfig(**fields) if fields else None  # type: ignore[arg-type]  # from JSON
+
+
+def _scope_of(tenant: str, kb: str) -> Scope | None:
+    # Metadata may contain a blank name; a scope cannot.
+    tenant, kb = tenant.strip() and tenant, kb.strip() and kb
+    return Scope(tenant or None, [kb] if kb else []) if tenant or kb else None

@@ -1,0 +1,300 @@
+"""`RemoteJournal`: the claims of writers, in the records of a `RemoteLedger`.
+
+A writer claims a document by replacing its record in the version that it has read. Another writer
+of the document waits. An old claim belongs to a dead writer, and the next writer takes it over.
+"""
+
+import json
+import secrets
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from llama_index.core.schema import BaseNode
+
+from llama_retrieval_ext.ingest.documents import (
+    DocumentKey,
+    Prepared,
+    key_of_node,
+    pack_node,
+    unpack_node,
+)
+from llama_retrieval_ext.ingest.ledger.journal import (
+    Claim,
+    JournalState,
+    Reply,
+    WriteOutcome,
+    claim_of,
+    duplicate_error,
+)
+from llama_retrieval_ext.ingest.ledger.records import (
+    Change,
+    DocumentRecord,
+    Value,
+    documents_in,
+    temporary,
+)
+from llama_retrieval_ext.ingest.ledger.remote_ledger import RemoteLedger
+
+
+class RemoteJournal:
+    """The journal of a `RemoteLedger`: claims in the records of documents.
+
+    Args:
+        ledger: Has the records.
+        stored: Returns the nodes with these ids that the store holds.
+    """
+
+    def __init__(
+        self, ledger: RemoteLedger, stored: Callable[[Sequence[str]], Iterable[BaseNode]]
+    ) -> None:
+        self._ledger = ledger
+        self._records = ledger.records
+        self._values = ledger.values
+        self._stored = stored
+        self._writer = secrets.token_hex(8)
+        self._claimed: dict[DocumentKey, DocumentRecord] = {}
+        # Claims of dead writers are searched for after an error, after meeting a claim, and
+        # every now and then.
+        self._must_look = True
+        self._meets_claims = False
+        self._look_at_ms = 0
+
+    def begin(self, documents: Sequence[Prepared]) -> list[Reply]:
+        """Claim documents that are about to be written; see `Journal.begin`."""
+        found = self._read(each.key for each in documents)
+        old_ids = self._node_ids(found)
+        replies: dict[DocumentKey, Reply] = {
+            key: WriteOutcome.UNCHANGED if each.is_at_rest else None for key, each in found.items()
+        }
+        free = [each for each in documents if _is_free(found.get(each.key), each)]
+        errors = self._duplicates(free, old_ids)
+        free = [each for each in free if each.key not in errors]
+        claimed = self._claim(
+            [self._changing(found.get(each.key), each, number) for number, each in enumerate(free)]
+        )
+        changes = [each.change for each in claimed.values()]
+        self._values.write(value for each in changes for value in (each.nodes, each.redo))
+        self._check_still_there()
+        claims = {
+            each.key: _claim_on(
+                claimed.get(each.key),
+                old_ids.get(each.key, []),
+                [node.node_id for node in each.nodes],
+            )
+            for each in free
+        }
+        replies |= errors | claims
+        return [replies[each.key] for each in documents]
+
+    def begin_deleting(self, keys: Sequence[DocumentKey]) -> list[Reply]:
+        """Claim documents that are about to be deleted; UNCHANGED for those that do not exist."""
+        found = self._read(keys)
+        change = Change(JournalState.DELETING)
+        claimed = self._claim(
+            [replace(each, change=change) for each in found.values() if each.is_at_rest]
+        )
+        old_ids = self._node_ids(claimed)
+        claims = {key: _claim_on(claimed.get(key), old_ids.get(key, []), []) for key in found}
+        return [claims.get(key, WriteOutcome.UNCHANGED) for key in keys]
+
+    def unfinished(self) -> list[Claim]:
+        """Claim what this writer, or a dead one, has begun and not finished."""
+        now_ms, patience_s = self._ledger.now_ms, self._ledger.patience_s
+        if not self._must_look and now_ms < self._look_at_ms:
+            return []
+        self._look_at_ms = now_ms + round(patience_s * 500)
+        self._claimed = {}
+        until_ms = now_ms - round(patience_s * 1000)
+        found = self._records.find(temporary(until_ms=until_ms, writer=self._writer))
+        documents = documents_in(found).values()
+        ours = {each.id for each in documents}
+        self._records.delete([each.id for each in found if each.id not in ours])  # intents
+        claimed = self._claim([each for each in documents if not each.is_at_rest])
+        old_ids = self._node_ids(claimed)
+        new_ids = self._ledger.ids_of(each.change.nodes for each in claimed.values())
+        claims = [
+            _claim_on(each, old_ids[key], new)
+            for (key, each), new in zip(claimed.items(), new_ids, strict=True)
+        ]
+        return [each for each in claims if each is not None]
+
+    def new_version(self, claim: Claim) -> Prepared | None:
+        """Return the new version of a document that is being updated; None if it was not kept."""
+        change = self._claimed[claim.key].change
+        ids, redo = self._values.read([change.nodes, change.redo])
+        if ids is None or not redo:
+            return None
+        nodes = [unpack_node(text, b64decode(vector)) for text, vector in json.loads(redo)]
+        return Prepared(claim.key, change.digest, tuple(nodes))
+
+    def confirm(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Return the claims that no other writer has taken over; renew those that grow old."""
+        old_ms = self._ledger.now_ms - round(self._ledger.patience_s * 500)
+        held = [self._claimed[each.key] for each in claims if each.key in self._claimed]
+        if any(each.since <= old_ms for each in held):
+            self._claim(held)
+        return [each for each in claims if each.key in self._claimed]
+
+    def finish(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Record that claims are done; return those that no other writer had taken over."""
+        held = [self._claimed[each.key] for each in claims]
+        deleting = [each for each in held if each.change.state is JournalState.DELETING]
+        others = [each.finished() for each in held if each not in deleting]
+        finished = {*self._rest(others), *self._remove(deleting)}
+        self._ledger.add_nodes(
+            sum(each.change.n_nodes - each.n_nodes for each in held if each.key in finished)
+        )
+        self._must_look = self._meets_claims or bool(self._claimed)
+        return [each for each in claims if each.key in finished]
+
+    def undo(self, claim: Claim) -> None:
+        """Record that a document is as it was before; see `Journal.undo`."""
+        record = self._claimed.get(claim.key)
+        if record is None:
+            return
+        if record.change.state is JournalState.ADDING:
+            self._remove([record])
+        else:
+            self._rest([record.undone()])
+
+    def unowned(self, claims: Sequence[Claim]) -> list[str]:
+        """Return the ids of nodes written under lost claims that no document has."""
+        owned = self._owned_ids(each.key for each in claims)
+        return [
+            node_id
+            for each in claims
+            for node_id in each.fresh
+            if node_id not in owned.get(each.key, ())
+        ]
+
+    def _read(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, DocumentRecord]:
+        """Return the records of documents that are about to be claimed."""
+        found = self._ledger.read_to_write(keys)
+        self._must_look = True  # until all is finished
+        self._meets_claims = any(not each.is_at_rest for each in found.values())
+        return found
+
+    def _changing(
+        self, stored: DocumentRecord | None, document: Prepared, number: int
+    ) -> DocumentRecord:
+        """Return the record that says that this version is being written."""
+        packed = map(pack_node, document.nodes)
+        redo = [[text, b64encode(vector).decode()] for text, vector in packed]
+        change = Change(
+            JournalState.UPDATING if stored else JournalState.ADDING,
+            document.digest,
+            document.source,
+            len(document.nodes),
+            self._values.create(json.dumps([node.node_id for node in document.nodes])),
+            self._values.create(json.dumps(redo)) if stored else Value(),
+        )
+        created = self._ledger.now_ms * 1_000_000 + number
+        return replace(stored or DocumentRecord(document.key, created), change=change)
+
+    def _claim(self, records: Sequence[DocumentRecord]) -> dict[DocumentKey, DocumentRecord]:
+        """Write records in the name of this writer; return those that no other has replaced."""
+        now_ms = self._ledger.now_ms
+        self._values.delete(value for each in records for value in each.trash)
+        claimed = self._replace(
+            [replace(each, trash=(), writer=self._writer, since=now_ms) for each in records]
+        )
+        self._release(records)
+        self._claimed |= claimed
+        return claimed
+
+    def _replace(
+        self, records: Sequence[DocumentRecord], *, held: bool = False
+    ) -> dict[DocumentKey, DocumentRecord]:
+        """Write records; return those that no other writer has replaced, in their new version."""
+        if not records:
+            return {}
+        versions = self._records.replace([each.to_record() for each in records], held=held)
+        return {
+            each.key: replace(each, version=versions[each.id])
+            for each in records
+            if each.id in versions
+        }
+
+    def _release(self, records: Iterable[DocumentRecord]) -> None:
+        for each in records:
+            self._claimed.pop(each.key, None)
+
+    def _rest(self, records: Sequence[DocumentRecord]) -> list[DocumentKey]:
+        """Write records whose change is over, then delete their old parts."""
+        written = self._replace(records, held=True)
+        self._values.delete(value for each in written.values() for value in each.trash)
+        self._release(records)
+        return list(written)
+
+    def _remove(self, records: Sequence[DocumentRecord]) -> list[DocumentKey]:
+        """Remove records; delete their parts first."""
+        if not records:
+            return []
+        stored = self._records.get([each.id for each in records])
+        held = [
+            each
+            for each in records
+            if each.id in stored and stored[each.id].version == each.version
+        ]
+        self._values.delete(value for each in held for value in each.values)
+        removed = self._records.replace([], remove=[each.to_record() for each in held], held=True)
+        self._release(records)
+        return [each.key for each in held if each.id in removed]
+
+    def _check_still_there(self) -> None:
+        """Undo the claims if the knowledge base was removed in this moment."""
+        try:
+            self._ledger.check_exists()
+        except BaseException:
+            self._remove(list(self._claimed.values()))
+            raise
+
+    def _node_ids(
+        self, records: Mapping[DocumentKey, DocumentRecord]
+    ) -> dict[DocumentKey, list[str]]:
+        ids = self._ledger.ids_of(each.nodes for each in records.values())
+        return dict(zip(records, ids, strict=True))
+
+    def _owned_ids(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, set[str]]:
+        """Return the node ids of documents, those of a version that is being written included."""
+        found = self._ledger.read(keys)
+        old = self._ledger.ids_of(each.nodes for each in found.values())
+        new = self._ledger.ids_of(each.change.nodes for each in found.values())
+        return {key: {*old, *new} for key, old, new in zip(found, old, new, strict=True)}
+
+    def _duplicates(
+        self, documents: Sequence[Prepared], old_ids: Mapping[DocumentKey, Sequence[str]]
+    ) -> dict[DocumentKey, Reply]:
+        """Return the errors of documents with a node id that another document has."""
+        errors: dict[DocumentKey, Reply] = {}
+        new: dict[str, Prepared] = {}
+        for document in documents:
+            old = set(old_ids.get(document.key, ()))
+            for id_ in (node.node_id for node in document.nodes if node.node_id not in old):
+                if id_ in new:
+                    errors[document.key] = duplicate_error(document, id_, new[id_].key)
+                new.setdefault(id_, document)
+        nodes = {each.node_id: key_of_node(each) for each in self._stored(list(new))}
+        others = {id_: owner for id_, owner in nodes.items() if owner != new[id_].key}
+        if others:
+            # Nodes that no document has may be overwritten.
+            owned = self._owned_ids(others.values())
+            for id_, owner in others.items():
+                if id_ in owned.get(owner, ()):
+                    errors[new[id_].key] = duplicate_error(new[id_], id_, owner)
+        return errors
+
+
+def _is_free(stored: DocumentRecord | None, document: Prepared) -> bool:
+    """Whether a document can be claimed and has to be written."""
+    return stored is None or (stored.is_at_rest and stored.digest != document.digest)
+
+
+def _claim_on(
+    record: DocumentRecord | None, old: Sequence[str], new: Sequence[str]
+) -> Claim | None:
+    """Return the claim on a record; None if another writer has it."""
+    if record is None or record.change.state is None:
+        return None
+    return claim_of(record.key, record.change.state, old, new)

@@ -1,0 +1,259 @@
+"""Opens the ledger of a knowledge base, and removes a knowledge base.
+
+Removal marks the ledger, then deletes the nodes, then the ledger. Interrupted after the mark, it
+leaves a knowledge base that cannot be opened, says why, and can be removed again. In a folder the
+ledger's file goes before the store's: a crash in between leaves an empty store without a ledger,
+which is no knowledge base.
+"""
+
+import logging
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from llama_retrieval_ext.errors import StoreUnavailableError
+from llama_retrieval_ext.graph.open import Graph
+from llama_retrieval_ext.graph.passage_links import PassageLinks
+from llama_retrieval_ext.ingest.contents import sources_of, stored_nodes
+from llama_retrieval_ext.ingest.graph.side import GraphSide, open_graph_side, open_recorded
+from llama_retrieval_ext.ingest.graph.target import GraphTarget
+from llama_retrieval_ext.ingest.ledger.journal import Journal, LocalJournal
+from llama_retrieval_ext.ingest.ledger.ledger import (
+    FORMAT,
+    KnowledgeBaseConfig,
+    Ledger,
+    unknown_nodes_error,
+)
+from llama_retrieval_ext.ingest.ledger.local_ledger import LocalLedger
+from llama_retrieval_ext.ingest.ledger.remote_journal import RemoteJournal
+from llama_retrieval_ext.ingest.ledger.remote_ledger import RemoteLedger
+from llama_retrieval_ext.ingest.storage import RequestedSetup, Storage, missing, open_storage
+from llama_retrieval_ext.ingest.write import StoreTarget, Writer, WriteTarget
+
+_logger = logging.getLogger(__name__)
+
+
+def open_ledger(storage: Storage, requested: KnowledgeBaseConfig, where: str) -> Ledger:
+    """Open the ledger of a knowledge base; finish or undo what a crash left half done.
+
+    Args:
+        storage: Its storage.
+        requested: The configuration that the caller opens it with.
+        where: The knowledge base, for messages.
+
+    Raises:
+        StoreFormatError: The store holds nodes that no ledger records, or the ledger is newer.
+        ModelMismatchError: It was made with another embedding model.
+        ConfigurationError: It was made with other settings.
+        StoreUnavailableError: It cannot be read or written.
+    """
+    with storage.lock:
+        ledger = storage.ledger()
+        try:
+            _set_up(ledger, storage, requested, where)
+            # On a server it may be the work of another process; the next writer settles it.
+            if storage.is_exclusive and ledger.n_nodes_at_rest() is None:
+                writer_of(storage, ledger).settle()
+            _check_in_step(ledger, storage, where)
+            _check_graph(ledger, storage, where)
+            _upgrade(ledger, storage, where)
+        except BaseException:
+            ledger.close()
+            raise
+    return ledger
+
+
+def open_ledger_and_graph(
+    storage: Storage,
+    requested: KnowledgeBaseConfig,
+    url: str,
+    graph: Graph | None,
+    links: PassageLinks | None,
+) -> tuple[Storage, Ledger]:
+    """Open the graph and the ledger of a knowledge base; on an error close its storage.
+
+    Args:
+        storage: Of the knowledge base.
+        requested: The configuration that the caller opens it with.
+        url: The knowledge base, for messages.
+        graph: Its graph; None for none.
+        links: As for `open_graph_side`.
+
+    Returns:
+        The storage with the graph, and the ledger.
+    """
+    try:
+        if graph is not None:
+            storage = storage.beside(open_graph_side(graph, links, url))
+        requested = replace(
+            requested,
+            tokenizer=storage.tokenizer,
+            params=storage.params,
+            graph="" if storage.graph is None else storage.graph.url,
+        )
+        return storage, open_ledger(storage, requested, url)
+    except BaseException:
+        storage.close()
+        raise
+
+
+def _set_up(ledger: Ledger, storage: Storage, requested: KnowledgeBaseConfig, where: str) -> None:
+    if ledger.admit(requested, where):
+        return
+    # Without a ledger the model that made the vectors is unknown. A process that dies between
+    # creating the store and its ledger leaves an empty store.
+    count = storage.count()
+    if count:
+        if ledger.admit(requested, where):  # another process has set it up in this moment
+            return
+        raise unknown_nodes_error(where, count)
+    ledger.update_config(lambda recorded: recorded or requested.as_new())
+    ledger.admit(requested, where)
+
+
+def _upgrade(ledger: Ledger, storage: Storage, where: str) -> None:
+    """Record what earlier formats have not: the sources of documents."""
+    config = ledger.config()
+    if not isinstance(ledger, LocalLedger) or config is None or config.format >= FORMAT:
+        return
+    try:
+        ledger.record_sources(sources_of(storage.store, ledger))
+        ledger.update_config(lambda recorded: recorded and replace(recorded, format=FORMAT))
+    except StoreUnavailableError as error:  # without the right to write it can be read all the same
+        _logger.warning(
+            "%s has format %d, and cannot be brought to format %d now: each page or row of a file "
+            "counts as its own source (%s)",
+            where,
+            config.format,
+            FORMAT,
+            error,
+        )
+
+
+def _check_in_step(ledger: Ledger, storage: Storage, where: str) -> None:
+    """Warn if the store was changed without the ledger: restored, cleared, added to."""
+    recorded, held = ledger.n_nodes_at_rest(), storage.count()
+    if recorded == held:
+        return
+    recorded, held = ledger.n_nodes_at_rest(exact=True), storage.count()
+    if recorded is None:
+        _logger.info("%s is being written to, or its last writer died", where)
+        return
+    if held == recorded or recorded != ledger.n_nodes_at_rest(exact=True):
+        return
+    if held < recorded:
+        _doubt_all(ledger, where)
+    _logger.warning(
+        "%s holds %d nodes, and %d were added through a knowledge base: something else has changed "
+        "its store. Add the documents again to bring it in step",
+        where,
+        held,
+        recorded,
+    )
+
+
+def _check_graph(ledger: Ledger, storage: Storage, where: str) -> None:
+    """Warn if the graph was lost: deleted, or cleared by something else."""
+    # On a server it would take reading the list of documents.
+    ids = ledger.sample(None, 1) if storage.graph and isinstance(ledger, LocalLedger) else []
+    if storage.graph is None or not ids or ledger.n_nodes_at_rest() is None:
+        return
+    try:
+        found = storage.graph.graph.nodes(ids, scope=None).function()
+    except StoreUnavailableError as error:  # other searches work all the same
+        _logger.warning("the graph %s of %s is down: %s", storage.graph.url, where, error)
+        return
+    if not found:
+        _doubt_all(ledger, where)
+        _logger.warning(
+            "the graph %s does not have what was added to %s: something else has changed it. Add "
+            "the documents again to bring it in step",
+            storage.graph.url,
+            where,
+        )
+
+
+def _doubt_all(ledger: Ledger, where: str) -> None:
+    try:
+        ledger.doubt_all()
+    except StoreUnavailableError as error:  # a caller who may only read can go on
+        _logger.warning("%s cannot note that it lost nodes: %s", where, error)
+
+
+def writer_of(storage: Storage, ledger: Ledger) -> Writer:
+    """Return a writer to a knowledge base."""
+    targets: list[WriteTarget] = [StoreTarget(storage.store, storage.flush)]
+    if storage.graph is not None:
+        # First: what fails there is not in the store, where searches would find it.
+        targets.insert(0, graph_target(storage.graph, ledger))
+    return Writer(targets, _journal_of(storage, ledger), lock=storage.lock)
+
+
+def graph_target(side: GraphSide, ledger: Ledger) -> GraphTarget:
+    """Return the graph of a knowledge base as a target of writes."""
+    config = ledger.config()
+    return GraphTarget(side.graph, side.links, config.graph_key if config else "")
+
+
+def _journal_of(storage: Storage, ledger: Ledger) -> Journal:
+    if isinstance(ledger, RemoteLedger):
+        return RemoteJournal(ledger, partial(stored_nodes, storage.store))
+    if isinstance(ledger, LocalLedger):
+        return LocalJournal(ledger.database)
+    raise TypeError(f"{type(ledger).__name__} has no journal")
+
+
+# Passages that are withdrawn from a graph in one transaction.
+_WITHDRAWN: Final = 10_000
+
+
+def remove_knowledge_base(url: str) -> None:
+    """Remove a knowledge base; see `KnowledgeBase.remove`."""
+    storage = open_storage(url, RequestedSetup(must_exist=True))
+    try:
+        with storage.lock:  # an object that opens it holds it, too
+            if storage.is_shared():
+                raise StoreUnavailableError(f"{url} is open in this process; close it first")
+            ledger = storage.ledger()
+            try:
+                _mark_removing(ledger, url)
+                _withdraw_from_graph(ledger, url)
+            finally:
+                ledger.close()
+            storage.remove()
+    finally:
+        storage.close()
+
+
+def _withdraw_from_graph(ledger: Ledger, url: str) -> None:
+    """Remove what a knowledge base has written to its graph."""
+    config = ledger.config()
+    if config is None or not config.graph:
+        return
+    keys = [entry.key for entry in ledger.visible(None)]
+    ids = [id_ for own in ledger.node_ids(keys).values() for id_ in own]
+    if not ids:
+        return
+    graph = open_recorded(config.graph, url)
+    try:
+        target = graph_target(graph, ledger)
+        for start in range(0, len(ids), _WITHDRAWN):
+            target.delete(ids[start : start + _WITHDRAWN])
+    finally:
+        graph.close()
+
+
+def _mark_removing(ledger: Ledger, url: str) -> None:
+    config = ledger.config()
+    if config is None:
+        raise missing(url)
+    config.check_format(url)
+    if config.removing:
+        return
+    # First the mark, then the look for claims: a writer claims first, and then looks for the mark.
+    ledger.update_config(lambda recorded: recorded and replace(recorded, removing=True))
+    try:
+        ledger.check_unwritten(url)
+    except BaseException:
+        ledger.update_config(lambda recorded: recorded and replace(recorded, removing=False))
+        raise

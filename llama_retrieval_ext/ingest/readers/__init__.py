@@ -1,0 +1,1 @@
+"""Files as documents with lasting ids."""

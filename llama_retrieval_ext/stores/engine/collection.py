@@ -1,0 +1,186 @@
+"""`Collection`: a collection that may not exist yet, and `Nodes`: reads and writes its nodes."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+
+from llama_index.core.schema import BaseNode
+
+from llama_retrieval_ext.errors import DimensionMismatchError, StoreError
+from llama_retrieval_ext.execution.plan import Steps
+from llama_retrieval_ext.stores.engine.config import ConfigRequest, StoreConfig
+from llama_retrieval_ext.stores.engine.connection import Connection
+
+C = TypeVar("C", bound=StoreConfig)
+K = TypeVar("K", bound=Connection)
+T = TypeVar("T")
+
+
+class CollectionMissingError(StoreError):
+    """There is no such collection: no nodes were added yet, or it was removed."""
+
+
+class Params(Protocol):
+    """Settings of an engine beyond those of every engine."""
+
+    @property
+    def recorded(self) -> Mapping[str, Any]:
+        """The settings that are recorded with a new collection."""
+        ...
+
+    @property
+    def for_records(self) -> Self:
+        """The settings of a collection of records, which is never searched by vectors."""
+        ...
+
+
+P = TypeVar("P", bound=Params)
+
+
+class Collection(ABC, Generic[C, K, P]):
+    """The state of a collection, and the steps that change it as a whole.
+
+    An engine reads the recorded config, creates the collection and drops it; the order of these,
+    and two processes that create it at a time, are the same for all.
+
+    Args:
+        name: Its name.
+        connection: Carries out the steps.
+        request: The config that the opener requests.
+        params: Settings for the engine.
+
+    Attributes:
+        config: How it is or would be set up; without a dimension while it does not exist.
+    """
+
+    kind: ClassVar[str] = "collection"
+    config_type: ClassVar[type[StoreConfig]]
+    request_type: ClassVar[type[ConfigRequest]] = ConfigRequest
+
+    def __init__(self, name: str, connection: K, *, request: ConfigRequest, params: P) -> None:
+        self.name = name
+        self.connection = connection
+        self.params = params
+        self._request = request
+        self._exists = False
+        self.forget()
+
+    config: C
+
+    @property
+    def where(self) -> str:
+        """The collection, for messages."""
+        return f"the {self.kind} {self.name!r} at {self.connection.where}"
+
+    @abstractmethod
+    def recorded(self) -> Steps[C | None]:
+        """Return the recorded config, None if there is no collection, or `StoreFormatError`."""
+
+    @abstractmethod
+    def make(self, config: C) -> Steps[None]:
+        """Create the collection; raise if it exists."""
+
+    @abstractmethod
+    def remove(self) -> Steps[None]:
+        """Delete the collection, if it exists."""
+
+    def beside(self, suffix: str) -> Self:
+        """Return the collection of records with a longer name."""
+        return type(self)(
+            f"{self.name}{suffix}",
+            self.connection,
+            request=self.request_type(),
+            params=self.params.for_records,
+        )
+
+    def open(self) -> Steps[None]:
+        """Check the engine, and the collection if it exists."""
+        yield from self.look_up()
+
+    def look_up(self, *, again: bool = False) -> Steps[C | None]:
+        """Return the config, read from the engine unless it is known; None without collection."""
+        if again or not self._exists:
+            recorded = yield from self.recorded()
+            if recorded is None:
+                self.forget()
+                return None
+            self.config = self._request.resolve(recorded, self.where)
+            self._exists = True
+        return self.config
+
+    def create(self, dimension: int, *, again: bool = False, **settings: Any) -> Steps[C]:  # noqa: ANN401 - the config's fields
+        """Return the config; create the collection if it does not exist.
+
+        Args:
+            dimension: Of the nodes that are to be written.
+            again: Whether to look it up although it is known to exist.
+            **settings: Further fields of the config of a new collection.
+        """
+        known = yield from self.look_up(again=again)
+        if known is None:
+            new = replace(self.config, dimension=self.config.dimension or dimension, **settings)
+            known = yield from self._make(new)
+        if known.dimension != dimension:
+            raise DimensionMismatchError(
+                f"the nodes have embeddings of dimension {dimension}, {self.where} takes "
+                f"{known.dimension}; use the embedding model that it was filled with"
+            )
+        return known
+
+    def if_exists(self, steps: Callable[[], Steps[T]], *, empty: T) -> Steps[T]:
+        """Run steps against the collection; return `empty` if it does not exist."""
+        if (yield from self.look_up()) is None:
+            return empty
+        try:
+            return (yield from steps())
+        except CollectionMissingError:
+            self.forget()
+            return empty
+
+    def drop(self) -> Steps[None]:
+        """Delete the collection; the next nodes may have another dimension."""
+        yield from self.remove()
+        self.forget()
+
+    def forget(self) -> None:
+        """Reset the state to that of a collection that does not exist."""
+        self.config = self._request.resolve(self.config_type(), self.where)  # type: ignore[assignment]  # C is its type
+        self._exists = False
+
+    def _make(self, config: C) -> Steps[C]:
+        try:
+            yield from self.make(config)
+        except (StoreError, ValueError):
+            known = yield from self.look_up()
+            if known is None:
+                raise
+            return known  # another process was faster
+        self.config, self._exists = config, True
+        return config
+
+
+F = TypeVar("F")
+
+
+class Nodes(ABC, Generic[F]):
+    """Steps that write, read and count the nodes of a collection that exists, but for `add`.
+
+    Filters are those of `CollectionStore.compile_target`.
+    """
+
+    @abstractmethod
+    def add(self, nodes: Sequence[BaseNode]) -> Steps[None]:
+        """Add nodes, at least one, or replace those with the same ids; create the collection."""
+
+    @abstractmethod
+    def delete(self, matching: F) -> Steps[None]:
+        """Delete the nodes that match."""
+
+    @abstractmethod
+    def read(self, matching: F) -> Steps[list[BaseNode]]:
+        """Return every node that matches, with its embedding, in any order."""
+
+    @abstractmethod
+    def count(self, matching: F) -> Steps[int]:
+        """Return how many nodes match."""

@@ -1,0 +1,120 @@
+"""`CollectionStore`: LlamaIndex's vector store over a collection of an engine."""
+
+import weakref
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Self, TypeVar
+
+from llama_index.core.schema import BaseNode
+from pydantic import PrivateAttr
+
+from llama_retrieval_ext.execution.plan import Call, Steps
+from llama_retrieval_ext.stores.engine.collection import Collection, Nodes
+from llama_retrieval_ext.stores.engine.config import StoreConfig
+from llama_retrieval_ext.stores.engine.connection import Connection
+from llama_retrieval_ext.stores.engine.query_modes import Target
+from llama_retrieval_ext.stores.engine.records import IntentRecords, RecordStore
+from llama_retrieval_ext.stores.engine.vector_store import EngineStore
+
+T = TypeVar("T")
+
+
+class CollectionStore(EngineStore):
+    """A store in a collection of an engine that has room for others.
+
+    An engine's constructor makes a `Collection` and calls `_open`; the rest is its `Nodes`, its
+    searches, and how it writes filters.
+    """
+
+    # Any: each engine has types of its own.
+    _collection: Collection[Any, Any, Any] = PrivateAttr()
+    _contents: Nodes[Any] = PrivateAttr()
+    _closer: "weakref.finalize[..., Any]" = PrivateAttr()
+
+    @abstractmethod
+    def _nodes_of(self, collection: Any) -> Nodes[Any]:  # noqa: ANN401 - the engine's
+        """Return what reads and writes the nodes of a collection."""
+
+    def _open(self, collection: Collection[Any, Any, Any]) -> None:
+        self._collection, self._contents = collection, self._nodes_of(collection)
+        # Also runs when the store is garbage, and at the interpreter's exit.
+        self._closer = weakref.finalize(self, collection.connection.close)
+        try:
+            collection.connection.run(collection.open())
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def connection(self) -> Connection:
+        """The clients; raises `StoreClosedError` if the store was closed."""
+        connection: Connection = self._collection.connection
+        if not self._closer.alive:
+            raise connection.closed_error()
+        return connection
+
+    def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
+        """Return the call that carries out steps."""
+        return self.connection.call(steps)
+
+    def beside(self, suffix: str) -> Self:
+        """Return a store of records that are read by id, in its own collection, over this client.
+
+        It is open as long as this one; closing either closes both.
+
+        Args:
+            suffix: What its collection's name has more than this one's.
+
+        Raises:
+            ConfigurationError: The engine takes no such name.
+            StoreFormatError: That collection was not made by this package.
+            StoreUnavailableError: The engine cannot be reached.
+        """
+        collection = self._collection.beside(suffix)
+        self.connection.run(collection.open())
+        other = self.model_copy()
+        other._collection, other._contents = collection, self._nodes_of(collection)  # noqa: SLF001 - own class
+        return other
+
+    def records(
+        self, *, is_shared: bool, clock: Callable[[], float], patience_s: float
+    ) -> RecordStore:
+        """Return the collection as a store of records, and of nothing else.
+
+        Args:
+            is_shared: Whether other processes write to it.
+            clock: Returns the seconds since 1970.
+            patience_s: After so long a writer that has not finished counts as dead.
+        """
+        return IntentRecords(self, is_shared=is_shared, clock=clock, patience_s=patience_s)
+
+    def close(self) -> None:
+        """Close the connection; the collection stays."""
+        self._closer()
+
+    @property
+    def _config(self) -> StoreConfig:
+        config: StoreConfig = self._collection.config
+        return config
+
+    def _add(self, nodes: Sequence[BaseNode]) -> Call[None]:
+        return self.call(lambda: self._contents.add(nodes))
+
+    def _delete(self, target: Target) -> Call[None]:
+        matching = self._compile_target(target)
+        return self._if_exists(lambda: self._contents.delete(matching), empty=None)
+
+    def _read(self, target: Target) -> Call[list[BaseNode]]:
+        matching = self._compile_target(target)
+        nothing: list[BaseNode] = []
+        return self._if_exists(lambda: self._contents.read(matching), empty=nothing)
+
+    def _count(self, target: Target) -> Call[int]:
+        matching = self._compile_target(target)
+        return self._if_exists(lambda: self._contents.count(matching), empty=0)
+
+    def _clear(self) -> Call[None]:
+        return self.call(self._collection.drop)
+
+    def _if_exists(self, steps: Callable[[], Steps[T]], *, empty: T) -> Call[T]:
+        return self.call(lambda: self._collection.if_exists(steps, empty=empty))

@@ -1,0 +1,126 @@
+"""`Connection`: carries out the requests of an engine's steps, for threads and event loops."""
+
+import asyncio
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from llama_retrieval_ext.errors import StoreClosedError
+from llama_retrieval_ext.execution.loop_thread import LoopThread
+from llama_retrieval_ext.execution.plan import Call, Steps, arun_steps, run_steps
+
+T = TypeVar("T")
+
+
+class Connection(ABC):
+    """The clients of one store. Its steps are generators of requests in the engine's terms.
+
+    An engine without an async client implements `perform` alone; async callers then wait in a
+    thread.
+
+    Attributes:
+        where: The engine's location, for messages; never a secret.
+        real_async: Whether `aperform` leaves the event loop free without a thread.
+    """
+
+    where: str
+    real_async: bool = False
+
+    @abstractmethod
+    def perform(self, request: Any) -> object:  # noqa: ANN401 - as the engine's steps have it
+        """Return the answer to one request, or raise one of this package's errors; blocks."""
+
+    async def aperform(self, request: Any) -> object:  # noqa: ANN401 - as above
+        """`perform`, without blocking the event loop."""
+        return await asyncio.to_thread(self.perform, request)
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the clients."""
+
+    def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
+        """Return the call that carries out steps."""
+        return Call(
+            lambda: self.run(steps()), (lambda: self.arun(steps())) if self.real_async else None
+        )
+
+    def run(self, steps: Steps[T]) -> T:
+        """Carry out steps and return their result; blocks."""
+        return run_steps(steps, self.perform)
+
+    async def arun(self, steps: Steps[T]) -> T:
+        """`run`, without blocking the event loop."""
+        return await arun_steps(steps, self.aperform)
+
+    def closed_error(self) -> StoreClosedError:
+        """Return the error for a call after `close`."""
+        return StoreClosedError(f"the store at {self.where} was closed; open it again")
+
+
+class _Closable(Protocol):
+    def close(self) -> Coroutine[Any, Any, object]: ...
+
+
+C = TypeVar("C", bound=_Closable)
+
+
+class AsyncClient(Generic[C]):
+    """An async client with an event loop of its own.
+
+    A client's connections belong to the loop they were made on, and callers' loops come and go.
+
+    Args:
+        make: Makes the client, for the first request.
+        closed_error: Makes the error for a request after `close`.
+
+    Examples:
+        >>> class Client:
+        ...     async def answer(self):
+        ...         return 42
+        ...     async def close(self):
+        ...         print("closed")
+        >>> client = AsyncClient(Client, lambda: RuntimeError("closed"))
+        >>> asyncio.run(client.run(lambda each: each.answer()))
+        42
+        >>> client.close()
+        closed
+
+    """
+
+    _name: ClassVar[str] = "llama-retrieval-engine"
+
+    def __init__(self, make: Callable[[], C], closed_error: Callable[[], Exception]) -> None:
+        self._make = make
+        self._closed_error = closed_error
+        self._lock = threading.Lock()
+        self._parts: tuple[LoopThread, C] | None = None
+        self._closed = False
+
+    async def run(self, send: Callable[[C], Coroutine[Any, Any, T]]) -> T:
+        """Return what a coroutine function of the client returns; it runs on the client's loop."""
+        loop, client = self._open()
+        try:
+            return await loop.run(send(client))
+        except (RuntimeError, asyncio.CancelledError) as error:
+            if not self._closed:
+                raise
+            # Closed by another thread meanwhile: the client raises one, or its loop the other.
+            raise self._closed_error() from error
+
+    def close(self) -> None:
+        """Close the client and end its loop; a second call does nothing."""
+        with self._lock:
+            self._closed = True
+            parts, self._parts = self._parts, None
+        if parts is not None:
+            loop, client = parts
+            loop.close(client.close())
+
+    def _open(self) -> tuple[LoopThread, C]:
+        with self._lock:
+            if self._closed:
+                raise self._closed_error()
+            if self._parts is None:
+                self._parts = LoopThread(self._name), self._make()
+            return self._parts

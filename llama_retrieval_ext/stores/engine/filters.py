@@ -1,0 +1,88 @@
+"""`FilterLanguage`: writes a condition on metadata in an engine's terms."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+from llama_index.core.vector_stores.types import FilterOperator
+
+from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not
+from llama_retrieval_ext.stores.engine.query_modes import Target
+
+E = TypeVar("E")
+# Any: `parse_filters` has checked that each operator has a value of its kind.
+Comparison: TypeAlias = Callable[[str, Any], E]
+
+_NEGATIONS: Final = {
+    FilterOperator.NE: FilterOperator.EQ,
+    FilterOperator.NIN: FilterOperator.IN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FilterLanguage(Generic[E]):
+    """How an engine writes conditions, with the meaning of `llama_retrieval_ext.filters.matches`.
+
+    Attributes:
+        comparisons: By operator: writes the comparison of a key with a value. NE and NIN are
+            written as the negations of EQ and IN.
+        all_of: Joins expressions that must all be true; true of none.
+        any_of: Joins expressions of which one must be true; false of none.
+        negated: Negates an expression.
+        in_choice: The language of what is joined by `any_of`; None for the same.
+
+    Examples:
+        >>> from llama_retrieval_ext.filters import Compare
+        >>> language = FilterLanguage(
+        ...     {FilterOperator.EQ: "{}={}".format}, " and ".join, " or ".join, "not {}".format
+        ... )
+        >>> language.write(Compare("lang", FilterOperator.NE, "en"))
+        'not lang=en'
+
+    """
+
+    comparisons: Mapping[FilterOperator, Comparison[E]]
+    all_of: Callable[[Sequence[E]], E]
+    any_of: Callable[[Sequence[E]], E]
+    negated: Callable[[E], E]
+    in_choice: "FilterLanguage[E] | None" = None
+
+    def write(self, condition: Condition) -> E:  # noqa: PLR0911 - one per kind
+        """Return the engine's expression for a condition."""
+        match condition:
+            case Compare(key, operator, value):
+                opposite = _NEGATIONS.get(operator)
+                if opposite is None:
+                    return self.comparisons[operator](key, value)
+                return self.negated(self.comparisons[opposite](key, value))
+            case AllOf(parts):
+                return self.all_of([self.write(part) for part in parts])
+            case AnyOf(parts):
+                language = (self.in_choice or self) if len(parts) > 1 else self
+                return self.any_of([language.write(part) for part in parts])
+            case Not(Not(part)):
+                return self.write(part)
+            case Not(part):
+                return self.negated(self.write(part))
+
+
+def target_parts(
+    target: Target,
+    *,
+    ids: Callable[[Sequence[str]], E],
+    documents: Callable[[Sequence[str]], E],
+    write: Callable[[Condition], E],
+) -> list[E]:
+    """Return the expressions that a selected node satisfies; none for every node.
+
+    Args:
+        target: The selection.
+        ids: Writes that a node has one of these ids, perhaps of none.
+        documents: Writes that a node comes from one of these documents, perhaps of none.
+        write: Writes a condition on metadata.
+    """
+    parts = [] if target.node_ids is None else [ids(target.node_ids)]
+    if target.doc_ids is not None:
+        parts.append(documents(target.doc_ids))
+    condition = target.condition
+    return parts if condition is None else [*parts, write(condition)]

@@ -1,0 +1,179 @@
+"""Reads YAML nodes with line numbers; errors list the expected names and values."""
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final, TypeVar
+
+import yaml
+
+from llama_retrieval_ext.errors import RetrievalExtError, RuleSyntaxError
+
+T = TypeVar("T")
+
+MAX_BYTES: Final = 1_000_000
+# The parser in C, where PyYAML was built with it, is ten times as fast.
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def composed(text: str, reader: "Reader") -> yaml.Node:
+    """Return the node of a text.
+
+    Raises:
+        RetrievalExtError: The reader's error: the text is no YAML, too long or too deep, or has
+            references.
+    """
+    if len(text.encode("utf-8", "replace")) > reader.max_bytes:
+        raise reader.error(None, f"the text is longer than {reader.max_bytes} bytes")
+    try:
+        _check_events(text, reader)
+        node: yaml.Node | None = yaml.compose(text, Loader=_LOADER)
+    except yaml.MarkedYAMLError as error:
+        raise reader.error(error, f"no YAML: {error.problem}") from error
+    except yaml.YAMLError as error:
+        raise reader.error(None, f"no YAML: {error}") from error
+    if node is None:
+        raise reader.error(None, f"the text is empty; write {reader.example}")
+    return node
+
+
+def _check_events(text: str, reader: "Reader") -> None:
+    """Refuse references, a few lines of which stand for gigabytes, and deep nesting."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise reader.error(event, f"references (& and *) are not allowed in {reader.what}")
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > reader.max_depth:
+            raise reader.error(event, "the YAML is nested too deeply")
+
+
+class Reader:
+    """Reads YAML nodes; errors name file, line and column.
+
+    Args:
+        file: Name of the text in messages.
+    """
+
+    what: ClassVar[str] = "rules"
+    example: ClassVar[str] = "'rules:' and a list"
+    max_bytes: ClassVar[int] = MAX_BYTES
+    max_depth: ClassVar[int] = 12
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+
+    def error(self, at: object, message: str) -> RetrievalExtError:
+        """Return an error at a YAML node, an event or an error of the parser."""
+        line, column = position(at)
+        return RuleSyntaxError(message, file=self.file, line=line, column=column)
+
+    def fields(self, node: yaml.Node, known: Sequence[str], what: str) -> "Fields":
+        """Return the fields of a mapping, after checking their names."""
+        if not isinstance(node, yaml.MappingNode):
+            raise self.error(node, f"{what} has the fields {', '.join(known)}")
+        found: dict[str, yaml.Node] = {}
+        for key_node, value in node.value:
+            key = self.value(key_node)
+            if not isinstance(key, str) or key not in known:
+                raise self.error(key_node, f"{what} has no field {key!r}{_advice(key, known)}")
+            if key in found:
+                raise self.error(key_node, f"{what} has the field {key!r} twice")
+            found[key] = value
+        return Fields(self, node, found, what)
+
+    def items(self, node: yaml.Node, what: str) -> list[yaml.Node]:
+        """Return the items of a list."""
+        if not isinstance(node, yaml.SequenceNode):
+            raise self.error(node, f"{what} is a list")
+        items: list[yaml.Node] = node.value
+        return items
+
+    def value(self, node: yaml.Node) -> Any:  # noqa: ANN401 - whatever YAML has
+        """Return a scalar, or a list of scalars, as Python has it."""
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(item) for item in node.value]
+        if not isinstance(node, yaml.ScalarNode):
+            raise self.error(node, "expected a value or a list of values")
+        try:
+            return yaml.constructor.SafeConstructor().construct_object(node)
+        except (yaml.YAMLError, ValueError) as error:
+            raise self.error(node, f"no value: {error}") from error
+
+
+def position(at: object) -> tuple[int, int]:
+    """Return line and column, from 1, of a YAML node, an event or an error of the parser."""
+    mark = getattr(at, "start_mark", None) or getattr(at, "problem_mark", None)
+    return (1, 1) if mark is None else (mark.line + 1, mark.column + 1)
+
+
+class Fields:
+    """The fields of one mapping, each checked when it is read.
+
+    Args:
+        reader: Where errors come from.
+        node: The mapping.
+        found: Nodes of its fields, by name.
+        what: Its name in messages.
+    """
+
+    def __init__(
+        self, reader: Reader, node: yaml.Node, found: Mapping[str, yaml.Node], what: str
+    ) -> None:
+        self.reader, self.node, self.found, self.what = reader, node, found, what
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.found
+
+    def need(self, key: str) -> yaml.Node:
+        """Return the node of a field that must be there."""
+        if key not in self.found:
+            raise self.reader.error(self.node, f"{self.what} needs the field {key!r}")
+        return self.found[key]
+
+    def get(self, key: str, kind: type[T], default: T) -> T:
+        """Return a scalar field of a type."""
+        if key not in self.found:
+            return default
+        value = self.reader.value(self.found[key])
+        if kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            name = {str: "text", int: "a whole number", float: "a number"}.get(
+                kind, "true or false"
+            )
+            raise self.reader.error(self.found[key], f"{key!r} is {name}, got {value!r}")
+        return value  # pyright: ignore[reportReturnType]  # of the kind, as was checked
+
+    def text(self, key: str) -> str:
+        """Return a text that must be there."""
+        self.need(key)
+        value = self.get(key, str, "")
+        if not value.strip():
+            raise self.reader.error(self.found[key], f"{key!r} must not be empty")
+        return value
+
+    def word(self, key: str, check: Callable[[str], str]) -> str:
+        """Return a label, type, property or variable that must be there."""
+        value = self.text(key)
+        try:
+            return check(value)
+        except ValueError as error:
+            raise self.reader.error(self.found[key], f"{key!r}: {error}") from error
+
+    def choice(self, key: str, choices: Mapping[str, T], default: T) -> T:
+        """Return one of some values that have names."""
+        if key not in self.found:
+            return default
+        name = self.get(key, str, "")
+        if name not in choices:
+            advice = _advice(name, tuple(choices))
+            raise self.reader.error(
+                self.found[key], f"{key!r} is one of {', '.join(choices)}, got {name!r}{advice}"
+            )
+        return choices[name]
+
+
+def _advice(word: object, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(str(word), known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(known)}"

@@ -1,0 +1,374 @@
+"""What every store of an engine promises, from its first node to its last."""
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import ClassVar, Generic, TypeVar
+
+import pytest
+from llama_index.core.indices.vector_store import VectorStoreIndex
+from llama_index.core.schema import Document, IndexNode, NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.vector_stores.types import (
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+    VectorStoreQuery,
+    VectorStoreQueryMode,
+)
+
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    DimensionMismatchError,
+    InvalidFilterError,
+    RetrievalExtError,
+    StoreClosedError,
+    UnsupportedModeError,
+)
+from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
+from llama_retrieval_ext.stores.engine.backend import Search, hybrid_queries
+from llama_retrieval_ext.stores.engine.vector_store import EngineStore
+from llama_retrieval_ext.stores.open import source_of
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+
+S = TypeVar("S", bound=EngineStore)
+MODES = VectorStoreQueryMode
+ALL_MODES = (MODES.DEFAULT, MODES.SPARSE, MODES.TEXT_SEARCH, MODES.HYBRID)
+
+
+def node(name: str, *embedding: float, document: str = "", **metadata: object) -> TextNode:
+    source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=document)} if document else {}
+    return TextNode(
+        id_=name,
+        text=f"leave {name}",
+        embedding=list(embedding) or [0.6, 0.8],
+        metadata=metadata,
+        relationships=source,
+    )
+
+
+def where(key: str, value: object, operator: FilterOperator = FilterOperator.EQ) -> MetadataFilters:
+    only = MetadataFilter(key=key, value=value, operator=operator)  # type: ignore[arg-type]
+    return MetadataFilters(filters=[only])
+
+
+def query(mode: MODES = MODES.DEFAULT, **options: object) -> VectorStoreQuery:
+    usual = {"query_embedding": [0.6, 0.8], "query_str": "leave", "similarity_top_k": 9}
+    return VectorStoreQuery(**{**usual, "mode": mode, **options})  # type: ignore[arg-type]
+
+
+def ids(store: EngineStore) -> list[str]:
+    return [each.node_id for each in store.get_nodes()]
+
+
+def found(store: EngineStore, mode: MODES = MODES.DEFAULT, **options: object) -> list[str]:
+    asked = query(mode, **options)
+    ids = store.query(asked).ids
+    assert asyncio.run(store.aquery(asked)).ids == ids
+    return ids or []
+
+
+class StoreContract(Generic[S]):
+    """Subclass it in a module that has a fixture `opened`: opens one store, as often as needed.
+
+    Attributes:
+        odd_ids: What an id may be.
+        reopens: Whether what is closed is there when it is opened again.
+    """
+
+    odd_ids: ClassVar[tuple[str, ...]] = ("", "a/b c", "中文", "ä" * 4000, 'x" or "1"="1', "n\x00")
+    reopens: ClassVar[bool] = True
+
+    @pytest.fixture
+    def store(self, opened: Callable[..., S]) -> S:
+        return opened()
+
+    def test_a_new_store_is_empty_and_answers(self, store: S) -> None:
+        assert store.add([]) == []
+        store.delete_nodes(["none"])
+        store.delete("none.md")
+        store.clear()
+        assert (store.count(), store.get_nodes(), store.dimension) == (0, [], None)
+        assert found(store) == found(store, MODES.SPARSE) == found(store, MODES.HYBRID) == []
+        batch = source_of(store).backend.batch(hybrid_queries([1.0], "leave", Search(3)))
+        assert batch is None or batch.function() == [[], []]
+
+    def test_nodes_come_back_as_they_went_in(self, store: S) -> None:
+        nodes = [
+            node("a", document="doc", tags=["x"], year=2024, nothing=None, inf=math.inf),
+            IndexNode(id_="b", index_id="table", text="", embedding=[1.0, 0.0]),
+            Document(id_="c", text="lone \ud800 surrogate", embedding=[0.0, 1.0]),
+        ]
+        assert store.add(nodes) == ["a", "b", "c"]
+        assert store.dimension == 2
+        back = store.get_nodes(["a", "b", "c"])
+        for added, got in zip(nodes, back, strict=True):
+            assert got.embedding == pytest.approx(added.embedding)
+            whole = {"embedding": added.embedding}
+            assert got.model_copy(update=whole) == added
+
+    def test_any_string_is_an_id(self, store: S) -> None:
+        store.add([*map(node, self.odd_ids), node("other")])
+        for name in self.odd_ids:
+            assert [each.node_id for each in store.get_nodes([name])] == [name]
+            store.delete_nodes([name])
+            assert store.get_nodes([name]) == []
+        assert ids(store) == ["other"]
+
+    def test_nodes_come_in_the_order_of_their_ids_or_of_those_given(self, store: S) -> None:
+        store.add([node(name, kind=name) for name in "cab"])
+        assert ids(store) == ["a", "b", "c"]
+        some = store.get_nodes(["c", "none", "a", "c"])
+        assert [each.node_id for each in some] == ["c", "a"]
+        assert store.get_nodes([]) == []
+        filtered = store.get_nodes(["c", "a"], where("kind", "a"))
+        assert [each.node_id for each in filtered] == ["a"]
+
+    def test_more_nodes_than_a_page_come_back_and_go(self, opened: Callable[..., S]) -> None:
+        store, names = opened(), [f"n{number:05}" for number in range(2500)]
+        nodes = [node(name, even=place % 2) for place, name in enumerate(names)]
+        assert store.add(nodes) == names
+        if self.reopens:
+            store.close()
+            store = opened()
+        assert ids(store) == names
+        assert len(store.get_nodes(filters=where("even", 0))) == 1250
+        assert store.count(where("even", 1)) == 1250
+        assert found(store) == names[:9]  # all tie
+        store.delete_nodes(filters=where("even", 0))
+        assert store.count() == 1250
+
+    def test_a_node_with_the_same_id_replaces_the_old_one_whole(self, store: S) -> None:
+        store.add([node("a", tenant_id="acme", old="x"), node("b")])
+        other = TextNode(id_="a", text="lunch", embedding=[1.0, 0.0], metadata={"last": 1})
+        assert store.add([node("a", new=1), other]) == ["a", "a"]
+        assert ids(store) == ["a", "b"]
+        (got,) = store.get_nodes(["a"])
+        assert (got.get_content(), got.metadata) == ("lunch", {"last": 1})
+        assert got.embedding == pytest.approx([1.0, 0.0])
+        for filters in (where("old", "x"), where("new", 1), where("tenant_id", "acme")):
+            assert store.count(filters) == 0
+        assert found(store, MODES.SPARSE) == ["b"]
+
+    def test_deleting_takes_what_is_named_and_satisfies_the_filter(self, store: S) -> None:
+        store.add([node(f"{n}", document=f"d{n % 3}", parity=n % 2) for n in range(9)])
+        store.delete("d0")
+        assert ids(store) == ["1", "2", "4", "5", "7", "8"]
+        store.delete("none.md")
+        store.delete_nodes(["1", "2"], where("parity", 1))
+        store.delete_nodes([])
+        assert ids(store) == found(store) == ["2", "4", "5", "7", "8"]
+        either = [*where("parity", 0).filters, *where("parity", 1).filters]
+        both = MetadataFilters(filters=either, condition=FilterCondition.OR)
+        store.delete_nodes(["2", "none"], both)
+        store.delete_nodes(filters=where("parity", 0))
+        assert ids(store) == found(store, MODES.SPARSE) == ["5", "7"]
+        assert store.count(where("parity", 1, FilterOperator.GTE)) == 2
+        store.delete_nodes(["5"])
+        assert ids(store) == ["7"]
+
+    def test_deleting_without_a_target_is_refused(self, store: S) -> None:
+        store.add([node("a")])
+        with pytest.raises(ConfigurationError, match=r"to empty the store call clear\(\)"):
+            store.delete_nodes()
+        with pytest.raises(ConfigurationError, match="needs the id of a document"):
+            store.delete("")
+        with pytest.raises(InvalidFilterError, match="empty group"):
+            store.delete_nodes(filters=MetadataFilters(filters=[]))
+        nothing = MetadataFilters(filters=where("k", 1).filters, condition=None)
+        with pytest.raises(InvalidFilterError, match="condition=None"):
+            store.delete_nodes(filters=nothing)
+        with pytest.raises(ConfigurationError, match="no options shard"):
+            store.delete("a.md", shard=1)
+        with pytest.raises(ConfigurationError, match="add has no options batch_size"):
+            store.add([node("b")], batch_size=3)
+        assert ids(store) == ["a"]
+
+    def test_embeddings_that_do_not_fit_are_refused_and_nothing_is_written(self, store: S) -> None:
+        with pytest.raises(DimensionMismatchError, match=r"'odd' .* dimension 1, .* takes 2"):
+            store.add([node("b"), node("odd", 1.0)])
+        assert store.count() == 0
+        store.add([node("a")])
+        many = [node(f"n{number}") for number in range(600)]
+        with pytest.raises(DimensionMismatchError, match=r"'odd' .* dimension 3, .* takes 2"):
+            store.add([*many, node("odd", 1.0, 0.0, 0.0)])
+        reasons = {"is not finite": ([math.nan, 1.0], [math.inf, 1.0]), "no embedding": (None, [])}
+        for reason, embeddings in reasons.items():
+            for embedding in embeddings:
+                with pytest.raises(ConfigurationError, match=f"'odd' .*{reason}"):
+                    store.add([*many, TextNode(id_="odd", embedding=embedding)])
+        assert ids(store) == ["a"]
+
+    def test_a_cleared_store_takes_nodes_of_another_dimension(self, store: S) -> None:
+        store.add([node("a")])
+        store.clear()
+        assert (ids(store), found(store), store.dimension) == ([], [], None)
+        store.add([node("b", 1.0, 0.0, 0.0)])
+        assert (ids(store), store.dimension) == (["b"], 3)
+        longer = VectorStoreQuery(query_embedding=[1.0, 0.0, 0.0])
+        assert store.query(longer).ids == ["b"]
+        store.clear()
+        store.clear()
+        assert ids(store) == []
+
+    def test_async_does_what_sync_does_on_one_event_loop_after_another(self, store: S) -> None:
+        async def live() -> list[str]:
+            nodes = [node(name, document=f"d{name}", kind=name) for name in "abcd"]
+            assert await store.async_add(nodes) == ["a", "b", "c", "d"]
+            await store.adelete("da")
+            await store.adelete_nodes(["b"])
+            with pytest.raises(ConfigurationError):
+                await store.adelete_nodes()
+            answer = (await store.aquery(query())).ids or []
+            assert answer == [each.node_id for each in await store.aget_nodes()]
+            return answer
+
+        for _ in range(2):
+            assert asyncio.run(live()) == ["c", "d"]
+        asyncio.run(store.aclear())
+        assert store.count() == 0
+
+    def test_ids_and_documents_narrow_a_query(self, store: S) -> None:
+        store.add([node("a", document="x"), node("b", document="x"), node("c", document="y")])
+        backend = source_of(store).backend
+        for mode in (*ALL_MODES, *([MODES.MMR] if backend.features.mmr else [])):
+
+            def narrowed(mode: MODES = mode, **options: object) -> list[str]:
+                return sorted(found(store, mode, **options))
+
+            assert narrowed(node_ids=["a", "c", "none"]) == ["a", "c"]
+            assert narrowed(doc_ids=["x"]) == ["a", "b"]
+            assert narrowed(doc_ids=["x"], node_ids=["b", "c"]) == ["b"]
+            assert narrowed(doc_ids=["none"]) == narrowed(doc_ids=[""]) == []
+            # No documents allow none; no ids restrict nothing, as LlamaIndex means it.
+            assert narrowed(doc_ids=[]) == narrowed(doc_ids=[], node_ids=["a"]) == []
+            assert narrowed(node_ids=[]) == ["a", "b", "c"]
+        retriever = VectorStoreIndex.from_vector_store(
+            store, embed_model=FakeEmbedding(dim=2)
+        ).as_retriever(doc_ids=[])
+        assert retriever.retrieve("leave") == asyncio.run(retriever.aretrieve("leave")) == []
+
+    def test_a_filter_by_no_values_reads_and_deletes_nothing(self, store: S) -> None:
+        store.add([node("a", k="v")])
+        nothing = where("k", [], FilterOperator.IN)
+        assert store.get_nodes(filters=nothing) == []
+        store.delete_nodes(filters=nothing)
+        assert (store.count(), store.count(nothing)) == (1, 0)
+
+    def test_what_cannot_work_is_refused(self, store: S) -> None:
+        store.add([node("a", k=1)])
+        for mode in (MODES.SVM, MODES.SEMANTIC_HYBRID):
+            with pytest.raises(UnsupportedModeError, match="serves DEFAULT, SPARSE"):
+                found(store, mode)
+        for options, reason in (
+            ({"query_embedding": None}, "needs a query_embedding"),
+            ({"query_embedding": None, "mode": MODES.HYBRID}, "needs a query_embedding"),
+            ({"query_str": None, "mode": MODES.SPARSE}, "needs a query_str"),
+            ({"query_str": None, "mode": MODES.HYBRID}, "needs a query_str"),
+            ({"query_embedding": [math.nan, 1.0]}, "not finite"),
+            ({"query_embedding": [1.0]}, r"dimension 1, "),
+            ({"similarity_top_k": 0}, "at least 1"),
+            ({"alpha": 2.0, "mode": MODES.HYBRID}, "alpha must be between"),
+            ({"output_fields": ["node"]}, "no output_fields"),
+            ({"filters": MetadataFilters(filters=[])}, "empty group"),
+            ({"filters": where("k", None)}, "k"),
+            ({"filters": where("k", "a,b", FilterOperator.IN)}, "k"),
+        ):
+            with pytest.raises(RetrievalExtError, match=reason):
+                found(store, **options)
+
+    @pytest.mark.parametrize("distance", ["cosine", "dot", "euclid"])
+    def test_higher_is_better(self, opened: Callable[..., S], distance: str) -> None:
+        store = opened(distance=distance)
+        vectors: dict[str, list[float]] = {
+            "same": [3.0, 4.0],
+            "near": [4.0, 3.0],
+            "across": [-4.0, 3.0],
+            "far": [-3.0, -4.0],
+        }
+        store.add([TextNode(id_=name, embedding=vector) for name, vector in vectors.items()])
+        kind, low, high = {
+            "cosine": ("cosine", -1.0, 1.0),
+            "dot": ("dot", None, None),
+            "euclid": ("negative_distance", None, 0.0),
+        }[distance]
+        assert source_of(store).backend.features.dense == ScoreRange(kind, low, high)
+        result = store.query(query(query_embedding=[3.0, 4.0]))
+        scores = {
+            "cosine": [1.0, 0.96, 0.0, -1.0],
+            "dot": [25.0, 24.0, 0.0, -25.0],
+            "euclid": [-math.dist(vector, [3.0, 4.0]) for vector in vectors.values()],
+        }[distance]
+        assert result.ids == list(vectors)
+        assert result.similarities == pytest.approx(scores, rel=1e-5, abs=1e-5)
+
+    def test_zeros_are_similar_to_nothing(self, store: S) -> None:
+        store.add([node("zero", 0.0, 0.0), node("away", -1.0, 0.0), node("near", 1.0, 0.0)])
+        result = store.query(query(query_embedding=[1.0, 0.0]))
+        assert result.ids == ["near", "zero", "away"]
+        assert result.similarities == pytest.approx([1.0, 0.0, -1.0])
+        assert store.query(query(query_embedding=[0.0, 0.0])).similarities == [0.0, 0.0, 0.0]
+        assert store.get_nodes(["zero"])[0].embedding == [0.0, 0.0]
+        assert "zero" in found(store, MODES.SPARSE)
+
+    def test_a_closed_store_says_so(self, store: S) -> None:
+        store.add([node("a")])
+        search = source_of(store).backend.keyword("leave", Search(1))
+        store.close()
+        store.close()
+        uses: list[Callable[[], object]] = [
+            store.count,
+            store.get_nodes,
+            store.clear,
+            lambda: store.add([node("b")]),
+            lambda: store.delete("d"),
+            lambda: store.delete_nodes(["a"]),
+            lambda: found(store),
+            lambda: asyncio.run(store.aget_nodes()),
+            search.function,
+        ]
+        for use in uses:
+            with pytest.raises(StoreClosedError, match=r"was closed.*open it again"):
+                use()
+
+    def test_it_keeps_its_nodes_and_settings(self, opened: Callable[..., S]) -> None:
+        if not self.reopens:
+            return
+        german = Tokenizer(language="german")
+        first = opened(tokenizer=german, distance="euclid")
+        first.add([node("a", 1.0, 0.5, color="red"), node("b", 1.0, 0.5)])
+        first.persist()
+        before = first.get_nodes()
+        hits = {mode: found(first, mode) for mode in (MODES.DEFAULT, MODES.SPARSE)}
+        first.close()
+        again = opened()
+        assert (again.tokenizer, again.distance, again.dimension) == (german, "euclid", 2)
+        assert again.get_nodes() == before
+        for mode, expected in hits.items():
+            assert found(again, mode) == expected
+            assert sorted(expected) == ["a", "b"]
+        again.close()
+        for settings, error, reason in (
+            ({"dim": 3}, DimensionMismatchError, "dimension 2, not 3"),
+            ({"distance": "cosine"}, ConfigurationError, "distance='euclid', not 'cosine'"),
+            ({"tokenizer": Tokenizer()}, ConfigurationError, "german.*english"),
+            ({"distance": "hamming"}, ConfigurationError, "must be"),
+            ({"dim": 0}, ConfigurationError, "must be"),
+        ):
+            with pytest.raises(error, match=reason):
+                opened(**settings)
+
+    def test_what_another_handle_adds_and_clears_is_seen(self, opened: Callable[..., S]) -> None:
+        if not self.reopens:
+            return
+        first, second = opened(), opened()
+        first.add([node("a")])
+        assert found(second) == ["a"]
+        second.clear()
+        assert found(first) == []
+        first.add([node("b")])
+        assert found(first) == found(second) == ["b"]
+        second.clear()
+        first.add([node("c")])  # though it still takes the collection to be there
+        assert ids(second) == ["c"]
