@@ -1,6 +1,6 @@
 """`MemoryBlock`: a user's memories as a block of LlamaIndex's memory."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from llama_index.core.base.llms.types import ChatMessage, MessageRole
@@ -18,15 +18,15 @@ _RECENT = 3
 class Remembering(Protocol):
     """The methods of a `MemoryManager` that a block calls."""
 
-    async def aremember(
+    def aremember(
         self, text: str, *, metadata: Mapping[str, Any] | None = None, scope: Scope | None = None
-    ) -> Memory:
+    ) -> Awaitable[Memory]:
         """Store a memory."""
         ...
 
-    async def aretrieve(
+    def aretrieve(
         self, query: str, *, top_k: int = 5, scope: Scope | None = None
-    ) -> list[Memory]:
+    ) -> Awaitable[list[Memory]]:
         """Return the memories most similar to a query."""
         ...
 

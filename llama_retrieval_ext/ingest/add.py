@@ -18,15 +18,15 @@ from llama_retrieval_ext.errors import (
     ModelMismatchError,
     UnstableIdWarning,
 )
-from llama_retrieval_ext.ingest.documents import (
+from llama_retrieval_ext.ingest.ledger.ledger import Ledger
+from llama_retrieval_ext.ingest.preparation import Batch, Preparation
+from llama_retrieval_ext.ingest.readers.documents import (
     DocumentKey,
     Prepared,
     SourceDocument,
     batched,
     ref_of,
 )
-from llama_retrieval_ext.ingest.ledger.ledger import Ledger
-from llama_retrieval_ext.ingest.preparation import Batch, Preparation
 from llama_retrieval_ext.ingest.report import IngestionReport, Tally, progress
 from llama_retrieval_ext.ingest.write import Writer
 from llama_retrieval_ext.query import KB_KEY, SOURCE_KEY, TENANT_KEY, source_in

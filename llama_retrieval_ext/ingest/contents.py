@@ -8,8 +8,8 @@ from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 
 from llama_retrieval_ext.filters import as_metadata_filters, parse_filters
-from llama_retrieval_ext.ingest.documents import DocumentKey, batched, key_of_node
 from llama_retrieval_ext.ingest.ledger.ledger import Entry, Ledger
+from llama_retrieval_ext.ingest.readers.documents import DocumentKey, batched, key_of_node
 from llama_retrieval_ext.query import Scope, source_in
 
 _TYPES = {

@@ -18,7 +18,6 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.ingest.contents import batches, stored_nodes
-from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared
 from llama_retrieval_ext.ingest.graph.side import (
     GraphSide,
     is_same_graph,
@@ -28,6 +27,7 @@ from llama_retrieval_ext.ingest.graph.side import (
 from llama_retrieval_ext.ingest.graph.target import with_rows
 from llama_retrieval_ext.ingest.ledger.ledger import Entry, KnowledgeBaseConfig, Ledger
 from llama_retrieval_ext.ingest.opening import graph_target, open_ledger, writer_of
+from llama_retrieval_ext.ingest.readers.documents import DocumentKey, Prepared
 from llama_retrieval_ext.ingest.report import CopyReport, progress
 from llama_retrieval_ext.ingest.storage import (
     RequestedSetup,

@@ -27,7 +27,8 @@ from llama_index.core.schema import (
 from pydantic import BaseModel
 
 from llama_retrieval_ext.errors import ConfigurationError, DuplicateNodeError
-from llama_retrieval_ext.ingest.documents import (
+from llama_retrieval_ext.ingest.graph.extraction import Extraction
+from llama_retrieval_ext.ingest.readers.documents import (
     DocumentKey,
     Prepared,
     SourceDocument,
@@ -37,7 +38,6 @@ from llama_retrieval_ext.ingest.documents import (
     ref_of,
     stamped,
 )
-from llama_retrieval_ext.ingest.graph.extraction import Extraction
 
 T = TypeVar("T")
 

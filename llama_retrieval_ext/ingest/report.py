@@ -9,8 +9,8 @@ from typing import ClassVar, Self
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from llama_retrieval_ext.errors import DuplicateNodeError, IngestionError
-from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared, SourceDocument
 from llama_retrieval_ext.ingest.ledger.journal import WriteOutcome
+from llama_retrieval_ext.ingest.readers.documents import DocumentKey, Prepared, SourceDocument
 from llama_retrieval_ext.lazy import Viewed
 
 _SHOWN = 3

@@ -26,18 +26,18 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.ingest.documents import (
-    DocumentKey,
-    Prepared,
-    each_or_error,
-    without_rows,
-)
 from llama_retrieval_ext.ingest.ledger.journal import (
     Claim,
     Journal,
     JournalState,
     Reply,
     WriteOutcome,
+)
+from llama_retrieval_ext.ingest.readers.documents import (
+    DocumentKey,
+    Prepared,
+    each_or_error,
+    without_rows,
 )
 
 T = TypeVar("T")

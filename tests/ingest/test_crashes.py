@@ -19,7 +19,6 @@ from pydantic import Field
 
 from llama_retrieval_ext.errors import StoreUnavailableError
 from llama_retrieval_ext.filters import matches, parse_filters
-from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared
 from llama_retrieval_ext.ingest.ledger.journal import (
     Claim,
     Journal,
@@ -31,6 +30,7 @@ from llama_retrieval_ext.ingest.ledger.ledger import KnowledgeBaseConfig, Ledger
 from llama_retrieval_ext.ingest.ledger.local_ledger import SCHEMA, Database, LocalLedger
 from llama_retrieval_ext.ingest.ledger.remote_journal import RemoteJournal
 from llama_retrieval_ext.ingest.ledger.remote_ledger import RemoteLedger
+from llama_retrieval_ext.ingest.readers.documents import DocumentKey, Prepared
 from llama_retrieval_ext.ingest.write import StoreTarget, WriteLock, Writer
 from llama_retrieval_ext.stores.engine.records import IntentRecords
 

@@ -20,9 +20,9 @@ from llama_index.core.schema import BaseNode, Document, TransformComponent
 from pydantic import PrivateAttr
 
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
-from llama_retrieval_ext.ingest.documents import DocumentKey
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.ingest.ray.ingest import ingest_with_ray
+from llama_retrieval_ext.ingest.readers.documents import DocumentKey
 from llama_retrieval_ext.ingest.readers.files import read_documents
 from llama_retrieval_ext.ingest.report import IngestionReport
 from llama_retrieval_ext.query import Scope

@@ -13,11 +13,11 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.filters import matches, parse_filters
-from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared
 from llama_retrieval_ext.ingest.ledger.journal import Claim, WriteOutcome
 from llama_retrieval_ext.ingest.ledger.ledger import KnowledgeBaseConfig
 from llama_retrieval_ext.ingest.ledger.remote_journal import RemoteJournal
 from llama_retrieval_ext.ingest.ledger.remote_ledger import RemoteLedger
+from llama_retrieval_ext.ingest.readers.documents import DocumentKey, Prepared
 from llama_retrieval_ext.ingest.write import WriteLock, Writer
 from llama_retrieval_ext.stores.engine.records import IntentRecords, Record
 

@@ -16,8 +16,8 @@ from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode
 from llama_retrieval_ext.graph.passage_links import DOCUMENT_LABEL, MENTIONS, PassageLinks
-from llama_retrieval_ext.ingest.documents import Prepared, each_or_error, fingerprint_of
 from llama_retrieval_ext.ingest.graph.target import with_rows
+from llama_retrieval_ext.ingest.readers.documents import Prepared, each_or_error, fingerprint_of
 
 
 class Extraction:

@@ -13,7 +13,7 @@ from pydantic_core import to_jsonable_python
 from llama_retrieval_ext.graph.backend import WritableGraph
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode
 from llama_retrieval_ext.graph.passage_links import DOCUMENT_LABEL, PassageLinks, passage_rows
-from llama_retrieval_ext.ingest.documents import ROWS_KEY, without_rows
+from llama_retrieval_ext.ingest.readers.documents import ROWS_KEY, without_rows
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
 
 

@@ -13,8 +13,13 @@ from enum import StrEnum
 from typing import Protocol, TypeAlias
 
 from llama_retrieval_ext.errors import DuplicateNodeError
-from llama_retrieval_ext.ingest.documents import DocumentKey, Prepared, pack_node, unpack_node
 from llama_retrieval_ext.ingest.ledger.local_ledger import Database
+from llama_retrieval_ext.ingest.readers.documents import (
+    DocumentKey,
+    Prepared,
+    pack_node,
+    unpack_node,
+)
 
 
 class WriteOutcome(StrEnum):

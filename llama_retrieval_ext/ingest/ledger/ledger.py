@@ -18,8 +18,8 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.ingest.documents import DocumentKey
 from llama_retrieval_ext.ingest.graph.side import is_same_graph
+from llama_retrieval_ext.ingest.readers.documents import DocumentKey
 from llama_retrieval_ext.query import Scope
 
 # 2: the ledger keeps the source of each document.

@@ -19,8 +19,8 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.ingest.documents import DocumentKey
 from llama_retrieval_ext.ingest.ledger.ledger import Entry, KnowledgeBaseConfig, Ledger, config_from
+from llama_retrieval_ext.ingest.readers.documents import DocumentKey
 from llama_retrieval_ext.query import Scope
 
 # Another handle on the same file holds it for milliseconds; a minute is for a machine that swaps.

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilters
 
-from llama_retrieval_ext.ingest.documents import DocumentKey
 from llama_retrieval_ext.ingest.ledger.journal import JournalState
 from llama_retrieval_ext.ingest.ledger.ledger import Entry
+from llama_retrieval_ext.ingest.readers.documents import DocumentKey
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.engine.records import Record, RecordStore, all_of, where
 

@@ -12,13 +12,6 @@ from dataclasses import replace
 
 from llama_index.core.schema import BaseNode
 
-from llama_retrieval_ext.ingest.documents import (
-    DocumentKey,
-    Prepared,
-    key_of_node,
-    pack_node,
-    unpack_node,
-)
 from llama_retrieval_ext.ingest.ledger.journal import (
     Claim,
     JournalState,
@@ -35,6 +28,13 @@ from llama_retrieval_ext.ingest.ledger.records import (
     temporary,
 )
 from llama_retrieval_ext.ingest.ledger.remote_ledger import RemoteLedger
+from llama_retrieval_ext.ingest.readers.documents import (
+    DocumentKey,
+    Prepared,
+    key_of_node,
+    pack_node,
+    unpack_node,
+)
 
 
 class RemoteJournal:

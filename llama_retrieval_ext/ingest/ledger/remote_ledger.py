@@ -10,7 +10,6 @@ from typing import Final
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.errors import StoreClosedError, StoreFormatError, StoreUnavailableError
-from llama_retrieval_ext.ingest.documents import DocumentKey
 from llama_retrieval_ext.ingest.ledger.ledger import (
     Entry,
     KnowledgeBaseConfig,
@@ -28,6 +27,7 @@ from llama_retrieval_ext.ingest.ledger.records import (
     named_documents,
     record_id,
 )
+from llama_retrieval_ext.ingest.readers.documents import DocumentKey
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.engine.records import Record, RecordStore
 

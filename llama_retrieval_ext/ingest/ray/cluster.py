@@ -24,9 +24,9 @@ from ray.exceptions import (
 
 from llama_retrieval_ext.errors import ConfigurationError, IngestionError, describe
 from llama_retrieval_ext.ingest.add import Addition, Group
-from llama_retrieval_ext.ingest.documents import DocumentKey, SourceDocument
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.ingest.preparation import Batch, Preparation
+from llama_retrieval_ext.ingest.readers.documents import DocumentKey, SourceDocument
 from llama_retrieval_ext.ingest.readers.files import Reading, read_files
 from llama_retrieval_ext.ingest.report import IngestionReport
 from llama_retrieval_ext.query import Scope

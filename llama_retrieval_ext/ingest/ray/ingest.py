@@ -11,8 +11,8 @@ from llama_index.core.schema import BaseNode, Document
 from llama_retrieval_ext.checks import check_count, checked_call
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
 from llama_retrieval_ext.ingest.add import group_batches, grouped
-from llama_retrieval_ext.ingest.documents import batched
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.ingest.readers.documents import batched
 from llama_retrieval_ext.ingest.readers.files import Reading, find_files
 from llama_retrieval_ext.ingest.report import IngestionReport, progress
 from llama_retrieval_ext.query import Scope

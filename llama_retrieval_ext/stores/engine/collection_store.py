@@ -26,9 +26,9 @@ class CollectionStore(EngineStore):
     searches, and how it writes filters.
     """
 
-    # Any: each engine has types of its own.
-    _collection: Collection[Any, Any, Any] = PrivateAttr()
-    _contents: Nodes[Any] = PrivateAttr()
+    # A `Collection` and its `Nodes`, in types of the engine.
+    _collection: Any = PrivateAttr()
+    _contents: Any = PrivateAttr()
     _closer: "weakref.finalize[..., Any]" = PrivateAttr()
 
     @abstractmethod

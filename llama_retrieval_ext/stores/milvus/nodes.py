@@ -89,10 +89,10 @@ class MilvusNodes(Nodes[Expression]):
 
     def delete(self, matching: Expression) -> Steps[None]:
         """Delete the nodes that match; True deletes nothing."""
-        name, timeouts = self._collection.name, self._collection.timeouts
+        name, timeout = self._collection.name, self._collection.timeout_s
         if isinstance(matching, str):
             yield self._collection.loaded(
-                lambda client: client.delete(name, filter=matching, **timeouts)
+                lambda client: client.delete(name, filter=matching, timeout=timeout)
             )
 
     def read(self, matching: Expression) -> Steps[list[BaseNode]]:
@@ -118,9 +118,9 @@ class MilvusNodes(Nodes[Expression]):
         """Let Milvus Lite write and index its log; servers do that by themselves."""
         with self._lock:
             self._unflushed = 0
-        name, timeouts = self._collection.name, self._collection.timeouts
+        name, timeout = self._collection.name, self._collection.timeout_s
         if self._collection.connection.is_lite:
-            yield self._collection.loaded(lambda client: client.flush(name, **timeouts))
+            yield self._collection.loaded(lambda client: client.flush(name, timeout=timeout))
 
     def _upsert(self, rows: Sequence[Row]) -> Any:  # noqa: ANN401 - a request
         # An upsert of Milvus Lite keeps dynamic fields of the old row, which filters would still
@@ -131,7 +131,7 @@ class MilvusNodes(Nodes[Expression]):
         def write(client: MilvusClient) -> None:
             send = client.insert if insert else client.upsert
             stored = [{**collection.obsolete_values, **row} for row in rows]
-            send(collection.name, stored, **collection.timeouts)
+            send(collection.name, stored, timeout=collection.timeout_s)
 
         return write
 

@@ -229,9 +229,9 @@ class MilvusCollection(Collection[MilvusConfig, MilvusConnection, MilvusParams])
         return str(self.config.params.get("index_type", "AUTOINDEX"))
 
     @property
-    def timeouts(self) -> Mapping[str, float]:
+    def timeout_s(self) -> float:
         """The timeout of a request that works on a whole collection."""
-        return {"timeout": self.connection.timeout_s * _BULK_TIMEOUTS}
+        return self.connection.timeout_s * _BULK_TIMEOUTS
 
     def recorded(self) -> Steps[MilvusConfig | None]:
         """Return the recorded config, and load the collection; None if it does not exist."""
@@ -267,12 +267,12 @@ class MilvusCollection(Collection[MilvusConfig, MilvusConnection, MilvusParams])
                 schema=schema_of(config, lite=lite),
                 consistency_level=self.params.consistency_level or "Session",
                 properties={PROPERTY: config.to_text()},
-                **self.timeouts,
+                timeout=self.timeout_s,
                 **options,
             )
             indexes = indexes_of(config, self.params, lite=lite)
             # Milvus Lite has made them when it answers, and has no call to wait with.
-            client.create_index(self.name, indexes, sync=not lite, **self.timeouts)
+            client.create_index(self.name, indexes, sync=not lite, timeout=self.timeout_s)
             self._load(client)
 
         yield make
@@ -312,4 +312,4 @@ class MilvusCollection(Collection[MilvusConfig, MilvusConnection, MilvusParams])
             self._load(client)
 
     def _load(self, client: MilvusClient) -> None:
-        client.load_collection(self.name, **self.timeouts)
+        client.load_collection(self.name, timeout=self.timeout_s)
