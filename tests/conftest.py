@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.testing.fakes import FakeEmbedding
     from tests.searching import Searched
 
+# So that a promise that is broken shows its values.
+pytest.register_assert_rewrite("llama_retrieval_ext.testing", "tests.stores")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(SkipWithoutClient())

@@ -67,14 +67,22 @@ def test_m3_what_names_no_document_is_refused(answer: str) -> None:
     assert relevances_in(answer, documents=3) == {}
 
 
-@given(
-    st.text(alphabet=list('doc DOC:,[]{}"relevance0123456789.-\n>/'), max_size=200),
-    st.integers(min_value=1, max_value=12),
+noise = st.text(alphabet=list('doc DOC:,[]{}"relevance0123456789.-\n>/'), max_size=20)
+lines = st.builds(
+    "{}Doc: {}, Relevance: {}".format, noise, st.integers(-2, 15), st.integers(-9, 99)
 )
+
+
+@given(st.lists(lines | noise, max_size=9).map("\n".join), st.integers(1, 12))
 def test_only_documents_that_were_shown_are_ever_judged(answer: str, documents: int) -> None:
-    for place, relevance in relevances_in(answer, documents=documents).items():
-        assert 0 <= place < documents
-        assert 0.0 <= relevance <= 1.0
+    judged = relevances_in(f"{answer}\nDoc: 1, Relevance: 5", documents=documents)
+    assert set(judged) <= set(range(documents))
+    assert all(0.0 <= relevance <= 1.0 for relevance in judged.values())
+
+
+def test_a_document_that_was_not_shown_is_passed_over() -> None:
+    answer = "Doc: 1, Relevance: 5\nDoc: 4, Relevance: 9\nDoc: 0, Relevance: 9"
+    assert relevances_in(answer, documents=3) == {0: 0.5}
 
 
 @given(st.permutations(range(8)), st.lists(st.integers(0, 10), min_size=8, max_size=8))
