@@ -44,6 +44,7 @@ from llama_retrieval_ext.testing.fakes import (
 from llama_retrieval_ext.testing.scripted_llm import Answer, ScriptedLLM
 from tests.cases import each_case
 from tests.meeting import Meeting, Meets, MeetsAsync, met_by_the_loop
+from tests.patience import unless_stalled
 from tests.searching import Searched
 
 
@@ -435,6 +436,7 @@ LATE: dict[str, Callable[[], Selector | BaseSelector]] = {
 
 
 @each_case("make", LATE.values(), ids=LATE)
+@unless_stalled
 def test_r4_a_selector_that_is_late_takes_the_fallback_and_says_so(
     make: Callable[[], Selector | BaseSelector], searched: Searched
 ) -> None:
@@ -446,6 +448,7 @@ def test_r4_a_selector_that_is_late_takes_the_fallback_and_says_so(
     assert result.degraded
 
 
+@unless_stalled
 def test_a_selector_that_is_late_leaves_time_for_the_next_of_its_cascade(
     searched: Searched,
 ) -> None:

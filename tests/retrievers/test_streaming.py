@@ -34,6 +34,7 @@ from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from tests.cases import each_case
+from tests.patience import unless_stalled
 
 Streamed = Callable[[Retriever, Query | str], list[list[str]]]
 
@@ -102,6 +103,7 @@ HANDING_ON: dict[str, Callable[[], Retriever]] = {
 @both_ways
 @each_case("timeout_s", [None, 30.0])
 @each_case("make", HANDING_ON.values(), ids=HANDING_ON.keys())
+@unless_stalled
 def test_the_childs_fused_ranking_comes_after_each_leg(
     stream: Streamed, make: Callable[[], Retriever], timeout_s: float | None
 ) -> None:
