@@ -1,8 +1,8 @@
 """Retrieval for LlamaIndex: hybrid search, composition, isolation, explanation.
 
-The names that most programs need are here. All others are in the package that has them, such as
-`llama_retrieval_ext.stages`, and can be imported from here as well. Each is loaded on first use, so
-that importing the package costs next to nothing.
+`__all__` lists the most common names. All other names are in sub-packages, such as
+`llama_retrieval_ext.stages`, and can also be imported from here. Each name is loaded on first use,
+so importing the package is fast.
 """
 
 from typing import TYPE_CHECKING
@@ -62,7 +62,7 @@ __all__ = [
     "read_documents",
 ]
 
-# A type checker that saw these would take any misspelled name for one of ours.
+# Hidden from type checkers: `__getattr__` would make them accept any misspelled name.
 if not TYPE_CHECKING:
     _MODULES = {
         "llama_retrieval_ext.pipeline.branches": ("branches",),

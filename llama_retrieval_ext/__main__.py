@@ -1,4 +1,4 @@
-"""`python -m llama_retrieval_ext` is `llama-retrieval`."""
+"""Run the `llama-retrieval` command by `python -m llama_retrieval_ext`."""
 
 from llama_retrieval_ext.cli import main
 

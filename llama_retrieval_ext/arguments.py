@@ -1,7 +1,7 @@
-"""The record of constructor arguments, and the expressions made of it.
+"""Records of constructor arguments, and the expressions derived from them.
 
 `arguments_of` is derived from the signature of a constructor. ``repr``, ``outline()``, Mermaid
-charts and configuration files are all made of it, so that none of them can contradict another.
+charts and configuration files are all derived from it, so they cannot contradict each other.
 """
 
 import ast
@@ -15,7 +15,7 @@ from functools import partial, singledispatch
 from types import MappingProxyType
 from typing import ClassVar, Final, NamedTuple
 
-# The attribute with the arguments of the constructor's call.
+# The attribute that holds the arguments of the constructor's call.
 _RECORD: Final = "_constructor_call"
 # Collections of more live objects than this are written as ``[...]``.
 _MOST_HANDLES: Final = 4
@@ -23,14 +23,14 @@ _LITERALS: Final = (str, bytes, bool, int, float, complex, type(None))
 
 
 class NamedEnum(Enum):
-    """An enumeration whose members print as they are written: ``Alike.CONTENT``."""
+    """Enumeration whose members print as code: ``Alike.CONTENT``."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}.{self.name}"
 
 
 class RecordsArguments:
-    """Base of objects that print as the expression that makes them.
+    """Base of objects whose ``repr`` is the expression that creates them.
 
     The constructor of each subclass must be wrapped by `checks.checked_arguments`, which calls
     `record_call`. A dataclass needs no record: its fields are its arguments.
@@ -38,11 +38,11 @@ class RecordsArguments:
 
     __slots__ = ()
 
-    # Arguments that are not kept, such as large data; `_current_arguments` may supply them.
+    # Arguments that are not stored, such as large data; `_current_arguments` may supply them.
     _unrecorded: ClassVar[frozenset[str]] = frozenset()
 
     def _current_arguments(self) -> Mapping[str, object]:
-        """Arguments that can change after construction, with their current values."""
+        """Return the current values of arguments that can change after construction."""
         return {}
 
     def __repr__(self) -> str:
@@ -52,10 +52,10 @@ class RecordsArguments:
 def record_call(
     instance: RecordsArguments, args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> None:
-    """Keep the arguments of a constructor's call for `arguments_of`; the outermost call counts.
+    """Store the arguments of a constructor call for `arguments_of`; the outermost call counts.
 
     Args:
-        instance: The object under construction; one with slots alone keeps nothing.
+        instance: The object under construction; nothing is stored if it has only slots.
         args: The positional arguments.
         kwargs: The keyword arguments.
 
@@ -76,12 +76,12 @@ def record_call(
 
 
 def record_argument(instance: RecordsArguments, name: str, value: object) -> None:
-    """Have the record of an object name another value for an argument that stands for the same.
+    """Replace an argument in the record of an object by an equivalent value.
 
     Args:
         instance: The object.
         name: The parameter.
-        value: What to print and write for it, such as the URL of a store that is open already.
+        value: The value to print and to write to files, such as the URL of an open store.
     """
     vars(instance)[_RECORD][name] = value
 
@@ -94,8 +94,8 @@ def arguments_of(part: object) -> Mapping[str, object]:
             dataclass.
 
     Returns:
-        Current values by parameter name; the values of ``*parameter`` as one tuple, those of
-        ``**parameter`` under their own names. Empty for an object without a record.
+        Current values by parameter name. ``*parameter`` is one tuple; the entries of
+        ``**parameter`` are under their own names. Empty for an object without a record.
 
     Examples:
         >>> from llama_retrieval_ext import RRF
@@ -111,13 +111,13 @@ def arguments_of(part: object) -> Mapping[str, object]:
 
 
 def call_expression(part: object, *, without: Collection[str] = ()) -> str:
-    """Return the call that makes an object, without the arguments that have their defaults.
+    """Return the call that creates an object, without arguments that equal their defaults.
 
     The required arguments are written by position if one of them is more than a literal, as in
     ``Leg('law', retriever)``; all others by name.
 
     Args:
-        part: An object that `arguments_of` knows.
+        part: An object that `arguments_of` accepts.
         without: Names of arguments to leave out.
     """
     known = arguments_of(part)
@@ -137,7 +137,7 @@ def call_expression(part: object, *, without: Collection[str] = ()) -> str:
 
 @singledispatch
 def value_expression(value: object) -> str:
-    """Return the expression that makes a value.
+    """Return the expression that creates a value.
 
     A live object, such as a store, a model or a retriever of another package, is written as its
     class with an ellipsis: ``MMR(embed_model=FakeEmbedding(...))``; a function as its name.
@@ -166,12 +166,12 @@ def _float_expression(value: float) -> str:
 
 
 def handle_expression(value: object) -> str:
-    """Return how a live object is written."""
+    """Return the class name of a live object with an ellipsis, such as ``FakeEmbedding(...)``."""
     return f"{type(value).__name__}(...)"
 
 
 def function_name(function: object) -> str:
-    """Return the name of a function; of a partial one that of the function inside."""
+    """Return the name of a function; for a ``partial``, the name of the wrapped function."""
     if isinstance(function, partial):
         return function_name(function.func)
     name: object = getattr(function, "__name__", None)
@@ -243,7 +243,7 @@ def _is_default(value: object, default: object) -> bool:
 
 
 def _positional(kind: type, known: Mapping[str, object]) -> Sequence[str]:
-    """The names of the arguments to write by position."""
+    """Return the names of the arguments to write by position."""
     required = [
         parameter.name
         for parameter in _signature(kind).parameters
@@ -256,7 +256,7 @@ def _positional(kind: type, known: Mapping[str, object]) -> Sequence[str]:
 
 
 def _rest(kind: type) -> str | None:
-    """The name of the constructor's ``*parameter``."""
+    """Return the name of the constructor's ``*parameter``."""
     rest = (each.name for each in _signature(kind).parameters if each.kind is each.VAR_POSITIONAL)
     return next(rest, None)
 
@@ -290,7 +290,7 @@ def _is_handle(value: object) -> bool:
 
 
 def _prints_expression(value: object) -> bool:
-    """Whether the class of a value has a ``repr`` of its own, and that can be evaluated."""
+    """Return whether a value's class defines its own ``repr`` and this is a valid expression."""
     owner = next(kind for kind in type(value).__mro__ if "__repr__" in vars(kind))
     if owner is object or owner.__module__.partition(".")[0] in {"pydantic", "llama_index"}:
         return False

@@ -26,11 +26,11 @@ def of_type(value: T, kind: type[object], what: str, *, instead: str = "") -> T:
     Args:
         value: The argument.
         kind: Its class, or a base of it.
-        what: What the argument is called.
-        instead: What to write instead; for an enumeration the message lists its members.
+        what: Name of the argument in the message.
+        instead: The correct form, for the message; for an enumeration it lists the members.
 
     Raises:
-        ConfigurationError: It is something else.
+        ConfigurationError: The value has another type.
 
     Examples:
         >>> of_type("leave", str, "name")
@@ -46,7 +46,7 @@ def of_type(value: T, kind: type[object], what: str, *, instead: str = "") -> T:
 
 
 def is_number(value: object) -> bool:
-    """Return whether a value is a finite number; booleans are not.
+    """Return whether a value is a finite number; False for booleans.
 
     Examples:
         >>> is_number(0.5), is_number("0.5"), is_number(math.nan)
@@ -57,7 +57,7 @@ def is_number(value: object) -> bool:
         return False
     try:
         return math.isfinite(value)
-    except OverflowError:  # a whole number beyond every float
+    except OverflowError:  # an integer that is too large for a float
         return False
 
 
@@ -66,17 +66,17 @@ def check_count(count: int, what: str, *, least: int = 1) -> int:
 
     Args:
         count: The number.
-        what: What the argument is called.
-        least: The smallest it can be.
+        what: Name of the argument in the message.
+        least: The minimum.
 
     Raises:
-        ConfigurationError: It is below that, beyond what a machine counts, or not a whole number.
+        ConfigurationError: The number is below ``least``, above ``sys.maxsize``, or not an integer.
     """
     if isinstance(count, bool) or not isinstance(count, int) or count < least:
         raise ConfigurationError(
             f"{what} must be a whole number of at least {least}, got {count!r}"
         )
-    if count > sys.maxsize:  # no engine, and no list, counts so far
+    if count > sys.maxsize:  # no engine and no list supports more
         raise ConfigurationError(f"{what} must be at most {sys.maxsize}, got {count}")
     return count
 
@@ -86,11 +86,11 @@ def check_seconds(seconds: float, what: str, *, otherwise: str = "") -> float:
 
     Args:
         seconds: The number.
-        what: What the argument is called.
-        otherwise: What to write for no limit.
+        what: Name of the argument in the message.
+        otherwise: The form that means no limit, for the message.
 
     Raises:
-        ConfigurationError: It is not a positive, finite number.
+        ConfigurationError: The number is not positive and finite.
     """
     if not is_number(seconds) or seconds <= 0:
         advice = f"; {otherwise}" if otherwise else ""
@@ -101,10 +101,10 @@ def check_seconds(seconds: float, what: str, *, otherwise: str = "") -> float:
 
 
 def checked_call(function: Callable[P, T]) -> Callable[P, T]:
-    """Return the function, raising `ArgumentError` where a call does not fit its signature.
+    """Return the function, raising `ArgumentError` if a call does not fit its signature.
 
-    A coroutine function stays one. Errors from inside the function are left alone. The signature is
-    only examined when a call has raised a ``TypeError``, so calls that fit cost next to nothing.
+    A coroutine function stays one. Errors from inside the function are unchanged. The signature is
+    examined only after a call raises a ``TypeError``, so correct calls have almost no overhead.
 
     Args:
         function: A function, method, or ``__init__``.
@@ -142,13 +142,13 @@ def checked_call(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def checked_arguments(kind: type[T]) -> type[T]:
-    """Class decorator: `checked_call` for the class's own constructor. Stands above ``@dataclass``.
+    """Apply `checked_call` to the class's own constructor; place it above ``@dataclass``.
 
     Args:
         kind: The class.
     """
     own = vars(kind).get("__init__")
-    # A dataclass with slots is made twice, the second time with the constructor of the first.
+    # A dataclass with slots is created twice; the second class reuses the first constructor.
     if inspect.isfunction(own) and not hasattr(own, "__wrapped__"):
         init = recorded_call(own) if issubclass(kind, RecordsArguments) else own
         type.__setattr__(kind, "__init__", checked_call(init))
@@ -156,7 +156,7 @@ def checked_arguments(kind: type[T]) -> type[T]:
 
 
 def recorded_call(init: Callable[P, None]) -> Callable[P, None]:
-    """Return the constructor, keeping its arguments for `arguments.arguments_of`.
+    """Return the constructor, wrapped to store its arguments for `arguments.arguments_of`.
 
     Args:
         init: The ``__init__`` of a class that is a `RecordsArguments`.
@@ -173,7 +173,7 @@ def recorded_call(init: Callable[P, None]) -> Callable[P, None]:
 
 
 class CheckedArguments:
-    """Base of classes whose constructors, and those of subclasses, raise `ArgumentError`."""
+    """Base class that makes constructors, also of subclasses, raise `ArgumentError`."""
 
     __slots__ = ()
 
@@ -188,7 +188,7 @@ def _explained(
     args: Sequence[object],
     kwargs: Mapping[str, object],
 ) -> TypeError:
-    """The `ArgumentError` for a call that does not fit the signature, or the error itself."""
+    """Return the `ArgumentError` for a call that does not fit the signature, or else the error."""
     problem = None if isinstance(error, ArgumentError) else _misfit(function, args, kwargs)
     if problem is None:
         return error
@@ -200,7 +200,7 @@ def _explained(
 def _misfit(
     function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]
 ) -> str | None:
-    """How a call differs from a signature, and what to write; None where it fits."""
+    """Return how a call differs from a signature and its correct form; None if it fits."""
     signature = _signature(function)
     try:
         signature.bind(*args, **kwargs)
@@ -226,7 +226,7 @@ def _misfit(
 
 
 def _signature(function: Callable[..., object]) -> inspect.Signature:
-    """The signature, with the names of ``**options: Unpack[SomeTypedDict]`` as parameters."""
+    """Return the signature, with the keys of ``**options: Unpack[SomeTypedDict]`` as parameters."""
     signature = inspect.signature(function)
     parameters: list[inspect.Parameter] = []
     for each in signature.parameters.values():
@@ -245,11 +245,11 @@ _VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYW
 
 
 def nearest(unknown: str, names: Iterable[str]) -> str | None:
-    """Return the name that was probably meant; None where none is near.
+    """Return the most similar name; None if no name is similar.
 
     Args:
-        unknown: What was written.
-        names: What could have been.
+        unknown: The unknown name.
+        names: The valid names.
 
     Examples:
         >>> nearest("similarity_top_k", ["store", "top_k"]), nearest("x", ["store"])
@@ -265,14 +265,14 @@ def nearest(unknown: str, names: Iterable[str]) -> str | None:
 
 
 def one_top_k(number: T, other: T | None, *, default: T | None = None) -> T:
-    """Return the number of hits, which has two names: ours and LlamaIndex's.
+    """Return the number of hits from either ``top_k`` or LlamaIndex's ``similarity_top_k``.
 
-    `checked_call` refuses both as keywords.
+    `checked_call` rejects a call with both as keywords.
 
     Args:
-        number: By the name that has a default.
-        other: By the other; None where it is not given.
-        default: The default of ``number``, where that can also come by position.
+        number: The value under the name that has a default.
+        other: The value under the other name; None if it is not given.
+        default: The default of ``number``, if it can also be passed by position.
 
     Raises:
         ArgumentError: Both are given.

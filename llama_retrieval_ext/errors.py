@@ -1,36 +1,36 @@
-"""Every error the package raises, in one tree.
+"""The errors of the package, in one class hierarchy.
 
 ::
 
     RetrievalExtError
     ├─ ConfigurationError (ValueError)          a bad argument
-    │  ├─ ConfigFileError                       a configuration file that cannot be used
-    │  ├─ GraphRequiredError                    a knowledge base without the graph that it has
-    │  ├─ InvalidFilterError                    a filter that cannot mean anything
+    │  ├─ ConfigFileError                       an invalid configuration file
+    │  ├─ GraphRequiredError                    a knowledge base opened without its graph
+    │  ├─ InvalidFilterError                    an invalid metadata filter
     │  └─ ArgumentError (TypeError)             a call that does not fit the signature
-    ├─ CompositionError (TypeError)             two stages that do not fit
+    ├─ CompositionError (TypeError)             two stages that cannot be combined
     ├─ MissingDependencyError (ImportError)     an extra that is not installed
-    ├─ ScoreError (ValueError)                  a None or non-finite score entered a formula
+    ├─ ScoreError (ValueError)                  a score that is None or not finite
     ├─ ScopeError (PermissionError)
-    │  ├─ ScopeRequiredError                    a query without a scope where one is required
+    │  ├─ ScopeRequiredError                    a query without a required scope
     │  └─ ScopeViolationError                   a hit from outside the scope or the filters
     ├─ ExecutionError
-    │  ├─ DeadlineExceededError (TimeoutError)  a deadline or a leg's time ran out
-    │  ├─ CircuitOpenError                      a leg that failed often and is skipped for a while
-    │  ├─ TooFewLegsError                       fewer legs answered than must
-    │  └─ GenerationError                       an LLM failed where only it could answer
+    │  ├─ DeadlineExceededError (TimeoutError)  a deadline or a leg's time limit passed
+    │  ├─ CircuitOpenError                      a leg is skipped after repeated failures
+    │  ├─ TooFewLegsError                       fewer legs answered than required
+    │  └─ GenerationError                       an LLM failed and there is no fallback
     ├─ StoreError
     │  ├─ DuplicateNodeError
     │  ├─ UnsupportedFilterError (NotImplementedError)
     │  ├─ UnsupportedModeError (NotImplementedError)
     │  ├─ DimensionMismatchError (ValueError)
     │  ├─ ModelMismatchError (ValueError)
-    │  ├─ StoreFormatError                      a directory that holds no store, or a newer one
+    │  ├─ StoreFormatError                      a directory without a store, or a newer one
     │  ├─ StoreClosedError
     │  └─ StoreUnavailableError (ConnectionError)
-    ├─ RuleError                                a rule that cannot be used
-    │  ├─ RuleSyntaxError (ValueError)          a rule file that cannot be read
-    │  └─ RuleCycleError                        rules that need each other's conclusions
+    ├─ RuleError                                an invalid rule
+    │  ├─ RuleSyntaxError (ValueError)          a rule file with a syntax error
+    │  └─ RuleCycleError                        rules that depend on each other
     └─ IngestionError                           documents that could not be added
 
 Each leaf also inherits the built-in that callers expect, so ``except ValueError`` keeps working.
@@ -74,10 +74,10 @@ __all__ = [
 
 
 class RetrievalExtError(Exception):
-    """Root of every error raised by this package."""
+    """Base class of all errors of this package."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        """As it is, so that errors with attributes survive a process pool."""
+        """Return the pickled form, with attributes, for process pools."""
         return _restored, (type(self), self.args, vars(self))
 
 
@@ -91,15 +91,15 @@ def _restored(
 
 
 class ConfigurationError(RetrievalExtError, ValueError):
-    """An argument has a value that cannot work; the message says which would."""
+    """An argument has an invalid value; the message describes the valid ones."""
 
 
 class ConfigFileError(ConfigurationError):
-    """A configuration file that cannot be used.
+    """A configuration file is invalid.
 
     Attributes:
-        file: Its name; empty for a text.
-        problems: What is wrong, a line of text each: line, column, field, and what to write.
+        file: Name of the file; empty for a text.
+        problems: One line of text for each problem: line, column, field, and the correction.
     """
 
     def __init__(self, file: str, problems: Sequence[str]) -> None:
@@ -109,7 +109,7 @@ class ConfigFileError(ConfigurationError):
 
 
 class GraphRequiredError(ConfigurationError):
-    """A knowledge base has a graph, and is opened without it.
+    """A knowledge base that has a graph is opened without it.
 
     Attributes:
         graph: The URL of the graph.
@@ -121,23 +121,23 @@ class GraphRequiredError(ConfigurationError):
 
 
 class InvalidFilterError(ConfigurationError):
-    """A metadata filter that cannot mean anything, refused before it reaches a store."""
+    """A metadata filter is invalid; raised before it reaches a store."""
 
 
 class ArgumentError(ConfigurationError, TypeError):
-    """A call does not fit the signature; the message names the argument to write instead."""
+    """A call does not fit the signature; the message names the correct argument."""
 
 
 class CompositionError(RetrievalExtError, TypeError):
-    """Two stages that do not fit; the message holds the corrected expression."""
+    """Two stages cannot be combined; the message contains the corrected expression."""
 
 
 class MissingDependencyError(RetrievalExtError, ImportError):
-    """A feature whose extra, or whose package where no extra brings it, is not installed.
+    """A feature needs an extra or a package that is not installed.
 
     Attributes:
-        extra: Name of the extra that brings the missing package; empty when none does.
-        package: The requirement that is missing.
+        extra: Name of the extra that installs the missing package; empty if there is none.
+        package: The missing requirement.
     """
 
     def __init__(self, feature: str, extra: str = "", *, package: str = "") -> None:
@@ -155,15 +155,15 @@ class MissingDependencyError(RetrievalExtError, ImportError):
 
 
 class UnstableIdWarning(UserWarning):
-    """A document whose reader made up a random id: added again, it would be there twice."""
+    """A document has a random id from its reader; adding it again creates a duplicate."""
 
 
 class ScoreError(RetrievalExtError, ValueError):
-    """A score that is None or not finite entered a formula."""
+    """A score is None or not finite."""
 
 
 class ScopeError(RetrievalExtError, PermissionError):
-    """The isolation of tenants and knowledge bases was, or would be, broken."""
+    """An operation would break, or broke, the isolation of tenants or knowledge bases."""
 
 
 class ScopeRequiredError(ScopeError):
@@ -183,17 +183,17 @@ class ScopeViolationError(ScopeError):
 
 
 class ExecutionError(RetrievalExtError):
-    """A plan could not be carried out.
+    """The execution of a plan failed.
 
-    No ``RuntimeError``: LlamaIndex takes any of those for a complaint about nested loops.
+    Not a ``RuntimeError``: LlamaIndex treats any of those as an error about nested event loops.
     """
 
 
 class DeadlineExceededError(ExecutionError, TimeoutError):
-    """The time of a query, or of one of its legs, ran out.
+    """The deadline of a query, or of one of its legs, has passed.
 
     Attributes:
-        by_query: Whether it was the query's time, rather than the leg's own.
+        by_query: Whether it was the query's deadline; False for the leg's own time limit.
     """
 
     def __init__(self, message: str, *, by_query: bool = True) -> None:
@@ -206,10 +206,10 @@ class CircuitOpenError(ExecutionError):
 
 
 class TooFewLegsError(ExecutionError):
-    """Fewer legs answered than the composite needs.
+    """Fewer legs answered than the composite requires.
 
     Attributes:
-        causes: What went wrong in each leg, by its name.
+        causes: The error of each failed leg, by its name.
     """
 
     def __init__(self, message: str, causes: Mapping[str, BaseException]) -> None:
@@ -218,18 +218,18 @@ class TooFewLegsError(ExecutionError):
 
 
 class GenerationError(ExecutionError):
-    """A language model failed, was late, or gave no usable answer, and nothing can stand in."""
+    """A language model failed, timed out, or gave no usable answer, and there is no fallback."""
 
 
 class StoreError(RetrievalExtError):
-    """Something is wrong with, or in, a store."""
+    """Base class of errors of a store."""
 
 
 class DuplicateNodeError(StoreError):
     """A node id is already in use in another scope.
 
     Attributes:
-        node_id: The id in question.
+        node_id: The duplicate id.
     """
 
     def __init__(self, message: str, node_id: str) -> None:
@@ -238,10 +238,10 @@ class DuplicateNodeError(StoreError):
 
 
 class UnsupportedFilterError(StoreError, NotImplementedError):
-    """A backend cannot evaluate this filter, and it must not be dropped silently.
+    """A backend does not support this filter.
 
     Attributes:
-        operator: The operator that is not supported, as in LlamaIndex's ``FilterOperator``.
+        operator: The unsupported operator, as in LlamaIndex's ``FilterOperator``.
     """
 
     def __init__(self, message: str, operator: str) -> None:
@@ -250,19 +250,19 @@ class UnsupportedFilterError(StoreError, NotImplementedError):
 
 
 class UnsupportedModeError(StoreError, NotImplementedError):
-    """A backend does not serve this kind of search."""
+    """A backend does not support this kind of search."""
 
 
 class DimensionMismatchError(StoreError, ValueError):
-    """A vector does not have the dimension of the store."""
+    """The dimension of a vector differs from that of the store."""
 
 
 class ModelMismatchError(StoreError, ValueError):
-    """A knowledge base was made with another embedding model."""
+    """A knowledge base was created with another embedding model."""
 
 
 class StoreFormatError(StoreError):
-    """A directory that holds no store of ours, or one from a newer version."""
+    """A directory contains no store of this package, or one from a newer version."""
 
 
 class StoreClosedError(StoreError):
@@ -270,14 +270,14 @@ class StoreClosedError(StoreError):
 
 
 class StoreUnavailableError(StoreError, ConnectionError):
-    """The engine cannot be reached, is locked, or has no room left."""
+    """The engine is unreachable, locked, or out of space."""
 
 
 class IngestionError(RetrievalExtError):
-    """Documents could not be added; the rest of the batch was.
+    """Some documents of a batch could not be added; the others were added.
 
     Attributes:
-        failures: What went wrong with each document, by its id.
+        failures: The error of each document, by its id.
     """
 
     def __init__(self, message: str, failures: Mapping[str, BaseException]) -> None:
@@ -286,16 +286,16 @@ class IngestionError(RetrievalExtError):
 
 
 class RuleError(RetrievalExtError):
-    """A rule of a graph that cannot be used; the message says what is wrong with it."""
+    """A rule of a graph is invalid; the message gives the reason."""
 
 
 class RuleSyntaxError(RuleError, ValueError):
-    """A rule file that cannot be read.
+    """A rule file has a syntax error.
 
     Attributes:
-        file: Its name; empty for a text.
-        line: Where in it, from 1.
-        column: Likewise.
+        file: Name of the file; empty for a text.
+        line: Line of the error, from 1.
+        column: Column of the error, from 1.
     """
 
     def __init__(self, message: str, *, file: str, line: int, column: int) -> None:
@@ -306,10 +306,10 @@ class RuleSyntaxError(RuleError, ValueError):
 
 
 class RuleCycleError(RuleError):
-    """Rules that need each other's conclusions.
+    """Rules depend on each other's conclusions.
 
     Attributes:
-        rules: Their ids, the first again at the end.
+        rules: Ids of the rules, with the first repeated at the end.
     """
 
     def __init__(self, message: str, rules: tuple[str, ...]) -> None:
@@ -318,5 +318,5 @@ class RuleCycleError(RuleError):
 
 
 def describe(error: BaseException) -> str:
-    """Return an error in one line: its type and message."""
+    """Return the type and message of an error in one line."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

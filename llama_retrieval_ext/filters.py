@@ -1,23 +1,23 @@
-"""Metadata filters: one representation, one meaning, and the refusal of filters that have none.
+"""Metadata filters: parsing, evaluation, and rejection of invalid filters.
 
-LlamaIndex's ``MetadataFilters`` are parsed once, at the edge, into a small tree of conditions.
-Every backend compiles that tree; `matches` says in plain Python what it means, and is the oracle
-each backend is tested against and the gate every hit passes.
+LlamaIndex's ``MetadataFilters`` are parsed once, on entry, into a small tree of conditions.
+Every backend compiles that tree. `matches` is the reference implementation in Python: backends are
+tested against it, and every hit is checked with it.
 
-What an operator means for a field ``f`` and a filter value ``v``:
+Meaning of each operator for a field ``f`` and a filter value ``v``:
 
 ========================== ======================================================================
 ``EQ`` / ``NE``            ``f`` equals ``v`` or not. 3 equals 3.0, never "3"; a list equals nothing
 ``GT GTE LT LTE``          ``f`` and ``v`` are numbers and compare so
 ``IN`` / ``NIN``           ``f`` equals one of the values / none
-``ANY`` / ``ALL``          ``f`` is a list with at least one / every one of the values
-``CONTAINS``               ``f`` is a list that has ``v``
-``TEXT_MATCH``             ``f`` is a string with ``v`` in it; ``_INSENSITIVE`` compares lower case
+``ANY`` / ``ALL``          ``f`` is a list that contains at least one / all of the values
+``CONTAINS``               ``f`` is a list that contains ``v``
+``TEXT_MATCH``             ``f`` is a string containing ``v``; ``_INSENSITIVE`` compares lower case
 ``IS_EMPTY``               ``f`` is missing, ``None`` or ``[]``
 ========================== ======================================================================
 
-A missing field satisfies ``NE``, ``NIN`` and ``IS_EMPTY`` and nothing else. Booleans in metadata
-equal no filter value, because LlamaIndex's filters cannot hold one.
+A missing field satisfies only ``NE``, ``NIN`` and ``IS_EMPTY``. Booleans in metadata equal no
+filter value, because LlamaIndex's filters cannot contain booleans.
 """
 
 import re
@@ -42,7 +42,7 @@ Value: TypeAlias = Scalar | tuple[Scalar, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """One field compared with one value (a tuple for the list operators, None for IS_EMPTY)."""
+    """Comparison of a field with a value (a tuple for list operators, None for IS_EMPTY)."""
 
     key: str
     operator: FilterOperator
@@ -51,29 +51,29 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class AllOf:
-    """Every part holds. Without parts: always true."""
+    """Conjunction of conditions; without parts always true."""
 
     parts: "tuple[Condition, ...]"
 
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """At least one part holds. Without parts: never true."""
+    """Disjunction of conditions; without parts always false."""
 
     parts: "tuple[Condition, ...]"
 
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The part does not hold."""
+    """Negation of a condition."""
 
     part: "Condition"
 
 
 Condition: TypeAlias = Compare | AllOf | AnyOf | Not
 
-# Letters of any script, digits and a few separators; no quotes, brackets, back-slashes or control
-# characters, so that no compiler has to escape a key.
+# Letters of any script, digits and a few separators; without quotes, brackets, backslashes and
+# control characters, so that compilers need not escape a key.
 _KEY = re.compile(r"\w(?:[\w .:/@+-]{0,126}\w)?")
 _LIST_OPERATORS = {FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL}
 _NUMBER_OPERATORS = {FilterOperator.GT, FilterOperator.GTE, FilterOperator.LT, FilterOperator.LTE}
@@ -90,8 +90,8 @@ def parse_filters(filters: MetadataFilters) -> Condition:
         An immutable tree of `Compare`, `AllOf`, `AnyOf` and `Not`.
 
     Raises:
-        InvalidFilterError: They are none, a group is empty or has no condition, a key is odd, or a
-            value does not fit its operator; the message says what to write instead.
+        InvalidFilterError: The argument has another type, a group is empty or has no condition, a
+            key is invalid, or a value does not fit its operator; the message gives a correction.
 
     Examples:
         >>> from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
@@ -168,7 +168,7 @@ def _is_list(value: object) -> bool:
 
 
 def both(first: Condition | None, second: Condition | None) -> Condition | None:
-    """The condition that both hold; None stands for no condition."""
+    """Return the conjunction of two conditions; None stands for no condition."""
     if first is None or second is None:
         return first or second
     return AllOf((first, second))
@@ -178,7 +178,7 @@ def describe_filters(filters: MetadataFilters) -> str:
     """Return filters as one readable line.
 
     Args:
-        filters: LlamaIndex's.
+        filters: LlamaIndex filters.
 
     Raises:
         InvalidFilterError: The filters are invalid.
@@ -209,8 +209,8 @@ def describe_unmet(condition: Condition | None, metadata: Mapping[str, object]) 
     """Return the parts of a condition that a node's metadata does not satisfy, in words.
 
     Args:
-        condition: Of a query; None for none.
-        metadata: Of a node.
+        condition: The condition of a query; None for no condition.
+        metadata: The metadata of a node.
 
     Examples:
         >>> describe_unmet(Compare("year", FilterOperator.GTE, 2020), {"year": 2018})
@@ -227,7 +227,7 @@ def describe_unmet(condition: Condition | None, metadata: Mapping[str, object]) 
 
 
 def matches(condition: Condition | None, metadata: Mapping[str, object]) -> bool:
-    """Whether a node's metadata satisfies a condition, by the table at the top of this module.
+    """Return whether metadata satisfies a condition, by the table at the top of this module.
 
     Examples:
         >>> matches(Compare("year", FilterOperator.GTE, 2020), {"year": 2024})
@@ -317,19 +317,19 @@ _DECIDED_BY_NO_VALUES: Final[Mapping[FilterOperator, bool]] = {
 
 
 def as_metadata_filters(condition: Condition) -> MetadataFilters:
-    """LlamaIndex filters that mean the same; groups of one level wherever one is enough.
+    """Return equivalent LlamaIndex filters, nested only where one level is not enough.
 
     Args:
-        condition: A `simplified` one.
+        condition: The result of `simplified`.
     """
     written = _written(condition)
     return written if isinstance(written, MetadataFilters) else MetadataFilters(filters=[written])
 
 
 def simplified(condition: Condition) -> Condition | bool:
-    """Return the condition without empty groups and lists, or a bool if it always or never holds.
+    """Return the condition without empty groups and lists; a bool if it is constant.
 
-    Stores that get an empty group ignore it, and some ignore an empty list of values.
+    Stores ignore an empty group, and some ignore an empty list of values.
     """
     match condition:
         case Compare(_, operator, ()) if operator in _DECIDED_BY_NO_VALUES:
@@ -348,7 +348,7 @@ def simplified(condition: Condition) -> Condition | bool:
 def _group(
     kind: type[AllOf] | type[AnyOf], parts: Sequence[Condition], *, decides: bool
 ) -> Condition | bool:
-    """The group of the parts, of which one that is ``decides`` decides."""
+    """Return the group of the parts, or ``decides`` if one of the parts is that constant."""
     inner = [simplified(part) for part in parts]
     if decides in inner:
         return decides

@@ -1,4 +1,4 @@
-"""Names and views that are imported on first use."""
+"""Lazy loading of names and of display functions."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -16,8 +16,8 @@ def lazy_names(
 
     Args:
         package: The package's ``__name__``.
-        modules: For each module, by its absolute name, the names that it provides.
-        more: Modules whose ``__all__`` resolves too, in the order in which they are searched.
+        modules: The names that each module provides, by the absolute name of the module.
+        more: Modules whose ``__all__`` is also resolved, in search order.
 
     Examples:
         >>> load, _ = lazy_names("llama_retrieval_ext", {"llama_retrieval_ext.query": ["Scope"]})
@@ -45,10 +45,10 @@ def lazy_names(
 
 
 class Viewed:
-    """Base of values that notebooks and consoles show by functions of `display`.
+    """Base of values that are displayed by functions of the `display` package.
 
-    A class names its functions by their module and prefix: with ``results.hit`` they are
-    ``hit_html`` and ``hit_console`` in ``display.results``.
+    A class gives the module and prefix of its functions: ``results.hit`` means ``hit_html`` and
+    ``hit_console`` in ``display.results``.
     """
 
     __slots__ = ()

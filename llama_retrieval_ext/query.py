@@ -1,4 +1,4 @@
-"""`Query`, what to search for, and `Scope`, what may be seen."""
+"""`Query` (text, filters and limits of a search) and `Scope` (the visible nodes)."""
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,21 +26,21 @@ from llama_retrieval_ext.filters import (
 
 TENANT_KEY = "tenant_id"
 KB_KEY = "kb_id"
-# LlamaIndex's readers name the file that a document came from so.
+# LlamaIndex's readers store the source file of a document under this key.
 SOURCE_KEY = "file_path"
 
 
 @checked_arguments
 @dataclass(frozen=True, slots=True, repr=False)
 class Scope(RecordsArguments):
-    """The nodes that a query may see: those of a tenant, of some knowledge bases, or both.
+    """The nodes that a query can access: those of a tenant, of some knowledge bases, or both.
 
-    A scope is trusted: the application derives it from the authenticated user, never from text that
-    a user or a model wrote. Nodes carry it in their metadata as ``tenant_id`` and ``kb_id``.
+    A scope is trusted: derive it from the authenticated user, never from text that a user or a
+    model wrote. Nodes store it in their metadata as ``tenant_id`` and ``kb_id``.
 
     Args:
-        tenant_id: The tenant whose nodes may be seen; None where there are no tenants.
-        kb_ids: The knowledge bases that may be seen; empty for all of the tenant's.
+        tenant_id: The tenant whose nodes are accessible; None if there are no tenants.
+        kb_ids: The accessible knowledge bases; empty for all of the tenant's.
 
     Raises:
         ConfigurationError: Neither is given, or one is not a non-empty string.
@@ -74,7 +74,7 @@ class Scope(RecordsArguments):
 
     @property
     def condition(self) -> Condition:
-        """The filter that keeps only what this scope may see."""
+        """The filter that keeps only nodes of this scope."""
         parts: list[Condition] = []
         if self.tenant_id is not None:
             parts.append(Compare(TENANT_KEY, FilterOperator.EQ, self.tenant_id))
@@ -86,7 +86,7 @@ class Scope(RecordsArguments):
         """Return the intersection of both scopes.
 
         Raises:
-            ScopeError: They have nothing in common; an empty answer would hide that.
+            ScopeError: The intersection is empty; an empty answer would hide that.
         """
         if other is None or other == self:
             return self
@@ -101,10 +101,10 @@ class Scope(RecordsArguments):
         return Scope(next(iter(tenants), None), kb_ids)
 
     def metadata(self) -> dict[str, str]:
-        """The metadata that puts a node into this scope.
+        """Return the metadata that puts a node into this scope.
 
         Raises:
-            ConfigurationError: The scope names several knowledge bases: a node lives in one.
+            ConfigurationError: The scope has several knowledge bases; a node belongs to one.
         """
         if len(self.kb_ids) > 1:
             raise ConfigurationError(
@@ -115,11 +115,11 @@ class Scope(RecordsArguments):
 
 
 def document_of(node: BaseNode) -> tuple[str, str | None, str | None] | None:
-    """The document that a node is a part of; None for a node without one.
+    """Return the document that a node belongs to; None if it has none.
 
     Returns:
-        Its id, and the tenant and the knowledge base that it belongs to: the same id in another
-        scope is another document.
+        The id, the tenant and the knowledge base of the document: the same id in another scope is
+        another document.
 
     Examples:
         >>> from llama_index.core import Document
@@ -133,11 +133,11 @@ def document_of(node: BaseNode) -> tuple[str, str | None, str | None] | None:
 
 
 def source_of_node(node: BaseNode) -> tuple[str, str | None, str | None] | None:
-    """Return the source of a node: the file that its document came from, or the document itself.
+    """Return the source of a node: the file of its document, or the document itself.
 
     Returns:
-        Its ``file_path`` or, without one, the id of its document; and the tenant and the knowledge
-        base that it belongs to. None for a node without either.
+        The ``file_path`` or, without one, the id of the document; the tenant; and the knowledge
+        base. None for a node without file and document.
 
     Examples:
         >>> from llama_index.core.schema import TextNode
@@ -150,14 +150,14 @@ def source_of_node(node: BaseNode) -> tuple[str, str | None, str | None] | None:
 
 
 def source_in(metadata: Mapping[str, object]) -> str:
-    """Return the file that metadata name as the source; empty where they name none."""
+    """Return the source file in the metadata; empty if there is none."""
     source = metadata.get(SOURCE_KEY)
     return source if isinstance(source, str) else ""
 
 
 def _place_of(node: BaseNode) -> tuple[str | None, str | None]:
     tenant_id, kb_id = (node.metadata.get(key) for key in (TENANT_KEY, KB_KEY))
-    # Only strings are ids of a scope.
+    # Ids of a scope are strings.
     return (
         tenant_id if isinstance(tenant_id, str) else None,
         kb_id if isinstance(kb_id, str) else None,
@@ -169,17 +169,17 @@ def _place_of(node: BaseNode) -> tuple[str | None, str | None]:
 class Query(QueryBundle):
     """A LlamaIndex ``QueryBundle`` with filters, scope, limits and context.
 
-    Every retriever takes it wherever a string or a ``QueryBundle`` goes. Treat it as a value: use
+    Every retriever accepts it in place of a string or a ``QueryBundle``. Treat it as immutable: use
     `but` for a changed copy.
 
     Args:
-        filters: Further conditions on metadata; they narrow what the retriever itself filters.
-        scope: The nodes that may be seen; narrows the scope a retriever is bound to.
-        top_k: How many hits to return, at least 1; None for the retriever's own.
-        timeout_s: Seconds for the whole answer, composites and all; None for no limit.
-        context: Whatever the application wants its own stages to see, by name.
-        at_least: How many hits a composite needs of each leg to answer with ``top_k``: a leg gives
-            its own number, but no fewer than these. Composites set it.
+        filters: Further conditions on metadata, in addition to the retriever's own.
+        scope: The accessible nodes; narrows the scope of the retriever.
+        top_k: Number of hits to return, at least 1; None for the retriever's own number.
+        timeout_s: Seconds for the whole answer, including composites; None for no limit.
+        context: Values for the application's own stages, by name.
+        at_least: Minimum number of hits that a composite requests from each leg, so that it can
+            return ``top_k``; a leg returns its own number if that is larger. Set by composites.
         exact: Whether vector searches compare every embedding instead of using an approximate
             index; keyword searches are always exact.
 
@@ -220,7 +220,7 @@ class Query(QueryBundle):
 
     @classmethod
     def of(cls, query: str | QueryBundle) -> "Query":
-        """Return the query as a `Query`; a `Query` is returned as it is."""
+        """Return the query as a `Query`; a `Query` is returned unchanged."""
         if isinstance(query, Query):
             return query
         if isinstance(query, QueryBundle):
@@ -238,7 +238,7 @@ class Query(QueryBundle):
         timeout_s: float | None = None,
         context: Mapping[str, object] | None = None,
     ) -> "Query":
-        """Return a copy: filters and scope are narrowed, other arguments replace the values."""
+        """Return a copy; filters and scope are narrowed, other arguments replace values."""
         if scope is not None:
             check_scope(scope)
         return replace(
@@ -251,10 +251,9 @@ class Query(QueryBundle):
         )
 
     def for_child(self, *, top_k: int | None = None) -> Self:
-        """Return the copy for a leg of a composite, without the caller's number of hits and time.
+        """Return a copy for a leg of a composite, without the caller's ``top_k`` and time limit.
 
-        A leg gives ``top_k`` hits if that is given, or else its own number, and then no fewer than
-        ``at_least``.
+        A leg returns ``top_k`` hits if given, else its own number, but at least ``at_least``.
         """
         child = copy.copy(self)
         child.top_k = top_k
@@ -263,17 +262,17 @@ class Query(QueryBundle):
 
     @property
     def condition(self) -> Condition | None:
-        """What every hit must satisfy: the scope and the filters."""
+        """The condition that every hit must satisfy: the scope and the filters."""
         return both(None if self.scope is None else self.scope.condition, self._filter)
 
     @property
     def is_blank(self) -> bool:
-        """Whether it has neither text nor embedding."""
+        """Whether the query has neither text nor embedding."""
         return self.embedding is None and not any(text.strip() for text in self.embedding_strs)
 
 
 class SearchOptions(TypedDict, total=False):
-    """The options of one search, as ``Retriever.search`` explains them."""
+    """Options of one search; see ``Retriever.search``."""
 
     filters: MetadataFilters | None
     scope: Scope | None
@@ -286,7 +285,7 @@ def described_binding(query: Query) -> list[str]:
     """Return the scope and the filters of a query in words, one line each.
 
     Args:
-        query: Bound to its retriever.
+        query: A query that is bound to its retriever.
     """
     return [
         *([] if query.scope is None else [repr(query.scope)]),
@@ -298,7 +297,7 @@ def check_top_k(top_k: int) -> int:
     """Return the number if it is a valid number of hits.
 
     Raises:
-        ConfigurationError: It is below 1 or not a whole number.
+        ConfigurationError: The number is below 1 or not an integer.
     """
     return check_count(top_k, "top_k")
 
@@ -307,7 +306,7 @@ def check_scope(scope: Scope) -> Scope:
     """Return the argument if it is a `Scope`.
 
     Raises:
-        ConfigurationError: It is something else.
+        ConfigurationError: The argument is not a `Scope`.
     """
     if not isinstance(scope, Scope):
         raise ConfigurationError(
@@ -320,7 +319,7 @@ def check_scope(scope: Scope) -> Scope:
 def narrowed_filters(
     first: MetadataFilters | None, second: MetadataFilters | None
 ) -> MetadataFilters | None:
-    """LlamaIndex filters that hold where both hold."""
+    """Return the conjunction of two LlamaIndex filters."""
     if first is None or second is None:
         return first or second
     return MetadataFilters(filters=[first, second], condition=FilterCondition.AND)

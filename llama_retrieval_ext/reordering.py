@@ -1,4 +1,4 @@
-"""New hits with other scores, which keep the contributions of the old ones."""
+"""Reordering and rescoring of hits, with their contributions preserved."""
 
 import math
 from collections.abc import Sequence
@@ -16,20 +16,20 @@ def reranked(
     by: str,
     ceiling: float = math.inf,
 ) -> list[Hit]:
-    """Hits in a new order with new scores.
+    """Return the hits in a new order with new scores.
 
-    The order of the picks is kept: a score that is lower than a later one is raised to it. The
+    The order of the picks is preserved: a score that is lower than a later one is raised to it. The
     original value is the score of the hit's last contribution. The shares of the contributions sum
-    to the score, so the earlier ones become 0; their ranks and scores stay.
+    to the score, so the earlier shares become 0; their ranks and scores are unchanged.
 
     Args:
         hits: The ranking so far.
-        picks: Place in ``hits``, from 0, and new score, finite; best first, no place twice.
+        picks: Index in ``hits`` and new, finite score; best first, each index at most once.
         by: The name of the new contribution.
-        ceiling: The highest score there can be.
+        ceiling: The maximum score.
 
     Returns:
-        Scores fall from hit to hit; equal ones stand in the order of their node ids.
+        Fresh hits in descending order of score; equal scores in the order of node ids.
     """
     scores = _falling([(hits[place].node.node_id, score) for place, score in picks], ceiling)
     found: list[Hit] = []
@@ -40,9 +40,9 @@ def reranked(
 
 
 def in_order(hits: Sequence[Hit]) -> list[Hit]:
-    """The hits in the order they come, each once, with scores in line with it, as in `reranked`.
+    """Return the hits in the given order, without repeats, with scores adjusted as in `reranked`.
 
-    Hits without a score count as the lowest there is.
+    Hits without a score get the lowest score.
     """
     first: dict[str, Hit] = {}
     for hit in hits:
@@ -58,23 +58,23 @@ def in_order(hits: Sequence[Hit]) -> list[Hit]:
 
 
 def with_score(hit: Hit, score: float | None, contributions: tuple[Contribution, ...]) -> Hit:
-    """A fresh hit with another score and other contributions."""
+    """Return a copy of the hit with another score and other contributions."""
     return hit.model_copy(update={"score": score, "contributions": contributions})
 
 
 def found_by(hit: Hit, rank: int) -> tuple[Contribution, ...]:
-    """The contributions of a hit; one for its source where it has none.
+    """Return the contributions of a hit; one for its source if it has none.
 
     Args:
         hit: A hit of a ranking.
-        rank: Where it stands there, from 1.
+        rank: The hit's rank in that ranking, from 1.
     """
     whole = Contribution(hit.source or "retriever", rank, hit.score, 1.0, hit.score or 0.0)
     return hit.contributions or (whole,)
 
 
 def replaced(hit: Hit, rank: int) -> tuple[Contribution, ...]:
-    """`found_by` once another score has taken the place of the hit's: nothing of it remains."""
+    """Return `found_by` with all shares 0, because another score replaced the hit's."""
     return tuple(replace(part, share=0.0) for part in found_by(hit, rank))
 
 
@@ -87,7 +87,7 @@ def _raised(hit: Hit, score: float) -> Hit:
 
 
 def _falling(scored: Sequence[tuple[str, float]], ceiling: float) -> list[float]:
-    """The scores, raised where those behind are higher, then lowered to the ceiling."""
+    """Return the scores, raised to the later ones where these are higher, at most ``ceiling``."""
     raised: list[float] = []
     least, behind = -math.inf, ""
     for node_id, score in reversed(scored):
@@ -103,20 +103,20 @@ def _falling(scored: Sequence[tuple[str, float]], ceiling: float) -> list[float]
     return scores
 
 
-# What rounding may add to a probability.
+# Tolerance for rounding errors in probabilities.
 _ROUNDING = 1e-6
 
 
 class ScoreKind(NamedEnum):
-    """The scale of a reranker's scores, which decides what a threshold on them means.
+    """Scale of a reranker's scores, which determines the meaning of a threshold.
 
-    Scores are brought to a common scale document by document, never by the best and worst of a
-    result: after that, a weak best hit would look perfect.
+    Each score is converted on its own, never relative to the best and worst of a result: that would
+    give a weak best hit a perfect score.
 
     Attributes:
-        LOGIT: Any number, as of cross-encoders; becomes a probability by the logistic function.
+        LOGIT: Any number, as of cross-encoders; the logistic function makes it a probability.
         PROBABILITY: In ``[0, 1]``, comparable between queries.
-        UNKNOWN: Any number that only orders; left as it is.
+        UNKNOWN: Any number, meaningful only for ordering; unchanged.
     """
 
     LOGIT = "logit"
@@ -124,10 +124,10 @@ class ScoreKind(NamedEnum):
     UNKNOWN = "unknown"
 
     def calibrated(self, score: float) -> float:
-        """The score as a probability, where its scale is known; higher is still better.
+        """Return the score as a probability if its scale is known; higher is better.
 
         Raises:
-            ScoreError: The score is not finite, or cannot be of this kind.
+            ScoreError: The score is not finite, or out of range for its kind.
 
         Examples:
             >>> ScoreKind.LOGIT.calibrated(0.0), ScoreKind.UNKNOWN.calibrated(-3.5)

@@ -1,4 +1,4 @@
-"""Results: `Hit`, its `Contribution`s, and `SearchResult`."""
+"""Results of a search: `SearchResult`, `Hit` and `Contribution`."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -14,24 +14,24 @@ from llama_retrieval_ext.lazy import Viewed
 from llama_retrieval_ext.query import KB_KEY
 from llama_retrieval_ext.trace import Degradation, Trace
 
-# Characters of a hit's text in its `repr`.
+# Number of characters of a hit's text in its `repr`.
 _SHOWN: Final = 50
-# The attribute with a hit's origin.
+# The attribute that holds a hit's origin.
 _ORIGIN: Final = "_origin"
 
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """What one leg of a fusion gave to a hit.
+    """The part of one leg of a fusion in a hit's score.
 
     Attributes:
         leg: Name of the leg.
-        rank: Where the leg had it, from 1; None where the leg did not find it and votes all the
-            same, as in `Borda`.
-        score: The leg's own score, as it came; None from a retriever that gives none.
+        rank: Rank in the leg, from 1; None if the leg did not find the hit but still adds to its
+            score, as in `Borda`.
+        score: The leg's own score, unchanged; None if the retriever gives none.
         weight: The leg's weight in the fusion.
-        share: What the leg added to the fused score; the shares of additive fusions sum to it.
-        normalised: The leg's score on the scale of the fusion; None where it goes by ranks.
+        share: The leg's part of the fused score; the shares of additive fusions sum to it.
+        normalised: The leg's score on the scale of the fusion; None for fusions by rank.
     """
 
     leg: str
@@ -47,7 +47,7 @@ class Contribution:
         return f"Contribution({self.leg!r}, rank={self.rank}, {numbers})"
 
     def to_dict(self) -> dict[str, object]:
-        """The contribution as JSON."""
+        """Return the contribution as JSON."""
         return {
             "leg": self.leg,
             "rank": self.rank,
@@ -60,12 +60,12 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True)
 class ProofEdge:
-    """An edge of the graph that makes a rule's sentence true.
+    """Edge of the graph that supports a rule's conclusion.
 
     Attributes:
-        source: Id of the node it starts at.
+        source: Id of the start node.
         type: Its relation type.
-        target: Id of the node it ends at.
+        target: Id of the end node.
         text: The edge in words, with the names of both ends.
     """
 
@@ -89,11 +89,11 @@ class ProofEdge:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Origin:
-    """The store that a hit was found in, for stages that need what is stored beside its text.
+    """The store of a hit, for stages that read further stored data.
 
     Attributes:
         store: The vector store.
-        embed_model: The model of the store's embeddings, where it is known.
+        embed_model: The model of the store's embeddings, if known.
     """
 
     store: BasePydanticVectorStore
@@ -107,18 +107,17 @@ class Origin:
 
 
 class Hit(Viewed, NodeWithScore):
-    """A node with its score and where it was found.
+    """A node with its score and its source.
 
     Attributes:
-        source: Name of the retriever that found it, or of the fusion that ranked it.
-        priority: Order among sources that rank before score (rules before search); None where
-            unused.
-        proof: The edges from which a rule concluded it.
-        contributions: What each leg of a fusion gave to the score.
-        matched_entities: What the query names and a graph links to the hit: entities, titles and
-            phrases.
-        hop_distance: Steps in the graph from there to the hit; None for a hit from elsewhere.
-        path: These steps in words.
+        source: Name of the retriever that found the hit, or of the fusion that ranked it.
+        priority: Order of sources that take precedence over the score (rules before search); None
+            if unused.
+        proof: The edges from which a rule derived the hit.
+        contributions: The part of each leg of a fusion in the score.
+        matched_entities: Entities, titles and phrases of the query that a graph links to the hit.
+        hop_distance: Number of graph edges from these to the hit; None for other hits.
+        path: These edges in words.
 
     Examples:
         >>> from llama_index.core.schema import TextNode
@@ -140,11 +139,11 @@ class Hit(Viewed, NodeWithScore):
 
     @classmethod
     def class_name(cls) -> str:
-        """LlamaIndex's name of the class in serialised form."""
+        """Return LlamaIndex's name of the class in serialised form."""
         return "Hit"
 
     def __repr__(self) -> str:
-        # Pydantic's has the whole node, relationships and all.
+        # Pydantic's version prints the whole node with its relationships.
         text = self.node.get_content()
         shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
         id_, source = self.node.node_id, self.source
@@ -152,7 +151,7 @@ class Hit(Viewed, NodeWithScore):
         return f"{type(self).__name__}({id_!r}, {score=}, {source=}, text={shown!r})"
 
     def to_dict(self, **_: object) -> dict[str, object]:
-        """The hit as JSON, under the names that applications use."""
+        """Return the hit as JSON, under the names that applications use."""
         node = self.node
         known: dict[str, object] = {
             "chunk_id": node.node_id,
@@ -182,19 +181,19 @@ class Hit(Viewed, NodeWithScore):
 class SearchResult(Viewed, Sequence[Hit]):
     """A ranking with degraded parts, trace and details.
 
-    It is the sequence of its hits: it has a length, can be iterated, indexed and sliced, and is
-    true if there are hits.
+    It behaves as a sequence of hits: it has a length, can be iterated, indexed and sliced, and is
+    true if it has hits.
 
     Attributes:
         hits: Best first.
-        degraded: Parts that failed and were left out; empty when the answer is whole.
-        trace: What ran, and how long; None before it is known.
-        details: What stages add, such as ``generated_queries`` and ``routes``: under its name what
-            the outermost stages added, under its path (``leg/routes``) what each inside a leg did.
-        query: The text that was searched for.
-        confidence: An estimate in ``[0, 1]`` that the best hit answers the query, from what a
-            hybrid search found, before stages behind it; of several searches the highest. None
-            without a calibration: see ``KnowledgeBase.calibrate``.
+        degraded: Parts that failed and were left out; empty if the answer is complete.
+        trace: The steps that ran, with durations; None if it is not yet known.
+        details: Values that stages add, such as ``generated_queries`` and ``routes``; those of the
+            outermost stages by name, those of stages inside a leg by path (``leg/routes``).
+        query: The text of the query.
+        confidence: Estimated probability in ``[0, 1]`` that the best hit answers the query, from
+            the hits of a hybrid search before later stages; the maximum of several searches.
+            None without a calibration: see ``KnowledgeBase.calibrate``.
 
     Examples:
         >>> from llama_index.core.schema import TextNode
@@ -229,7 +228,7 @@ class SearchResult(Viewed, Sequence[Hit]):
         return text
 
     def to_dict(self) -> dict[str, object]:
-        """The result as JSON."""
+        """Return the result as JSON."""
         return {
             "query": self.query,
             "hits": [hit.to_dict() for hit in self.hits],
@@ -241,10 +240,10 @@ class SearchResult(Viewed, Sequence[Hit]):
 
 
 def score_of(hit: NodeWithScore) -> float:
-    """The score of a hit.
+    """Return the score of a hit.
 
     Raises:
-        ScoreError: It has none, or one that is not finite.
+        ScoreError: The hit has no score, or one that is not finite.
     """
     return finite_score(hit.node.node_id, hit.score)
 
@@ -253,7 +252,7 @@ def finite_score(node_id: str, score: float | None) -> float:
     """Return the score if it is a finite number.
 
     Raises:
-        ScoreError: It is None or not finite.
+        ScoreError: The score is None or not finite.
     """
     if score is None or not math.isfinite(score):
         raise ScoreError(
@@ -264,14 +263,14 @@ def finite_score(node_id: str, score: float | None) -> float:
 
 
 def as_hit(hit: NodeWithScore, *, source: str = "") -> Hit:
-    """A fresh `Hit` of the same node and score; the source is for one that has none."""
+    """Return a new `Hit` with the same node and score; ``source`` is used if it has none."""
     if isinstance(hit, Hit):
         return hit.model_copy(update={} if hit.source else {"source": source})
     return Hit(node=hit.node, score=hit.score, source=source)
 
 
 def with_path_of(hit: Hit, found: Hit | None) -> Hit:
-    """Return the hit with the path or proof that it was found by; the same hit where none was."""
+    """Return the hit with the path or proof of ``found``; the same hit if there is none."""
     if found is None:
         return hit
     kept = ("matched_entities", "hop_distance", "path", "proof", "priority")
@@ -279,7 +278,7 @@ def with_path_of(hit: Hit, found: Hit | None) -> Hit:
 
 
 def ordered(hits: Iterable[Hit]) -> list[Hit]:
-    """Hits by score, best first; equal scores by node id; of a repeated id the best."""
+    """Return hits by score, best first, ties by node id; for a repeated id only the best."""
     best: dict[str, Hit] = {}
     for hit in sorted(hits, key=lambda hit: (-score_of(hit), hit.node.node_id)):
         best.setdefault(hit.node.node_id, hit)
@@ -292,23 +291,23 @@ def with_origin(hit: Hit, origin: Origin | None) -> Hit:
     The origin is not part of the hit's value: `repr`, comparison, JSON and pickle leave it out.
     """
     if origin is not None:
-        # Beside the fields, as pydantic keeps cached properties: a private attribute would double
-        # the time that it takes to make a hit.
+        # In `__dict__`, as pydantic stores cached properties: a private attribute would double the
+        # time to create a hit.
         vars(hit)[_ORIGIN] = origin
     return hit
 
 
 def origin_of(hit: NodeWithScore) -> Origin | None:
-    """Where a hit was found; None where that is not known."""
+    """Return the origin of a hit; None if it is unknown."""
     origin: Origin | None = vars(hit).get(_ORIGIN)
     return origin
 
 
 def node_ids(ranking: Sequence[NodeWithScore]) -> list[str]:
-    """The ids of a ranking, in its order."""
+    """Return the ids of a ranking, in its order."""
     return [hit.node.node_id for hit in ranking]
 
 
 def scored_ids(ranking: Sequence[NodeWithScore]) -> list[tuple[str, float | None]]:
-    """The ids of a ranking with their scores, in its order."""
+    """Return the ids of a ranking with their scores, in its order."""
     return [(hit.node.node_id, hit.score) for hit in ranking]

@@ -1,4 +1,4 @@
-"""The record of an answer: its steps, the parts that are missing from it, and details of stages."""
+"""The record of an answer: its steps, its missing parts, and details of stages."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,28 +9,28 @@ from typing import ClassVar, Final, TypeAlias
 from llama_retrieval_ext.errors import describe
 from llama_retrieval_ext.lazy import Viewed
 
-# A node's id, and its score where it has one.
+# A node's id, and its score if it has one.
 ScoredId: TypeAlias = tuple[str, float | None]
-# How many of the best hits an explanation notes.
+# Number of best hits that an explanation records.
 _BEST: Final = 5
 
 
 @dataclass(slots=True)
 class Trace(Viewed):
-    """One step of an answer, with the steps inside it. Filled while the step runs.
+    """One step of an answer, with its nested steps; filled while the step runs.
 
     Attributes:
-        name: What ran: a retriever, a leg, a stage.
+        name: Name of the retriever, leg or stage.
         started: Monotonic clock reading at the start, in seconds.
-        duration_s: Seconds it took; None while it runs, or if it was abandoned.
-        count: How many hits came out; None where hits are not what comes out.
-        error: What went wrong, as ``TypeName: message``.
-        notes: Further facts, such as the ids of its best hits.
-        children: The steps inside, in the order they were begun.
-        verbose: Whether the step and those inside it record their rankings.
-        beside: Whether it runs beside its neighbours, as legs do, and not after the one before.
-        ranking: Ids and scores of all hits that came out, best first; None unless verbose.
-        requests: The retrievers that ran here, each with its query; empty unless verbose.
+        duration_s: Duration in seconds; None while the step runs, or if it was abandoned.
+        count: Number of hits returned; None if the step does not return hits.
+        error: The error, as ``TypeName: message``.
+        notes: Further facts, such as the ids of the best hits.
+        children: The nested steps, in start order.
+        verbose: Whether the step and its nested steps record their rankings.
+        beside: Whether the step runs in parallel with its siblings, as legs do.
+        ranking: Ids and scores of all returned hits, best first; None unless verbose.
+        requests: The retrievers that ran in this step, with their queries; empty unless verbose.
     """
 
     _view: ClassVar[str] = "results.trace"
@@ -48,13 +48,13 @@ class Trace(Viewed):
     requests: list[object] = field(default_factory=list, repr=False)
 
     def begin(self, name: str, *, beside: bool = False) -> "Trace":
-        """A new step inside this one."""
+        """Start and return a nested step."""
         child = Trace(name, verbose=self.verbose, beside=beside)
         self.children.append(child)
         return child
 
     def end(self, *, result: object = None, error: BaseException | None = None) -> None:
-        """Close the step; later calls, of an abandoned leg, are ignored."""
+        """Close the step; later calls, from an abandoned leg, are ignored."""
         if self.duration_s is not None:
             return
         self.duration_s = time.perf_counter() - self.started
@@ -64,10 +64,10 @@ class Trace(Viewed):
             self.error = describe(error)
 
     def end_legs(self, rankings: Mapping[str, Sequence[ScoredId]]) -> None:
-        """Add a finished step for each leg that this step, one request, searched for.
+        """Add a finished step for each leg that this step searched in one request.
 
         Args:
-            rankings: Ids and scores that each leg found, best first, by the name of the leg.
+            rankings: Ids and scores of each leg's hits, best first, by the name of the leg.
         """
         for name, ranking in rankings.items():
             leg = self.begin(name, beside=True)
@@ -82,17 +82,17 @@ class Trace(Viewed):
             self.notes["top"] = [node_id for node_id, _ in self.ranking[:_BEST]]
 
     def snapshot(self) -> "Trace":
-        """Return a copy that abandoned legs cannot change."""
+        """Return a copy that abandoned legs cannot modify."""
         children = [child.snapshot() for child in list(self.children)]
         notes, requests = dict(self.notes), list(self.requests)
         return replace(self, notes=notes, children=children, requests=requests)
 
     def to_dict(self) -> dict[str, object]:
-        """The step and all inside it, as JSON; times in milliseconds from the start of the step."""
+        """Return the step with its nested steps as JSON; times in ms from the start of the step."""
         return self.since(self.started)
 
     def since(self, origin: float) -> dict[str, object]:
-        """The step as JSON, with times from another step's start."""
+        """Return the step as JSON, with times relative to another step's start."""
         return {
             "name": self.name,
             "start_ms": round((self.started - origin) * 1e3, 3),
@@ -104,13 +104,13 @@ class Trace(Viewed):
         }
 
     def outline(self) -> str:
-        """The steps as an indented tree, a line each."""
+        """Return the steps as an indented tree, one line each."""
         return "\n".join(self.lines())
 
     __repr__ = outline
 
     def lines(self, depth: int = 0) -> Iterator[str]:
-        """The lines of the outline, indented by depth."""
+        """Yield the lines of the outline, indented by depth."""
         took = "unfinished" if self.duration_s is None else f"{self.duration_s * 1e3:.1f} ms"
         hits = "" if self.count is None else f", {self.count} hits"
         failed = "" if self.error is None else f", {self.error}"
@@ -121,11 +121,11 @@ class Trace(Viewed):
 
 @dataclass(frozen=True, slots=True)
 class Degradation:
-    """A part of the answer that is missing, and why.
+    """A missing part of the answer, with the reason.
 
     Attributes:
-        where: The leg or stage that was left out, behind the legs it is in: ``outer/inner``.
-        reason: What went wrong there.
+        where: Path of the leg or stage that was left out: ``outer/inner``.
+        reason: The error.
     """
 
     where: str
@@ -135,19 +135,20 @@ class Degradation:
         return f"{self.where}: {self.reason}"
 
 
-# A list that grows, or a count that adds up, when a stage notes more than once.
+# Repeated notes of a stage extend the list or add to the count.
 DetailValue: TypeAlias = list[object] | int
 
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """What a stage noted.
+    """A detail that a stage recorded.
 
     Attributes:
-        path: The legs on the way to the stage.
-        name: Under which it goes.
+        path: The legs that contain the stage, outermost first.
+        name: Name of the detail.
         value: A list or a count.
-        is_total: Whether the short name has the sum over all stages, or the outermost's value.
+        is_total: Whether the plain name holds the sum over all stages; otherwise it holds the
+            value of the outermost ones.
     """
 
     path: tuple[str, ...]
@@ -157,15 +158,15 @@ class Detail:
 
 
 def details_by_path(noted: Sequence[Detail]) -> dict[str, object]:
-    """The details of an answer as `SearchResult` shows them.
+    """Return the details of an answer in the form of ``SearchResult.details``.
 
     Args:
-        noted: In the order in which it was noted.
+        noted: The details, in the order in which they were recorded.
 
     Returns:
-        By its path and name, ``leg/name``, what each stage inside a leg noted. By the name alone,
-        what the outermost stages noted, or the sum over all stages where it is a total; stages
-        equally far out add up in the order of their paths.
+        Under path and name, ``leg/name``, the detail of each stage inside a leg. Under the plain
+        name, that of the outermost stages, or for a total the sum over all stages; stages of the
+        same depth are combined in the order of their paths.
 
     Examples:
         >>> details_by_path([Detail(("law",), "routes", ["civil"]), Detail((), "routes", ["law"])])
@@ -185,7 +186,7 @@ def details_by_path(noted: Sequence[Detail]) -> dict[str, object]:
 
 
 def _add_to(details: dict[str, DetailValue], name: str, value: DetailValue) -> None:
-    # A new list: an abandoned leg must not write into a finished result.
+    # A new list: an abandoned leg must not modify a finished result.
     known = details.get(name)
     if isinstance(known, int) and isinstance(value, int):
         details[name] = known + value
@@ -196,5 +197,5 @@ def _add_to(details: dict[str, DetailValue], name: str, value: DetailValue) -> N
 
 
 def _is_hit(value: object) -> bool:
-    # Without `node`, which a lazy hit of a store would parse.
+    # `node` is not accessed, because a lazy hit of a store would parse it.
     return hasattr(value, "node_id") and hasattr(value, "score")

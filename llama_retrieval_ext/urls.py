@@ -1,4 +1,4 @@
-"""URLs of stores: their parts, and `Location`, the same for every engine."""
+"""URLs of stores: parsing of server URLs, and `Location` for all engines."""
 
 import os
 from collections.abc import Collection, Hashable, Mapping
@@ -12,21 +12,21 @@ from llama_retrieval_ext.errors import ConfigurationError
 _MEMORY = ":memory:"
 _ON_THIS_MACHINE = {"embedded", "qdrant", "milvus"}
 _PORTS = {"qdrant": 6333, "milvus": 19530, "elasticsearch": 9200}
-_COLLECTION = "nodes"  # where the URL names none
+_COLLECTION = "nodes"  # the default collection
 _TLS = {"qdrants": "qdrant", "milvuss": "milvus", "elasticsearchs": "elasticsearch"}
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a knowledge base is. URLs are checked by their engines: of a wrong one this is a guess.
+    """Location of a knowledge base. Engines check URLs; for an invalid one this is a guess.
 
     Attributes:
-        engine: Its engine, the same with and without TLS.
-        collection: Its collection; empty for the engine's default.
-        path: Its file or directory; None on a server, or in memory.
-        is_on_server: Whether other processes can have it open, too.
-        identity: The same for all URLs of this place, as far as URLs tell; None where it is nobody
-            else's.
+        engine: The engine, the same with and without TLS.
+        collection: The collection; empty for the engine's default.
+        path: The file or directory; None on a server or in memory.
+        is_on_server: Whether other processes can open it at the same time.
+        identity: Equal for all URLs of the same location, as far as URLs determine it; None if it
+            is private to one store.
     """
 
     engine: str
@@ -37,7 +37,7 @@ class Location:
 
     @classmethod
     def of(cls, url: str) -> Self:
-        """The location of a URL.
+        """Return the location of a URL.
 
         Examples:
             >>> Location.of("qdrants://db.example.com/handbook").collection
@@ -65,7 +65,7 @@ class Location:
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether it is gone when it is closed."""
+        """Whether the data is lost on close."""
         return self.identity is None and self.engine in _ON_THIS_MACHINE
 
 
@@ -81,11 +81,11 @@ def _on_server(place: str, default_port: int | None) -> tuple[str, str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ServerForm:
-    """The form of an engine's server URLs.
+    """Form of an engine's server URLs.
 
     Attributes:
         port: The default port.
-        options: Names that the URL's query may have.
+        options: Valid option names in the URL's query.
         credentials: An example of options that name environment variables with credentials.
         example: An example of a URL, for messages.
     """
@@ -98,11 +98,11 @@ class ServerForm:
 
 @dataclass(frozen=True, slots=True)
 class ServerUrl:
-    """A server URL in parts.
+    """Parts of a server URL.
 
     Attributes:
         host: ``http://host:port`` or ``https://host:port``.
-        path: Names after the host, unquoted, at least one.
+        path: Path segments, unquoted, at least one.
         options: The URL's query.
     """
 
@@ -115,7 +115,7 @@ def parse_server_url(url: str, form: ServerForm) -> ServerUrl:
     """Parse ``scheme://host:port/path?options``; a scheme that ends in ``s`` means TLS.
 
     Raises:
-        ConfigurationError: The URL has another form; messages never repeat what may be a password.
+        ConfigurationError: The URL has another form; messages never contain a possible password.
 
     Examples:
         >>> form = ServerForm(6333, ["api_key_env"], "?api_key_env=NAME", "qdrant://host/name")
@@ -146,7 +146,7 @@ def parse_server_url(url: str, form: ServerForm) -> ServerUrl:
 
 
 def parse_options(query: str, known: Collection[str]) -> Mapping[str, str]:
-    """Return the options of a URL's query, or raise if there are others than the known."""
+    """Return the options of a URL's query; raise if one is unknown."""
     options = dict(parse_qsl(query, keep_blank_values=True))
     unknown = sorted(set(options).difference(known))
     if unknown:
@@ -158,7 +158,7 @@ def parse_options(query: str, known: Collection[str]) -> Mapping[str, str]:
 
 
 def bracketed(hostname: str) -> str:
-    """Return a host as URLs have it: an IPv6 address in brackets.
+    """Return a host in URL form: an IPv6 address in brackets.
 
     Examples:
         >>> bracketed("::1"), bracketed("db.example.com")
@@ -169,7 +169,7 @@ def bracketed(hostname: str) -> str:
 
 
 def secret(name: str) -> str:
-    """Return the value of an environment variable, or raise if it is not set."""
+    """Return the value of an environment variable; raise if it is not set."""
     value = os.environ.get(name) if name else None
     if not value:
         raise ConfigurationError(
@@ -180,7 +180,7 @@ def secret(name: str) -> str:
 
 
 def seconds(text: str) -> float:
-    """Return the value of ``timeout_s``, or raise if it is no positive number."""
+    """Return the value of ``timeout_s``; raise if it is not a positive number."""
     try:
         value = float(text)
     except ValueError:

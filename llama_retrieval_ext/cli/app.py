@@ -1,4 +1,4 @@
-"""The program: its commands, and how it reports errors."""
+"""The program: its commands and its error reporting."""
 
 import sys
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from llama_retrieval_ext.cli.search import search
 from llama_retrieval_ext.cli.serve import mcp, serve
 from llama_retrieval_ext.errors import RetrievalExtError
 
-# Without markup, help is plain text: no boxes in a pipe or a log.
+# Without markup, help is plain text, without boxes in a pipe or a log.
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, pretty_exceptions_enable=False)
 for command in (
     quickstart,
@@ -43,18 +43,18 @@ for name, group in (("graph", graph_app), ("rules", rules_app)):
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run the program, and end the process with 0, or with 1 after one line on standard error.
+    """Run the program and exit with 0, or with 1 after one line on standard error.
 
     Args:
-        args: The command line without the program's name; None for the process's own.
+        args: The command line without the program's name; None for that of the process.
 
     Raises:
-        RetrievalExtError: Something failed, and ``--debug`` asks for the traceback.
-        SystemExit: Always, but then.
+        RetrievalExtError: A command failed, and ``--debug`` requests the traceback.
+        SystemExit: In all other cases.
     """
     given = list(sys.argv[1:] if args is None else args)
     try:
-        # Taken out here, because it is mostly put behind the command after something failed.
+        # Removed here, because users usually append it to the command after a failure.
         app([arg for arg in given if arg != "--debug"])
     except RetrievalExtError as error:
         if "--debug" in given:

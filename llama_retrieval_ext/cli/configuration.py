@@ -11,7 +11,7 @@ from llama_retrieval_ext.cli.output import say, say_wrong
 
 def schema() -> None:
     """Print the JSON Schema of pipeline files, for editors."""
-    # LlamaIndex takes two seconds to import, which --help need not.
+    # The import of LlamaIndex takes two seconds; --help does not need it.
     from llama_retrieval_ext.config.registry import default_registry  # noqa: PLC0415
     from llama_retrieval_ext.config.yaml import pipeline_schema  # noqa: PLC0415
 

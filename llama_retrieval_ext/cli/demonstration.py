@@ -1,4 +1,4 @@
-"""What the quickstart takes from LlamaIndex: sample documents, and a query engine."""
+"""Parts of the quickstart that import LlamaIndex: sample documents, and a query engine."""
 
 from collections.abc import Callable, Iterable
 
@@ -14,30 +14,30 @@ from llama_retrieval_ext.samples.regulations import zh_safety_laws
 
 
 def samples(watched: Callable[[list[Document]], Iterable[Document]] = iter) -> Reading:
-    """Python's language reference and four Chinese laws.
+    """Return Python's language reference and four Chinese laws.
 
     Args:
-        watched: Wraps them while they are read, for a progress bar.
+        watched: Wraps the documents while they are read, for a progress bar.
     """
     return Reading(watched(sample_documents()))
 
 
 def sample_documents() -> list[Document]:
-    """All sample documents."""
+    """Return all sample documents."""
     return [*python_topics(), *zh_safety_laws()]
 
 
 def query_engine_sources(retriever: BaseRetriever, question: str) -> list[NodeWithScore]:
-    """What LlamaIndex's query engine hands to an LLM, which here is not there.
+    """Return the nodes that LlamaIndex's query engine passes to an LLM; no LLM is needed.
 
     Args:
         retriever: Any LlamaIndex retriever.
-        question: What to ask the engine.
+        question: The question to the engine.
 
     Returns:
         The source nodes of the engine's response.
     """
-    # Never asked; without one LlamaIndex looks for OpenAI's.
+    # Never called; without an LLM LlamaIndex tries OpenAI's.
     synthesizer = NoText(llm=MockLLM())
     engine = RetrieverQueryEngine(retriever, response_synthesizer=synthesizer)
     return engine.query(question).source_nodes

@@ -1,4 +1,4 @@
-"""`llama-retrieval list`, `show`, `delete` and `info`: what a knowledge base holds."""
+"""`llama-retrieval list`, `show`, `delete` and `info`: contents of a knowledge base."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -95,7 +95,7 @@ def delete(
 ) -> None:
     """Delete files or documents from a knowledge base. The files themselves stay.
 
-    Without --tenant or --kb-id, only what belongs to none.
+    Without --tenant or --kb-id, only documents without a tenant or kb id are deleted.
     """
     place = Target(kb, embed_model, tenant, kb_id)
     with place.reopen() as opened:
@@ -194,7 +194,7 @@ def _unknown(kb: "ext.KnowledgeBase", source: str, place: Target) -> Configurati
 
 
 def _bytes(size: int) -> str:
-    """A size in decimal units."""
+    """Return a size in decimal units."""
     number, unit = float(size), 0
     while number >= _KILO and unit < len(_UNITS) - 1:
         number, unit = number / _KILO, unit + 1

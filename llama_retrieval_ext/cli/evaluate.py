@@ -1,4 +1,4 @@
-"""`llama-retrieval eval`: how good searches of a knowledge base are on judged questions."""
+"""`llama-retrieval eval`: quality of searches on judged questions."""
 
 import json
 from pathlib import Path
@@ -51,11 +51,11 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure searches of a knowledge base on judged questions."""
-    # These import LlamaIndex, which --help need not.
+    # These import LlamaIndex, which --help does not need.
     from llama_retrieval_ext.evaluation.experiment import Experiment  # noqa: PLC0415
     from llama_retrieval_ext.evaluation.measures import MEASURES, parse_measures  # noqa: PLC0415
 
-    parse_measures(measures or MEASURES)  # before anything takes time
+    parse_measures(measures or MEASURES)  # before slow work
     place = Target(kb, embed_model, tenant, kb_id)
     with place.reopen() as opened:
         judged = _judgements(questions, opened)
@@ -80,7 +80,7 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
 
 
 def _modes(kb: "ext.KnowledgeBase") -> list[Mode]:
-    """Every way to search that it has."""
+    """Return all search modes of a knowledge base."""
     return [mode for mode in Mode if mode is not Mode.GRAPH or kb.graph is not None]
 
 

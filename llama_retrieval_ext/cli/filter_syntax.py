@@ -1,4 +1,4 @@
-"""The notation of ``--filter`` on the command line."""
+"""Syntax of ``--filter`` on the command line."""
 
 import math
 import re
@@ -29,16 +29,16 @@ _OPERATORS = {
     "<": FilterOperator.LT,
     "~": FilterOperator.TEXT_MATCH_INSENSITIVE,
 }
-# The first operator ends the key; of two that begin alike, the longer one counts.
+# The first operator ends the key; the longest operator at a position matches.
 _COMPARISON = re.compile(r"(?P<key>[^=!<>~]*?)\s*(?P<operator>!=|>=|<=|[=<>~])\s*")
 _LIST = re.compile(r"(?P<key>[^=!<>~()]*?)\s+(?P<negation>not\s+)?in\s*\(\s*", re.IGNORECASE)
 _QUOTED = re.compile(r"\"(?:[^\"]|\"\")*\"|'(?:[^']|'')*'", re.DOTALL)
-# What ends a value without quotes; within parentheses these and commas do, too.
+# The end of a value without quotes; in parentheses also a comma or a parenthesis.
 _END = re.compile(r"\s+(?:and|or)(?=[\s(]|$)|$", re.IGNORECASE)
 _END_IN_PARENTHESES = re.compile(r"[,()]|\s+(?:and|or)(?=[\s(]|$)|$", re.IGNORECASE)
 _KEYWORD_IN_KEY = re.compile(r"(?:^|\s)(?:and|or)(?:\s|$)", re.IGNORECASE)
 _QUOTES = ('"', "'")
-# A value that begins with one of these was meant as another operator, == or =>.
+# A value that starts with one of these is probably an operator such as == or =>.
 _OPERATOR_SIGNS = ("=", "<", ">")
 _DEEPEST = 50
 _SHOWN = 100
@@ -50,22 +50,22 @@ _GRAMMAR = (
 
 
 def parse_filter_options(options: Sequence[str]) -> MetadataFilters | None:
-    """Return the filters that ``--filter`` options stand for; all of them must hold.
+    """Return the filters of ``--filter`` options, combined by AND.
 
     Args:
         options: Each ``key=value``, ``key!=value``, ``key>=value``, ``key>value``, ``key<=value``,
-            ``key<value``, ``key~part`` (the string has that part, whatever the case),
+            ``key<value``, ``key~part`` (the string contains that part, ignoring case),
             ``key in (value, value)`` or ``key not in (value, value)``; or several of these with
             ``and``, ``or``, ``not`` and parentheses, where ``not`` binds tightest and ``or`` least.
-            A value that reads as a number is one, unless it is quoted. A value has to be quoted if
-            it begins with ``=``, ``<`` or ``>``, or holds the words ``and`` or ``or``; a quote in
-            it is doubled.
+            A value that parses as a number is a number unless quoted. A value must be quoted if it
+            starts with ``=``, ``<`` or ``>``, or contains the words ``and`` or ``or``; a quote
+            inside is doubled.
 
     Returns:
         LlamaIndex filters, or None if there are no options.
 
     Raises:
-        InvalidFilterError: An option is none of these, or a value does not fit its operator.
+        InvalidFilterError: An option has another form, or a value does not fit its operator.
 
     Examples:
         >>> for part in parse_filter_options(["year>=2020", 'article="3"', "law~safety"]).filters:
@@ -86,17 +86,17 @@ def parse_filter_options(options: Sequence[str]) -> MetadataFilters | None:
 
 
 class _Parser:
-    """Recursive descent over one option."""
+    """Recursive descent parser of one option."""
 
     def __init__(self, option: str) -> None:
         self._option = option
         self._text = option.strip()
         self._at = 0
-        self._depth = 0  # in parentheses
-        self._nesting = 0  # in parentheses and negations
+        self._depth = 0  # of parentheses
+        self._nesting = 0  # of parentheses and negations
 
     def parse(self) -> Expression:
-        """The whole option as one expression."""
+        """Return the whole option as one expression."""
         expression = self._disjunction()
         if self._at < len(self._text):
             raise self._error(f"cannot be read from {self._text[self._at :]!r} on")
@@ -189,21 +189,21 @@ class _Parser:
         return match[0][1:-1].replace(quote * 2, quote)
 
     def _keyword(self, word: str) -> bool:
-        """Whether a keyword comes next, which is then skipped."""
+        """Skip a keyword, and return whether it was next."""
         match = re.compile(rf"{word}(?=[\s(])\s*", re.IGNORECASE).match(self._text, self._at)
         if match is not None:
             self._at = match.end()
         return match is not None
 
     def _skip(self, sign: str) -> bool:
-        """Whether a sign comes next, which is then skipped."""
+        """Skip a sign, and return whether it was next."""
         found = self._text.startswith(sign, self._at)
         if found:
             self._advance(len(sign))
         return found
 
     def _advance(self, length: int) -> None:
-        """Move on by a length, and over the white space that follows."""
+        """Advance by a length and over the following white space."""
         rest = self._text[self._at + length :]
         self._at = len(self._text) - len(rest.lstrip())
 
@@ -225,7 +225,7 @@ def _number_or_text(value: str) -> Scalar:
             is_finite = math.isfinite(read)
         except (ValueError, OverflowError):
             continue
-        # Python also reads 1_000, nan and inf, which in metadata are words.
+        # Python also parses 1_000, nan and inf, which are words in metadata.
         if "_" not in value and is_finite:
             return read
     return value
@@ -247,13 +247,13 @@ _SHOWN_KEYS = 10
 def filter_hints(
     filters: MetadataFilters, fields: Mapping[str, Mapping[str, int]], *, n_passages: int
 ) -> Iterator[str]:
-    r"""What in filters can match nothing, one line for each condition.
+    r"""Return one line for each condition in filters that can match nothing.
 
     Args:
         filters: The filters.
-        fields: How many passages have a value of which type, by metadata key, as
-            ``KnowledgeBase.metadata_fields`` returns it.
-        n_passages: How many passages it looked at.
+        fields: Number of passages by metadata key and value type, as returned by
+            ``KnowledgeBase.metadata_fields``.
+        n_passages: Number of passages it examined.
 
     Examples:
         >>> from llama_retrieval_ext.cli.filter_syntax import parse_filter_options
@@ -276,7 +276,7 @@ def filter_hints(
 
 
 def _required(condition: Condition) -> Iterator[Compare]:
-    """The comparisons that have to be true of a hit; what is negated may well match nothing."""
+    """Yield the comparisons that are not negated; a negated one may match nothing."""
     match condition:
         case Compare():
             if condition.operator in _POSITIVE:

@@ -204,7 +204,7 @@ def _opened(url: str) -> "Iterator[GraphBackend]":
 
 
 def _check_there(url: str) -> None:
-    """Refuse a folder that is not there: a typing error must not make an empty graph."""
+    """Raise if a folder does not exist: a typing error must not create an empty graph."""
     scheme, _, place = url.partition(":")
     if scheme == "graph" and place and place != ":memory:" and not Path(place).is_dir():
         raise ConfigurationError(f"there is no graph in the folder {place}")
@@ -227,7 +227,7 @@ def _sample_rules() -> "RuleSet":
 
 
 def _entity(graph: "GraphBackend", name: str, scope: "ext.Scope | None") -> str:
-    """The id of an entity by its id or name."""
+    """Return the id of an entity by its id or name."""
     from llama_retrieval_ext.execution.drivers import run  # noqa: PLC0415 - imports LlamaIndex
 
     if graph.nodes([name], scope=scope).function():

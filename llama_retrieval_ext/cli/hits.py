@@ -1,4 +1,4 @@
-"""How hits are shown: a line with rank, score, document and legs, and the passage below it."""
+"""Output of hits: a line with rank, score, document and legs, and the passage below it."""
 
 from collections.abc import Sequence
 
@@ -25,9 +25,9 @@ def show_hits(hits: Sequence["ext.Hit"], query: str, *, full: bool) -> None:
     """Print hits, best first.
 
     Args:
-        hits: What a search returned.
-        query: Its words are highlighted on a terminal.
-        full: Whether to print whole passages, rather than the lines that answer best.
+        hits: The hits of a search.
+        query: The query; its words are highlighted on a terminal.
+        full: Whether to print whole passages instead of the best lines.
     """
     scores = [three_digits(hit.score or 0.0) for hit in hits]
     width = max(map(len, scores), default=0)
@@ -43,12 +43,12 @@ def show_hits(hits: Sequence["ext.Hit"], query: str, *, full: bool) -> None:
 
 
 def show_passage(text: str, query: str, *, full: bool) -> None:
-    """Print a passage, its matching terms highlighted on a terminal.
+    """Print a passage, with matching terms highlighted on a terminal.
 
     Args:
         text: The passage.
         query: The query; empty for none.
-        full: Whether to print it all, in its own lines, which a pipe gets unbroken.
+        full: Whether to print the whole passage with its own lines, unwrapped in a pipe.
     """
     terminal = console()
     if not full:
@@ -60,7 +60,7 @@ def show_passage(text: str, query: str, *, full: bool) -> None:
 
 
 def title(hit: "ext.Hit") -> str:
-    """What a person calls the document of a hit: its file and page, or its id."""
+    """Return a readable name of a hit's document: its file and page, or its id."""
     metadata = hit.node.metadata
     name = str(metadata.get("file_name") or hit.node.ref_doc_id or hit.node.node_id)
     page = metadata.get("page_label")

@@ -91,12 +91,12 @@ def read(
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
 ) -> "Reading":
-    """Documents in files and folders, read while they are added.
+    """Return the documents in files and folders, read while they are added.
 
     Raises:
-        ConfigurationError: There are none.
+        ConfigurationError: There are no documents.
     """
-    # LlamaIndex takes two seconds to import, which --help need not.
+    # The import of LlamaIndex takes two seconds; --help does not need it.
     from llama_retrieval_ext.ingest.readers.files import iter_documents  # noqa: PLC0415
 
     reading = iter_documents(
@@ -110,13 +110,13 @@ def read(
 
 
 def add(kb: "ext.KnowledgeBase", reading: "Reading", place: Target) -> int:
-    """Add documents, print what became of them, and return the exit code.
+    """Add documents, print the results, and return the exit code.
 
     Returns:
         0, or another code if files were left out.
 
     Raises:
-        Exit: No document is in, or it was interrupted.
+        Exit: No document was added, or the command was interrupted.
     """
     try:
         report = kb.add(iter(reading.documents), scope=place.scope, show_progress=False)
@@ -155,7 +155,7 @@ def _delete_outdated(kb: "ext.KnowledgeBase", reading: "Reading", place: Target)
 
 
 def watched(items: Sequence[T]) -> Iterable[T]:
-    """Files or documents that are read while they are added, with a bar on a terminal."""
+    """Return files or documents, with a progress bar on a terminal while they are read."""
     terminal = console(stderr=True)
     return track(
         items, "Adding", console=terminal, transient=True, disable=not terminal.is_terminal

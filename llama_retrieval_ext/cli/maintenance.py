@@ -41,8 +41,8 @@ def copy(
 ) -> None:
     """Copy a knowledge base to another engine, without embedding anything again.
 
-    May be repeated: what is there already is left alone; with --mirror, what was deleted since is
-    deleted there, too. The source is only read.
+    You can run it again: it skips existing documents, and with --mirror it deletes documents that
+    the source does not have. The source is only read.
     """
     report = ext.copy_knowledge_base(
         source,
@@ -67,9 +67,10 @@ def remove(
     *,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first.")] = False,
 ) -> None:
-    """Remove a knowledge base: all its documents, and what it knows about them.
+    """Remove a knowledge base with all its documents and their data.
 
-    What is not a knowledge base, or is being written to, stays. If it is interrupted, do it again.
+    It does not remove other folders or databases, or a knowledge base with an active writer. After
+    an interruption, run it again.
     """
     if not yes:
         if not sys.stdin.isatty():

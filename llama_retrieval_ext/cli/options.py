@@ -1,4 +1,4 @@
-"""The options for the place of a knowledge base and the scope of a command."""
+"""Options for the location of a knowledge base and the scope of a command."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +49,7 @@ ReadOnly = Annotated[
 
 
 def scope_of(tenant_id: str | None, kb_id: str | None) -> "ext.Scope | None":
-    """The scope that ``--tenant`` and ``--kb-id`` name; None without them."""
+    """Return the scope of ``--tenant`` and ``--kb-id``; None without them."""
     if tenant_id is None and kb_id is None:
         return None
     return ext.Scope(tenant_id, kb_ids=[] if kb_id is None else [kb_id])
@@ -57,7 +57,7 @@ def scope_of(tenant_id: str | None, kb_id: str | None) -> "ext.Scope | None":
 
 @dataclass(frozen=True)
 class Target:
-    """The place of a knowledge base, and the scope of a command."""
+    """Location of a knowledge base, and the scope of a command."""
 
     url: str
     embed_model: str
@@ -70,28 +70,28 @@ class Target:
 
     @property
     def folder(self) -> Path | None:
-        """Where a knowledge base on this machine keeps its files."""
+        """The folder of a knowledge base on this machine."""
         return Location.of(self.url).path
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether what is put into the knowledge base is gone when the program ends."""
+        """Whether the knowledge base is lost when the program ends."""
         return Location.of(self.url).is_in_memory
 
     @property
     def scope(self) -> "ext.Scope | None":
-        """The scope that the options name; None without them."""
+        """The scope of the options; None without them."""
         return scope_of(self.tenant_id, self.kb_id)
 
     def open(self, *, must_exist: bool = False, needs_scope: bool = True) -> "ext.KnowledgeBase":
-        """The knowledge base, made if it is not there and need not be.
+        """Return the knowledge base; create it if it does not exist, unless ``must_exist``.
 
         Args:
-            must_exist: Whether it has to be there.
-            needs_scope: Whether it is used for something that needs a scope, where it requires one.
+            must_exist: Whether it must exist.
+            needs_scope: Whether the command needs a scope if the knowledge base requires one.
 
         Raises:
-            ConfigurationError: It must be there, and is not; or it needs a scope and has none.
+            ConfigurationError: It must exist and does not, or a required scope is missing.
         """
         if self.require_scope and self.scope is None:
             raise ConfigurationError("--require-scope needs a scope: add --tenant or --kb-id")
@@ -110,7 +110,7 @@ class Target:
 
         try:
             opened = opened_with(self.graph)
-        except ext.GraphRequiredError as error:  # the one that was named when it was made
+        except ext.GraphRequiredError as error:  # the graph of its creation
             opened = opened_with(error.graph)
         if needs_scope and opened.require_scope and self.scope is None:
             opened.close()
@@ -118,12 +118,12 @@ class Target:
         return opened
 
     def reopen(self, *, needs_scope: bool = True) -> "ext.KnowledgeBase":
-        """The knowledge base, which must be there: a typing error must not make an empty one.
+        """Return an existing knowledge base: a typing error must not create an empty one.
 
         Args:
             needs_scope: As for `open`.
 
         Raises:
-            ConfigurationError: It is not there, or needs a scope and has none.
+            ConfigurationError: It does not exist, or a required scope is missing.
         """
         return self.open(must_exist=True, needs_scope=needs_scope)

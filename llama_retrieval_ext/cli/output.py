@@ -23,13 +23,13 @@ _NUMBER = re.compile(r"[\d.,+-]+(?:e[+-]\d+)?|")
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console for plain text: markup in documents is printed as it is.
+    """Return a console for plain text: markup in documents is printed literally.
 
-    Into a pipe there go no colours, and lines of at least 100 columns.
+    A pipe gets no colours, and lines of at least 100 columns.
     """
     stream = sys.stderr if stderr else sys.stdout
     if isinstance(stream, TextIOWrapper):
-        # A pipe of a system without UTF-8 must not end the program at the first Chinese letter.
+        # In a pipe without UTF-8, a Chinese character must not end the program.
         stream.reconfigure(errors="replace")
     plain = Console(file=stream, markup=False, highlight=False, emoji=False)
     if not plain.is_terminal:
@@ -38,12 +38,12 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def say(text: str = "", *, style: str | None = None) -> None:
-    """Print a paragraph; a line of it stays a line, however long."""
+    """Print a paragraph without wrapping its lines."""
     console().print(text, style=style, soft_wrap=True)
 
 
 def say_aside(text: str, *, style: str | None = None) -> None:
-    """Print to standard error what is not the answer itself."""
+    """Print additional information to standard error."""
     console(stderr=True).print(text, style=style, soft_wrap=True)
 
 
@@ -53,7 +53,7 @@ def say_wrong(text: str) -> None:
 
 
 def say_left_out(failures: Mapping[Any, str]) -> None:
-    """Say what was left out, by its name or path, and why."""
+    """Print each omitted file or document by name or path, with the reason."""
     for name, reason in islice(failures.items(), _SHOWN):
         say_aside(f"left out {name}: {one_line(reason)}", style="yellow")
     if len(failures) > _SHOWN:
@@ -61,7 +61,7 @@ def say_left_out(failures: Mapping[Any, str]) -> None:
 
 
 def say_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table without lines; wide letters count as two, columns of numbers align right.
+    """Print a table without borders; wide characters count as two, numbers align right.
 
     A pipe gets each row on one line.
     """
@@ -87,7 +87,7 @@ def say_wrapped(text: Text, *, indent: int, wrap: bool = True) -> None:
     Args:
         text: What to print; its styles are for terminals.
         indent: How many columns to leave free.
-        wrap: Whether to break lines that are longer than the terminal is wide, or the pipe.
+        wrap: Whether to wrap lines at the width of the terminal or pipe.
     """
     plain = console()
     lines = text.wrap(plain, plain.width - indent) if wrap else text.split("\n", allow_blank=True)
@@ -97,7 +97,7 @@ def say_wrapped(text: Text, *, indent: int, wrap: bool = True) -> None:
 
 
 def three_digits(number: float) -> str:
-    """A number with three significant digits.
+    """Return a number with three significant digits.
 
     Examples:
         >>> [three_digits(number) for number in (1, 0.98765, 15.26, 123.4, 5678.9, 0)]
@@ -110,7 +110,7 @@ def three_digits(number: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things.
+    """Return a number with a noun in singular or plural.
 
     Examples:
         >>> counted(1, "document"), counted(1200, "document")
@@ -121,7 +121,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def one_line(text: str, *, cells: int | None = None) -> str:
-    r"""Text on one line, cut to a number of columns, after a word where one ends near there.
+    r"""Return text on one line, cut to a number of columns, at the end of a word if near.
 
     Examples:
         >>> print(one_line("of a\nlong   text", cells=8))
@@ -146,23 +146,23 @@ _TOKENIZER = Tokenizer()
 
 
 class _Piece(NamedTuple):
-    """A sentence, or a block of code."""
+    """Sentence or block of code."""
 
     text: str
     is_code: bool
 
 
 def quote(text: str, question: str, *, width: int, lines: int) -> list[str]:
-    """Lines of a passage, from the sentence on that shares most terms with the question.
+    """Return lines of a passage, from the sentence with most terms of the question.
 
-    They end with a word. Code keeps its lines and is quoted as a whole or left out, unless the
-    quotation begins with it.
+    The lines end with a whole word. Code keeps its lines and is quoted completely or omitted,
+    unless the quotation starts with it.
 
     Args:
         text: The passage.
         question: The query.
-        width: How many columns a line of prose has at most.
-        lines: How many lines there are at most.
+        width: Maximum number of columns in a line of prose.
+        lines: Maximum number of lines.
 
     Examples:
         >>> quote("Welcome. Leave is 25 days. Lunch is free.", "days of leave", width=25, lines=1)

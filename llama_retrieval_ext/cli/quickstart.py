@@ -1,4 +1,4 @@
-"""`llama-retrieval quickstart`: retrieval at work, on samples or on the user's own files."""
+"""`llama-retrieval quickstart`: a demonstration on samples or on the user's own files."""
 
 import json
 import sys
@@ -26,24 +26,24 @@ _SCORE_CELLS = 6
 
 @dataclass(frozen=True)
 class Comparison:
-    """What several retrievers answer to one question.
+    """Results of several retrievers for one question.
 
     Attributes:
-        question: What was asked.
-        results: The answer of each retriever, by its name.
+        question: The question.
+        results: The result of each retriever, by its name.
     """
 
     question: str
     results: "Mapping[str, ext.SearchResult]"
 
     def header(self) -> list[str]:
-        """The head of the table: a column for each retriever, with its time."""
+        """Return the table header: a column for each retriever, with its time."""
         return ["document", *(f"{name} {_took(each)}" for name, each in self.results.items())]
 
     def rows(self) -> Iterator[list[str]]:
-        """A row for each document that is among the best of a retriever: rank and score in each.
+        """Yield a row for each document found by any retriever: its rank and score in each.
 
-        A document counts with its best passage. The order is that of the last retriever.
+        Each document has the rank of its best passage. The last retriever determines the order.
         """
         columns = [best_passages(each) for each in self.results.values()]
         documents = dict.fromkeys(
@@ -54,7 +54,7 @@ class Comparison:
 
 
 def compare(kb: "ext.KnowledgeBase", question: str) -> Comparison:
-    """Ask vector, keyword and hybrid search."""
+    """Return the results of vector, keyword and hybrid search."""
     modes: tuple[Literal["vector", "keyword", "hybrid"], ...] = ("vector", "keyword", "hybrid")
     asked: dict[str, ext.SearchResult] = {
         mode: kb.search(question, mode, top_k=DEPTH) for mode in modes
@@ -63,7 +63,7 @@ def compare(kb: "ext.KnowledgeBase", question: str) -> Comparison:
 
 
 def best_passages(result: "ext.SearchResult") -> "dict[str, ext.Hit]":
-    """The best hit of each document, best document first, by the document's id."""
+    """Return the best hit of each document by document id, best document first."""
     best: dict[str, ext.Hit] = {}
     for hit in result.hits:
         best.setdefault(hit.node.ref_doc_id or hit.node.node_id, hit)
@@ -128,7 +128,7 @@ def quickstart(
         _check_alone(paths, ask)
         show_graph_quickstart()
         return
-    # LlamaIndex takes two seconds to import, which --help need not.
+    # The import of LlamaIndex takes two seconds; --help does not need it.
     from llama_retrieval_ext.cli.demonstration import samples  # noqa: PLC0415
 
     place = Target(kb, embed_model)
@@ -163,7 +163,7 @@ def _check_alone(paths: list[Path] | None, ask: list[str] | None) -> None:
 
 
 def _check_questions(ask: list[str] | None, place: Target, *, has_paths: bool) -> None:
-    """Refuse, before anything is indexed, what would index for nothing."""
+    """Raise before indexing if no question could be answered afterwards."""
     if not all(question.strip() for question in ask or ()):
         raise ConfigurationError("--ask is empty; write a question: --ask 'What is ...?'")
     if has_paths and not ask and place.is_in_memory and not sys.stdin.isatty():
@@ -194,7 +194,7 @@ def _next_step(place: Target) -> str:
 
 
 def _prompted() -> Iterator[str]:
-    """The questions that somebody types, until an empty one; none without a terminal."""
+    """Yield typed questions until an empty line; none without a terminal."""
     while sys.stdin.isatty():
         question = typer.prompt("\nyour question (none to end)", default="", show_default=False)
         if not question.strip():
@@ -266,12 +266,12 @@ for hit in retriever.retrieve({question}):
 
 
 def five_lines(question: str, *paths: Path, embed_model: str = "local") -> str:
-    """Python that answers a question from the English samples, or from files and folders.
+    """Return Python code that answers a question from the English samples, or from files.
 
     Args:
         question: The question.
         paths: Files and folders; none for the samples.
-        embed_model: Notation of the embedding model.
+        embed_model: The embedding model as text.
 
     Examples:
         >>> print(five_lines("What is a tuple?").splitlines()[-1])
@@ -288,7 +288,7 @@ def five_lines(question: str, *paths: Path, embed_model: str = "local") -> str:
 
 
 def opening_lines(question: str, url: str, embed_model: str) -> str:
-    """Python that answers a question from a knowledge base that exists.
+    """Return Python code that answers a question from an existing knowledge base.
 
     Examples:
         >>> print(opening_lines("What is a tuple?", "embedded:./kb", "openai:m").splitlines()[1])
@@ -301,12 +301,12 @@ def opening_lines(question: str, url: str, embed_model: str) -> str:
 
 
 def _model(embed_model: str) -> dict[str, str]:
-    """The model as Python, and the names to import."""
+    """Return the model as Python code, and the names to import."""
     if embed_model == "local":
         return {"model": "LocalEmbedding()", "names": "KnowledgeBase, LocalEmbedding"}
     return {"model": _literal(embed_model), "names": "KnowledgeBase"}
 
 
 def _literal(text: str) -> str:
-    # As repr, but always in the quotes that the rest of the program has.
+    # Like repr, but always with double quotes, as in the rest of the program.
     return json.dumps(text, ensure_ascii=False)

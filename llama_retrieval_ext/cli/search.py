@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
     from llama_retrieval_ext.pipeline.why_not import WhyNot
 
-# How many passages tell which keys there are; to read all takes long.
+# Number of passages read to find the metadata keys; reading all is slow.
 _SAMPLE = 1000
 
 
 class Mode(StrEnum):
-    """How to search."""
+    """Search modes."""
 
     VECTOR = "vector"
     KEYWORD = "keyword"
@@ -88,7 +88,7 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
 
     Each hit has its rank, score and document, and in parentheses its rank in each leg.
     """
-    # LlamaIndex takes two seconds to import, which --help need not.
+    # The import of LlamaIndex takes two seconds; --help does not need it.
     from llama_retrieval_ext.cli.filter_syntax import parse_filter_options  # noqa: PLC0415
 
     if not query.strip():
@@ -122,7 +122,7 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
 def _from_file(
     path: Path, kb: "ext.KnowledgeBase", collapse: "ext.Collapse | None"
 ) -> "ext.Retriever":
-    """The retriever of a file over the knowledge base."""
+    """Return the retriever of a pipeline file over the knowledge base."""
     from llama_retrieval_ext.config.registry import Registry  # noqa: PLC0415
     from llama_retrieval_ext.config.yaml import load_pipeline  # noqa: PLC0415
     from llama_retrieval_ext.pipeline.pipeline import Pipeline  # noqa: PLC0415

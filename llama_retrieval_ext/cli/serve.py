@@ -46,8 +46,8 @@ LLMContext = Annotated[
 Timeout = Annotated[float, typer.Option("--timeout", min=0.001, help="Most seconds for a request.")]
 
 _OPENAI_LIKE: Final = "llama-index-llms-openai-like>=0.8,<0.9"
-_REFRESH_S: Final = 10.0  # a server that only reads looks this often for what was written
-_NO_KEY: Final = "none"  # the client wants one, also for servers that want none
+_REFRESH_S: Final = 10.0  # interval at which a read-only server checks for writes
+_NO_KEY: Final = "none"  # the client requires a key, even if the server does not
 
 
 def serve(  # noqa: PLR0913 - a command's options are its parameters
@@ -114,7 +114,7 @@ def mcp(  # noqa: PLR0913 - a command's options are its parameters
 ) -> None:
     """Serve a knowledge base to agents over MCP: search, documents, and its graph if it has one.
 
-    What --tenant and --kb-id say holds for every call, whatever its arguments.
+    --tenant and --kb-id apply to every call, regardless of its arguments.
     """
     from llama_retrieval_ext.serve import ServeLimits, serve_mcp  # noqa: PLC0415 - LlamaIndex
 
@@ -148,7 +148,7 @@ def _keys(source: str | None) -> "ApiKeys | None":
 def _llm(
     url: str | None, model: str | None, *, key_env: str | None, context: int, timeout_s: float
 ) -> "LLM | None":
-    """The LLM that the options name; None where they name none."""
+    """Return the LLM of the options; None if they name none."""
     from llama_retrieval_ext.errors import (  # noqa: PLC0415 - as above
         ConfigurationError,
         MissingDependencyError,

@@ -43,7 +43,7 @@ __all__ = [
     "validate_yaml",
 ]
 
-# A type checker that saw these would take any misspelled name for one of ours.
+# Hidden from type checkers, which would otherwise accept any misspelled name.
 if not TYPE_CHECKING:
     _MODULES = {
         "llama_retrieval_ext.config.embedding": ("EmbeddingConfig",),

@@ -23,12 +23,12 @@ from llama_retrieval_ext.retrievers.bm25.retriever import BM25Retriever
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MinMaxScores(Refine):
-    """Scores of the answer from 0, for its last hit, to 1; where all are equal, 1 if above 0.
+    """Refinement that scales scores to ``[0, 1]`` by min-max; equal scores above 0 become 1.
 
-    They depend on ``top_k`` then, and cannot be compared across queries.
+    The last hit gets 0. The new scores depend on ``top_k`` and are not comparable across queries.
 
     Raises:
-        ScoreError: While a query is answered: a hit has no score, or one that is not finite.
+        ScoreError: During a query: a hit has no score, or one that is not finite.
 
     Examples:
         >>> from llama_retrieval_ext.testing.fakes import FakeRetriever
@@ -41,7 +41,7 @@ class MinMaxScores(Refine):
     fast: ClassVar[bool] = True
 
     def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
-        """Return the hits of the answer with their new scores."""
+        """Return the hits with their new scores."""
         answer = hits[: query.top_k]
         scores = {hit.node.node_id: score_of(hit) for hit in answer}
         if len(set(scores.values())) == 1:
@@ -52,13 +52,13 @@ class MinMaxScores(Refine):
         return [with_score(hit, scores[hit.node.node_id], hit.contributions) for hit in answer]
 
 
-# How many scopes are kept; those not used for longest are dropped.
+# Number of cached scopes; the least recently used are dropped.
 _MOST_SCOPES: Final = 32
 
 
 @dataclass(slots=True)
 class _Kept:
-    """The index of a scope, with when it was read and how many nodes it leaves out."""
+    """Index of a scope, with its read time and the number of omitted nodes."""
 
     lock: Lock = field(default_factory=Lock)
     retriever: BM25Retriever | None = None
@@ -67,21 +67,21 @@ class _Kept:
 
 
 class KeptBM25Retriever(Retriever):
-    """BM25 over the nodes that a scope sees, in memory; read again when they are too old.
+    """BM25 in memory over the nodes of a scope; old nodes are read again.
 
-    Term statistics are those of the scope. Threads may share it: the first query of a scope reads
-    the nodes, and concurrent ones wait for it.
+    Term statistics are those of the scope. It is thread-safe: the first query of a scope reads the
+    nodes, and concurrent queries wait for it.
 
     Args:
         kb: The knowledge base.
         top_k: How many hits to return when the query does not say; at least 1.
-        max_chunks: How many nodes of a scope are searched at most, the first by id; where there are
+        max_chunks: Maximum number of nodes searched in a scope, the first by id. If there are
             more, the answer is marked degraded.
         cache_ttl: Seconds after which the nodes are read again.
         name: Name in traces and ``Hit.source``.
 
     Raises:
-        ConfigurationError: A number is out of range, or ``kb`` is none.
+        ConfigurationError: A number is out of range, or ``kb`` is not a knowledge base.
 
     Examples:
         >>> from llama_index.core import Document, MockEmbedding

@@ -40,7 +40,7 @@ def hyde(  # noqa: PLR0913 - the parameters of the name
     base_retriever_params: Params = None,
     top_k: TopK = 10,
 ) -> BaseRetriever:
-    """The base retriever for documents that an LLM imagines, and for the query itself."""
+    """Search the base retriever with the query and hypothetical answers of an LLM."""
     return HyDERetriever(
         parts.retriever(base_retriever, base_retriever_params),
         parts.need_llm("hyde"),
@@ -61,7 +61,7 @@ def multi_query(  # noqa: PLR0913 - the parameters of the name
     base_retriever_params: Params = None,
     top_k: TopK = 10,
 ) -> BaseRetriever:
-    """The base retriever for the query in several wordings of an LLM."""
+    """Search the base retriever with several rewordings of the query by an LLM."""
     return MultiQueryRetriever(
         parts.retriever(base_retriever, base_retriever_params),
         parts.need_llm("multi_query"),
@@ -83,8 +83,8 @@ def router(
 ) -> BaseRetriever:
     """Route each query to one retriever.
 
-    Without routes: ``exact`` questions, those with names, codes and quotes, to ``bm25``, all others
-    to ``hybrid``.
+    Default routes: ``exact`` queries (with names, codes or quotes) to ``bm25``, all others to
+    ``hybrid``.
     """
     chosen = {"exact": "bm25", "general": "hybrid"} if routes is None else routes
     if fallback is None and "general" in chosen:
@@ -121,7 +121,7 @@ def recursive(  # noqa: PLR0913 - the parameters of the name
     policy: ScorePolicy = ScorePolicy.CHILD,
     top_k: TopK = 10,
 ) -> BaseRetriever:
-    """The base retriever's hits, with index nodes replaced by what they lead to."""
+    """Return the base retriever's hits, with index nodes replaced by their targets."""
     others = {name: parts.retriever(base) for name, base in (retrievers or {}).items()}
     if _ROOT in others:
         raise ConfigurationError(f"{_ROOT!r} is the base retriever; give the other a name")
@@ -145,7 +145,7 @@ def rerank(
     base_retriever_params: Params = None,
     top_k: TopK = 10,
 ) -> BaseRetriever:
-    """The base retriever's hits in the order of a reranker; by rules unless one is named.
+    """Return the base retriever's hits in the order of a reranker, by default rules.
 
     ``rerank_model`` is ``rules``, ``llm``, ``embedding``, or the name of a cross-encoder.
     """
@@ -163,7 +163,7 @@ def auto_merging(
     base_retriever_params: Params = None,
     top_k: TopK = 10,
 ) -> BaseRetriever:
-    """The base retriever's hits, with a parent in place of many of its children."""
+    """Return the base retriever's hits, with a parent in place of many of its children."""
     return AutoMergingRetriever(
         parts.retriever(base_retriever, base_retriever_params),
         parts.need_docstore("auto_merging"),
@@ -180,7 +180,7 @@ def fallback(
     enough: Count = 1,
     top_k: TopK = 10,
 ) -> BaseRetriever:
-    """The answer of the first retriever that finds enough."""
+    """Return the answer of the first retriever that finds enough."""
     legs = [
         Leg(base, parts.retriever(base)) if isinstance(base, str) else base for base in retrievers
     ]

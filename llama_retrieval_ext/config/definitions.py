@@ -1,4 +1,4 @@
-"""The types of configurations: functions and classes, with the parameters of their signatures."""
+"""Types of configurations: functions and classes, with parameters from their signatures."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -46,11 +46,11 @@ _OTHERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of a definition.
+    """Parameter of a definition.
 
     Attributes:
         hint: Its type.
-        default: Its default; `REQUIRED` where there is none.
+        default: Its default; `REQUIRED` if there is none.
         is_rest: Whether it takes any number of positional arguments.
     """
 
@@ -60,7 +60,7 @@ class Parameter:
 
     @property
     def takes_tuples(self) -> bool:
-        """Whether a list in a configuration becomes a tuple."""
+        """Whether lists in a configuration become tuples."""
         arms = [get_origin(each) or each for each in arms_of(self.hint)]
         return tuple in arms and not any(
             isinstance(arm, type) and issubclass(list, arm) for arm in arms if arm is not object
@@ -69,16 +69,16 @@ class Parameter:
 
 @dataclass(frozen=True, eq=False)
 class Definition:
-    """A ``type`` of configurations.
+    """Definition of a ``type`` in configurations.
 
     Attributes:
         name: Its name.
-        make: Makes it; gets `RegistryParts` first where ``takes_parts``.
+        make: Creates it; gets `RegistryParts` first if ``takes_parts``.
         kind: Class of the result.
         parameters: By name, in the order of the signature.
         takes_parts: Whether it needs bound objects, such as a knowledge base.
         is_scoped_later: Whether ``scope`` is passed to ``for_scope`` of the result.
-        description: A line about it.
+        description: One line of description.
     """
 
     name: str
@@ -102,7 +102,7 @@ def definition_of(make: Callable[..., object], *, name: str, takes_parts: bool) 
         if each.kind is each.VAR_KEYWORD:
             parameters |= _keywords(hint)
         elif each.kind is each.VAR_POSITIONAL:
-            several = Sequence[hint]  # type: ignore[valid-type]  # made of a signature
+            several = Sequence[hint]  # type: ignore[valid-type]  # from a signature
             parameters[each.name] = Parameter(several, (), is_rest=True)
         else:
             parameters[each.name] = Parameter(hint, each.default)
@@ -131,7 +131,7 @@ def arms_of(hint: Any) -> list[Any]:  # noqa: ANN401 - a type, or what typing ha
 
 @cache
 def class_definitions() -> Mapping[str, Definition]:
-    """Return the definitions of the public stages and retrievers, and of their parts."""
+    """Return the definitions of public stages, retrievers and their parts."""
     classes = [kind for kind in _public_classes() if not issubclass(kind, Enum)]
     definitions = [
         definition_of(kind, name=kind.__name__, takes_parts=False)
@@ -150,7 +150,7 @@ def class_definitions() -> Mapping[str, Definition]:
 
 @cache
 def enum_members() -> Mapping[str, Enum]:
-    """Return the members of public enumerations as configurations write them."""
+    """Return the members of public enumerations by their names in configurations."""
     enums = {kind for kind in (*_public_classes(), Normalisation) if issubclass(kind, Enum)}
     return {f"{kind.__name__}.{each.name}": each for kind in enums for each in kind}
 
@@ -162,7 +162,7 @@ def retrieval_pipeline(
     top_k: int | None = None,
     description: str = "",
 ) -> RetrievalPipeline:
-    """A pipeline built step by step."""
+    """Return a pipeline built step by step."""
     pipe = RetrievalPipeline(name, top_k=top_k, description=description)
     for stage in stages:
         pipe = pipe.add_stage(stage)
@@ -172,7 +172,7 @@ def retrieval_pipeline(
 def metadata_filters(
     *, filters: Sequence[JsonValue], condition: FilterCondition | str | None = FilterCondition.AND
 ) -> MetadataFilters:
-    """LlamaIndex's conditions on metadata, as its JSON has them."""
+    """Return LlamaIndex metadata filters from their JSON form."""
     try:
         parsed = MetadataFilters.model_validate({"filters": filters, "condition": condition})
     except ValidationError as error:
@@ -194,7 +194,7 @@ def _public_classes() -> Iterable[type]:
 
 
 def _keywords(hint: Any) -> dict[str, Parameter]:  # noqa: ANN401 - what typing has for a TypedDict
-    """The parameters of ``**kwargs: Unpack[SomeTypedDict]``."""
+    """Return the parameters of ``**kwargs: Unpack[SomeTypedDict]``."""
     (inside,) = get_args(hint) or (hint,)
     if not hasattr(inside, "__total__"):
         return {}

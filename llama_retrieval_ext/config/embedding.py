@@ -1,4 +1,4 @@
-"""`EmbeddingConfig`: an embedding model as data, of any installed LlamaIndex integration."""
+"""`EmbeddingConfig`: an embedding model of any installed LlamaIndex integration as data."""
 
 import inspect
 import os
@@ -23,7 +23,7 @@ from llama_retrieval_ext.errors import (
 _LOCAL: Final = "local"
 _PACKAGE: Final = "llama_index.embeddings"
 _PROVIDER: Final = r"^[a-z][a-z0-9_]{0,63}$"
-# Spellings that people use, and the module of the integration.
+# Common spellings, and the module of the integration.
 _MODULES: Final[Mapping[str, str]] = {
     "openai_compatible": "openai_like",
     "azure": "azure_openai",
@@ -36,7 +36,7 @@ _URL_NAMES: Final = ("base_url", "api_base", "endpoint", "url", "azure_endpoint"
 
 
 class EnvironmentReference(BaseModel):
-    """``{env: NAME}``: the value of an environment variable, read when it is needed.
+    """``{env: NAME}``: the value of an environment variable, read on use.
 
     Attributes:
         env: The name of the variable.
@@ -54,7 +54,7 @@ class EnvironmentReference(BaseModel):
 
 
 def resolved(value: Any) -> Any:  # noqa: ANN401 - any JSON
-    """Return settings with the values of the environment variables that they refer to."""
+    """Return settings with references replaced by values of environment variables."""
     if isinstance(value, EnvironmentReference):
         return value.value()
     if isinstance(value, SecretStr):
@@ -67,18 +67,18 @@ def resolved(value: Any) -> Any:  # noqa: ANN401 - any JSON
 
 
 def _masked(value: Any) -> Any:  # noqa: ANN401 - any JSON
-    """A text as a secret, so that no representation shows it."""
+    """Return a text as a secret, which no representation shows."""
     return SecretStr(value) if isinstance(value, str) else value
 
 
 class EmbeddingConfig(BaseModel):
-    """An embedding model as data; further fields go to the integration.
+    """Embedding model as data; additional fields are passed to the integration.
 
     Attributes:
         provider: ``local``, or the name of a LlamaIndex integration that is installed:
             ``openai``, ``openai_like`` for servers compatible with it, ``ollama``, …
         model: Name of the model; None for the integration's default.
-        base_url: Address of the server, where there is one.
+        base_url: Address of the server, if any.
         api_key: ``{env: NAME}``; in Python also the key itself, which no representation shows.
 
     Examples:
@@ -111,22 +111,22 @@ class EmbeddingConfig(BaseModel):
         try:
             return kind(**arguments)
         except Exception as error:  # noqa: BLE001 - whatever the integration raises
-            # The integration's own message may repeat its settings, the key among them.
+            # The integration's own message may contain its settings, including the key.
             raise ConfigurationError(
                 f"{kind.__name__} refuses the settings {', '.join(sorted(self._settings()))}: "
                 f"{type(error).__name__}"
             ) from None
 
     def matching(self, model: BaseEmbedding, where: str) -> BaseEmbedding:
-        """Return the model for queries to what another model has embedded.
+        """Return the query model for a knowledge base; raise if it does not match.
 
         Args:
-            model: The embedding model that a knowledge base was made with.
-            where: What was made with it, for messages.
+            model: The embedding model of the knowledge base.
+            where: Name of the knowledge base in messages.
 
         Returns:
-            ``model`` itself, unless the settings name more than provider and model: then the model
-            made of them.
+            ``model`` itself, or, if there are settings besides provider and model, the model made
+            from the settings.
 
         Raises:
             ModelMismatchError: They are different models; the message names both.
@@ -166,7 +166,7 @@ class EmbeddingConfig(BaseModel):
 
 
 def _integration(provider: str) -> ModuleType:
-    """The module of an integration: always one of LlamaIndex's, whatever a file says."""
+    """Return the module of an integration; only LlamaIndex modules are allowed."""
     name = _MODULES.get(provider, provider)
     if not re.match(_PROVIDER, name):
         raise ConfigurationError(f"{provider!r} is no name of an integration")

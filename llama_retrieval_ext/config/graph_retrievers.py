@@ -28,7 +28,7 @@ def graph(  # noqa: PLR0913 - the parameters of the name
     max_entities: Count = 10,
     top_k: TopK = 10,
 ) -> BaseRetriever:
-    """Passages that the graph links to what a seed finds; without one, to what the query names."""
+    """Return passages linked in the graph to the seed's hits, or to names in the query."""
     return GraphRetriever(
         parts.backend("graph"),
         graph=parts.need_graph("graph"),
@@ -42,10 +42,10 @@ def graph(  # noqa: PLR0913 - the parameters of the name
 
 
 def kg_rule(parts: RegistryParts, *, rules: str | None = None, top_k: TopK = 10) -> BaseRetriever:
-    """What rules conclude of the processes that a query names, with proofs.
+    """Return conclusions of rules about the processes named in a query, with proofs.
 
-    ``rules`` is the path of a rule file; left out, the rules that were bound count, or else those
-    for what a process requires.
+    ``rules`` is the path of a rule file. The default is the bound rules, or else the rules for the
+    requirements of a process.
     """
     chosen = parts.rules if rules is None else rules
     backend = parts.need_graph("kg_rule").backend
@@ -62,7 +62,7 @@ def knowledge(
     base_retriever_params: Params = None,
     top_k: TopK = 10,
 ) -> BaseRetriever:
-    """Sentences of rules before cases and templates that a base retriever finds."""
+    """Return sentences of rules, followed by cases and templates of a base retriever."""
     has_graph = parts.graph is not None
     return KnowledgeRetriever(
         parts.retriever(base_retriever, base_retriever_params),
@@ -72,7 +72,7 @@ def knowledge(
 
 
 def preset_definitions() -> dict[str, Definition]:
-    """Return the definitions of presets, by name; their parameters are the options of `PRESETS`."""
+    """Return the definitions of presets, by name; with the options of `PRESETS` as parameters."""
     return {
         name: Definition(
             name,

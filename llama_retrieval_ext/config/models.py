@@ -1,4 +1,4 @@
-"""pydantic models of definitions: they check configurations and give their JSON Schema."""
+"""pydantic models of definitions: checks of configurations and their JSON Schema."""
 
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -32,14 +32,14 @@ from llama_retrieval_ext.config.definitions import (
 TYPE: Final = "type"
 REF: Final = "ref"
 ENV: Final = "env"
-# Mappings and texts that would be read as one of these are written inside ``map`` and ``text``.
+# ``map`` and ``text`` escape mappings and texts that would be parsed as one of these.
 MAP: Final = "map"
 TEXT: Final = "text"
 TUPLE: Final = "tuple"
 ESCAPES: Final = (REF, ENV, MAP, TEXT, TUPLE)
 
 _OURS: Final = "llama_retrieval_ext.config"
-# In a schema under construction: names of nodes, which pydantic would look for as its own models.
+# Names of nodes in a schema under construction; pydantic would search them in its own models.
 _NODES: Final = "x-nodes"
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -47,11 +47,11 @@ Definitions: TypeAlias = Mapping[str, Definition]
 
 
 class Problem(NamedTuple):
-    """A problem of a configuration, and its place."""
+    """Problem of a configuration, with its place."""
 
     path: Path
     message: str
-    at_key: bool = False  # with the field's name, rather than its value
+    at_key: bool = False  # at the field's name instead of its value
 
 
 def is_node(value: object) -> bool:
@@ -64,7 +64,7 @@ def _item(container: Any, key: object) -> Any:  # noqa: ANN401 - any JSON, or `L
 
 
 def problems(data: object, known: Definitions, path: Path = ()) -> Iterator[Problem]:
-    """Yield the problems of a configuration, without making its objects."""
+    """Yield the problems of a configuration, without creating its objects."""
     if is_node(data):
         yield from _problems_of_node(data, known, path)  # type: ignore[arg-type]  # a mapping
     for child_path, value in inside(data, path):
@@ -74,7 +74,7 @@ def problems(data: object, known: Definitions, path: Path = ()) -> Iterator[Prob
 def inside(data: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
     """Yield the fields of a mapping or the items of a list, with their paths.
 
-    The fields of an escaped mapping are values: it is no node, whatever its keys are.
+    The fields of an escaped mapping are values: it is never a node.
     """
     if isinstance(data, Mapping):
         fields: Mapping[str, object] = data
@@ -114,7 +114,7 @@ def json_schema(known: Definitions, roots: Collection[str]) -> dict[str, object]
 
 
 def _with_refs(schema: Any) -> Any:  # noqa: ANN401 - any JSON
-    """The schema with references to nodes."""
+    """Return the schema with references to nodes."""
     if isinstance(schema, list):
         return [_with_refs(each) for each in schema]
     if not isinstance(schema, dict):
@@ -163,7 +163,7 @@ def _problem(
 
 
 def _place(data: Any, location: Sequence[str | int]) -> Path:  # noqa: ANN401 - any JSON
-    """The path in the data that pydantic means: without the members of unions in its location."""
+    """Return pydantic's location as a path in the data, without union members."""
     path: list[str | int] = []
     for part in location:
         is_item = isinstance(data, list | tuple) and isinstance(part, int) and part < len(data)
@@ -175,7 +175,7 @@ def _place(data: Any, location: Sequence[str | int]) -> Path:  # noqa: ANN401 - 
 
 @lru_cache(maxsize=1024)
 def _model(definition: Definition, known: tuple[Definition, ...]) -> type[BaseModel]:
-    """The model of a definition."""
+    """Return the model of a definition."""
     fields: dict[str, Any] = {
         name: (_field(parameter, known), _default(parameter))
         for name, parameter in definition.parameters.items()
@@ -202,7 +202,7 @@ def _field(parameter: Parameter, known: Sequence[Definition]) -> Any:  # noqa: A
 
 
 def _configured(hint: Any, known: Sequence[Definition]) -> Any:  # noqa: ANN401 - a type
-    """The type of a value in a configuration, for a type in a signature."""
+    """Return the type in a configuration for a type in a signature."""
     arms = arms_of(hint)
     if len(arms) > 1:
         return _union([_configured(arm, known) for arm in arms])
@@ -241,7 +241,7 @@ def _mapping(value: Any) -> Any:  # noqa: ANN401 - a type
 
 
 def _node(kind: Any, known: Sequence[Definition]) -> Any:  # noqa: ANN401 - a type
-    """A node of this class, or a reference to an object of the application."""
+    """Return the type of a node of this class, or of a reference to an application object."""
     if isinstance(kind, type) and issubclass(kind, Enum):
         names = tuple(name for name, each in enum_members().items() if type(each) is kind)
         return Literal[names] if names else str
@@ -271,12 +271,12 @@ def _checked_node(
     def check(value: Any) -> Any:  # noqa: ANN401 - any JSON
         name = _item(value, TYPE) if is_node(value) else None
         if name is not None:
-            if name not in others:  # fits, or does not exist, which the node itself tells
+            if name not in others:  # fits, or does not exist; the node's own check reports that
                 return value
         elif isinstance(value, Mapping) and list(value) == [REF] and isinstance(value[REF], str):
             return value
         elif not isinstance(value, str | int | float | list | dict | None):
-            return value  # an object of the application, in a call; it is checked where it goes
+            return value  # an application object in a call; its consumer checks it
         near = None if name is None else nearest(str(name), names)
         advice = f"; did you mean {near!r}?" if near else ""
         expected = f"a mapping with 'type' {' or '.join(names)}, or " if names else ""

@@ -12,8 +12,7 @@ from llama_retrieval_ext.pipeline.pipeline import Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 
-# What the first record has besides, by the retriever's name in the registry; the value where an LLM
-# failed.
+# Extra fields of the first record, by registry name; the value is used if an LLM failed.
 _DETAILS: Final[Mapping[str, Mapping[str, object]]] = {
     "hyde": {"hyde_queries": [], "hyde_queries_count": 0},
     "multi_query": {"generated_queries": [], "queries_count": 1, "retrieval_details": []},
@@ -22,9 +21,9 @@ _DETAILS: Final[Mapping[str, Mapping[str, object]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """A retriever that answers with records, for any tenant and knowledge bases.
+    """Retriever that returns records, for any tenant and knowledge bases.
 
-    It has no state: threads, tenants and event loops may share it.
+    It is stateless: threads, tenants and event loops may share it.
 
     Attributes:
         name: The retriever's name in the registry.
@@ -49,15 +48,15 @@ class Operator:
         Args:
             query: The query.
             tenant_id: The tenant; trusted, never from a user or a model.
-            kb_ids: Which of the tenant's knowledge bases may be seen; None for all.
-            top_k: How many records to return, at least 1.
-            filters: Conditions on metadata that every hit satisfies; they can only narrow.
-            timeout_s: Seconds for the whole answer; None for no limit.
+            kb_ids: The tenant's visible knowledge bases; None for all.
+            top_k: Number of records to return, at least 1.
+            filters: Conditions on metadata for every hit; they can only narrow the scope.
+            timeout_s: Time limit for the whole answer in seconds; None for no limit.
 
         Returns:
             Records of `Hit.to_dict`: ``chunk_id``, ``text``, ``score``, ``metadata``,
-            ``knowledge_base_id``, ``document_id``, ``source``, best first. The first one has more:
-            for ``hyde`` ``hyde_queries`` and ``hyde_queries_count``; for ``multi_query``
+            ``knowledge_base_id``, ``document_id``, ``source``, best first. The first has extra
+            fields: ``hyde_queries`` and ``hyde_queries_count`` for ``hyde``; for ``multi_query``
             ``generated_queries``, ``queries_count`` and ``retrieval_details``.
 
         Raises:
@@ -83,6 +82,6 @@ class Operator:
 
     @property
     def _own(self) -> Retriever:
-        """The retriever, inside one that holds scopes where it is another package's."""
+        """The retriever; one of another package is wrapped to enforce scopes."""
         own = self.retriever
         return own if isinstance(own, Retriever) else Pipeline(own, name=self.name)

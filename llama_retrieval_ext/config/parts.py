@@ -1,4 +1,4 @@
-"""`RegistryParts`: the objects that retrievers of the registry are made from."""
+"""`RegistryParts`: the objects bound to a registry."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,25 +23,25 @@ from llama_retrieval_ext.stages.rerank.rules import RuleRerank
 from llama_retrieval_ext.stores.engine.backend import Backend
 
 T = TypeVar("T")
-# More hits than any retriever gives; the stage behind cuts them.
+# More hits than any retriever returns; the next stage cuts them.
 _ALL: Final = 10_000
-# Makes a retriever by its name in the registry.
+# Creates a retriever by its name in the registry.
 Make = Callable[[str, Mapping[str, Any]], BaseRetriever]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RegistryParts:
-    """The objects bound to a registry; the first argument of each definition.
+    """Objects bound to a registry; the first argument of each definition.
 
     Attributes:
-        make: Makes a retriever by its name and parameters, for those that have others inside.
+        make: Creates a retriever by name and parameters, for retrievers that contain others.
         kb: The knowledge base.
-        llm: Writes queries; for ``hyde``, ``multi_query`` and routing by an LLM.
+        llm: The LLM; for ``hyde``, ``multi_query`` and routing by an LLM.
         graph: The graph, with its links between passages.
         rules: Rules of ``kg_rule``, or the path of their file.
-        docstore: LlamaIndex's, with the parents of nodes, for ``auto_merging``.
-        objects: Further objects of the application, by name.
-        closers: Close what was opened for retrievers.
+        docstore: LlamaIndex docstore with the parents of nodes, for ``auto_merging``.
+        objects: Additional application objects, by name.
+        closers: Functions that close resources opened for retrievers.
     """
 
     make: Make
@@ -55,7 +55,7 @@ class RegistryParts:
 
     @property
     def live(self) -> dict[str, object]:
-        """What configurations may refer to: ``store``, ``embed_model``, ``llm`` and so on."""
+        """Objects available as references: ``store``, ``embed_model``, ``llm`` and so on."""
         named: dict[str, object | None] = {
             "kb": self.kb,
             "store": None if self.kb is None else self.backend("store"),
@@ -91,10 +91,10 @@ class RegistryParts:
         return _needed(self.graph, f"{name!r} needs a graph: registry.bind(kb, graph=...)")
 
     def embed_model(self, config: EmbeddingConfig | None, name: str) -> BaseEmbedding:
-        """Return the embedding model for queries: that of the knowledge base.
+        """Return the embedding model for queries: the model of the knowledge base.
 
         Raises:
-            ModelMismatchError: The configuration names another.
+            ModelMismatchError: The configuration names another model.
         """
         kb = self.need_kb(name)
         return kb.embed_model if config is None else config.matching(kb.embed_model, kb.url)
@@ -102,10 +102,10 @@ class RegistryParts:
     def retriever(
         self, base: "BaseRetriever | str", params: Mapping[str, Any] | None = None
     ) -> BaseRetriever:
-        """Return a retriever that another has inside, made by its name unless it is one.
+        """Return an inner retriever; a name is resolved, an object is returned unchanged.
 
         Raises:
-            ConfigurationError: There is no such name, or there are parameters for an object.
+            ConfigurationError: The name is unknown, or an object has parameters.
         """
         if isinstance(base, str):
             return self.make(base, params or {})
@@ -119,7 +119,7 @@ class RegistryParts:
         """Return a reranker by name: ``rules``, ``llm``, ``embedding``, or a cross-encoder's name.
 
         Raises:
-            ConfigurationError: A part that it needs was not bound.
+            ConfigurationError: A required part was not bound.
             MissingDependencyError: A cross-encoder needs ``sentence-transformers``.
         """
         if model is None or model == "rules":
@@ -143,7 +143,7 @@ class RegistryParts:
         )
 
     def close(self) -> None:
-        """Close what was opened for retrievers; what was bound stays open."""
+        """Close resources opened for retrievers; bound objects stay open."""
         while self.closers:
             self.closers.pop()()
 

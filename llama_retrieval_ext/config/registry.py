@@ -1,7 +1,7 @@
-"""Retrievers by name, over the objects that an application bound once.
+"""Retrievers by name, over objects that an application binds once.
 
-The functions of this module work on one registry for the process; an application that needs several
-makes `Registry` objects.
+The functions of this module use one registry per process; an application that needs several creates
+`Registry` objects.
 """
 
 from collections.abc import Callable, Mapping
@@ -60,7 +60,7 @@ _BUILT_IN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class OperatorFactory:
-    """Makes operators of one name: ``registry.get("retriever", "hybrid")(dense_weight=0.6)``.
+    """Factory of operators of one name: ``registry.get("retriever", "hybrid")(dense_weight=0.6)``.
 
     Attributes:
         registry: The registry.
@@ -77,7 +77,7 @@ class OperatorFactory:
             params: Parameters of the retriever.
 
         Raises:
-            ConfigurationError: There is no such parameter, or a value cannot work.
+            ConfigurationError: A parameter is unknown, or a value is invalid.
         """
         return Operator(self.name, self.registry.get_retriever(self.name, **params))
 
@@ -89,9 +89,9 @@ class OperatorFactory:
 
 
 class Registry:
-    """Retrievers by name, with typed parameters, over a knowledge base that is bound once.
+    """Retrievers by name, with typed parameters, over a bound knowledge base.
 
-    Threads may share it. It holds no tenant: each query carries its scope.
+    It is thread-safe. It holds no tenant: each query carries its scope.
 
     Examples:
         >>> from llama_index.core import Document, MockEmbedding
@@ -129,24 +129,24 @@ mean 'hybrid'?
         docstore: BaseDocumentStore | None = None,
         objects: Mapping[str, object] | None = None,
     ) -> "Registry":
-        """Bind the objects that retrievers are made from; replaces earlier ones.
+        """Bind the objects that retrievers use; replaces earlier ones.
 
-        Retrievers made before keep their parts. The caller closes what it opened.
+        Existing retrievers keep their parts. The caller closes the bound objects.
 
         Args:
             kb: The knowledge base.
             llm: Writes queries, for ``hyde`` and ``multi_query``.
             graph: A URL such as ``graph:./dir``, a LlamaIndex property graph store or index, or
-                `PassageGraphs`; None for the knowledge base's own, where it has one.
+                `PassageGraphs`; None for the knowledge base's own, if any.
             rules: Rules of ``kg_rule``, or the path of their file.
-            docstore: With the parents of nodes, for ``auto_merging``.
-            objects: Further objects, which configurations name as ``{ref: NAME}``.
+            docstore: Has the parents of nodes, for ``auto_merging``.
+            objects: Additional objects; configurations refer to them as ``{ref: NAME}``.
 
         Returns:
             The registry.
 
         Raises:
-            ConfigurationError: An argument is of another type.
+            ConfigurationError: An argument has the wrong type.
         """
         if kb is not None:
             of_type(kb, KnowledgeBase, "kb", instead="open one with KnowledgeBase.open(url, ...)")
@@ -166,14 +166,14 @@ mean 'hybrid'?
 
     @property
     def names(self) -> list[str]:
-        """The names of retrievers: built in, registered, and of installed packages."""
+        """Names of retrievers: built in, registered, and of installed packages."""
         return sorted({*self._retrievers, *self._entry_points()})
 
     @property
     def definitions(self) -> Definitions:
-        """Everything that configurations can name as ``type``."""
+        """Definitions that configurations can name as ``type``."""
         for name in self._entry_points():
-            with suppress(ConfigurationError):  # raised for a configuration that names it
+            with suppress(ConfigurationError):  # raised later, for a configuration that names it
                 self._definition(name)
         return {**class_definitions(), **self._presets, **self._retrievers}
 
@@ -184,7 +184,7 @@ mean 'hybrid'?
 
     @property
     def live(self) -> Mapping[str, object]:
-        """The objects that configurations name as ``ref``."""
+        """Objects that configurations name as ``ref``."""
         return self._parts.live
 
     def get(self, group: Group, name: str) -> OperatorFactory:
@@ -210,27 +210,27 @@ mean 'hybrid'?
 
         Args:
             name: A name in `names`, or of a preset.
-            params: Its parameters; those that are left out have their defaults.
+            params: Its parameters; the others have their defaults.
 
         Raises:
-            ConfigurationError: There is no such name or parameter, a value cannot work, or
-                something it needs was not bound.
+            ConfigurationError: The name or a parameter is unknown, a value is invalid, or a
+                required object was not bound.
             ModelMismatchError: ``embedding_config`` names another model than the knowledge base's.
         """
         return self._make(name, params)
 
     def register_retriever(self, name: str) -> Callable[[F], F]:
-        """Decorator: add a function, or a class, that makes a retriever.
+        """Return a decorator that registers a function or class that creates a retriever.
 
         Args:
             name: Its name: lower-case letters, digits and underscores.
 
         Returns:
-            The decorator. What it decorates gets `RegistryParts` first; its keyword parameters,
-            typed and with defaults, become those of the name.
+            The decorator. The decorated function gets `RegistryParts` as its first argument; its
+            keyword parameters, typed and with defaults, become those of the name.
 
         Raises:
-            ConfigurationError: The name is taken, or is none.
+            ConfigurationError: The name is taken or invalid.
 
         Examples:
             >>> registry = Registry()
@@ -257,7 +257,7 @@ mean 'hybrid'?
         return register
 
     def close(self) -> None:
-        """Close the stores that were opened for retrievers; bound objects stay open."""
+        """Close the stores opened for retrievers; bound objects stay open."""
         self._parts.close()
 
     def _make(self, name: str, params: Mapping[str, Any]) -> BaseRetriever:
@@ -300,7 +300,7 @@ mean 'hybrid'?
         return self._retrievers[name]
 
     def _entry_points(self) -> dict[str, EntryPoint]:
-        """Retrievers of installed packages; a name of ours stays ours."""
+        """Return retrievers of installed packages; they cannot replace built-in names."""
         if self._installed is None:
             own = {*self._retrievers, *self._presets}
             installed = {each.name: each for each in entry_points(group=ENTRY_POINTS)}
@@ -343,5 +343,5 @@ register_retriever = _default.register_retriever
 
 
 def default_registry() -> Registry:
-    """Return the registry that the functions of this module work on."""
+    """Return the registry that the functions of this module use."""
     return _default

@@ -1,4 +1,4 @@
-"""Parts of a pipeline as data, and data as parts: the same record of arguments, both ways."""
+"""Conversion of pipeline parts to data and back, by their constructor arguments."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -34,12 +34,12 @@ from llama_retrieval_ext.pipeline.pipeline import Pipeline
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 
 _SEQUENCES: Final = ("rewrites", "refines")
-# Expressions are not deeper; a retriever that contains itself is.
+# Real expressions are less deep; a retriever that contains itself is deeper.
 _MAX_DEPTH: Final = 60
 
 
 class BuildError(Exception):
-    """A part that cannot be made, with its path."""
+    """Error in the construction of a part, with its path."""
 
     def __init__(self, path: Path, cause: Exception) -> None:
         super().__init__(str(cause))
@@ -104,7 +104,7 @@ def _arguments(part: object, definition: Definition) -> dict[str, Any]:
     arguments: dict[str, Any] = dict(arguments_of(part))
     if isinstance(part, RetrievalPipeline):
         arguments["stages"] = list(part.stages)
-    if isinstance(part, Pipeline) and part.is_plain:  # it prints with >>, so nothing is lost
+    if isinstance(part, Pipeline) and part.is_plain:  # its repr uses >>, so nothing is lost
         arguments |= {name: list(arguments[name]) for name in _SEQUENCES if name in arguments}
     scope = getattr(part, SCOPE, None)
     if definition.is_scoped_later and scope is not None:
@@ -121,12 +121,12 @@ def _is_scalar(value: object) -> bool:
 
 
 class Builder:
-    """Makes parts from data in which `models.problems` finds no problem.
+    """Builder of parts from data in which `models.problems` finds no problem.
 
     Args:
-        known: What may be named.
-        live: Objects of the application by name.
-        parts: First argument of definitions that take what was bound.
+        known: The allowed definitions.
+        live: Application objects by name.
+        parts: First argument of definitions that use bound objects.
     """
 
     def __init__(self, known: Definitions, live: Mapping[str, object], parts: object) -> None:
@@ -181,11 +181,11 @@ class Builder:
             return self.made(definition, arguments)
         except BuildError:
             raise
-        except Exception as error:  # whatever a constructor raises is about this node
+        except Exception as error:  # any error of a constructor belongs to this node
             raise BuildError(path, error) from error
 
     def made(self, definition: Definition, arguments: Mapping[str, Any]) -> object:
-        """Return the object that a definition makes from arguments."""
+        """Return the object that a definition creates from arguments."""
         rest: list[object] = [self._parts] if definition.takes_parts else []
         hints = {name: each.hint for name, each in definition.parameters.items()}
         named = {name: _typed(each, hints.get(name)) for name, each in arguments.items()}
@@ -198,7 +198,7 @@ class Builder:
 
 
 def _typed(value: Any, hint: Any) -> Any:  # noqa: ANN401 - what signatures have
-    """The value, as the model that the parameter expects."""
+    """Return the value as the model that the parameter expects."""
     if not isinstance(value, Mapping):
         return value
     kinds = [arm for arm in arms_of(hint) if isinstance(arm, type) and issubclass(arm, BaseModel)]

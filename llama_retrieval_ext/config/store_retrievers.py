@@ -28,9 +28,9 @@ TopK: TypeAlias = Annotated[int, Field(ge=1)]
 Weight: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 StoreType: TypeAlias = Literal["embedded", "qdrant", "milvus", "es"]
 
-# What a reranker chooses from.
+# Number of candidates of a reranker.
 _CANDIDATES: Final = 50
-# LlamaIndex's classes; the names are ours, so that no configuration can import anything else.
+# LlamaIndex's classes by our own names, so no configuration can import other code.
 _STORES: Final[Mapping[str, tuple[str, str]]] = {
     "qdrant": ("qdrant", "QdrantVectorStore"),
     "milvus": ("milvus", "MilvusVectorStore"),
@@ -41,15 +41,15 @@ _STORES: Final[Mapping[str, tuple[str, str]]] = {
 def dense(
     parts: RegistryParts, *, embedding_config: EmbeddingConfig | None = None, top_k: TopK = 10
 ) -> BaseRetriever:
-    """Retrieval by meaning."""
+    """Return hits by meaning."""
     model = parts.embed_model(embedding_config, "dense")
     return VectorRetriever(parts.backend("dense"), embed_model=model, top_k=top_k, name="dense")
 
 
 def bm25(parts: RegistryParts, *, top_k: TopK = 10) -> BaseRetriever:
-    """Retrieval by words; scores are min-max normalised over the answer."""
+    """Return hits by words; scores are min-max normalised over the answer."""
     keyword = KeywordRetriever(parts.backend("bm25"), top_k=top_k, name="bm25")
-    keyword.embed_model = parts.need_kb("bm25").embed_model  # for stages behind it, such as MMR
+    keyword.embed_model = parts.need_kb("bm25").embed_model  # for later stages, such as MMR
     return Pipeline(keyword, refines=[MinMaxScores()], top_k=top_k, name="bm25")
 
 
@@ -61,7 +61,7 @@ def hybrid(
     embedding_config: EmbeddingConfig | None = None,
     top_k: TopK = 10,
 ) -> BaseRetriever:
-    """Retrieval by meaning and by words in one request, where the engine has one."""
+    """Return hits by meaning and words, in one request if the engine supports it."""
     return HybridRetriever(
         parts.backend("hybrid"),
         embed_model=parts.embed_model(embedding_config, "hybrid"),
@@ -82,7 +82,7 @@ def fusion(  # noqa: PLR0913 - the parameters of the name
     embedding_config: EmbeddingConfig | None = None,
     top_k: TopK = 10,
 ) -> BaseRetriever:
-    """``dense`` and ``bm25`` side by side, fused by rank or by score, perhaps reranked."""
+    """Fuse ``dense`` and ``bm25`` by rank or by score, with an optional reranker."""
     depth = max(_CANDIDATES, top_k)
     legs = branches(
         dense=dense(parts, embedding_config=embedding_config, top_k=depth),
@@ -106,7 +106,7 @@ def llama_dense(
     store_params: Mapping[str, object] | None = None,
     embedding_config: EmbeddingConfig | None = None,
 ) -> BaseRetriever:
-    """Retrieval by meaning over a LlamaIndex vector store, or the knowledge base's own."""
+    """Return hits by meaning from a LlamaIndex vector store, by default the knowledge base's."""
     if not store_params:
         return _own_dense(parts, store_type, embedding_config, top_k)
     engine = store_type or "embedded"
@@ -128,7 +128,7 @@ def llama_bm25(
     max_chunks: Annotated[int, Field(ge=1)] = 5000,
     cache_ttl: Annotated[float, Field(gt=0)] = 60,
 ) -> BaseRetriever:
-    """BM25 in memory over the nodes that a scope sees, read again when they are older."""
+    """Return hits by BM25 in memory over the nodes of a scope; old nodes are read again."""
     kb = parts.need_kb("llama_bm25")
     return KeptBM25Retriever(kb, top_k=top_k, max_chunks=max_chunks, cache_ttl=cache_ttl)
 
@@ -141,7 +141,7 @@ def llama_hybrid(
     top_k: TopK = 5,
     embedding_config: EmbeddingConfig | None = None,
 ) -> BaseRetriever:
-    """``llama_dense`` and ``llama_bm25`` side by side, fused by score."""
+    """Fuse ``llama_dense`` and ``llama_bm25`` by score."""
     depth = max(_CANDIDATES, top_k)
     legs = branches(
         dense=llama_dense(parts, top_k=depth, embedding_config=embedding_config),
@@ -171,7 +171,7 @@ def _own_dense(
 
 
 def _llama_store(engine: str, params: Mapping[str, object]) -> BasePydanticVectorStore:
-    """A store of ours by its URL, or LlamaIndex's class with its own arguments."""
+    """Return a store by its URL, or LlamaIndex's class with its own arguments."""
     settings: dict[str, Any] = resolved(dict(params))
     url = settings.get("url")
     if isinstance(url, str) and url.partition(":")[0].rstrip("s") in _SCHEMES:
@@ -190,7 +190,7 @@ def _llama_store(engine: str, params: Mapping[str, object]) -> BasePydanticVecto
     try:
         store: BasePydanticVectorStore = kind(**settings)
     except Exception as error:  # noqa: BLE001 - whatever LlamaIndex's class raises
-        # Its own message may repeat its settings, a password among them.
+        # The class's own message may contain its settings, including a password.
         raise ConfigurationError(
             f"{name} refuses the settings {', '.join(sorted(settings))}: {type(error).__name__}"
         ) from None
@@ -201,7 +201,7 @@ _SCHEMES: Final = ("embedded", "qdrant", "milvus", "elasticsearch")
 
 
 def _share(first: float, second: float, *names: str) -> float:
-    """The first weight as its share of both."""
+    """Return the first weight as a share of both."""
     if first + second <= 0:
         raise ConfigurationError(f"one of {' and '.join(names)} must be above 0")
     return first / (first + second)

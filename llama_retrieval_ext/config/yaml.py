@@ -1,4 +1,4 @@
-"""Pipelines as YAML: written, read back as the same, and validated with lines and advice.
+"""Pipelines as YAML: writing, reading, and validation with line numbers and advice.
 
 ::
 
@@ -11,9 +11,9 @@
         - {type: Top, k: 5}
 
 A ``type`` is a name of the registry or a public class of a stage or retriever; ``{ref: NAME}`` is
-an object of the application, and ``{env: NAME}``, where an embedding model or a store is described,
-the value of an environment variable. A file is data: nothing in it is imported, templates and
-references (``&``, ``*``) are refused.
+an object of the application. ``{env: NAME}``, in the settings of an embedding model or a store, is
+the value of an environment variable. A file is only data: nothing in it is imported, and templates
+and references (``&``, ``*``) are refused.
 """
 
 import re
@@ -55,7 +55,7 @@ _TAGS: Final = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 
 class ConfigText(NamedTuple):
-    """A YAML text as data, with the place of every key and value.
+    """YAML text as data, with the place of every key and value.
 
     Attributes:
         data: Mappings, lists and scalars.
@@ -73,10 +73,10 @@ def to_yaml(part: object, *, live: Mapping[str, object] | None = None) -> str:
 
     Args:
         part: A stage or retriever.
-        live: Objects that are no data, such as stores and models, by their names in the text.
+        live: Objects that are not data, such as stores and models, by their names in the text.
 
     Raises:
-        ConfigurationError: It contains an object that is neither data nor among ``live``.
+        ConfigurationError: The part contains an object that is neither data nor in ``live``.
 
     Examples:
         >>> from llama_retrieval_ext import RRF, Top
@@ -103,11 +103,11 @@ def from_yaml(text: str, registry: Registry, *, file: str = "") -> Any:  # noqa:
 
     Args:
         text: YAML, as `to_yaml` writes it.
-        registry: What the text may name.
+        registry: The registry of allowed names.
         file: Its name in messages.
 
     Raises:
-        ConfigFileError: It cannot be used; each problem has its line and field.
+        ConfigFileError: The text is invalid; each problem has its line and field.
     """
     read = read_yaml(text, file=file)
     if mistakes := validation(read, registry):
@@ -124,10 +124,10 @@ def load_pipeline(path: str | FilePath, registry: Registry) -> BaseRetriever:
 
     Args:
         path: A YAML file.
-        registry: What the text may name.
+        registry: The registry of allowed names.
 
     Raises:
-        ConfigFileError: The file cannot be read or used, or describes no retriever.
+        ConfigFileError: The file cannot be read, is invalid, or describes no retriever.
     """
     part = from_yaml(read_file(path), registry, file=str(path))
     if not isinstance(part, BaseRetriever):
@@ -145,15 +145,15 @@ def read_file(path: str | FilePath) -> str:
 
 
 def validate_yaml(text: str, registry: Registry, *, file: str = "") -> list[str]:
-    """Return the problems of a YAML text, without opening or making anything that it names.
+    """Return the problems of a YAML text, without opening or creating its objects.
 
     Args:
         text: YAML.
-        registry: What the text may name.
+        registry: The registry of allowed names.
         file: Its name in messages.
 
     Returns:
-        A line of text each, with line, column and field; empty if the file can be used.
+        One line of text per problem, with line, column and field; empty if the text is valid.
     """
     try:
         read = read_yaml(text, file=file)
@@ -179,7 +179,7 @@ def pipeline_schema(registry: Registry) -> dict[str, object]:
 
 
 def read_yaml(text: str, *, file: str = "") -> ConfigText:
-    """Return a YAML text as data, with the place of everything."""
+    """Return a YAML text as data, with the place of every key and value."""
     if "\0" in text:
         raise ConfigFileError(file, ["line 1: the text has a NUL character"])
     reader = _Reader(file)
@@ -210,7 +210,7 @@ class _Reader(Reader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes a value that occurs twice twice."""
+    """Dumper without aliases: repeated values are written in full."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - PyYAML's
         return True
@@ -268,7 +268,7 @@ def _secrets(data: object, path: Path) -> Iterator[Problem]:
 
 
 def _problems_of_values(data: object, known: Definitions, path: Path) -> Iterator[Problem]:
-    """Yield the errors of constructors of parts that are data alone."""
+    """Yield the constructor errors of parts that are pure data."""
     if is_node(data) and _is_pure(data, known):
         try:
             Builder(known, {}, None).value(data, path)
@@ -299,13 +299,13 @@ def _file_error(mistakes: list[Problem], read: ConfigText, file: str) -> Configu
 
 
 def _lines(mistakes: list[Problem], read: ConfigText) -> list[str]:
-    """The problems in words, in the order of the text."""
+    """Return the problems as text, in the order of the file."""
     ordered = sorted(mistakes, key=lambda each: _position(each, read))
     return [_line(each, read) for each in ordered]
 
 
 def _position(problem: Problem, read: ConfigText) -> tuple[int, int]:
-    """Line and column of a problem; for an unknown path, those of its nearest parent."""
+    """Return line and column of a problem; for an unknown path, of its nearest parent."""
     places, path = read.keys if problem.at_key else read.places, problem.path
     while path and path not in places and path not in read.places:
         path = path[:-1]

@@ -1,1 +1,1 @@
-"""Views of values, as text and HTML: pure functions; a value shows itself by calling its view."""
+"""Views of values as text and HTML: pure functions, called by the values' display methods."""

@@ -1,4 +1,4 @@
-"""Views of two explanations side by side: text, HTML, and for a rich console."""
+"""Views of two explanations side by side: text, HTML, rich console."""
 
 from typing import Final
 
@@ -10,17 +10,17 @@ from llama_retrieval_ext.display.html import Markup, arrow, page, table, tag, ti
 from llama_retrieval_ext.display.results import document_title, result_summary, short
 from llama_retrieval_ext.pipeline.comparison import ExplanationComparison, RankPair
 
-# How many hits are shown, and how much of a title and of a text.
+# Limits of hits, and of the characters of a title and of a text.
 _HITS: Final = 40
 _TITLE: Final = 40
 _TEXT: Final = 120
 
 
 def comparison_text(comparison: ExplanationComparison) -> str:
-    """Return a comparison as text: a line for each hit of either.
+    """Return a comparison as text: one line for each hit in either explanation.
 
     Args:
-        comparison: Of two explanations.
+        comparison: Comparison of two explanations.
     """
     lines = (
         f"  {_rank(pair.first):>4} {_rank(pair.second):>4} {_move(pair):>8}  "
@@ -34,7 +34,7 @@ def comparison_console(comparison: ExplanationComparison) -> RenderableType:
     """Return a comparison as a table for a rich console.
 
     Args:
-        comparison: Of two explanations.
+        comparison: Comparison of two explanations.
     """
     grid = Table(box=None, pad_edge=False)
     for title in ("first", "second", "moved", "document", "text"):
@@ -46,10 +46,10 @@ def comparison_console(comparison: ExplanationComparison) -> RenderableType:
 
 
 def comparison_html(comparison: ExplanationComparison) -> str:
-    """Return a comparison as HTML: both summaries, and the rank of each hit in either.
+    """Return a comparison as HTML: both summaries, and the rank of each hit in both.
 
     Args:
-        comparison: Of two explanations.
+        comparison: Comparison of two explanations.
     """
     rows = (
         (

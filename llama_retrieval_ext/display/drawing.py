@@ -1,4 +1,4 @@
-"""Draws a retriever as an SVG flow chart, from the query at the top to the result at the bottom."""
+"""SVG flow chart of a retriever, from the query at the top to the result at the bottom."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -8,18 +8,18 @@ from llama_retrieval_ext.display.html import Markup, join, tag
 from llama_retrieval_ext.display.style import N_COLOURS
 from llama_retrieval_ext.pipeline.tree import Sketch
 
-# In pixels: the gap between boxes, the height of a line, the width of a letter, a box's margin.
+# In pixels: gap between boxes, height of a line, width of a letter, margin of a box.
 _GAP: Final = 20.0
 _LINE: Final = 16.0
 _LETTER: Final = 7.2
 _MARGIN: Final = 12.0
 _FAN: Final = 26.0
-# How many columns of text a box has at most.
+# Maximum width of the text in a box, in columns.
 _COLUMNS: Final = 38
 
 
 class _Block(NamedTuple):
-    """A part of the drawing; it is entered and left in the middle of its width."""
+    """Part of the drawing; lines enter and leave it at the middle of its width."""
 
     width: float
     height: float
@@ -27,10 +27,10 @@ class _Block(NamedTuple):
 
 
 def drawn(sketch: Sketch) -> Markup:
-    """Return the drawing.
+    """Return the drawing as SVG.
 
     Args:
-        sketch: Of a retriever.
+        sketch: Sketch of a retriever.
     """
     block = _stack([_box("query", "end"), _drawn(sketch), _box("result", "end")])
     width, height = block.width + 4, block.height + 4
@@ -57,7 +57,7 @@ def _drawn(sketch: Sketch) -> _Block:
 
 
 def _box(label: str, kind: str = "") -> _Block:
-    """A box with a name and, below it, the arguments."""
+    """Return a box with a name and, below it, the arguments."""
     name, _, rest = label.partition("(")
     arguments = rest.removesuffix(")") if rest.endswith(")") else rest
     lines = [_cut(name), *([_cut(arguments)] if arguments else [])]
@@ -72,7 +72,7 @@ def _box(label: str, kind: str = "") -> _Block:
 
 
 def _leg(name: str, block: _Block, number: int) -> _Block:
-    """A leg below its name."""
+    """Return a leg with its name above it."""
     if not name:
         return block
     text = _cut(name)
@@ -85,7 +85,7 @@ def _leg(name: str, block: _Block, number: int) -> _Block:
 
 
 def _side_by_side(legs: Sequence[_Block]) -> _Block:
-    """Legs beside each other, with lines from one point above to one point below."""
+    """Return legs beside each other, with lines from one point above to one point below."""
     width = sum(leg.width for leg in legs) + _GAP * (len(legs) - 1)
     height = max(leg.height for leg in legs)
     whole, middle, x = height + 2 * _FAN, width / 2, 0.0
@@ -116,7 +116,7 @@ def _curve(
 
 
 def _stack(blocks: Sequence[_Block], *, gap: float = _GAP, arrows: bool = True) -> _Block:
-    """Blocks below each other, with arrows between them."""
+    """Return blocks below each other, with arrows between them."""
     width = max(block.width for block in blocks)
     parts: list[Markup] = []
     y = 0.0
@@ -135,7 +135,7 @@ def _arrow(x: float, start: float, end: float) -> Markup:
 
 
 def _framed(block: _Block, title: str) -> _Block:
-    """A block in a dashed frame, its title in the corner."""
+    """Return a block in a dashed frame, with a title in the corner."""
     text = _cut(title)
     width = max(block.width + 3 * _MARGIN, _columns(text) * _LETTER + 2 * _MARGIN)
     height = block.height + _LINE + 2 * _MARGIN
@@ -154,7 +154,7 @@ def _columns(text: str) -> int:
 
 
 def _cut(text: str) -> str:
-    """Text that fits into a box."""
+    """Return text cut to the width of a box."""
     line = " ".join(text.split())
     if _columns(line) <= _COLUMNS:
         return line

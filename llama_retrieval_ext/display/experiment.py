@@ -1,4 +1,4 @@
-"""Experiments, comparisons and tunings as tables: for a rich console, and as HTML."""
+"""Tables of experiments, comparisons and tunings: HTML and rich console."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -15,12 +15,12 @@ from llama_retrieval_ext.evaluation.tuning import Tuning
 
 Cells = Sequence[str]
 
-# How many questions are shown, and how much of one.
+# Limits of questions, and of the characters of a question.
 _QUESTIONS: Final = 10
 _QUESTION: Final = 150
 _BEST: Final = "*"
 _TIMES: Final = ("p50_ms", "p95_ms")
-# Shown where one is above 0.
+# Columns that are shown if any value is above 0.
 _COUNTS: Final = ("embeddings", "llm_calls", "degraded", "failed")
 _CHOICES: Final = ("parameter", "before", "after", "why")
 
@@ -29,7 +29,7 @@ def experiment_html(experiment: Experiment) -> Markup:
     """Return the table of an experiment as HTML, with the best values in bold.
 
     Args:
-        experiment: One that has run.
+        experiment: An experiment that has run.
     """
     header, rows = _results(experiment)
     marked = ([_bold(cell) for cell in row] for row in rows)
@@ -40,7 +40,7 @@ def experiment_console(experiment: Experiment) -> RenderableType:
     """Return the table of an experiment for a rich console.
 
     Args:
-        experiment: One that has run.
+        experiment: An experiment that has run.
     """
     header, rows = _results(experiment)
     shown = _console_table(header, rows)
@@ -53,7 +53,7 @@ def comparison_html(comparison: Comparison) -> Markup:
     """Return the questions whose answers differ most, side by side, as HTML.
 
     Args:
-        comparison: Of retrievers.
+        comparison: Comparison of retrievers.
     """
     parts = [
         join([tag("b", short(question, _QUESTION)), table(*_side_by_side(comparison, question))])
@@ -66,7 +66,7 @@ def comparison_console(comparison: Comparison) -> RenderableType:
     """Return the questions whose answers differ most, side by side, for a rich console.
 
     Args:
-        comparison: Of retrievers.
+        comparison: Comparison of retrievers.
     """
     tables: list[RenderableType] = [Text(repr(comparison))]
     for question in comparison.different()[:_QUESTIONS]:
@@ -76,20 +76,20 @@ def comparison_console(comparison: Comparison) -> RenderableType:
 
 
 def tuning_html(tuning: Tuning) -> Markup:
-    """Return what was chosen, and why, as HTML.
+    """Return the choices and their reasons as HTML.
 
     Args:
-        tuning: Of a pipeline.
+        tuning: Tuning of a pipeline.
     """
     rows = [(each.parameter, each.before, each.after, each.why) for each in tuning.choices]
     return page(tag("p", tuning.verdict), *([table(_CHOICES, rows)] if rows else []))
 
 
 def tuning_console(tuning: Tuning) -> RenderableType:
-    """Return what was chosen, and why, for a rich console.
+    """Return the choices and their reasons for a rich console.
 
     Args:
-        tuning: Of a pipeline.
+        tuning: Tuning of a pipeline.
     """
     rows = [(each.parameter, each.before, each.after, each.why) for each in tuning.choices]
     verdict = Text(tuning.verdict)
@@ -100,7 +100,7 @@ _MARKS: Final = "+ found by this retriever alone; ✓ marked as right, ✗ as wr
 
 
 def _results(experiment: Experiment) -> tuple[Cells, list[Cells]]:
-    """The header and the rows, with marks for the best value and for significance."""
+    """Return the header and the rows, with marks for the best value and significance."""
     results = experiment.results.to_dict("records")
     best = {each: max(row[each] for row in results) for each in experiment.measures}
     marks = {

@@ -1,4 +1,4 @@
-"""Views of explanations: text, HTML, and for a rich console."""
+"""Views of explanations: text, HTML, rich console."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -24,22 +24,22 @@ from llama_retrieval_ext.pipeline.explanation import (
 )
 from llama_retrieval_ext.trace import Trace
 
-# How many hits, stages and steps are shown, and how much of a name.
+# Limits of hits, stages and steps, and of the characters of a name.
 _HITS: Final = 20
 _CARDS: Final = 10
 _STAGES: Final = 8
 _STEPS: Final = 40
 _NAME: Final = 60
 _TITLE: Final = 40
-# Notes of a step that are shown, by what they are called in words.
+# Notes of a step that are shown, with their labels.
 _NOTES: Final = {"pushed_down": "pushed down", "cache_hits": "from cache", "engine": "engine"}
 
 
 def explanation_text(explanation: Explanation) -> str:
-    """Return an explanation as text: what ran, and the account of each hit.
+    """Return an explanation as text: the executed steps, and the account of each hit.
 
     Args:
-        explanation: Of a retrieval.
+        explanation: Explanation of a retrieval.
     """
     steps = (
         f"  {'  ' * step.depth}{_step_line(step.trace)}" for step in _steps(explanation.recorded)
@@ -49,19 +49,19 @@ def explanation_text(explanation: Explanation) -> str:
 
 
 def explanation_console(explanation: Explanation) -> RenderableType:
-    """Return an explanation for a rich console; nothing in it is read as markup.
+    """Return an explanation for a rich console; its text is not parsed as markup.
 
     Args:
-        explanation: Of a retrieval.
+        explanation: Explanation of a retrieval.
     """
     return Text(explanation_text(explanation))
 
 
 def explanation_html(explanation: Explanation) -> str:
-    """Return an explanation as HTML: a waterfall of times, ranks by stage, and a card a hit.
+    """Return an explanation as HTML: a waterfall of times, ranks by stage, and one card per hit.
 
     Args:
-        explanation: Of a retrieval.
+        explanation: Explanation of a retrieval.
     """
     accounts = explanation.accounts[:_CARDS]
     cards = hit_cards(
@@ -80,7 +80,7 @@ def explanation_html(explanation: Explanation) -> str:
 
 
 class _Step(NamedTuple):
-    """A step of a trace, and how deep inside others it is."""
+    """Step of a trace, with its nesting depth."""
 
     trace: Trace
     depth: int
@@ -146,7 +146,7 @@ def _account_chips(account: HitAccount) -> Iterator[Markup]:
 
 
 def _waterfall(trace: Trace) -> Markup:
-    """Each step with a bar from when it began to when it ended."""
+    """Return each step with a bar from its start to its end."""
     steps = list(_steps(trace))
     whole = max(trace.duration_s or 0.0, *(_end(step, trace) for step, _ in steps), 1e-9)
     more = [tag("small", f"… {len(steps) - _STEPS} more", class_="wide")]
@@ -180,7 +180,7 @@ def _step_cells(step: _Step, origin: Trace, whole: float) -> Iterator[Markup]:
 
 
 def _rank_changes(explanation: Explanation) -> list[Markup]:
-    """A table with the rank of each hit after each stage; nothing for a single stage."""
+    """Return a table with the rank of each hit after each stage; empty for a single stage."""
     stages = explanation.stages[-_STAGES:]
     if len(stages) <= 1 or not explanation.hits:
         return []

@@ -1,4 +1,4 @@
-"""Self-contained HTML: styles that suit light and dark themes, no scripts, all escaped."""
+"""Self-contained, escaped HTML without scripts, with styles for light and dark themes."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -7,7 +7,7 @@ from typing import Final
 from llama_retrieval_ext.display.style import N_COLOURS, STYLE
 from llama_retrieval_ext.text.highlighting import matched_spans
 
-# Colours are those of the page: lines and shades are drawn in its text colour, half transparent.
+# Lines and shades use the text colour of the page, half transparent.
 _STYLES: Final = {
     "table": "border-collapse:collapse;margin:0.3em 0;",
     "th": "text-align:left;font-weight:600;padding:0.2em 0.8em 0.2em 0;"
@@ -21,7 +21,7 @@ _STYLES: Final = {
 
 
 class Markup(str):
-    """A string that is HTML already."""
+    """String of HTML, which is not escaped again."""
 
     __slots__ = ()
 
@@ -30,9 +30,9 @@ def tag(name: str, *contents: str, **attributes: str | float) -> Markup:
     """Return an element around its contents; strings that are not `Markup` are escaped.
 
     Args:
-        name: Of the element.
-        contents: Text and elements, in their order.
-        attributes: Escaped as well; ``class_`` is ``class``, and ``stroke_width`` ``stroke-width``.
+        name: Name of the element.
+        contents: Text and elements, in order.
+        attributes: Also escaped; ``class_`` is ``class``, and ``stroke_width`` ``stroke-width``.
 
     Examples:
         >>> print(tag("p", "a < b ", tag("b", "!"), class_="x"))
@@ -51,10 +51,10 @@ def _attribute(key: str, value: str | float) -> str:
 
 
 def page(*contents: str) -> Markup:
-    """Return a view: its contents with their styles, which follow the theme of the notebook.
+    """Return a view: contents with their styles, which follow the notebook's theme.
 
     Args:
-        contents: Text and elements, in their order.
+        contents: Text and elements, in order.
     """
     return tag("div", tag("style", Markup(STYLE)), *contents, class_="lre")
 
@@ -63,8 +63,8 @@ def highlighted(text: str, query: str) -> Markup:
     """Return text with the terms of a query marked.
 
     Args:
-        text: What is shown.
-        query: What was searched for; Chinese, too.
+        text: Text to show.
+        query: Query of the search; may be Chinese.
 
     Examples:
         >>> print(highlighted("Leave < 年假", "leave 年假"))
@@ -80,10 +80,10 @@ def highlighted(text: str, query: str) -> Markup:
 
 
 def bars(parts: Iterable[tuple[int, float]]) -> Markup:
-    """Return a bar of coloured parts, one behind the other.
+    """Return a bar of coloured parts, in order.
 
     Args:
-        parts: Number of the colour, and width as a share of the whole in ``[0, 1]``.
+        parts: Colour number, and width as a share of the whole in ``[0, 1]``.
     """
     filled = (
         tag("i", class_=f"c{colour % N_COLOURS}", style=f"width:{100 * width:.1f}%")
@@ -94,7 +94,7 @@ def bars(parts: Iterable[tuple[int, float]]) -> Markup:
 
 
 def arrow(moved: int) -> Markup:
-    """Return how many ranks something moved up, or down where the number is negative.
+    """Return a rank change as an arrow with its number: up if positive, down if negative.
 
     Args:
         moved: Number of ranks.
@@ -106,11 +106,11 @@ def arrow(moved: int) -> Markup:
 
 
 def tile(number: str, words: str) -> Markup:
-    """Return a number in large type above what it counts.
+    """Return a number in large type above its label.
 
     Args:
         number: The number.
-        words: What it counts.
+        words: Label of the number.
     """
     return tag("div", tag("b", number), tag("small", words), class_="tile")
 
@@ -120,15 +120,15 @@ def chip(*contents: str, colour: int | None = None, title: str = "") -> Markup:
 
     Args:
         contents: Text and elements.
-        colour: Number of the colour of the dot before it; None for no dot.
-        title: Shown when the pointer is on it.
+        colour: Colour number of the dot before the label; None for no dot.
+        title: Tooltip of the label.
     """
     dot = [] if colour is None else [tag("i", class_=f"dot c{colour % N_COLOURS}")]
     return tag("span", *dot, *contents, class_="chip", **({"title": title} if title else {}))
 
 
 def join(contents: Iterable[str]) -> Markup:
-    """Return text and elements one behind the other, as one piece of HTML.
+    """Return text and elements in order, as one piece of HTML.
 
     Args:
         contents: Strings that are not `Markup` are escaped.
@@ -140,8 +140,8 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
     """Return a table.
 
     Args:
-        header: Titles of the columns.
-        rows: Cells, as many as titles.
+        header: Column titles.
+        rows: Rows with one cell per title.
     """
     head = tag("tr", *(tag("th", title) for title in header))
     body = [tag("tr", *(tag("td", cell) for cell in row)) for row in rows]

@@ -1,4 +1,4 @@
-"""Views of knowledge bases and of reports about documents: HTML and text for a rich console."""
+"""Views of knowledge bases and of reports about documents: HTML and rich console."""
 
 from collections.abc import Mapping
 from typing import Final, Protocol
@@ -8,9 +8,9 @@ from rich.text import Text
 
 from llama_retrieval_ext.display.html import page, table, tag, tile
 
-# How many documents are listed.
+# Limit of listed documents.
 _SHOWN: Final = 50
-# What reports count, in words.
+# Labels of the counts in reports.
 _COUNTS: Final = {
     "added": "added",
     "updated": "updated",
@@ -22,19 +22,19 @@ _COUNTS: Final = {
 
 
 class Report(Protocol):
-    """What came of documents; its string is the summary."""
+    """Report about documents; its string is the summary."""
 
     @property
     def failures(self) -> Mapping[str, Exception]:
-        """What went wrong, by document."""
+        """Errors by document."""
         ...
 
 
 def report_html(report: Report) -> str:
-    """Return a report as HTML: the summary, and each document that has a story.
+    """Return a report as HTML: the summary, and documents with details.
 
     Args:
-        report: Of adding or copying.
+        report: Report of adding or copying.
     """
     stories = _stories(report)
     more = len(stories) - _SHOWN
@@ -52,10 +52,10 @@ def report_html(report: Report) -> str:
 
 
 def report_console(report: Report) -> RenderableType:
-    """Return a report for a rich console: the summary, and each document that has a story.
+    """Return a report for a rich console: the summary, and documents with details.
 
     Args:
-        report: Of adding or copying.
+        report: Report of adding or copying.
     """
     return Text("\n".join([str(report), *(f"  {ref}: {story}" for ref, story in _stories(report))]))
 
@@ -64,8 +64,8 @@ def facts_html(title: str, facts: Mapping[str, object]) -> str:
     """Return facts about a value as an HTML table of two columns.
 
     Args:
-        title: What they are about.
-        facts: By name.
+        title: Subject of the facts.
+        facts: Facts by name.
     """
     rows = [(name, str(fact)) for name, fact in facts.items()]
     return page(tag("div", table((title, ""), rows), class_="card"))

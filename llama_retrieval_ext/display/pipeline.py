@@ -8,19 +8,19 @@ from llama_retrieval_ext.pipeline.tree import children_of, label_of, leg_names_o
 
 
 def outline(retriever: object) -> str:
-    """Return the retriever and those inside it as a tree, a line each.
+    """Return the retriever and its inner retrievers as a tree, one per line.
 
     Args:
-        retriever: Of this package; one of another package shows its class.
+        retriever: Retriever of this package; others are shown by class name.
     """
     return "\n".join([label_of(retriever), *_branch_lines(retriever)])
 
 
 def mermaid(retriever: object) -> str:
-    """Return a Mermaid flow chart, from the query's end to the result's.
+    """Return a Mermaid flow chart, from the query to the result.
 
     Args:
-        retriever: Of this package; one of another package shows its class.
+        retriever: Retriever of this package; others are shown by class name.
     """
     lines = ["flowchart BT"]
     _add_mermaid(retriever, label_of(retriever), lines)
@@ -31,14 +31,14 @@ def retriever_html(retriever: object) -> str:
     """Return a retriever as HTML: a drawing from the query to the result, and the tree as text.
 
     Args:
-        retriever: Of this package; one of another package shows its class.
+        retriever: Retriever of this package; others are shown by class name.
     """
     tree = tag("details", tag("summary", "as text"), tag("pre", outline(retriever)))
     return page(drawn(sketch_of(retriever)), tree)
 
 
 def _labelled_children(retriever: object) -> list[tuple[object, str]]:
-    """The children, each with its label, behind the name that its leg was given."""
+    """Return the children with their labels, prefixed with the names of their legs."""
     children, names = children_of(retriever), leg_names_of(retriever)
     labels = [label_of(child) for child in children]
     if names:

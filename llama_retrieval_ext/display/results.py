@@ -1,4 +1,4 @@
-"""Views of search results, hits and traces: short text, HTML, and tables for a rich console."""
+"""Views of search results, hits and traces: short text, HTML, rich console."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
@@ -13,7 +13,7 @@ from llama_retrieval_ext.results import Contribution, Hit, SearchResult
 from llama_retrieval_ext.text.highlighting import excerpt
 from llama_retrieval_ext.trace import Trace
 
-# How many hits the short form of a result shows, and how much of each text.
+# Limits of hits and of text in the short form of a result.
 _SHOWN_HITS: Final = 5
 _SHORT_TEXT: Final = 50
 _LONG_TEXT: Final = 200
@@ -25,10 +25,10 @@ _CARD_TEXT: Final = 320
 
 
 def result_text(result: SearchResult) -> str:
-    """Return the short form of a result: a summary, and a line for each of the first hits.
+    """Return the short form of a result: a summary, and one line for each of the first hits.
 
     Args:
-        result: Of a search.
+        result: Result of a search.
     """
     more = len(result) - _SHOWN_HITS
     return "\n".join(
@@ -44,10 +44,10 @@ def result_text(result: SearchResult) -> str:
 
 
 def result_summary(result: SearchResult) -> str:
-    """Return a result in a line: its query, number of hits, time, and what is degraded.
+    """Return a result on one line: query, number of hits, time, and degraded parts.
 
     Args:
-        result: Of a search.
+        result: Result of a search.
     """
     duration_s = None if result.trace is None else result.trace.duration_s
     return ", ".join(
@@ -62,20 +62,20 @@ def result_summary(result: SearchResult) -> str:
 
 
 def result_html(result: SearchResult) -> str:
-    """Return a result as HTML: a card a hit, what is missing, and the times.
+    """Return a result as HTML: one card per hit, missing parts, and times.
 
     Args:
-        result: Of a search.
+        result: Result of a search.
     """
     steps = [] if result.trace is None else [_folded("steps and times", trace_html(result.trace))]
     return page(tag("h3", result_summary(result)), degraded_html(result), hit_cards(result), *steps)
 
 
 def result_console(result: SearchResult) -> RenderableType:
-    """Return a result for a rich console; nothing in it is read as markup.
+    """Return a result for a rich console; its text is not parsed as markup.
 
     Args:
-        result: Of a search.
+        result: Result of a search.
     """
     legs = _legs(result.hits)
     grid = Table(box=None, pad_edge=False)
@@ -91,10 +91,10 @@ def result_console(result: SearchResult) -> RenderableType:
 
 
 def hit_html(hit: Hit) -> str:
-    """Return one hit as HTML, as a card.
+    """Return one hit as an HTML card.
 
     Args:
-        hit: Of a ranking.
+        hit: Hit of a ranking.
     """
     return page(hit_cards([hit]))
 
@@ -103,7 +103,7 @@ def hit_console(hit: Hit) -> RenderableType:
     """Return one hit for a rich console.
 
     Args:
-        hit: Of a ranking.
+        hit: Hit of a ranking.
     """
     return Text(f"{hit_score(hit)}  {document_title(hit)}  {short(hit.text, _LONG_TEXT)}")
 
@@ -112,7 +112,7 @@ def trace_html(trace: Trace) -> Markup:
     """Return a trace's outline as HTML.
 
     Args:
-        trace: Of a search.
+        trace: Trace of a search.
     """
     lines = list(trace.lines())
     more = [f"… {len(lines) - _SHOWN_STEPS} more"] if len(lines) > _SHOWN_STEPS else []
@@ -124,16 +124,16 @@ def trace_console(trace: Trace) -> RenderableType:
     """Return a trace's outline for a rich console.
 
     Args:
-        trace: Of a search.
+        trace: Trace of a search.
     """
     return Text(trace.outline())
 
 
 def document_title(hit: Hit) -> str:
-    """Return what people call the document of a hit: its file and page, or its id.
+    """Return the document title of a hit: file and page, or the id.
 
     Args:
-        hit: Of a ranking.
+        hit: Hit of a ranking.
     """
     metadata = hit.node.metadata
     name = str(metadata.get("file_name") or hit.node.ref_doc_id or hit.node.node_id)
@@ -142,10 +142,10 @@ def document_title(hit: Hit) -> str:
 
 
 def hit_score(hit: Hit) -> str:
-    """Return the score with four digits; empty where there is none.
+    """Return the score with four digits; empty without a score.
 
     Args:
-        hit: Of a ranking.
+        hit: Hit of a ranking.
     """
     return "" if hit.score is None else f"{hit.score:.4g}"
 
@@ -154,8 +154,8 @@ def short(text: str, length: int = _SHORT_TEXT) -> str:
     """Return text on one line, cut to a number of characters.
 
     Args:
-        text: Of any length.
-        length: How many characters stay.
+        text: Text of any length.
+        length: Maximum number of characters.
     """
     line = " ".join(text.split())
     return line if len(line) <= length else f"{line[:length]}…"
@@ -170,7 +170,7 @@ def _legs(hits: Sequence[Hit]) -> list[str]:
 
 
 def _by_leg(hit: Hit, legs: Sequence[str]) -> Iterator[Contribution | None]:
-    """What each leg gave to a hit, in the order of the legs."""
+    """Yield the contribution of each leg to a hit, in the order of the legs."""
     given = {part.leg: part for part in hit.contributions}
     return (given.get(leg) for leg in legs)
 
@@ -183,10 +183,10 @@ def _in_leg(part: Contribution | None) -> str:
 
 
 def degraded_html(result: SearchResult) -> Markup:
-    """Return the parts that are missing from a result as HTML; nothing where none are.
+    """Return the missing parts of a result as HTML; empty if there are none.
 
     Args:
-        result: Of a search.
+        result: Result of a search.
     """
     missing = result.degraded[:_SHOWN_PARTS]
     return join(
@@ -198,12 +198,12 @@ def degraded_html(result: SearchResult) -> Markup:
 def hit_cards(
     hits: Sequence[Hit], *, query: str | None = None, more: Sequence[Sequence[Markup]] = ()
 ) -> Markup:
-    """Return a card a hit: document, shares of the score by leg, text, metadata, path and proof.
+    """Return one card per hit: document, score shares by leg, text, metadata, path and proof.
 
     Args:
-        hits: Best first; the query of a result is known.
-        query: Its terms are marked in the texts.
-        more: Further chips of each hit, which then says in full what each leg gave.
+        hits: Hits, best first; a result includes its query.
+        query: Query whose terms are marked in the texts.
+        more: Further chips of each hit; the contribution of each leg is then written in full.
     """
     if query is None:
         query = hits.query if isinstance(hits, SearchResult) else ""
@@ -218,7 +218,7 @@ def hit_cards(
 
 
 class _Scale(NamedTuple):
-    """The colour of each leg, and the score that fills a bar."""
+    """Colour of each leg, and score of a full bar."""
 
     colours: Mapping[str, int]
     whole: float
@@ -264,7 +264,7 @@ def _score_bar(hit: Hit, scale: _Scale) -> Markup:
 
 
 def _origins(hit: Hit) -> Iterator[str]:
-    """The path in a graph, the proof of a rule, and the metadata."""
+    """Yield the path in a graph, the proof of a rule, and the metadata."""
     if hit.path:
         yield f"path: {short(hit.path, _LONG_TEXT)}"
     if hit.proof:
@@ -279,11 +279,11 @@ def _origins(hit: Hit) -> Iterator[str]:
 
 
 def in_leg(part: Contribution, score: float | None) -> str:
-    """Return what a leg gave to a hit: its rank and score there, its weight and its share.
+    """Return a leg's contribution to a hit: rank, score, weight and share.
 
     Args:
         part: The leg's contribution.
-        score: Of the hit.
+        score: Score of the hit.
     """
     scaled = "" if part.normalised is None else f", normalised {part.normalised:.4g}"
     of_all = f" ({100 * part.share / score:.0f} %)" if score else ""
@@ -296,5 +296,5 @@ def _in_short(part: Contribution) -> str:
 
 
 def _folded(title: str, *contents: str) -> Markup:
-    """What a click unfolds."""
+    """Return contents that unfold on a click."""
     return tag("details", tag("summary", title), *contents)

@@ -1,8 +1,8 @@
-"""The style sheet of the views: colours of Jupyter's theme, else of the system's."""
+"""Style sheet of the views: colours of Jupyter's theme, otherwise of the system theme."""
 
 from typing import Final
 
-# By name: Jupyter's variable, where it has one, and the colours in light and dark.
+# By name: Jupyter's variable if there is one, and the colours in light and dark.
 _COLOURS: Final = {
     "fg": ("--jp-content-font-color1", "#1f2328", "#e6e8eb"),
     "dim": ("--jp-content-font-color2", "#5b6470", "#9aa4af"),
@@ -21,7 +21,7 @@ _COLOURS: Final = {
     "c6": ("", "#1f93a8", "#5cc3d6"),
     "c7": ("", "#94902a", "#cfc95a"),
 }
-# How many colours there are for legs and hits.
+# Number of colours for legs and hits.
 N_COLOURS: Final = 8
 
 

@@ -1,4 +1,4 @@
-"""Embedding models: one that needs no network, and those that a word names."""
+"""Embedding models: a local one without network access, and models given by name."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LocalEmbedding", "resolve_embed_model"]
 
-# A type checker that saw these would take any misspelled name for one of ours.
+# Hidden from type checkers, which would otherwise accept any misspelled name.
 if not TYPE_CHECKING:
     _MODULES = {
         "llama_retrieval_ext.embeddings.local": ("LocalEmbedding",),

@@ -1,4 +1,4 @@
-"""An embedding without a network: the static model that the package wordllama carries."""
+"""Local embedding without network access: the static model of the package wordllama."""
 
 import asyncio
 import logging
@@ -22,19 +22,20 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _MODEL_NAME = "wordllama-l2-supercat-256"
-# Threads that ask for the model at the same time must not load it twice.
+# Prevents concurrent threads from loading the model twice.
 _loading = Lock()
 
 
 class LocalEmbedding(BaseEmbedding):
-    """Token vectors, averaged: 256 dimensions, no network, no torch.
+    """Embedding by the mean of token vectors: 256 dimensions, no network, no torch.
 
     A vector has length 1, or is zero for a text without a token, such as the empty one. It depends
-    on the text alone, not on its batch, and not on the order of the words. Nothing is cut off:
+    on the text only, not on the batch or the order of the words. Long texts are not truncated:
     10,000 words give the mean over all of them. The cost is linear in the length of the text.
 
-    Good for English prose and weak for code. It reads Chinese by character, not by word; there
-    it is far behind plain keywords: weight those, or take another model. Measured Recall@10:
+    Good for English prose and weak for code. It splits Chinese into characters, not words, and
+    is far behind keyword search there: weight keywords higher, or use another model. Measured
+    Recall@10:
 
     ========================================  =====  ======  ======================
     questions over passages                   local  MiniLM  BM25
@@ -55,17 +56,17 @@ class LocalEmbedding(BaseEmbedding):
 
     """
 
-    # Stored next to the vectors it made, so it cannot be set to anything that is not true.
+    # Recorded beside the vectors, so it cannot be changed.
     model_name: str = Field(default=_MODEL_NAME, pattern=f"^{_MODEL_NAME}$", frozen=True)
     embed_batch_size: int = Field(default=64, gt=0, le=2048, description="Texts per batch.")
 
     def model_post_init(self, context: Any, /) -> None:  # noqa: ANN401 (pydantic's signature)
-        """Refuse to exist without the extra, rather than at the first text."""
+        """Raise at construction, not at the first text, if the extra is missing."""
         super().model_post_init(context)
         _package_folder()
 
     def __repr__(self) -> str:
-        # Pydantic's has every field of LlamaIndex's base class.
+        # Pydantic's repr has every field of LlamaIndex's base class.
         default = type(self).model_fields["embed_batch_size"].default
         size = self.embed_batch_size
         return f"{type(self).__name__}({'' if size == default else f'embed_batch_size={size}'})"
@@ -78,7 +79,7 @@ class LocalEmbedding(BaseEmbedding):
         return "LocalEmbedding"
 
     def get_query_embedding_batch(self, queries: Sequence[str]) -> list[list[float]]:
-        """One embedding a query, in their order, in one call.
+        """Return one embedding per query, in order, in one call.
 
         Args:
             queries: Texts.
@@ -86,7 +87,7 @@ class LocalEmbedding(BaseEmbedding):
         return _embed(list(queries))
 
     async def aget_query_embedding_batch(self, queries: Sequence[str]) -> list[list[float]]:
-        """`get_query_embedding_batch` in a thread."""
+        """Run `get_query_embedding_batch` in a thread."""
         return await asyncio.to_thread(self.get_query_embedding_batch, queries)
 
     def _get_query_embedding(self, query: str) -> list[float]:
@@ -111,12 +112,12 @@ class LocalEmbedding(BaseEmbedding):
 def _embed(texts: list[str]) -> list[list[float]]:
     with _loading:
         tokenizer, token_vectors = _load()
-    # The tokeniser refuses lone surrogates, which a badly decoded file may hold.
+    # The tokeniser rejects lone surrogates, which a badly decoded file may contain.
     clean = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
     encodings = tokenizer.encode_batch(clean, add_special_tokens=False)
     sums = np.zeros((len(texts), token_vectors.shape[1]), dtype=np.float32)
     for row, encoding in enumerate(encodings):
-        # Each distinct token once: memory is bounded by the vocabulary, however long the text.
+        # Each distinct token once: the vocabulary bounds memory, however long the text is.
         ids, counts = np.unique(np.asarray(encoding.ids, dtype=np.intp), return_counts=True)
         sums[row] = counts.astype(np.float32) @ token_vectors[ids]
     lengths = np.linalg.norm(sums, axis=1, keepdims=True)
@@ -131,11 +132,11 @@ def _load() -> "tuple[Tokenizer, NDArray[np.float32]]":
     try:
         with _logging_left_alone():
             package = import_module("wordllama")
-        # Without cache_dir it does not find the tokeniser that it ships.
+        # Without cache_dir wordllama does not find its own tokeniser.
         model = package.WordLlama.load(cache_dir=folder, disable_download=True)
     except (ImportError, FileNotFoundError) as error:  # broken, or a release without the model
         raise MissingDependencyError("LocalEmbedding", "local") from error
-    # Padded to its longest text, a batch with one long document takes gigabytes.
+    # Padding to the longest text would take gigabytes for a batch with one long document.
     model.tokenizer.no_padding()
     return model.tokenizer, model.embedding
 

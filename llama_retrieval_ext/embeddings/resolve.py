@@ -1,4 +1,4 @@
-"""The notation for embedding models on a command line, and the name a store keeps of one."""
+"""Parses the notation for embedding models, and returns the name that a store records."""
 
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -10,13 +10,13 @@ from llama_retrieval_ext.embeddings.local import LocalEmbedding
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
 
 _LOCAL = "local"
-# What models call the dimension of their vectors.
+# Attributes in which models declare the dimension of their vectors.
 _DIMENSIONS = ("dim", "embed_dim", "dimensions", "dimension", "embed_dimension")
 
 
 @dataclass(frozen=True)
 class _Integration:
-    """A LlamaIndex embedding package; ``argument`` is what its class calls the model's name."""
+    """A LlamaIndex embedding package; ``argument`` is the parameter for the model's name."""
 
     class_name: str
     argument: str = "model_name"
@@ -35,17 +35,17 @@ _ACCEPTED = (_LOCAL, *(f"{key}:NAME" for key in _INTEGRATIONS))
 def resolve_embed_model(spec: str | BaseEmbedding) -> BaseEmbedding:
     """Return the embedding model that a specification names; there is no default.
 
-    Making a model may download it or ask for a key: that is the integration's to do.
+    Creating a model may download it or require an API key, depending on the integration.
 
     Args:
-        spec: A model, which comes back as it is, or ``local``, ``huggingface:NAME``,
+        spec: A model, which is returned unchanged, or ``local``, ``huggingface:NAME``,
             ``fastembed:NAME``, ``openai:NAME``, ``ollama:NAME``. A name may hold colons.
 
     Returns:
         The model.
 
     Raises:
-        ConfigurationError: The specification is empty, or none of these.
+        ConfigurationError: The specification is empty or unknown.
         MissingDependencyError: The integration is not installed.
 
     Examples:
@@ -61,7 +61,7 @@ ollama:NAME, or a LlamaIndex embedding object
     """
     if isinstance(spec, BaseEmbedding):
         return spec
-    # Without a type checker, None and other libraries' embeddings come here too.
+    # Untyped callers may pass None or another library's embedding.
     if not isinstance(spec, str) or not spec.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"an embedding model is needed, got {spec!r}. {_accepted()}")
     if spec == _LOCAL:
@@ -75,10 +75,10 @@ ollama:NAME, or a LlamaIndex embedding object
 
 
 def embed_model_name(model: BaseEmbedding) -> str:
-    """Return the name under which a store remembers the model that made its vectors.
+    """Return the name under which a store records its embedding model.
 
-    It is ``ClassName:model_name``, or the class name alone where the model has no name of its own
-    (LlamaIndex's default is ``unknown``): two such models of one class cannot be distinguished.
+    It is ``ClassName:model_name``, or only the class name if the model has no name (LlamaIndex's
+    default is ``unknown``). Two unnamed models of one class cannot be distinguished.
 
     Examples:
         >>> embed_model_name(LocalEmbedding())
@@ -91,7 +91,7 @@ def embed_model_name(model: BaseEmbedding) -> str:
 
 
 def embed_model_dimension(model: BaseEmbedding) -> int | None:
-    """Return the dimension of a model's vectors, where the model says so without making one.
+    """Return the dimension that a model declares for its vectors; None if it declares none.
 
     Examples:
         >>> from llama_index.core import MockEmbedding
@@ -112,7 +112,7 @@ def _load(key: str, name: str) -> BaseEmbedding:
     try:
         model_class = getattr(import_module(module), integration.class_name)
     except ModuleNotFoundError as error:
-        if not module.startswith(error.name or ""):  # installed, but one of its own needs is not
+        if not module.startswith(error.name or ""):  # installed, but one of its dependencies is not
             raise
         raise MissingDependencyError(
             f"the embedding model '{key}:{name}'", package=f"llama-index-embeddings-{key}"

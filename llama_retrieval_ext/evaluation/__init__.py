@@ -37,7 +37,7 @@ __all__ = [
     "tune",
 ]
 
-# A type checker that saw these would take any misspelled name for one of ours.
+# Hidden from type checkers, which would otherwise accept any misspelled name.
 if not TYPE_CHECKING:
     _MODULES = {
         "llama_retrieval_ext.evaluation.comparison": ("Comparison", "compare"),

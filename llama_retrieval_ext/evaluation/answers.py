@@ -1,4 +1,4 @@
-"""The answers of an experiment, kept in a folder so that a killed run can continue."""
+"""Answers of an experiment, stored in a folder so that a killed run can continue."""
 
 import json
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ _SETTINGS: Final = "experiment.json"
 
 
 class JudgedHit(NamedTuple):
-    """A hit of an answer.
+    """Hit of an answer.
 
     Attributes:
-        node_id: Of its node.
-        score: Its score; None from a retriever that gives none.
-        names: Under which judgements may know it.
+        node_id: Id of the node.
+        score: Score of the hit; None if the retriever returns none.
+        names: Names that judgements may use for the node.
     """
 
     node_id: str
@@ -34,15 +34,15 @@ class Answer:
     """The answer of one retriever to one question.
 
     Attributes:
-        retriever: Its name.
-        query_id: Of the question.
-        question: Its text.
-        hits: Best first.
-        ms: Milliseconds it took.
-        embeddings: Calls of embedding models.
-        llm_calls: Calls of LLMs.
+        retriever: Name of the retriever.
+        query_id: Id of the question.
+        question: Text of the question.
+        hits: Hits, best first.
+        ms: Latency in milliseconds.
+        embeddings: Number of calls of embedding models.
+        llm_calls: Number of calls of LLMs.
         degraded: Parts that failed and were left out, with reasons.
-        error: Why there is no answer; None where there is one.
+        error: Reason for a missing answer; None if there is an answer.
     """
 
     retriever: str
@@ -57,28 +57,28 @@ class Answer:
 
     @classmethod
     def from_json(cls, line: str) -> "Answer":
-        """Return the answer of a line that `to_json` made."""
+        """Return the answer from a line written by `to_json`."""
         row = json.loads(line)
         hits = tuple(JudgedHit(id_, score, tuple(names)) for id_, score, names in row["hits"])
         return cls(**{**row, "hits": hits, "degraded": tuple(row["degraded"])})
 
     def to_json(self) -> str:
-        """Return the answer as one line."""
+        """Return the answer as one line of JSON."""
         return json.dumps(asdict(self), ensure_ascii=False) + "\n"
 
 
 class AnswerLog:
-    """The answers so far, by retriever and question; on disk if there is a folder.
+    """Answers by retriever and question; on disk if there is a folder.
 
-    Each answer is a line that is written when the answer is there. A last line that was cut off is
-    dropped, and its question is answered again, as is one that failed.
+    Each answer is written at once, as one line. If the last line is incomplete, it is dropped and
+    its question is answered again; so are questions that failed.
 
     Args:
-        folder: Where they are kept; None for memory alone.
+        folder: Folder of the answers; None for memory only.
         settings: Settings that the answers depend on, by name.
 
     Raises:
-        ConfigurationError: The folder has answers that were found with other settings.
+        ConfigurationError: The folder has answers for other settings.
     """
 
     def __init__(self, folder: str | Path | None, settings: Mapping[str, str]) -> None:
@@ -92,12 +92,12 @@ class AnswerLog:
             self._load(self._path)
 
     def get(self, retriever: str, query_id: str, question: str) -> Answer | None:
-        """Return an answer; None if there is none, or one to another question of that id."""
+        """Return an answer; None if it is missing, or its question has another text."""
         known = self._answers.get((retriever, query_id))
         return known if known is not None and known.question == question else None
 
     def add(self, answer: Answer) -> None:
-        """Keep an answer."""
+        """Add an answer."""
         self._answers[answer.retriever, answer.query_id] = answer
         if self._path is not None:
             with self._path.open("a", encoding="utf-8") as file:
@@ -117,7 +117,7 @@ class AnswerLog:
 
 
 def describe_retriever(retriever: BaseRetriever) -> str:
-    """Return an expression of a retriever that is the same in each process."""
+    """Return an expression for a retriever that is stable across processes."""
     return repr(retriever) if isinstance(retriever, Shaped) else type(retriever).__name__
 
 

@@ -1,4 +1,4 @@
-"""How plots are drawn: axes, colours for the colour-blind too, and letters of any script."""
+"""Axes of plots: colours that are safe for colour-blind readers, fonts for any script."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -13,10 +13,10 @@ from llama_retrieval_ext.errors import MissingDependencyError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Colours by Okabe and Ito, "Color Universal Design", 2008; the yellow, pale on white, left out.
+# Colours by Okabe and Ito, "Color Universal Design", 2008; without yellow, too pale on white.
 COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#000000")
 _MARKERS: Final = "osD^vPX"
-# Fonts with Chinese letters, of Linux, Windows and macOS.
+# Fonts with Chinese characters on Linux, Windows and macOS.
 _CHINESE: Final = (
     "Noto Sans CJK SC",
     "Noto Sans SC",
@@ -36,12 +36,12 @@ _MISSING: Final = "\N{WHITE SQUARE}"
 
 
 def new_axes(axes: "Axes | None", *, width: float = 6.4, height: float = 3.6) -> "Axes":
-    """Return the axes to draw on: those passed, or those of a new figure.
+    """Return the passed axes, or those of a new figure.
 
     Args:
-        axes: Of the caller; None for new ones.
-        width: Of a new figure, in inches.
-        height: Likewise.
+        axes: Axes of the caller; None for new ones.
+        width: Width of a new figure, in inches.
+        height: Height of a new figure, in inches.
 
     Raises:
         MissingDependencyError: matplotlib is not installed.
@@ -56,15 +56,15 @@ def new_axes(axes: "Axes | None", *, width: float = 6.4, height: float = 3.6) ->
 
 
 def finished(axes: "Axes", *, title: str, x: str = "", y: str = "") -> "Axes":
-    """Return the axes with titles, without a frame, in fonts that have the letters of every text.
+    """Return the axes with titles, without a frame, in fonts that cover the texts.
 
-    A letter that no font has is drawn as an empty square.
+    A character that no font has is drawn as an empty square.
 
     Args:
-        axes: With everything drawn.
-        title: Of the whole.
-        x: Of the horizontal axis.
-        y: Of the vertical axis.
+        axes: Axes with all content drawn.
+        title: Title of the plot.
+        x: Title of the horizontal axis.
+        y: Title of the vertical axis.
     """
     from matplotlib.text import Text  # noqa: PLC0415 - optional
 
@@ -81,10 +81,10 @@ def finished(axes: "Axes", *, title: str, x: str = "", y: str = "") -> "Axes":
 
 
 def drawable(texts: Iterable[str]) -> list[str]:
-    """Return texts with an empty square for each letter that no font has.
+    """Return texts with an empty square for each character that no font has.
 
     Args:
-        texts: Of ticks, which exist only when they are drawn.
+        texts: Texts of ticks, which are created only when drawn.
     """
     letters = _fonts()[1]
     return [_drawable(each, letters) for each in texts]
@@ -94,17 +94,17 @@ def colours(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Return a colour and a marker for each name.
 
     Args:
-        names: Of legs or retrievers.
+        names: Names of legs or retrievers.
     """
     return dict(zip(names, cycle(zip(COLOURS, _MARKERS, strict=True)), strict=False))
 
 
 def cut(text: str, columns: int) -> str:
-    """Return a text on one line that is at most so wide, without what is in its middle.
+    """Return a text on one line of limited width; its middle is cut out if too long.
 
     Args:
-        text: Of a node or document.
-        columns: How many; a Chinese letter takes two.
+        text: Text of a node or document.
+        columns: Maximum width in columns; a Chinese character takes two.
 
     Examples:
         >>> cut("annual leave of employees", 12), cut("中华人民共和国安全生产法#第九条", 16)
@@ -119,7 +119,7 @@ def cut(text: str, columns: int) -> str:
         while _width(head) + _width(tail) > columns - 1:
             tail = tail[1:]
         line = f"{head.rstrip()}…{tail.lstrip()}"
-    return line.replace("$", r"\$")  # else formulas begin there
+    return line.replace("$", r"\$")  # an unescaped $ starts a formula
 
 
 def _width(text: str) -> int:
@@ -132,7 +132,7 @@ def _drawable(text: str, letters: frozenset[int]) -> str:
 
 @cache
 def _fonts() -> tuple[tuple[str, ...], frozenset[int]]:
-    """The families to draw with, and the letters that they have."""
+    """Return the font families to draw with, and the characters that they cover."""
     from matplotlib import rcParams  # noqa: PLC0415 - optional
     from matplotlib.font_manager import (  # noqa: PLC0415
         FontProperties,
@@ -144,7 +144,7 @@ def _fonts() -> tuple[tuple[str, ...], frozenset[int]]:
     chinese = _chinese_font()
     if chinese is None:
         for path in set(findSystemFonts()) - {font.fname for font in fontManager.ttflist}:
-            with suppress(OSError, RuntimeError):  # installed since matplotlib looked, or broken
+            with suppress(OSError, RuntimeError):  # installed after matplotlib's scan, or broken
                 fontManager.addfont(path)
         chinese = _chinese_font()
     families = (*rcParams["font.family"], *([chinese] if chinese else []))
@@ -154,7 +154,7 @@ def _fonts() -> tuple[tuple[str, ...], frozenset[int]]:
 
 
 def _chinese_font() -> str | None:
-    """The first font with Chinese letters that is installed."""
+    """Return the first installed font with Chinese characters."""
     from matplotlib.font_manager import fontManager  # noqa: PLC0415
 
     fonts = {font.name: font for font in fontManager.ttflist}
@@ -162,6 +162,6 @@ def _chinese_font() -> str | None:
     if name and not any(
         font.name == name and font.weight == _NORMAL for font in fontManager.ttflist
     ):
-        # Else matplotlib warns that it takes another weight.
+        # Avoids matplotlib's warning that it uses another weight.
         fontManager.ttflist.append(replace(fonts[name], weight=_NORMAL))
     return name

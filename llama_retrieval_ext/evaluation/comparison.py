@@ -1,4 +1,4 @@
-"""`compare`: where the answers of retrievers differ, for a person to mark the right ones."""
+"""`compare`: differences between the answers of retrievers, and marks of right nodes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, repr=False)
 class Comparison(Viewed):
-    """The answers of several retrievers to the same questions, and marks of the right ones.
+    """Answers of several retrievers to the same questions, and marks of right nodes.
 
     Attributes:
-        answers: By question and retriever, the hits.
-        top_k: How many hits each gave at most.
-        marks: By question, the grade of each node that was marked.
-        path: Where the marks are kept; None for memory alone.
+        answers: Hits by question and retriever.
+        top_k: Maximum number of hits of each retriever.
+        marks: Grade of each marked node, by question.
+        path: File of the marks; None for memory only.
     """
 
     _view: ClassVar[str] = "experiment.comparison"
@@ -50,25 +50,25 @@ class Comparison(Viewed):
 
     @property
     def differences(self) -> "DataFrame":
-        """One row a question, the most different first.
+        """Table of one row per question, the most different first.
 
         ``overlap`` is the share of hits that two retrievers have in common, in [0, 1], the mean of
-        all pairs; ``same_first`` whether all have the same first hit; ``only in NAME`` the nodes
-        that one alone found; ``marked`` how many nodes are marked.
+        all pairs; ``same_first`` is whether all have the same first hit; ``only in NAME`` are the
+        nodes that only this retriever found; ``marked`` is the number of marked nodes.
         """
         return frame_of(self._difference(question) for question in self.different())
 
     def different(self) -> list[str]:
-        """Return the questions, the one first whose answers have least in common."""
+        """Return the questions, those with the least common answers first."""
         return sorted(self.answers, key=self._overlap)
 
     def mark(self, question: str | int, node_id: str, *, grade: int = 1) -> None:
-        """Note that a node answers a question; kept at once where there is a file.
+        """Mark a node as an answer to a question; save the mark at once if there is a file.
 
         Args:
-            question: Its text, or its row in `differences`.
-            node_id: Of a node that a retriever found.
-            grade: How well it answers: 1 and more for right, 0 for wrong.
+            question: Text of the question, or its row in `differences`.
+            node_id: Id of a node that a retriever found.
+            grade: 1 or more for right, 0 for wrong.
 
         Raises:
             ConfigurationError: There is no such question, or no retriever found that node for it.
@@ -136,16 +136,16 @@ def compare(
     top_k: int = 10,
     marks: str | Path | None = None,
 ) -> Comparison:
-    """Ask several retrievers the same questions, and show where their answers differ.
+    """Return the differences between the answers of several retrievers to the same questions.
 
-    Needs no judgements. A person can mark the right nodes, which become judgements.
+    No judgements are needed. Nodes that a person marks as right become judgements.
 
     Args:
         retrievers: At least two, by name, or as a list.
-        questions: Texts.
-        top_k: How many hits of each are compared.
-        marks: A JSONL file where marks are kept and read from; an `Experiment` takes it. None keeps
-            them in memory. A question is kept once a node is marked as right.
+        questions: Texts of the questions.
+        top_k: Number of hits of each retriever to compare.
+        marks: JSONL file for reading and writing marks; an `Experiment` accepts it. None for memory
+            only. A question is saved once a node is marked as right.
 
     Raises:
         ConfigurationError: There are fewer than two retrievers, or no questions, or the file has

@@ -1,7 +1,7 @@
-"""Reads judgements: tables, BEIR folders, `ir_datasets`, and LlamaIndex's evaluation datasets.
+"""Reading judgements: tables, BEIR folders, `ir_datasets`, LlamaIndex's evaluation datasets.
 
-Not every version of LlamaIndex has its two datasets: they are known by their attributes, or read
-from the JSON files that they write.
+Not every version of LlamaIndex has its two datasets, so they are recognised by their attributes,
+or read from their JSON files.
 """
 
 import csv
@@ -22,8 +22,8 @@ class QuestionPairs(Protocol):
     """LlamaIndex's ``EmbeddingQAFinetuneDataset``.
 
     Attributes:
-        queries: The text of each question, by its id.
-        relevant_docs: By question, the ids of the nodes that answer it.
+        queries: Text of each question, by id.
+        relevant_docs: Ids of the nodes that answer a question, by question id.
     """
 
     queries: dict[str, str]
@@ -35,16 +35,16 @@ class RagExamples(Protocol):
     """LlamaIndex's ``LabelledRagDataset``; each example is a pydantic object.
 
     Attributes:
-        examples: Each with ``query``, ``query_by`` and ``reference_contexts``.
+        examples: Objects with ``query``, ``query_by`` and ``reference_contexts``.
     """
 
-    examples: Sequence[Any]  # Any: of a class that not every version has
+    examples: Sequence[Any]  # Any: the class is missing in some versions
 
 
 Source: TypeAlias = "str | Path | Judgements | DataFrame | QuestionPairs | RagExamples"
 
 _IR_DATASETS: Final = "ir_datasets:"
-# Names of columns, the first that a table has counts.
+# Column names; the first that a table has is used.
 _QUESTIONS: Final = ("question", "query", "text")
 _GRADES: Final = ("grade", "relevance", "score", "label")
 _TARGETS: Final[Mapping[Level, Sequence[str]]] = {
@@ -55,25 +55,25 @@ _TARGETS: Final[Mapping[Level, Sequence[str]]] = {
 
 
 def load_judgements(source: Source, *, level: Level | None = None) -> Judgements:
-    r"""Read questions with what answers them.
+    r"""Return the judgements read from a source.
 
     - a ``.csv``, ``.tsv`` or ``.jsonl`` file or a pandas table with a row for each question and
       target: columns ``question`` (or ``query``) and ``document`` (or ``file``), ``node`` or
-      ``passage``, perhaps ``grade`` and ``query_id``;
+      ``passage``, optionally ``grade`` and ``query_id``;
     - a BEIR folder: ``queries.jsonl``, and ``qrels/test.tsv`` or ``qrels.tsv``;
     - ``ir_datasets:ID``, if that package is installed;
-    - LlamaIndex's ``EmbeddingQAFinetuneDataset`` and ``LabelledRagDataset``, or the ``.json`` files
-      that these save.
+    - LlamaIndex's ``EmbeddingQAFinetuneDataset`` and ``LabelledRagDataset``, or their ``.json``
+      files.
 
     Args:
-        source: One of these; `Judgements` are returned as they are.
-        level: What the targets are; None for what the source says: the name of a table's column;
-            documents for BEIR and ``ir_datasets``, whose ids a node without a document may have
-            itself; nodes and passages for LlamaIndex's two.
+        source: One of these; `Judgements` are returned unchanged.
+        level: Level of the targets; None for that of the source: by the column name of a table;
+            documents for BEIR and ``ir_datasets``, where a node without a document is matched
+            by its own id; nodes and passages for the two datasets of LlamaIndex.
 
     Raises:
-        ConfigurationError: The source cannot be read so.
-        MissingDependencyError: It needs ``ir_datasets``, which is not installed.
+        ConfigurationError: The source cannot be read as any of these.
+        MissingDependencyError: The source needs ``ir_datasets``, which is not installed.
 
     Examples:
         >>> import tempfile
@@ -188,7 +188,7 @@ def _from_ir_datasets(id_: str, level: Level) -> Judgements:
 
 
 def _from_json(path: Path, level: Level | None) -> Judgements:
-    """LlamaIndex's two datasets, as they save themselves."""
+    """Return the judgements from a JSON file of one of LlamaIndex's two datasets."""
     saved = json.loads(path.read_text(encoding="utf-8"))
     if isinstance(saved, dict) and {"queries", "relevant_docs"} <= saved.keys():
         return _from_pairs(saved["queries"], saved["relevant_docs"], level or Level.NODE)
@@ -210,7 +210,7 @@ def _from_pairs(
 
 
 def _from_rag_examples(rows: Sequence[Mapping[str, Any]], level: Level) -> Judgements:
-    """By the reference contexts; questions that an LLM wrote make the judgements synthetic."""
+    """Return judgements of reference contexts; synthetic if an LLM wrote the questions."""
     judged, is_synthetic = Collector(), False
     for row in rows:
         is_synthetic = is_synthetic or (row.get("query_by") or {}).get("type") == "ai"

@@ -1,4 +1,4 @@
-"""`Experiment`: retrievers against judged questions, with measures, latency, cost, significance."""
+"""`Experiment`: measures, latency, cost and significance of retrievers on judged questions."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -48,23 +48,23 @@ SIGNIFICANT: Final = 0.05
 
 
 class Experiment(Viewed):
-    """Retrievers against judged questions: quality, latency, cost, and significance.
+    """Quality, latency, cost and significance of retrievers on judged questions.
 
     A retriever object inside several pipelines of this package is called once per question. Its
-    time and its calls of models then count for each pipeline: of rankings that were there already,
-    the slowest is added to the time. A question that fails counts as one without an answer.
+    time and its calls of models count for each pipeline; if a pipeline reuses several rankings,
+    the time of the slowest is added. A question that fails counts as one without an answer.
 
     Args:
-        retrievers: By name, or a list, named after themselves. Ours or any LlamaIndex retriever.
-        judgements: Questions with what answers them; all that `load_judgements` reads.
-        measures: Names of `ir-measures`: ``nDCG@10``, ``R@100``, ``RR``, ``AP``, ``Success@5``.
-        baseline: The retriever that the others are tested against; None for the first.
-        top_k: How many hits of each retriever; None for its own number.
-        folder: Keeps the answers: a killed run continues, and only new retrievers are called later.
-            None keeps nothing.
+        retrievers: Any LlamaIndex retrievers, by name; or a list, with names derived from them.
+        judgements: Questions with their relevant targets; any source of `load_judgements`.
+        measures: Names in `ir-measures`: ``nDCG@10``, ``R@100``, ``RR``, ``AP``, ``Success@5``.
+        baseline: Name of the retriever to test the others against; None for the first.
+        top_k: Number of hits of each retriever; None for its own number.
+        folder: Folder of the answers: a killed run continues, and later runs call only new
+            retrievers. None saves nothing.
 
     Raises:
-        ConfigurationError: An argument is none, or the folder is another experiment's.
+        ConfigurationError: An argument is invalid, or the folder is of another experiment.
         MissingDependencyError: The extra ``eval`` is not installed.
 
     Examples:
@@ -106,7 +106,7 @@ class Experiment(Viewed):
         self._values: dict[str, dict[str, dict[str, float]]] = {}
 
     def run(self, *, progress: bool = True) -> "Experiment":
-        """Answer all questions that have no answer yet, and measure.
+        """Answer all questions without an answer, and compute the measures.
 
         Args:
             progress: Whether to show a progress bar.
@@ -127,12 +127,12 @@ class Experiment(Viewed):
 
     @property
     def results(self) -> "DataFrame":
-        """One row a retriever: measures, latency percentiles, mean calls of models, failures."""
+        """One row per retriever: measures, latency percentiles, mean calls of models, failures."""
         return frame_of(map(self._summary, self.retrievers))
 
     @property
     def per_query(self) -> "DataFrame":
-        """One row a retriever and question: measures, milliseconds, calls of models, errors."""
+        """One row per retriever and question: measures, milliseconds, calls of models, errors."""
         return frame_of(
             {
                 "retriever": name,
@@ -152,7 +152,7 @@ class Experiment(Viewed):
 
     @property
     def rankings(self) -> "DataFrame":
-        """One row a hit: its rank, node, score, and grade; 0 where it is not judged relevant."""
+        """One row per hit: rank, node, score, and grade (0 if it is not judged relevant)."""
         return frame_of(
             {
                 "retriever": name,
@@ -170,10 +170,10 @@ class Experiment(Viewed):
 
     @property
     def significance(self) -> "DataFrame":
-        """One row a measure and retriever: the difference to the baseline, and how sure it is.
+        """One row per measure and retriever: the difference to the baseline, with p-values.
 
         ``p_t`` is of the paired t-test, ``p_randomisation`` of the paired randomisation test, and
-        ``p_holm`` is the latter corrected, by Holm's method, for the number of retrievers compared.
+        ``p_holm`` is the latter, corrected by Holm's method for the number of retrievers compared.
         """
         return frame_of(
             row
@@ -185,7 +185,7 @@ class Experiment(Viewed):
         """Return the answers of a retriever, in the order of the questions.
 
         Args:
-            name: Of the retriever.
+            name: Name of the retriever.
 
         Raises:
             ConfigurationError: A question has no answer yet.
@@ -286,7 +286,7 @@ class Experiment(Viewed):
 def named_retrievers(
     retrievers: Mapping[str, BaseRetriever] | Sequence[BaseRetriever],
 ) -> dict[str, BaseRetriever]:
-    """Return retrievers by name; those of a list are named after themselves."""
+    """Return retrievers by name; names of listed retrievers are derived from them."""
     if not isinstance(retrievers, Mapping):
         if isinstance(retrievers, BaseRetriever):
             raise ConfigurationError("retrievers are a list or a mapping; write [...] around one")

@@ -1,4 +1,4 @@
-"""`Judgements`: questions with their answers: nodes, documents or passages."""
+"""`Judgements`: questions with relevant nodes, documents or passages."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -18,11 +18,11 @@ BY_LLM = f"{SYNTHETIC}: by an LLM"
 
 
 class Level(NamedEnum):
-    """The targets of judgements.
+    """Kind of target of judgements.
 
     ``NODE``: ids of nodes. ``DOCUMENT``: ids of documents, or files by path or name; the first hit
-    of a document counts, and a node without a document goes by its own id. ``PASSAGE``: texts; a
-    hit counts whose text is in the passage or has it inside, whatever the white space.
+    of a document counts, and a node without a document is matched by its own id. ``PASSAGE``:
+    texts; a hit counts if its text is part of the passage, or contains it; white space is ignored.
     """
 
     NODE = "node"
@@ -32,18 +32,18 @@ class Level(NamedEnum):
 
 @dataclass(frozen=True, slots=True)
 class Judgements:
-    """Questions, and the relevant targets of each.
+    """Questions with their relevant targets.
 
-    A question without relevant targets is dropped: no measure is defined for it.
+    Questions without relevant targets are dropped: no measure is defined for them.
 
     Args:
-        queries: The text of each question, by its id.
-        relevant: By question, the grade of each target: 1 and more for relevant, 0 for not.
-        level: What the targets are.
-        origin: Where the judgements come from, for tables: ``labels``, or ``synthetic: ...``.
+        queries: Text of each question, by id.
+        relevant: Grade of each target, by question id: 1 or more for relevant, 0 for not.
+        level: Kind of the targets.
+        origin: Origin of the judgements, for tables: ``labels``, or ``synthetic: ...``.
 
     Raises:
-        ConfigurationError: Nothing is relevant to any question, or an argument is of another type.
+        ConfigurationError: No question has a relevant target, or an argument has another type.
 
     Examples:
         >>> judged = Judgements({"q1": "annual leave"}, {"q1": {"leave.pdf": 1}})
@@ -83,23 +83,23 @@ class Judgements:
 
     @property
     def is_synthetic(self) -> bool:
-        """Whether a generator made the questions."""
+        """Whether the questions were generated."""
         return self.origin.startswith(SYNTHETIC)
 
     def only(self, ids: Collection[str]) -> "Judgements":
-        """Return the judgements of some questions, in the order of these.
+        """Return the judgements of some questions only, in the original order.
 
         Args:
-            ids: Of the questions that stay.
+            ids: Ids of the questions to keep.
         """
         return replace(self, queries={id_: q for id_, q in self.queries.items() if id_ in ids})
 
     def names_of(self, node: BaseNode, query_id: str) -> list[str]:
-        """Return the names under which a judgement may know a node, the most usual first.
+        """Return the names that judgements may use for a node, the most usual first.
 
         Args:
-            node: Of a hit.
-            query_id: The question, whose passages are compared at the level of passages.
+            node: Node of a hit.
+            query_id: Id of the question; at the level of passages, its passages are compared.
         """
         if self.level is Level.NODE:
             return [node.node_id]
@@ -112,11 +112,11 @@ class Judgements:
         return list(dict.fromkeys(each for each in names if isinstance(each, str) and each))
 
     def run_of(self, query_id: str, hits: Iterable[Sequence[str]]) -> dict[str, float]:
-        """Return a ranking as measures take it: targets with scores that fall by rank.
+        """Return a ranking for measures: targets with scores that decrease by rank.
 
         Args:
-            query_id: The question.
-            hits: The names of each hit, as `names_of` gives them, best first.
+            query_id: Id of the question.
+            hits: Names of each hit, from `names_of`, best first.
 
         Examples:
             >>> judged = Judgements({"q1": "annual leave"}, {"q1": {"leave.pdf": 1}})
@@ -132,7 +132,7 @@ class Judgements:
         """Write the judgements as JSON lines, which `load_judgements` reads.
 
         Args:
-            path: The file; it is replaced.
+            path: The file; overwritten if it exists.
         """
         rows = [
             {
@@ -151,18 +151,18 @@ class Judgements:
 
 @dataclass(slots=True)
 class Collector:
-    """Collects judgements row by row.
+    """Collector of judgements, row by row.
 
     Attributes:
-        queries: The text of each question, by its id.
-        relevant: By question, the grade of each target.
+        queries: Text of each question, by id.
+        relevant: Grade of each target, by question id.
     """
 
     queries: dict[str, str] = field(default_factory=dict)
     relevant: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def add(self, question: str, target: str, grade: int = 1, query_id: str = "") -> None:
-        """Add a row; without an id, equal questions are one."""
+        """Add a row; rows without an id are merged by question text."""
         self.queries.setdefault(query_id or question, question)
         self.relevant.setdefault(query_id or question, {})[target] = grade
 

@@ -1,4 +1,4 @@
-"""Measures of rankings against judgements, by `ir-measures`."""
+"""Measures of rankings against judgements, computed by `ir-measures`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -9,13 +9,13 @@ MEASURES = ("nDCG@10", "R@10", "RR@10")
 
 
 def parse_measures(names: Sequence[str]) -> list[Any]:  # Any: the package has no types
-    """Return the measures of these names, as `ir-measures` writes them: ``nDCG@10``, ``R@100``.
+    """Return the `ir-measures` objects with these names, such as ``nDCG@10`` or ``R@100``.
 
     Args:
-        names: At least one.
+        names: At least one name.
 
     Raises:
-        ConfigurationError: A name is no measure, or ``names`` is a string or empty.
+        ConfigurationError: A name is not a measure, or ``names`` is a string or empty.
         MissingDependencyError: The extra ``eval`` is not installed.
 
     Examples:
@@ -45,13 +45,13 @@ def measure_queries(
     """Return the value of each measure for each judged query.
 
     Args:
-        names: Of the measures.
-        relevant: By query, the grade of each target.
-        run: By query, the score of each target; higher is better. A query that is not there, or has
-            no targets, counts as one without an answer.
+        names: Names of the measures.
+        relevant: Grade of each target, by query.
+        run: Score of each target, by query; higher is better. A missing query, or one without
+            targets, counts as one without an answer.
 
     Returns:
-        By measure, the value of each query, in the order of ``relevant``.
+        Value of each query by measure, in the order of ``relevant``.
 
     Examples:
         >>> measure_queries(["RR"], {"q1": {"a": 1}, "q2": {"b": 1}}, {"q1": {"x": 2.0, "a": 1.0}})

@@ -1,4 +1,4 @@
-"""`plot_paths`: the part of the graph that hits were found by."""
+"""`plot_paths`: plot of the graph paths that led to hits."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,12 +18,12 @@ _COLUMNS: Final = 26
 
 
 class PathStep(NamedTuple):
-    """A step of a path.
+    """Step of a path.
 
     Attributes:
-        start: Where the step begins.
+        start: Node at the start of the step.
         relation: The type of the edge.
-        end: Where it ends.
+        end: Node at the end of the step.
         is_reversed: Whether the edge points from the end to the start.
     """
 
@@ -36,12 +36,12 @@ class PathStep(NamedTuple):
 def plot_paths(
     hits: Iterable[Hit | PathStep], *, most: int = 8, axes: "Axes | None" = None
 ) -> "Axes":
-    """Draw the paths and proofs of hits as one graph, from left to right; arrows are its edges.
+    """Draw the paths and proofs of hits as one graph, from left to right, and return the axes.
 
     Args:
-        hits: The result of a search by a graph or by rules, or the steps of a path.
-        most: How many hits with a path or proof are drawn, from the best on.
-        axes: Where to draw; None for a new figure.
+        hits: Result of a search by a graph or by rules, or the steps of a path.
+        most: Maximum number of hits with a path or proof to draw, best first.
+        axes: Axes to draw on; None for a new figure.
 
     Raises:
         ConfigurationError: No hit has a path or a proof.
@@ -77,7 +77,7 @@ def plot_paths(
 
 
 def _first_steps(hits: Iterable[Hit | PathStep], most: int) -> list[PathStep]:
-    """The steps of the first hits that have any, each once."""
+    """Return the distinct steps of the first hits that have steps."""
     paths: list[list[PathStep]] = []
     for hit in hits:
         steps = [hit] if isinstance(hit, PathStep) else list(_steps_of(hit))
@@ -107,7 +107,7 @@ def _ids(edge: ProofEdge) -> tuple[str, str, str]:
 
 
 def _columns(steps: Sequence[PathStep]) -> list[list[str]]:
-    """Names by their distance from a start, those of near names near each other."""
+    """Return names in columns by distance from a start, with connected names close together."""
     ends = {step.end for step in steps}
     distances = {step.start: 0 for step in steps if step.start not in ends}
     left = list(steps)

@@ -1,4 +1,4 @@
-"""Plots of experiments and tunings; each returns matplotlib's axes."""
+"""Plots of experiments and tunings; each function returns the matplotlib axes."""
 
 from collections.abc import Iterable, Mapping
 from statistics import fmean
@@ -20,11 +20,11 @@ _COLUMNS: Final = 28
 
 
 def plot_recall(experiment: Experiment, *, axes: "Axes | None" = None) -> "Axes":
-    """Draw the recall of each retriever among its first hits: how deep one has to look.
+    """Draw the recall of each retriever by the number of first hits.
 
     Args:
-        experiment: One that has run.
-        axes: Where to draw; None for a new figure.
+        experiment: An experiment that has run.
+        axes: Axes to draw on; None for a new figure.
 
     Raises:
         ConfigurationError: The experiment has not run.
@@ -69,15 +69,15 @@ def plot_latency(
     percentile: int = 50,
     axes: "Axes | None" = None,
 ) -> "Axes":
-    """Draw the quality of each retriever against its time, and the line of those worth a choice.
+    """Draw the quality of each retriever against its latency, with the Pareto front.
 
-    A retriever below the line is beaten by one that is at least as good and as fast.
+    For a retriever below the line, another one is at least as good and as fast.
 
     Args:
-        experiment: One that has run.
-        measure: One of its measures; None for the first.
-        percentile: Of the times of the answers: 50 or 95.
-        axes: Where to draw; None for a new figure.
+        experiment: An experiment that has run.
+        measure: Name of one of its measures; None for the first.
+        percentile: Percentile of the latency: 50 or 95.
+        axes: Axes to draw on; None for a new figure.
 
     Raises:
         ConfigurationError: The experiment has not run, or has no such measure or percentile.
@@ -121,16 +121,16 @@ def plot_latency(
 
 
 def plot_sweep(tuning: Tuning, *, leg: str | None = None, axes: "Axes | None" = None) -> "Axes":
-    """Draw what `tune` measured: the measure by the weight of a leg, a line a fusion.
+    """Draw the results of `tune`: the measure by the weight of a leg, one line per fusion.
 
-    The default has a ring, and its fusion a band of one standard error; a star is what was chosen
-    instead. Of more than two legs, the best of the others' weights is drawn. Of a graph walk, it is
-    the measure by damping.
+    A ring marks the default, with a band of one standard error around its fusion; a star marks the
+    setting chosen instead. With more than two legs, each point uses the best weights of the other
+    legs. For a graph walk, the horizontal axis is the damping.
 
     Args:
-        tuning: One that measured something.
-        leg: The leg whose weight is the horizontal axis; None for the first.
-        axes: Where to draw; None for a new figure.
+        tuning: A tuning with measurements.
+        leg: Leg whose weight is the horizontal axis; None for the first.
+        axes: Axes to draw on; None for a new figure.
 
     Raises:
         ConfigurationError: Nothing was measured, or there is no such leg.
@@ -179,7 +179,7 @@ def plot_sweep(tuning: Tuning, *, leg: str | None = None, axes: "Axes | None" = 
 
 
 def _front(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points that no other beats in both, by time."""
+    """Return the points that no other point beats in both values, sorted by time."""
     front: list[tuple[float, float]] = []
     for ms, quality in sorted(points, key=lambda point: (point[0], -point[1])):
         if not front or quality > front[-1][1]:
@@ -188,7 +188,7 @@ def _front(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _swept(tuning: Tuning, column: str) -> dict[str, list[tuple[float, float, float]]]:
-    """By fusion: value, mean and standard error, where all else is as the default has it."""
+    """Return value, mean and standard error by fusion, with defaults for all else."""
     default = tuning.sweep[0]
     others = {"depth", "mmr_lambda", "damping"} - {column}
     rows = [
@@ -198,13 +198,13 @@ def _swept(tuning: Tuning, column: str) -> dict[str, list[tuple[float, float, fl
     for row in sorted(rows, key=lambda row: _number(row[tuning.measure])):
         at, mean = _number(row[column]), _number(row[tuning.measure])
         point = (at, mean, _number(row["standard_error"]))
-        lines.setdefault(str(row["fusion"]), {})[at] = point  # the best comes last
-    names = sorted(lines, key=lambda name: name == str(default["fusion"]))  # drawn above the rest
+        lines.setdefault(str(row["fusion"]), {})[at] = point  # the best point is last
+    names = sorted(lines, key=lambda name: name == str(default["fusion"]))  # drawn last, on top
     return {name: sorted(lines[name].values()) for name in names}
 
 
 def _chosen(tuning: Tuning) -> Mapping[str, object] | None:
-    """The row that was chosen in the stead of the default's; None where none was."""
+    """Return the row chosen instead of the default; None if the default stays."""
     changed = {each.after for each in tuning.choices if each.after != each.before}
     for row in tuning.sweep:
         named = [(k.removeprefix("weight of "), v) for k, v in row.items() if "weight of " in k]

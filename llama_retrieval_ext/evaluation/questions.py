@@ -1,4 +1,4 @@
-"""Questions for a collection without labels: written by an LLM, or known items."""
+"""Generated questions for a collection without labels: known items, or written by an LLM."""
 
 import math
 import re
@@ -27,36 +27,36 @@ from llama_retrieval_ext.text.tokenizer import Tokenizer
 Nodes: TypeAlias = Sequence[BaseNode] | KnowledgeBase
 
 _SENTENCE: Final = re.compile(r"[^.!?\u3002\uff01\uff1f\n]+")
-# Fewer different terms are a heading or a fragment; of a longer sentence its rarest are enough.
+# A sentence with fewer distinct terms is a heading or a fragment.
 _FEWEST_TERMS: Final = 4
 _MOST_CHARACTERS: Final = 200
 # Metadata that may hold a title.
 _TITLES: Final = ("title", "document_title", "heading")
-# At most this share of the questions are titles.
+# Maximum share of titles among the questions.
 _TITLE_SHARE: Final = 0.3
 
 
 def known_item_questions(
     nodes: Nodes, *, count: int = 100, seed: int = 0, tokenizer: Tokenizer | None = None
 ) -> Judgements:
-    """Return questions made of a collection's own titles and rare sentences; no LLM, no labels.
+    """Return questions from a collection's own titles and rare sentences; no LLM, no labels.
 
     The answers are the nodes that contain the sentence or have the title. Such questions repeat the
-    words of their answers, so keyword search looks better with them than with real questions: they
-    show what is broken, not which pipeline is best. All tables mark them as synthetic, and `tune`
-    changes nothing for them.
+    words of their answers, so keyword search scores better on them than on real questions: they
+    reveal defects, not which pipeline is best. All tables mark them as synthetic, and `tune`
+    changes no setting for them.
 
     Args:
-        nodes: Of the collection, or the knowledge base that holds them.
-        count: How many questions, at most.
-        seed: Of the choice of nodes.
+        nodes: Nodes of the collection, or the knowledge base that contains them.
+        count: Maximum number of questions.
+        seed: Random seed for the choice of nodes.
         tokenizer: Cuts text into terms; None for the default of keyword search.
 
     Returns:
         Judgements of nodes.
 
     Raises:
-        ConfigurationError: There is no node with a sentence of at least four different terms.
+        ConfigurationError: No node has a sentence of at least four different terms.
 
     Examples:
         >>> from llama_index.core.schema import TextNode
@@ -93,14 +93,14 @@ def known_item_questions(
 def generated_questions(nodes: Nodes, llm: LLM, *, count: int = 50, seed: int = 0) -> Judgements:
     """Return questions that an LLM writes about nodes, by LlamaIndex's ``DatasetGenerator``.
 
-    Each question is about one node, which answers it; others may as well. All tables mark the
-    questions as synthetic.
+    Each question is about one node, which answers it; other nodes may answer it, too. All tables
+    mark the questions as synthetic.
 
     Args:
-        nodes: Of the collection, or the knowledge base that holds them.
-        llm: The LLM; one call a question.
-        count: How many nodes get a question.
-        seed: Of the choice of nodes.
+        nodes: Nodes of the collection, or the knowledge base that contains them.
+        llm: The LLM; one call per question.
+        count: Number of nodes that get a question.
+        seed: Random seed for the choice of nodes.
 
     Returns:
         Judgements of nodes.
@@ -141,7 +141,7 @@ def _by_title(nodes: Iterable[BaseNode]) -> dict[str, list[str]]:
 
 
 def _rarest(text: str, rarity: dict[str, float], terms_of: Callable[[str], list[str]]) -> str:
-    """The sentence whose terms are rarest on average; empty where none has enough terms."""
+    """Return the sentence with the rarest terms on average; empty if none has enough terms."""
     best, greatest = "", 0.0
     for match in _SENTENCE.finditer(text):
         sentence = match.group().strip()
@@ -157,7 +157,7 @@ def _rarest(text: str, rarity: dict[str, float], terms_of: Callable[[str], list[
 def _written(node: BaseNode, llm: LLM) -> list[str]:
     from llama_index.core.evaluation import DatasetGenerator  # noqa: PLC0415 - takes a second
 
-    # It is deprecated and always warns; not every version has its successor.
+    # The class is deprecated and always warns; some versions lack its successor.
     with warnings.catch_warnings(record=True):
         generator = DatasetGenerator(
             [node], llm=llm, callback_manager=CallbackManager(), num_questions_per_chunk=1

@@ -1,4 +1,4 @@
-"""Plots of what legs found, and of what stages did with it; each returns matplotlib's axes."""
+"""Plots of legs and stages of a retrieval; each function returns the matplotlib axes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations_with_replacement
@@ -19,7 +19,7 @@ from llama_retrieval_ext.trace import ScoredId, Trace
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# By leg or retriever: of each question, ids and scores.
+# Ids and scores for each question, by leg or retriever.
 Rankings: TypeAlias = Mapping[str, Sequence[Sequence[ScoredId]]]
 
 _COLUMNS: Final = 28
@@ -27,18 +27,18 @@ _TITLE_KEYS: Final = ("title", "file_name")
 
 
 def plot_scores(value: Explanation | Experiment, *, axes: "Axes | None" = None) -> "Axes":
-    r"""Draw how the scores of each leg, or of each retriever, are distributed.
+    r"""Draw the distribution of the scores of each leg or retriever.
 
-    Scores of different legs have different scales, so each is drawn from its lowest to its highest
-    score, which stand beside its name: a dot a hit, a bar from quartile to quartile, and a line at
-    the median.
+    Scores of different legs have different scales, so each leg is drawn from its lowest to its
+    highest score, which are beside its name: one dot per hit, a bar between the quartiles, and a
+    line at the median.
 
     Args:
         value: An explanation, whose legs are drawn, or an experiment, whose retrievers are.
-        axes: Where to draw; None for a new figure.
+        axes: Axes to draw on; None for a new figure.
 
     Raises:
-        ConfigurationError: The value is of another type, or nothing was found.
+        ConfigurationError: The value has another type, or no hits.
         MissingDependencyError: The extra ``notebook`` is not installed.
 
     Examples:
@@ -61,7 +61,7 @@ def plot_scores(value: Explanation | Experiment, *, axes: "Axes | None" = None) 
     ):
         low, high = min(own), max(own)
         scaled = [(score - low) / ((high - low) or 1.0) for score in own]
-        # Dots beside each other, in the order of the ranking: the same picture each time.
+        # Offset by rank, not randomly, so that the picture is the same each time.
         heights = place + 0.22 * np.sin(np.arange(len(own)) * 2.4)
         axes.scatter(scaled, heights, s=14, alpha=0.5, color=colour, marker=marker, label=name)
         low_quarter, median, high_quarter = np.quantile(scaled, [0.25, 0.5, 0.75])
@@ -77,20 +77,20 @@ def plot_scores(value: Explanation | Experiment, *, axes: "Axes | None" = None) 
 def plot_overlap(
     value: Explanation | Experiment, *, depth: int = 10, axes: "Axes | None" = None
 ) -> "Axes":
-    """Draw how much of what two legs, or retrievers, rank first is the same.
+    """Draw the overlap between the first hits of each pair of legs or retrievers.
 
     Args:
         value: An explanation, whose legs are compared, or an experiment, whose retrievers are.
-        depth: How many of the first hits of each.
-        axes: Where to draw; None for a new figure.
+        depth: Number of first hits to compare.
+        axes: Axes to draw on; None for a new figure.
 
     Raises:
-        ConfigurationError: The value is of another type, or the depth is below 1.
+        ConfigurationError: The value has another type, or the depth is below 1.
         MissingDependencyError: The extra ``notebook`` is not installed.
 
     Source:
-        The share is that of P. Jaccard: those in both, of those in either; for several questions
-        its mean.
+        The index of P. Jaccard: size of the intersection by size of the union; for several
+        questions its mean.
 
     Examples:
         >>> from llama_retrieval_ext import RRF
@@ -126,18 +126,18 @@ def plot_overlap(
 def plot_ranks(
     value: Explanation | ExplanationComparison, *, most: int = 10, axes: "Axes | None" = None
 ) -> "Axes":
-    """Draw where each hit stood after each stage, or in each of two explanations.
+    """Draw the rank of each hit after each stage, or in each of two explanations.
 
-    A line is one hit; where it is broken, the stage did not have it. Ranks beyond the lowest tick
-    are drawn on it.
+    Each line is one hit; a gap means that the stage does not have the hit. Ranks beyond the lowest
+    tick are drawn on it.
 
     Args:
-        value: An explanation, or the comparison of two.
-        most: How many hits are drawn, from the best on.
-        axes: Where to draw; None for a new figure.
+        value: An explanation, or a comparison of two.
+        most: Maximum number of hits to draw, best first.
+        axes: Axes to draw on; None for a new figure.
 
     Raises:
-        ConfigurationError: The value is of another type, or nothing was found.
+        ConfigurationError: The value has another type, or no hits.
         MissingDependencyError: The extra ``notebook`` is not installed.
 
     Examples:
@@ -175,7 +175,7 @@ def plot_ranks(
 
 
 def _rankings(value: Explanation | Experiment) -> Rankings:
-    """What the outermost legs of an explanation found, or the retrievers of an experiment."""
+    """Return the rankings of an explanation's outermost legs or an experiment's retrievers."""
     if isinstance(value, Experiment):
         return {
             name: [[(h.node_id, h.score) for h in answer.hits] for answer in value.answers(name)]
@@ -190,7 +190,7 @@ def _rankings(value: Explanation | Experiment) -> Rankings:
 
 
 def _legs(step: Trace) -> list[Trace]:
-    """The outermost legs that ran beside each other; the whole where there are none."""
+    """Return the outermost parallel legs; the whole step if there are none."""
     return next((legs for legs in _all_legs(step) if len(legs) > 1), [step])
 
 
@@ -203,7 +203,7 @@ def _all_legs(step: Trace) -> Iterator[list[Trace]]:
 def _ranks_of(
     value: Explanation | ExplanationComparison, most: int
 ) -> tuple[list[str], list[tuple[str, list[int | None]]]]:
-    """Names of stages, and of each hit its title and its rank after each stage."""
+    """Return the stage names, and the title and the rank after each stage for each hit."""
     if isinstance(value, ExplanationComparison):
         rows = [(_title(pair.hit), [pair.first, pair.second]) for pair in value.pairs[:most]]
         names = [each.query for each in (value.first, value.second)]

@@ -1,4 +1,4 @@
-"""Calls a retriever once per query for several pipelines, and counts what each answer costs."""
+"""Rankings shared between pipelines, one retriever call per query, and the cost of answers."""
 
 import time
 from collections.abc import Generator
@@ -23,12 +23,12 @@ from llama_retrieval_ext.trace import Degradation
 
 @dataclass(slots=True)
 class Cost:
-    """The cost of an answer.
+    """Cost of an answer.
 
     Attributes:
-        embeddings: Calls of embedding models.
-        llm_calls: Calls of LLMs.
-        reused_s: Seconds that each ranking took that another answer had found before.
+        embeddings: Number of calls of embedding models.
+        llm_calls: Number of calls of LLMs.
+        reused_s: Original duration of each ranking reused from another answer, in seconds.
     """
 
     embeddings: int = 0
@@ -41,7 +41,7 @@ _cost: ContextVar[Cost | None] = ContextVar("llama_retrieval_ext_cost", default=
 
 @contextmanager
 def counting(cost: Cost) -> Generator[Cost]:
-    """Count the calls of models within the block, in all its threads and tasks."""
+    """Count the calls of models within the block, in all of its threads and tasks."""
     token = _cost.set(cost)
     try:
         yield cost
@@ -51,7 +51,7 @@ def counting(cost: Cost) -> Generator[Cost]:
 
 @contextmanager
 def counted_calls() -> Generator[None]:
-    """Have LlamaIndex's instrumentation report the calls of models to `counting`."""
+    """Connect LlamaIndex's instrumentation to `counting` within the block."""
     root, counter = get_dispatcher(), _CallCounter()
     root.add_event_handler(counter)
     try:
@@ -77,7 +77,7 @@ class _CallCounter(BaseEventHandler):
 
 @dataclass(frozen=True, slots=True)
 class _Ranking:
-    # It keeps the retriever, so that no other object gets its id.
+    # Keeps the retriever alive, so that no other object gets its id.
     retriever: BaseRetriever
     hits: list[NodeWithScore]
     cost: Cost
@@ -86,9 +86,9 @@ class _Ranking:
 
 
 class SharedRankings:
-    """The rankings that were found for one query, by retriever object.
+    """Rankings for one query, by retriever object.
 
-    An answer that uses a ranking again is charged what the ranking cost when it was found.
+    An answer that reuses a ranking is charged the original cost of the ranking.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class SharedRankings:
     def ranking(
         self, retriever: BaseRetriever, query: Query, plan: Plan[list[NodeWithScore]]
     ) -> Plan[list[NodeWithScore]]:
-        """Return the plan for a ranking; ``plan`` runs if there is no ranking yet."""
+        """Return the plan for a ranking; run ``plan`` if there is no ranking yet."""
         is_new = False
 
         def find() -> _Ranking:

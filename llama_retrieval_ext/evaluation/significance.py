@@ -1,4 +1,4 @@
-"""Tests whether one system is better than another on the same queries, and their correction."""
+"""Paired significance tests of two systems on the same queries, and Holm's correction."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -8,15 +8,15 @@ from scipy.stats import ttest_rel
 
 from llama_retrieval_ext.checks import check_count
 
-# Up to so many differences all signs are tried: 2 to this power.
+# Up to this many differences, all sign patterns are tried: 2 to this power.
 _EXACT: Final = 13
 
 
 def standard_error(differences: Sequence[float]) -> float:
-    """Return the standard error of the mean of paired differences; infinite below two of them.
+    """Return the standard error of the mean of paired differences; infinite for fewer than two.
 
     Args:
-        differences: One a query.
+        differences: One per query.
 
     Examples:
         >>> round(standard_error([0.1, 0.3, 0.2, 0.2]), 4)
@@ -32,10 +32,10 @@ def paired_t_test(differences: Sequence[float]) -> float:
     """Return the two-sided p-value of Student's paired t-test.
 
     Args:
-        differences: One a query.
+        differences: One per query.
 
     Returns:
-        In [0, 1]; 1 where there are fewer than two differences, or all are 0.
+        In [0, 1]; 1 if there are fewer than two differences, or all are 0.
 
     Source:
         Student, "The Probable Error of a Mean", Biometrika 6(1), 1908; for retrieval: Smucker,
@@ -59,13 +59,13 @@ def randomisation_test(
 ) -> float:
     r"""Return the two-sided p-value of Fisher's paired randomisation test.
 
-    If the systems are alike, each difference could as well have the other sign: the p-value is the
-    share of sign patterns whose mean is at least as far from 0 as the one observed.
+    If the systems are equal, each difference may have either sign: the p-value is the share of sign
+    patterns whose mean is at least as far from 0 as the observed mean.
 
     Args:
-        differences: One a query.
-        rounds: How many random sign patterns; up to 13 differences all patterns are counted.
-        seed: Of the random patterns.
+        differences: One per query.
+        rounds: Number of random sign patterns; up to 13 differences, all patterns are used.
+        seed: Random seed for the patterns.
 
     Returns:
         In (0, 1]; for random patterns :math:`(1 + c) / (1 + n)`, so never 0.
@@ -100,10 +100,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values corrected for their number, by Holm's step-down method.
 
     Args:
-        p_values: Of one family of comparisons.
+        p_values: P-values of one family of comparisons.
 
     Returns:
-        In their order, each at least the uncorrected one and at most 1.
+        In the same order; each at least the uncorrected value and at most 1.
 
     Source:
         Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scandinavian Journal of

@@ -1,4 +1,4 @@
-"""Tries settings of a pipeline on saved rankings of its legs, and chooses what labels carry."""
+"""Trial of pipeline settings on saved rankings of the legs, and choice of the best."""
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ from llama_retrieval_ext.evaluation.tunable_graph import SeededGraph
 Values: TypeAlias = npt.NDArray[np.float64]
 Rows: TypeAlias = npt.NDArray[np.int_]
 
-# By so many standard errors of the paired difference a setting must beat the one before.
+# Standard errors of the paired difference by which a setting must beat the previous one.
 _MARGIN: Final = 1.25
 _FOLDS: Final = 5
 
@@ -33,15 +33,15 @@ Tunable: TypeAlias = FusedPipeline | SeededGraph
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The choice for one parameter, and why.
+    """Choice for one parameter, with the reason.
 
     Attributes:
-        parameter: Its name.
-        before: The value so far.
-        after: The value chosen; the same where nothing carries a change.
-        gain: Mean difference of the measure between the best other value and the one so far.
-        standard_error: Of that mean.
-        why: The reason, in a sentence.
+        parameter: Name of the parameter.
+        before: Previous value.
+        after: Chosen value; the same if the labels do not justify a change.
+        gain: Mean difference of the measure between the best other value and the previous one.
+        standard_error: Standard error of that mean.
+        why: Reason, as a sentence.
     """
 
     parameter: str
@@ -54,12 +54,12 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """A difference on questions that the setting was not chosen on.
+    """Difference of a measure on questions that were not used to choose the setting.
 
     Attributes:
-        mean: Of the paired differences.
-        standard_error: Of that mean.
-        p_value: Of the paired randomisation test.
+        mean: Mean of the paired differences.
+        standard_error: Standard error of that mean.
+        p_value: P-value of the paired randomisation test.
     """
 
     mean: float
@@ -68,7 +68,7 @@ class Gain:
 
     @property
     def is_significant(self) -> bool:
-        """Whether it is above 0 with a p-value below 0.05."""
+        """Whether the mean is above 0 with a p-value below 0.05."""
         return self.mean > 0 and self.p_value < SIGNIFICANT
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ class Gain:
 
 
 class Trial:
-    """The values of settings on the questions, from the rankings of the legs."""
+    """Values of settings on the questions, computed from the rankings of the legs."""
 
     def __init__(self, pipeline: Tunable, judgements: Judgements, measure: str) -> None:
         self.pipeline, self.judgements, self.measure = pipeline, judgements, measure
@@ -107,7 +107,7 @@ class Trial:
             yield
 
     def values(self, setting: Setting) -> Values:
-        """The measure of a setting, one number a question."""
+        """Return the measure of a setting, one number per question."""
         key = repr(setting)
         if key not in self._known:
             run = {query_id: self._run(setting, query_id) for query_id in self.judgements.queries}
@@ -143,7 +143,7 @@ class Trial:
         }
 
     def choose(self, rows: Rows) -> tuple[Setting, list[Choice]]:
-        """The setting that these questions carry, and what was chosen for each parameter."""
+        """Return the setting that these questions justify, and the choice for each parameter."""
         current, choices = self.pipeline.default, list[Choice]()
         steps = self.pipeline.steps(current)
         try:
@@ -173,7 +173,7 @@ class Trial:
         return (settings[best] if is_better else current), choice
 
     def validated(self, seed: int) -> tuple[Gain, Gain | None, str]:
-        """The gains over the default and over the best leg, and that leg, each chosen elsewhere."""
+        """Return the cross-validated gains over the default and the best leg, and that leg."""
         count = len(self.judgements)
         fold = np.random.default_rng(seed).permutation(count) % _FOLDS
         default = self.values(self.pipeline.default)

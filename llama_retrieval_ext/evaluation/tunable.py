@@ -1,4 +1,4 @@
-"""The settings of a pipeline with a fusion, and the pipeline rebuilt with others."""
+"""Settings of a pipeline with a fusion, and rebuilding it with other settings."""
 
 import math
 from collections.abc import Generator, Mapping, Sequence
@@ -33,16 +33,16 @@ from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stages.rerank.mmr import MMR
 from llama_retrieval_ext.stages.selection import Top
 
-# By leg, its hits with scores, best first.
+# Hits with scores, best first, by leg.
 Rankings: TypeAlias = Mapping[str, Sequence[tuple[str, float | None]]]
-# Yields a parameter with the settings that differ in it; is sent the chosen one.
+# Yields a parameter with the settings that differ in it; receives the chosen setting.
 Steps: TypeAlias = "Generator[tuple[str, list[Setting]], Setting, Setting]"
 Fused: TypeAlias = HybridRetriever | FusionRetriever
 
 R = TypeVar("R", bound=Retriever)
 
 _FUSED_HITS: Final = 100
-# How many parts the whole weight is divided into, by the number of legs, and for more of them.
+# Number of parts that the total weight is divided into, by the number of legs.
 _PARTS: Final = {2: 10, 3: 5, 4: 4, 5: 4}
 _FEWEST_PARTS: Final = 2
 _DEPTHS: Final = (20, 50, 100, 200)
@@ -57,14 +57,14 @@ _SCALES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One way to set a pipeline.
+    """Values of the tunable parameters of a pipeline.
 
     Attributes:
-        weights: By leg; they add up to 1.
-        fusion: Without weights; None for the default formula of `HybridRetriever`.
-        depth: How many hits of each leg are fused.
-        mmr_lambda: Of the MMR behind the fusion; None where there is none that can be tuned.
-        damping: Of the walk of a `GraphRetriever`; None for another.
+        weights: Weights by leg; they add up to 1.
+        fusion: Fusion without weights; None for the default formula of `HybridRetriever`.
+        depth: Number of hits of each leg to fuse.
+        mmr_lambda: Lambda of the MMR after the fusion; None if there is no tunable MMR.
+        damping: Damping of the walk of a `GraphRetriever`; None for other retrievers.
     """
 
     weights: tuple[tuple[str, float], ...] = ()
@@ -75,7 +75,7 @@ class Setting:
 
     @property
     def formula(self) -> str:
-        """The fusion as it is written."""
+        """The fusion as an expression."""
         return "the default fusion" if self.fusion is None else repr(self.fusion)
 
     @property
@@ -86,11 +86,11 @@ class Setting:
 
 
 class LegRecorder(Retriever):
-    """A leg behind the rewrites of its pipeline, that keeps its hits for later stages.
+    """Leg with the rewrites of its pipeline before it; keeps its hits for later stages.
 
     Args:
-        leg: The leg; one with its own number of hits gets it.
-        rewrites: What happens to the query before.
+        leg: The leg; called with its own number of hits if it has one.
+        rewrites: Rewrites of the query before the leg.
     """
 
     def __init__(self, leg: Leg, rewrites: Sequence[Rewrite] = ()) -> None:
@@ -116,10 +116,10 @@ class FusedPipeline:
     """A `HybridRetriever` or fused legs, perhaps inside a pipeline with MMR.
 
     Args:
-        retriever: The whole.
+        retriever: The whole pipeline.
 
     Raises:
-        ConfigurationError: It is of another type, or has parts that need more than saved rankings.
+        ConfigurationError: The retriever has another type, or parts that need more than rankings.
     """
 
     retriever: BaseRetriever
@@ -142,7 +142,7 @@ class FusedPipeline:
 
     @property
     def default(self) -> Setting:
-        """The setting that the pipeline has."""
+        """The current setting of the pipeline."""
         source = self.source
         whole = math.fsum(source.weights.values())
         is_default = isinstance(source, HybridRetriever) and source.uses_default_fusion
@@ -155,7 +155,7 @@ class FusedPipeline:
 
     @property
     def depth(self) -> int:
-        """How many hits the deepest leg gives."""
+        """Number of hits of the deepest leg."""
         source = self.source
         if isinstance(source, HybridRetriever):
             return max(source.candidates, source.top_k or 1)
@@ -163,7 +163,7 @@ class FusedPipeline:
         return max([each for each in own if isinstance(each, int)], default=_FUSED_HITS)
 
     def steps(self, current: Setting) -> Steps:
-        """Yield each parameter with settings to try; is sent the chosen one; returns the last."""
+        """Yield each parameter with settings to try, receive the chosen one, return the last."""
         for parameter in ("fusion and weights", "depth", "MMR lambda"):
             settings = self.settings_of(parameter, current)
             if settings:
@@ -171,7 +171,7 @@ class FusedPipeline:
         return current
 
     def settings_of(self, parameter: str, current: Setting) -> list[Setting]:
-        """Return the settings that differ from one in a parameter; none where it has none."""
+        """Return the settings that differ from the current one in a parameter; may be empty."""
         settings: list[Setting] = []
         if parameter == "fusion and weights":
             settings = self._fusions(current)
@@ -190,12 +190,12 @@ class FusedPipeline:
     def _fusions(self, current: Setting) -> list[Setting]:
         names = [name for name, _ in current.weights]
         grid = [tuple(zip(names, each, strict=True)) for each in _weight_grid(len(names))]
-        # By their expressions: those with a scale for each leg cannot be hashed.
+        # Keyed by expression: fusions with a scale for each leg cannot be hashed.
         formulas = {repr(each): each for each in [current.fusion, *_formulas(self.source)]}
         return [replace(current, weights=w, fusion=f) for f in formulas.values() for w in grid]
 
     def ranking(self, setting: Setting, question: str, rankings: Rankings) -> list[str]:
-        """Return the node ids that the pipeline with a setting ranks first, best first."""
+        """Return the first node ids of the pipeline with a setting, best first."""
         legs = {name: list(hits)[: setting.depth] for name, hits in rankings.items()}
         fusion = setting.fusion
         if fusion is None:
@@ -256,7 +256,7 @@ class FusedPipeline:
 
 
 def _unwrapped(retriever: BaseRetriever) -> tuple[list[Pipeline], BaseRetriever]:
-    """The pipelines around a retriever, the outermost first, and what is inside."""
+    """Return the pipelines around a retriever, outermost first, and the inner retriever."""
     outer: list[Pipeline] = []
     while isinstance(retriever, Pipeline):
         outer.append(retriever)
@@ -265,7 +265,7 @@ def _unwrapped(retriever: BaseRetriever) -> tuple[list[Pipeline], BaseRetriever]
 
 
 def _fused(retriever: BaseRetriever) -> Fused:
-    """The retriever, if its fusion can be redone from rankings."""
+    """Return the retriever if its fusion can be repeated from rankings, else raise."""
     kinds = (HybridRetriever, FusionRetriever, QueryFusionRetriever)
     if type(retriever) not in kinds or not isinstance(retriever, HybridRetriever | FusionRetriever):
         raise ConfigurationError(
@@ -304,7 +304,7 @@ def _legs(source: Fused) -> tuple[Leg, ...]:
 
 
 def _weight_grid(legs: int) -> list[tuple[float, ...]]:
-    """All ways to divide the weight among legs, those near equal shares first."""
+    """Return all divisions of the weight among legs, those near equal shares first."""
     parts = _PARTS.get(legs, _FEWEST_PARTS)
     grid = [each for each in product(range(parts + 1), repeat=legs) if sum(each) == parts]
     grid.sort(key=lambda each: float(np.var(each)))
@@ -334,9 +334,9 @@ def _with_fields(fusion: Fusion, values: Mapping[str, object]) -> Fusion:
 
 def _with_fusion(source: Fused, setting: Setting) -> Retriever:
     weights = dict(setting.weights)
-    arguments: dict[str, Any] = dict(arguments_of(source))  # as the constructor got them
+    arguments: dict[str, Any] = dict(arguments_of(source))  # the constructor's arguments
     if isinstance(source, HybridRetriever):
-        # Its backend is open: some stores cannot be opened by their URL a second time.
+        # Reuses the open backend: some stores cannot be opened twice by URL.
         store, arguments["store"] = arguments["store"], source.backend
         arguments["embed_model"] = source.embed_model
         arguments |= {"candidates": setting.depth, "fusion": None, "alpha": None}

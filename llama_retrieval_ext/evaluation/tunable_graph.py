@@ -1,4 +1,4 @@
-"""The settings of a seeded `GraphRetriever`: the damping of its walk."""
+"""Settings of a seeded `GraphRetriever`: the damping of its walk."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,7 @@ _SEED: Final = "seed"
 
 
 class _Replay(Retriever):
-    """Gives saved hits; the walk needs their ids and scores alone."""
+    """Retriever that returns saved hits; the walk needs only their ids and scores."""
 
     def __init__(self) -> None:
         super().__init__(top_k=None, name=_SEED)
@@ -33,10 +33,10 @@ class _Replay(Retriever):
 
 @dataclass(slots=True)
 class SeededGraph:
-    """A `GraphRetriever` with a seed; the seed's own settings are tuned apart, before.
+    """A `GraphRetriever` with a seed; the settings of the seed are tuned separately, before.
 
     Args:
-        retriever: The whole; it has a seed.
+        retriever: The whole retriever; it has a seed.
         seed: Its seed.
     """
 
@@ -53,21 +53,21 @@ class SeededGraph:
 
     @property
     def default(self) -> Setting:
-        """The setting that it has."""
+        """The current setting."""
         return Setting(((_SEED, 1.0),), None, self.depth, damping=self.retriever.damping)
 
     @property
     def depth(self) -> int:
-        """How many hits of the seed are used."""
+        """Number of hits used from the seed."""
         return max(self.retriever.candidates, self.retriever.top_k or 1)
 
     def steps(self, current: Setting) -> Steps:
-        """Yield damping with settings to try; return the one chosen."""
+        """Yield damping with settings to try; return the chosen one."""
         settings = [replace(current, damping=each) for each in _DAMPINGS]
         return (yield "damping", [each for each in settings if each != current])
 
     def ranking(self, setting: Setting, question: str, rankings: Rankings) -> list[str]:
-        """Return the node ids that the walk with a damping ranks first, best first."""
+        """Return the first node ids of the walk with a damping, best first."""
         if setting.damping not in self._walks:
             replay = _Replay()
             self._walks[setting.damping] = replay, self._built(replay, setting)
@@ -84,7 +84,7 @@ class SeededGraph:
 
     def _built(self, seed: BaseRetriever, setting: Setting) -> GraphRetriever:
         own = self.retriever
-        arguments: dict[str, Any] = dict(arguments_of(own))  # as the constructor got them
+        arguments: dict[str, Any] = dict(arguments_of(own))  # the constructor's arguments
         store, graph = arguments["store"], arguments["graph"]
         arguments |= {"store": own.backend, "graph": own.graphs, "embed_model": own.embed_model}
         walk = GraphRetriever(**{**arguments, "seed": seed, "damping": setting.damping})

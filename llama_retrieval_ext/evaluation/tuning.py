@@ -1,4 +1,4 @@
-"""`tune`: the settings of a pipeline that labelled questions carry, from saved rankings of legs."""
+"""`tune`: choice of pipeline settings by labelled questions, on saved rankings of the legs."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,7 +24,7 @@ from llama_retrieval_ext.retrievers.graph import GraphRetriever
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-# Below so many questions a setting that looks better is as likely worse on the others.
+# With fewer questions, a setting that measures better is as likely worse on other questions.
 LEAST_LABELS: Final = 20
 _LIVE: Final = ("store", "embed_model", "graph", "llm", "docstore", "index")
 
@@ -34,15 +34,15 @@ class Tuning(Viewed):
     """The result of `tune`.
 
     Attributes:
-        retriever: The pipeline with the settings chosen; the same object where nothing changed.
-        measure: What was measured.
-        judgements: On which questions.
-        choices: One a parameter.
-        gain: Over the pipeline as it was, cross-validated; None where nothing was measured.
-        fusion_gain: Over the best single leg, cross-validated; None where there is one leg.
-        best_leg: The name of that leg.
-        verdict: All of it in a few sentences.
-        sweep: The settings that were tried: rows for `table`.
+        retriever: Pipeline with the chosen settings; the same object if no setting changed.
+        measure: Name of the measure.
+        judgements: Questions of the tuning.
+        choices: One choice per parameter.
+        gain: Cross-validated gain over the original pipeline; None if nothing was measured.
+        fusion_gain: Cross-validated gain over the best single leg; None if there is one leg.
+        best_leg: Name of that leg.
+        verdict: Summary in a few sentences.
+        sweep: Settings that were tried: rows for `table`.
     """
 
     _view: ClassVar[str] = "experiment.tuning"
@@ -64,7 +64,7 @@ class Tuning(Viewed):
 
     @property
     def table(self) -> "DataFrame":
-        """One row a setting: weights by leg, fusion, depth, and the mean of the measure."""
+        """One row per setting: weights by leg, fusion, depth, and the mean of the measure."""
         from pandas import DataFrame  # noqa: PLC0415 - optional
 
         return DataFrame(list(self.sweep))
@@ -72,15 +72,15 @@ class Tuning(Viewed):
     def to_yaml(
         self, path: str | Path | None = None, *, live: Mapping[str, object] | None = None
     ) -> str:
-        """Return the pipeline as a preset, and write it.
+        """Return the pipeline as a preset in YAML; optionally write it to a file.
 
         Args:
-            path: The file; None to write none.
+            path: File to write; None for no file.
             live: Stores, models and other live objects, by their names in the
-                file; None for the names of the arguments that they were passed as.
+                file; None for names from the arguments that they were passed as.
 
         Raises:
-            ConfigurationError: The pipeline has a part that no configuration can name.
+            ConfigurationError: The pipeline has a part that a configuration cannot express.
         """
         config = import_module("llama_retrieval_ext.config.yaml")
         text: str = config.to_yaml(self.retriever, live=live or live_arguments(self.retriever))
@@ -102,33 +102,33 @@ def tune(
     seed: int = 0,
     progress: bool = True,
 ) -> Tuning:
-    """Return a pipeline with the settings that labelled questions carry.
+    """Return a pipeline with the settings that labelled questions justify.
 
     Each leg is called once per question; fusion, weights, constant and scale, depth, and lambda of
-    an `MMR` behind the fusion are then tried on what the legs found; of a `GraphRetriever` with a
-    seed, the damping. Stages behind, such as rerankers, are left as they are and not measured.
+    an `MMR` after the fusion are then tried on the rankings of the legs; for a `GraphRetriever`
+    with a seed, the damping. Later stages, such as rerankers, are kept and not measured.
 
     The default stays unless another setting beats it by 1.25 standard errors of the paired
-    difference: the best of many on few questions is mostly luck. With fewer than 20 questions
-    nothing is measured, and known items, which share their words with what answers them, change
-    nothing either.
+    difference: the best of many settings on few questions is mostly chance. With fewer than 20
+    questions nothing is measured. Known items, which share words with their answers, never change
+    a setting.
 
     Args:
         retriever: A `HybridRetriever` or fused legs, perhaps inside a pipeline, or a seeded
             `GraphRetriever`.
-        judgements: Questions with what answers them; all that `load_judgements` reads.
-        measure: A name of `ir-measures`.
-        folder: Where the rankings of the legs are kept, as for `Experiment`.
-        seed: Of the division into five parts for cross-validation.
-        progress: Whether to show progress bars: of the answers of the legs, then of the settings.
+        judgements: Questions with their relevant targets; any source of `load_judgements`.
+        measure: Name in `ir-measures`.
+        folder: Folder for the rankings of the legs, as for `Experiment`.
+        seed: Random seed for the five parts of the cross-validation.
+        progress: Whether to show progress bars: for the answers of the legs, then for the settings.
 
     Raises:
-        ConfigurationError: The pipeline has nothing to tune, or the measure is none.
+        ConfigurationError: The pipeline has no tunable setting, or the measure is unknown.
         ExecutionError: A leg failed for some questions.
 
     Source:
         The rule of one standard error: Breiman et al., "Classification and Regression Trees", 1984,
-        section 3.4.3; here of paired differences, and with a quarter more for so many settings.
+        section 3.4.3; here with paired differences, and a quarter more for the many settings.
     """
     judged = load_judgements(judgements)
     (name,) = map(str, parse_measures([measure]))
@@ -154,7 +154,7 @@ def _too_few(count: int) -> str:
 
 
 def _tuned(trial: Trial, unchanged: Tuning, *, seed: int) -> Tuning:
-    """The result: choices on all questions, gains on those that each fold left out."""
+    """Return the result: choices on all questions, gains on the held-out folds."""
     default = trial.pipeline.default
     setting, choices = trial.choose(np.arange(len(trial.judgements)))
     if trial.judgements.origin == KNOWN_ITEMS:

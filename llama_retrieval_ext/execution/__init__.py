@@ -1,4 +1,4 @@
-"""Effects for custom stages that wait, and limits for the parts of a retriever."""
+"""Effects for custom stages that do I/O, and limits for the parts of a retriever."""
 
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ __all__ = [
     "Together",
 ]
 
-# A type checker that saw these would take any misspelled name for one of ours.
+# Hidden from type checkers: `__getattr__` would make them accept any misspelled name.
 if not TYPE_CHECKING:
     _MODULES = {
         "llama_retrieval_ext.execution.events": (

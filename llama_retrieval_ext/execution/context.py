@@ -1,7 +1,7 @@
-"""The context of an answer: its deadline, what its parts share, and the current step of its trace.
+"""The context of an answer: its deadline, shared state, and the current step of its trace.
 
-It is kept in a context variable, so that threads, tasks and retrievers of other packages inherit
-it without an argument.
+It is stored in a context variable, so threads, tasks and retrievers of other packages inherit it
+without an argument.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class _AbandonedError(Exception):
-    """The computation was cancelled or late; another request may start it again."""
+    """The computation was cancelled or timed out; another request may restart it."""
 
 
 class _StuckError(Exception):
@@ -36,7 +36,7 @@ class _StuckError(Exception):
 
 
 class SingleFlight:
-    """Results by key; concurrent requests wait for one computation. Failures are not kept."""
+    """Results by key; concurrent requests share one computation. Failures are not stored."""
 
     __slots__ = ("_lock", "_values")
 
@@ -45,7 +45,7 @@ class SingleFlight:
         self._lock = Lock()
 
     def get(self, key: Hashable, make: Callable[[], Call[T]]) -> Plan[T]:
-        """Return the plan for the value of a key, computed once however many legs request it."""
+        """Return the plan for the value of a key, computed once for all legs."""
         while True:
             with self._lock:
                 known = self._values.get(key)
@@ -63,11 +63,11 @@ class SingleFlight:
         return (yield from self._make(key, mine, make()))
 
     def has(self, key: Hashable) -> bool:
-        """Return whether the value is known or being computed."""
+        """Return whether the value exists or is being computed."""
         return key in self._values
 
     def keep(self, key: Hashable, value: object) -> None:
-        """Keep a value under a key, unless there is one, or one being computed."""
+        """Store a value under a key, unless one exists or is being computed."""
         with self._lock:
             if key not in self._values:
                 known = self._values[key] = _Value()
@@ -92,8 +92,8 @@ class _Value(Generic[T]):
 
     def __init__(self) -> None:
         self.future: Future[T] = Future()
-        # A running future cannot be cancelled, so a leg that is cancelled while it waits does not
-        # cancel the computation, nor the other legs that wait for it.
+        # A running future cannot be cancelled, so cancelling one waiting leg affects neither the
+        # computation nor the other legs.
         self.future.set_running_or_notify_cancel()
         self._loop = _running_loop()
 
@@ -131,29 +131,29 @@ OnPartial: TypeAlias = Callable[[list[Hit]], object]
 
 
 class SharesRankings(Protocol):
-    """Shares the rankings of retrievers between several answers to one query."""
+    """Shared rankings of retrievers, for several answers to one query."""
 
     def ranking(
         self, retriever: BaseRetriever, query: Query, plan: Plan[list[NodeWithScore]]
     ) -> Plan[list[NodeWithScore]]:
-        """Return the plan for a ranking, which need not run the one that finds it."""
+        """Return the plan for a ranking; it may reuse the result of an earlier plan."""
         ...
 
 
 @dataclass(slots=True)
 class Session:
-    """State that the parts of one answer, or the answers of one batch, share.
+    """Shared state of the parts of one answer, or of the answers of one batch.
 
     Attributes:
         embeddings: Embeddings by model and text.
-        prefetch: Results of searches that a batch ran before they were needed, by search.
-        unreached: The errors of the searches and embeddings of a batch, one for each query that
-            needs them.
+        prefetch: Results of searches that a batch ran in advance, by search.
+        unreached: The errors of the prefetched searches and embeddings of a batch, one for each
+            query that needs the result.
         degraded: Parts that failed and were left out.
-        details: What stages add to the result.
-        confidences: Estimates that the answer is there, of each search that has one.
-        shared_rankings: Where retrievers inside several pipelines are called once; None for no
-            sharing beyond the answer.
+        details: The details that stages add to the result.
+        confidences: Confidence of each search that has an estimate; see `SearchResult`.
+        shared_rankings: Shares retriever calls between several pipelines; None to share only
+            within the answer.
     """
 
     embeddings: SingleFlight = field(default_factory=SingleFlight)
@@ -170,14 +170,14 @@ class Session:
 
     @property
     def confidence(self) -> float | None:
-        """The highest of the estimates; None where there is none."""
+        """The maximum of the confidences; None if there are none."""
         return max(self.confidences, default=None)
 
     def take_unreached(self, key: Hashable) -> Exception | None:
         """Return the error of a prefetched search, once for each query; None if there is none."""
         try:
             return self.unreached.get(key, []).pop()
-        except IndexError:  # it never failed, or each query has had the error
+        except IndexError:  # it never failed, or each query has received the error
             return None
 
 
@@ -186,12 +186,12 @@ class Context:
     """The context of one part of an answer.
 
     Attributes:
-        session: What it shares with the other parts.
-        deadline: Monotonic time at which it must be done; None for no limit.
-        trace: The current step; None when no trace is kept.
-        on_partial: Called with partial results; only by the outermost fusion.
-        path: Ids that were entered on the way here.
-        legs: Names of the legs on the way here.
+        session: State shared with the other parts.
+        deadline: Monotonic time of the deadline; None for no limit.
+        trace: The current step; None if tracing is off.
+        on_partial: Callback for partial results; only the outermost fusion calls it.
+        path: Ids entered on the path to this part.
+        legs: Names of the enclosing legs, outermost first.
     """
 
     session: Session = field(default_factory=Session)
@@ -202,10 +202,11 @@ class Context:
     legs: tuple[str, ...] = ()
 
     def within(self, timeout_s: float | None) -> "Context":
-        """Return the context of a task inside: due in ``timeout_s``, and a little before this one.
+        """Return the context of a nested task: its deadline is slightly before this one's.
 
-        The reserve is for combining the results of the tasks. Without it, a composite whose leg
-        hangs until the query's deadline would itself be late, at every level.
+        The deadline is also at most ``timeout_s`` away. The reserve is for combining the results of
+        the tasks. Without it, a leg that hangs until the query's deadline would make its composite
+        late as well, at every level.
         """
         now = time.monotonic()
         limits = [] if timeout_s is None else [now + timeout_s]
@@ -215,7 +216,7 @@ class Context:
         return replace(self, deadline=min(limits)) if limits else self
 
     def remaining_s(self) -> float | None:
-        """Return the seconds left, never below 0; None for no limit."""
+        """Return the remaining seconds, at least 0; None for no limit."""
         return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
 
     def check_time(self) -> None:
@@ -228,13 +229,13 @@ _context: ContextVar[Context | None] = ContextVar("llama_retrieval_ext_context",
 
 
 def current_context() -> Context:
-    """Return the context of the current answer; outside of one, a new context."""
+    """Return the context of the current answer; outside an answer, a new context."""
     return _context.get() or Context()
 
 
 @contextmanager
 def entered(context: Context) -> Generator[Context]:
-    """Make a context the current one for the ``with`` block."""
+    """Make a context current for the ``with`` block."""
     token = _context.set(context)
     try:
         yield context
@@ -249,7 +250,7 @@ def in_answer() -> AbstractContextManager[Context]:
 
 
 def note_degraded(where: str, reason: BaseException | str) -> None:
-    """Note that the current answer lacks a part."""
+    """Record a missing part of the current answer."""
     text = reason if isinstance(reason, str) else describe(reason)
     context = current_context()
     path = "/".join((*context.legs, where))
@@ -258,29 +259,29 @@ def note_degraded(where: str, reason: BaseException | str) -> None:
 
 
 def degraded_count() -> int:
-    """Return how many parts the current answer lacks so far."""
+    """Return the number of missing parts of the current answer so far."""
     return len(current_context().session.degraded)
 
 
 def degraded_since(count: int) -> tuple[Degradation, ...]:
-    """Return what the current answer lacks, after the first ``count`` parts."""
+    """Return the missing parts of the current answer, after the first ``count``."""
     return tuple(current_context().session.degraded[count:])
 
 
 def call(effect: Call[T]) -> Plan[T]:
-    """Return the plan that is one call."""
+    """Return a plan that consists of one call."""
     value: T = yield effect
     return value
 
 
 def recording() -> Trace | None:
-    """Return the current step if everything is recorded, as for `explain`; else None."""
+    """Return the current step if it is verbose, as in `explain`; else None."""
     trace = current_context().trace
     return trace if trace is not None and trace.verbose else None
 
 
 def note_merged(merged: Mapping[str, str]) -> None:
-    """Record which nodes were left out for others."""
+    """Record the nodes that were merged into others."""
     trace = recording()
     if trace is not None and merged:
         known = trace.notes.get("merged")
@@ -288,14 +289,14 @@ def note_merged(merged: Mapping[str, str]) -> None:
 
 
 def note_legs(rankings: Mapping[str, Sequence[ScoredId]]) -> None:
-    """Add the rankings of the legs of one request to the trace, if one is kept."""
+    """Add the rankings of the legs of one request to the trace, if tracing is on."""
     trace = current_context().trace
     if trace is not None:
         trace.end_legs(rankings)
 
 
 def step(part: object, plan: Plan[T], *, reports: bool = False) -> Plan[T]:
-    """Return the same plan as a step of the trace, if one is kept."""
+    """Return the plan, recorded as a step of the trace if tracing is on."""
     context = current_context()
     if context.trace is None:
         return (yield from plan)

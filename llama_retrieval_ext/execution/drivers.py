@@ -1,8 +1,8 @@
-"""Executes plans: `run` with threads, `arun` on an event loop.
+"""Drivers that execute plans: `run` with threads, `arun` on an event loop.
 
-The threads come from an unbounded pool of daemon threads. The pools of ``concurrent.futures`` do
-not fit: a bounded one deadlocks when composites nest, one leg that hangs occupies a worker for
-good, and the interpreter waits for it at exit.
+The threads come from an unbounded pool of daemon threads. The pools of ``concurrent.futures`` are
+not suitable: a bounded pool deadlocks when composites nest, a leg that hangs blocks a worker
+forever, and the interpreter waits for it at exit.
 """
 
 import asyncio
@@ -36,17 +36,16 @@ T = TypeVar("T")
 
 
 def run(plan: Plan[T]) -> T:
-    """Return the result of a plan, on this thread and, for tasks side by side, on others.
+    """Return the result of a plan; parallel tasks run on further threads.
 
-    Works anywhere: in a script, in a thread, inside a running event loop (which it blocks
-    meanwhile).
+    It works in a script, in a thread, and inside a running event loop, which it blocks.
     """
     with in_answer():
         return _drive(plan)
 
 
 async def arun(plan: Plan[T]) -> T:
-    """Return the result of a plan, on the running event loop, which it never blocks."""
+    """Return the result of a plan on the running event loop, without blocking it."""
     with in_answer():
         return await _adrive(plan)
 
@@ -82,8 +81,8 @@ async def _aperform(effect: Effect, context: Context) -> object:
 
 
 def _together(effect: Together, context: Context) -> list[Outcome[Any]]:
-    # Without time limits the last task runs on this thread. A thread cannot be stopped: a late one
-    # is abandoned.
+    # Without time limits the last task runs on this thread. A late thread is abandoned, because
+    # threads cannot be stopped.
     steps = _steps(effect.tasks, context)
     futures = [pool.submit(_in_context(step.run)) for step in steps[:-1]]
     if any(step.context.deadline is not None for step in steps):
@@ -91,8 +90,8 @@ def _together(effect: Together, context: Context) -> list[Outcome[Any]]:
         ended = {step: step.outcome_of(futures[index]) for index, step in _by_deadline(steps)}
         return [ended[step] for step in steps]
     outcomes = [step.run() for step in steps[-1:]]
-    # Tasks that no thread has started by now run here as well: while short tasks hold the lock of
-    # the interpreter, waiting for another thread takes longer than the tasks.
+    # Tasks that no thread has started yet also run here: with short tasks, waiting for another
+    # thread to get the interpreter lock takes longer than the tasks.
     taken = [
         step.run() if future.cancel() else None
         for step, future in zip(steps, futures, strict=False)
@@ -110,18 +109,18 @@ async def _atogether(effect: Together, context: Context) -> list[Outcome[Any]]:
         return [ended[step] for step in steps]
     finally:
         for task in running:
-            task.cancel()  # nothing happens to those that are done
+            task.cancel()  # no effect on completed tasks
 
 
 class _Step:
-    """A running task, with its own deadline and its own step in the trace."""
+    """A running task with its deadline and its step in the trace."""
 
     __slots__ = ("by_query", "context", "task")
 
     def __init__(self, task: Task[Any], context: Context) -> None:
         trace = None if context.trace is None else context.trace.begin(task.name, beside=True)
         left = context.remaining_s()
-        # Whether the query's time is up before the task's own.
+        # Whether the query's deadline is before the task's own.
         self.by_query = task.timeout_s is None or (left is not None and left <= task.timeout_s)
         self.task = task
         path = context.path if task.enters is None else context.path | {task.enters}
@@ -154,7 +153,7 @@ class _Step:
         await asyncio.wait([task], timeout=self.context.remaining_s())
         if not task.done():
             return self._late()
-        # Cancelling the query ends the wait above, so this cancellation came from inside the task.
+        # A cancelled query ends the wait above, so this cancellation came from inside the task.
         return self._cancelled() if task.cancelled() else task.result()
 
     def _cancelled(self, cause: BaseException | None = None) -> Outcome[Any]:
@@ -180,7 +179,7 @@ def _steps(tasks: Sequence[Task[Any]], context: Context) -> list[_Step]:
 
 
 def _by_deadline(steps: Sequence[_Step]) -> list[tuple[int, _Step]]:
-    """Steps with their indices, earliest deadline first, so that no timeout is noticed late."""
+    """Return steps with their indices, earliest deadline first, to detect timeouts promptly."""
 
     def due(placed: tuple[int, _Step]) -> float:
         deadline = placed[1].context.deadline
@@ -195,7 +194,7 @@ def _affordable(sleep: Sleep, context: Context) -> float:
 
 
 def _in_context(function: Callable[[], T]) -> Callable[[], T]:
-    """Return the function, run in a copy of the context variables, for traces and spans."""
+    """Return the function bound to a copy of the context variables, for traces and spans."""
     variables = copy_context()
     return lambda: variables.run(function)
 
@@ -206,19 +205,19 @@ _IDLE_S = 20.0
 
 
 class DaemonPool:
-    """An unbounded pool of daemon threads that are used again while they are idle."""
+    """Unbounded pool of daemon threads; idle threads are reused."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all threads: a forked child has none of its parent's."""
+        """Discard all threads; a forked child process does not inherit them."""
         self._lock = Lock()
         self._jobs: SimpleQueue[_Job] = SimpleQueue()
         self._idle = 0
 
     def submit(self, function: Callable[[], T]) -> "Future[T]":
-        """Run a function in a thread of its own, at once."""
+        """Run a function immediately in its own thread."""
         future: Future[T] = Future()
         with self._lock:
             reuse = self._idle > 0
@@ -230,7 +229,7 @@ class DaemonPool:
         return future
 
     def _work(self, first: list[_Job]) -> None:
-        job: _Job | None = first.pop()  # a thread keeps its arguments for as long as it lives
+        job: _Job | None = first.pop()  # a thread holds references to its arguments
         while job is not None:
             _run(*job)
             del job  # an idle thread must not keep the function or its result alive
@@ -255,7 +254,7 @@ def _run(future: "Future[T]", function: Callable[[], T]) -> None:
     try:
         future.set_result(function())
     except StopIteration as stop:
-        # As in a generator: asyncio's futures refuse it, and the waiting task would never end.
+        # As in generators: asyncio futures reject it, and the waiting task would never end.
         error = RuntimeError("a leg raised StopIteration")
         error.__cause__ = stop
         future.set_exception(error)
@@ -263,19 +262,19 @@ def _run(future: "Future[T]", function: Callable[[], T]) -> None:
         future.set_exception(error)
 
 
-# Module state, because threads belong to the process and not to a retriever.
+# Module state, because threads belong to the process.
 pool = DaemonPool()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=pool.reset)
 
 
-# Errors of a store without an async client, or with another parameter name. A source that cannot be
-# reached raises none of them, so it is not called a second time.
+# Errors of a store without an async client, or with another parameter name. An unreachable source
+# raises none of these, so it is not called twice.
 _NO_ASYNC: Final = (AssertionError, AttributeError, NotImplementedError, TypeError, ValueError)
 
 
 async def awaited_or_in_thread(attempt: Callable[[], Awaitable[T]], blocking: Callable[[], T]) -> T:
-    """Return what the async way gives, or the blocking way in a thread if there is no async way."""
+    """Return the async result; if there is no async client, run ``blocking`` in a thread."""
     try:
         return await attempt()
     except RetrievalExtError:

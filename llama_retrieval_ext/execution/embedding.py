@@ -1,4 +1,4 @@
-"""The embedding of a query: computed once per model and text, however many legs need it."""
+"""Query embeddings, computed once per model and text and shared by all legs."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ _WORTH_A_BATCH = 2
 
 
 def embed(query: Query, model: BaseEmbedding) -> Plan[list[float]]:
-    """The plan for the embedding of a query."""
+    """Return the plan for the embedding of a query."""
     if query.embedding is not None:
         return query.embedding
     texts = query.embedding_strs
@@ -26,24 +26,24 @@ def embed(query: Query, model: BaseEmbedding) -> Plan[list[float]]:
 
 @runtime_checkable
 class EmbedsQueriesTogether(Protocol):
-    """An embedding model that embeds several queries in one call, as LlamaIndex's cannot."""
+    """Embedding model that embeds several queries in one call; LlamaIndex's models cannot."""
 
     def get_query_embedding_batch(self, queries: Sequence[str]) -> list[list[float]]:
-        """One embedding a query, in their order, each as ``get_query_embedding`` gives it."""
+        """Return one embedding per query, in order, each equal to ``get_query_embedding``."""
         ...
 
     async def aget_query_embedding_batch(self, queries: Sequence[str]) -> list[list[float]]:
-        """The same, without blocking the event loop."""
+        """Return the same without blocking the event loop."""
         ...
 
 
 def prefetch_embeddings(queries: Iterable[Query], model: BaseEmbedding) -> Plan[set[str]]:
-    """Embed the texts of several queries, once each, for `embed` to find; a plan.
+    """Return a plan that embeds the texts of several queries, once each, for `embed`.
 
-    Its result are the texts that could not be embedded.
+    The result of the plan is the set of texts that could not be embedded.
 
-    A model that can embeds all in one call. A text that fails otherwise then fails once in each
-    query that it belongs to, without another call.
+    An `EmbedsQueriesTogether` model embeds all texts in one call. With other models, a text that
+    fails raises its error once in each query that needs it, without another call.
     """
     texts = Counter(
         text for query in queries if query.embedding is None for text in query.embedding_strs
@@ -77,10 +77,10 @@ def _embed_batch(
 
 
 def embed_text(text: str, model: BaseEmbedding) -> Plan[list[float]]:
-    """The plan for a text's embedding as a query, shared by all legs with this model."""
+    """Return the plan for the query embedding of a text, shared by all legs with this model."""
     call = Call(lambda: model.get_query_embedding(text), lambda: model.aget_query_embedding(text))
     session = current_context().session
-    key = (id(model), text)  # not its name: two models of one name may differ in all else
+    key = (id(model), text)  # not its name: models with the same name may differ
     error = session.take_unreached(key)
     if error is not None:
         raise error

@@ -1,7 +1,7 @@
-"""Events of LlamaIndex's instrumentation for what happens inside a retrieval.
+"""Events for LlamaIndex's instrumentation: degradation, fusion and scope violations.
 
-They go through LlamaIndex's dispatcher, within the span of the retriever that emits them. None
-contains text of a query or of a node.
+LlamaIndex's dispatcher emits them within the span of the retriever. They contain no text of a
+query or a node.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,8 +18,8 @@ class RetrievalDegradedEvent(BaseEvent):
     """A part of an answer failed and was left out.
 
     Attributes:
-        where: The leg or stage, behind the legs it is in: ``outer/inner``.
-        reason: What went wrong there.
+        where: Path of the leg or stage: ``outer/inner``.
+        reason: The error.
     """
 
     where: str
@@ -27,19 +27,19 @@ class RetrievalDegradedEvent(BaseEvent):
 
     @classmethod
     def class_name(cls) -> str:
-        """LlamaIndex's name of the event."""
+        """Return LlamaIndex's name of the event."""
         return "RetrievalDegradedEvent"
 
 
 class FusionEvent(BaseEvent):
-    """Several rankings became one.
+    """Several rankings were fused.
 
     Attributes:
         source: Name of the retriever that fused them.
         fusion: The fusion, as an expression.
-        found: How many hits each leg that answered found, by its name.
+        found: Number of hits of each leg that answered, by its name.
         leg_weights: The weight of each of these legs.
-        returned: How many hits the fused ranking has.
+        returned: Number of hits in the fused ranking.
     """
 
     source: str
@@ -50,7 +50,7 @@ class FusionEvent(BaseEvent):
 
     @classmethod
     def class_name(cls) -> str:
-        """LlamaIndex's name of the event."""
+        """Return LlamaIndex's name of the event."""
         return "FusionEvent"
 
 
@@ -62,8 +62,8 @@ class ScopeViolationEvent(BaseEvent):
     Attributes:
         store: The store.
         source: Name of the retriever that searched it.
-        violations: How many hits were outside.
-        returned: How many hits the store returned.
+        violations: Number of hits outside.
+        returned: Number of hits that the store returned.
     """
 
     store: str
@@ -73,15 +73,15 @@ class ScopeViolationEvent(BaseEvent):
 
     @classmethod
     def class_name(cls) -> str:
-        """LlamaIndex's name of the event."""
+        """Return LlamaIndex's name of the event."""
         return "ScopeViolationEvent"
 
 
 def emit(make: Callable[[], BaseEvent]) -> None:
-    """Emit an event; without a handler it is not even made.
+    """Emit an event; without a handler it is not created.
 
     Args:
-        make: Makes the event.
+        make: Creates the event.
     """
     dispatcher = _dispatcher
     while all(isinstance(each, NullEventHandler) for each in dispatcher.event_handlers):
@@ -106,7 +106,7 @@ def emit_fusion(
         fusion: The fusion.
         rankings: The hits of each leg that answered.
         leg_weights: The weight of each leg.
-        returned: How many hits the fused ranking has.
+        returned: Number of hits in the fused ranking.
     """
     emit(
         lambda: FusionEvent(

@@ -1,4 +1,4 @@
-"""Legs, the named children of composites; `ask` calls them and leaves out those that fail."""
+"""Legs (named children of composites), and `ask`, which calls them and skips failed ones."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -42,15 +42,15 @@ from llama_retrieval_ext.query import Query, check_top_k
 
 
 class CircuitBreaker(CheckedArguments, RecordsArguments):
-    """Counts consecutive failures; opens after some, and lets one trial call through after a while.
+    """Circuit breaker: opens after consecutive failures and later allows one trial call.
 
-    Given to a `Leg`: ``Leg("web", retriever, breaker=CircuitBreaker(failures=3, reset_s=10))``.
+    Pass it to a `Leg`: ``Leg("web", retriever, breaker=CircuitBreaker(failures=3, reset_s=10))``.
     Legs that share a source may share one.
 
     Args:
-        failures: How many failures in a row open it, at least 1.
-        reset_s: Seconds it stays open before one call may try again.
-        clock: Monotonic time in seconds.
+        failures: Number of consecutive failures that open it, at least 1.
+        reset_s: Seconds until an open breaker allows one trial call.
+        clock: Returns the monotonic time in seconds.
 
     Raises:
         ConfigurationError: A value is out of range.
@@ -80,7 +80,7 @@ class CircuitBreaker(CheckedArguments, RecordsArguments):
         self._in_a_row = 0
         self._retry_at: float | None = None
 
-    # A copy, perhaps in another process, has seen no failure yet, and a lock cannot be copied.
+    # A copy, perhaps in another process, starts without failures; a lock cannot be copied.
     def __getstate__(self) -> dict[str, object]:
         kept = {name: value for name, value in vars(self).items() if name != "_lock"}
         return {**kept, "_in_a_row": 0, "_retry_at": None}
@@ -90,12 +90,12 @@ class CircuitBreaker(CheckedArguments, RecordsArguments):
 
     @property
     def is_open(self) -> bool:
-        """Whether calls are refused now."""
+        """Whether calls are currently rejected."""
         retry_at = self._retry_at  # read once: another thread may close the breaker meanwhile
         return retry_at is not None and self._clock() < retry_at
 
     def check(self) -> None:
-        """Return if a call may be made, else raise.
+        """Raise unless a call is allowed.
 
         Raises:
             CircuitOpenError: The breaker is open.
@@ -109,17 +109,17 @@ class CircuitBreaker(CheckedArguments, RecordsArguments):
                     f"left alone after {self._in_a_row} failures in a row; "
                     f"tried again in {wait_s:.1f} s"
                 )
-            # Other callers wait for the outcome of this call.
+            # Other calls are rejected until this trial call ends.
             self._retry_at = self._clock() + self.reset_s
 
     def succeeded(self) -> None:
-        """Note a successful call, which closes the breaker."""
+        """Record a successful call and close the breaker."""
         with self._lock:
             self._in_a_row = 0
             self._retry_at = None
 
     def failed(self) -> None:
-        """Note a call that failed."""
+        """Record a failed call."""
         with self._lock:
             self._in_a_row += 1
             if self._in_a_row >= self.failures:
@@ -128,7 +128,7 @@ class CircuitBreaker(CheckedArguments, RecordsArguments):
 
 T = TypeVar("T")
 
-# Errors of the caller, not of a source: leaving out the leg, or the stage, would hide them.
+# Errors of the caller, not of a source: degrading the answer would hide them.
 MISTAKES = (
     CompositionError,
     ConfigurationError,
@@ -142,12 +142,12 @@ MISTAKES = (
 
 
 def or_degraded(where: str, plan: Plan[T], otherwise: T) -> Plan[T]:
-    """Return the plan with a result for its failure, which degrades the answer; mistakes raise.
+    """Return the plan with a fallback result; a failure degrades the answer, mistakes raise.
 
     Args:
-        where: Name of the part in the note.
+        where: Name of the part in the recorded degradation.
         plan: The plan.
-        otherwise: The result if the plan fails.
+        otherwise: The fallback result.
     """
     try:
         return (yield from plan)
@@ -161,24 +161,25 @@ def or_degraded(where: str, plan: Plan[T], otherwise: T) -> Plan[T]:
 @checked_arguments
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Leg(RecordsArguments):
-    """A named child of a composite, with its limits and the effect of its failures.
+    """Named child of a composite, with its limits and failure handling.
 
-    A leg that fails is left out, and the answer is marked degraded, unless it is ``required``. The
-    composite's ``min_success`` (of `branches`, or of any fusion) says how many must answer.
+    A failed leg is left out and the answer is marked degraded, unless the leg is ``required``. The
+    composite's ``min_success`` (of `branches`, or of any fusion) is the number of legs that must
+    answer.
 
     Args:
-        name: Its name in weights, traces and contributions.
+        name: Name in weights, traces and contributions.
         retriever: Any LlamaIndex retriever.
-        weight: Its weight in a fusion that takes weights; finite, not negative.
-        top_k: How many hits to request; None for its own number. A retriever of another package
-            always returns its own number.
-        timeout_s: Seconds it may take; None for as long as the query may.
-        required: Whether the query fails when it does. Otherwise it is left out, and the answer is
-            degraded.
-        retries: How many more times it is called after a failure, within ``timeout_s``.
-        backoff_s: Seconds before the first retry; twice as many before each further one.
-        breaker: Skips the leg for a while when it keeps failing; by default after five failures in
-            a row, for 30 s.
+        weight: Weight in fusions that use weights; finite, not negative.
+        top_k: Number of hits to request; None for the retriever's own number. A retriever of
+            another package always returns its own number.
+        timeout_s: Time limit in seconds; None for the time limit of the query.
+        required: Whether a failure of the leg fails the query. Otherwise the leg is left out and
+            the answer is degraded.
+        retries: Number of further calls after a failure, within ``timeout_s``.
+        backoff_s: Seconds before the first retry; doubled before each further one.
+        breaker: Skips the leg for some time after repeated failures; by default after five
+            consecutive failures, for 30 s.
 
     Raises:
         ConfigurationError: A value is out of range or of another type.
@@ -235,9 +236,9 @@ class Ask:
     Attributes:
         leg: The leg.
         query: The query.
-        top_k: How many hits, if not the leg's own number.
-        failure: The error of a part of its work that was attempted before; the leg then fails
-            without being called.
+        top_k: Number of hits; None for the leg's own number.
+        failure: The error of an earlier part of the leg's work; the leg then fails without a
+            call.
     """
 
     leg: Leg
@@ -255,15 +256,15 @@ def ask(
     min_success: int = 1,
     on_answer: Callable[[Rankings], object] | None = None,
 ) -> Plan[Rankings]:
-    """Return the plan that sends requests to legs, all at the same time.
+    """Return the plan that sends requests to legs in parallel.
 
     Args:
         asks: The requests, by name; a leg may have several.
-        min_success: How many legs must answer.
-        on_answer: Called with the rankings so far whenever a leg has answered.
+        min_success: Number of legs that must answer.
+        on_answer: Called with the rankings so far after each answer of a leg.
 
     Returns:
-        The ranking of each request that was answered, by its name, in the order of the requests.
+        The rankings of the answered requests, by name, in the order of the requests.
     """
     outcomes = yield from _outcomes(asks, on_answer)
     for name, outcome in outcomes.items():
@@ -276,7 +277,7 @@ def ask(
 
 
 def attempt(leg: str, part: str, plan: Plan[T], breaker: CircuitBreaker) -> Plan[Outcome[T]]:
-    """The plan for a part of a leg's work, which must not fail the rest of it."""
+    """Return the plan for a part of a leg's work, with its error as an outcome."""
     guarded = _guarded(leg, plan, breaker)
     outcomes: list[Outcome[T]] = yield Together([Task(part, guarded, leg=leg)])
     if outcomes[0].error is None:
@@ -371,14 +372,14 @@ def _time_for(pause_s: float) -> bool:
 def _reported(
     plans: Mapping[str, Plan[list[NodeWithScore]]], on_answer: Callable[[Rankings], object]
 ) -> dict[str, Plan[list[NodeWithScore]]]:
-    """The same plans; each reports the rankings of all of them when it is done."""
+    """Return the plans, changed so that each reports all rankings so far when it ends."""
     answered: Rankings = {}
     lock = Lock()
 
     def reported(name: str, plan: Plan[list[NodeWithScore]]) -> Plan[list[NodeWithScore]]:
         hits = yield from plan
-        # In the lock, so that no report is older than the one before. A score that cannot be fused
-        # fails the answer in the end, not the leg that reports.
+        # In the lock, to report in order. A score that cannot be fused fails the final answer, not
+        # the leg that reports.
         with lock, suppress(ScoreError):
             answered[name] = hits
             on_answer({each: answered[each] for each in plans if each in answered})
@@ -391,7 +392,7 @@ def _update_breaker(leg: Leg, error: BaseException | None) -> None:
     if error is None:
         leg.breaker.succeeded()
     elif isinstance(error, DeadlineExceededError) and error.by_query:
-        return  # the time limit of the caller says nothing about the source
+        return  # the caller's time limit is no failure of the source
     elif not isinstance(error, (*MISTAKES, CircuitOpenError)):
         leg.breaker.failed()
 

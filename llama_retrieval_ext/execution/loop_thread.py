@@ -1,4 +1,4 @@
-"""An event loop in its own thread, for async clients that outlive the loops of their callers."""
+"""An event loop in its own thread, for async clients that outlive their callers' loops."""
 
 import asyncio
 import threading
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Runs coroutines on its own loop, for other threads and for loops that come and go.
+    """Event loop in its own thread that runs coroutines for other threads and loops.
 
     Examples:
         >>> loop = LoopThread("example")
@@ -27,14 +27,14 @@ class LoopThread:
         self._thread.start()
 
     async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """What the coroutine returns; when the caller is cancelled, so is the coroutine."""
+        """Return the result of the coroutine; cancelling the caller cancels the coroutine."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
 
     def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
-        """Run one last coroutine and cancel the others, then end the loop and the thread."""
+        """Run a last coroutine, cancel the others, then stop the loop and the thread."""
         ended = asyncio.run_coroutine_threadsafe(_ended(last), self._loop)
         ended.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._loop.stop))
-        # The garbage collector closes stores at any line of any thread, this one's too.
+        # The garbage collector may close a store on any thread, including this one.
         if threading.current_thread() is not self._thread:
             self._thread.join()
             ended.result()
@@ -49,5 +49,5 @@ async def _ended(last: Coroutine[Any, Any, object] | None) -> None:
         await last
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
-        task.cancel()  # else its caller would wait for ever
+        task.cancel()  # otherwise its caller would wait forever
     await asyncio.gather(*others, return_exceptions=True)

@@ -1,8 +1,8 @@
-"""The effects that a plan, a generator, requests from its driver.
+"""Effects that a plan (a generator) yields to its driver.
 
-A custom stage does I/O with these: it yields a `Call` for one operation that takes time, or a
-`Together` of `Task`s for several at once, and receives their results. One plan serves sync and
-async callers, keeps the query's deadline, and appears in its trace.
+A custom stage does I/O with these: it yields a `Call` for one slow operation, or a `Together` of
+`Task`s for several in parallel, and receives their results. One plan works for sync and async
+callers, respects the query's deadline, and appears in its trace.
 
 Examples:
     >>> import asyncio
@@ -42,18 +42,18 @@ U = TypeVar("U")
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T_co]):
-    """Call something that may take a while; the plan gets what it returns, or its error.
+    """A slow call; the plan receives its result or its error.
 
     Attributes:
-        function: The blocking way; the asyncio driver runs it in a thread if there is no other.
-        coroutine: The way that does not block, where there is a real one.
+        function: The blocking function; without ``coroutine``, asyncio runs it in a thread.
+        coroutine: The async function, if there is one that does not block.
     """
 
     function: Callable[[], T_co]
     coroutine: Callable[[], Awaitable[T_co]] | None = None
 
     def then(self, change: Callable[[T_co], U]) -> "Call[U]":
-        """The same call, with its result changed by a function that takes no time.
+        """Return the call with its result transformed by a fast function.
 
         Examples:
             >>> Call(lambda: 20).then(lambda number: number + 1).function()
@@ -72,21 +72,21 @@ class Call(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Wait, in seconds; the plan gets None."""
+    """A pause in seconds; the plan receives None."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Task(Generic[T_co]):
-    """A plan that runs beside others.
+    """A plan that runs in parallel with others.
 
     Attributes:
         name: Its name in the trace.
         plan: The plan to run.
-        timeout_s: Seconds it may take; None for as long as there is.
-        enters: Id that is followed, to detect cycles.
-        leg: Its name in the paths of degraded parts inside it; None to leave the path as it is.
+        timeout_s: Time limit in seconds; None for the remaining time.
+        enters: Id that the task follows, to detect cycles.
+        leg: Name in the paths of degraded parts inside the task; None to keep the path unchanged.
     """
 
     name: str
@@ -98,20 +98,20 @@ class Task(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Run tasks side by side; the plan gets one `Outcome` a task, in their order, and no error."""
+    """Parallel tasks; the plan receives one `Outcome` per task, in order, and no error."""
 
     tasks: "Sequence[Task[Any]]"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[T_co]):
-    """How a task ended: with a value, or with an error."""
+    """Result of a task: a value or an error."""
 
     value: T_co | None = None
     error: BaseException | None = None
 
     def result(self) -> T_co:
-        """The value; raises the error if there is one."""
+        """Return the value, or raise the error if there is one."""
         if self.error is not None:
             raise self.error
         return self.value  # type: ignore[return-value]  # None is a value where T_co allows it
@@ -123,17 +123,17 @@ Plan: TypeAlias = Generator[Effect, Any, T_co]
 
 
 def finished(value: U) -> Plan[U]:
-    """Return the plan whose result is known already."""
+    """Return a plan with a known result."""
     yield from ()
     return value
 
 
-# A generator of requests, whose meaning its driver defines.
+# A generator of requests that its driver interprets.
 Steps: TypeAlias = Generator[Any, Any, T_co]
 
 
 def run_steps(steps: Steps[U], perform: Callable[[Any], object]) -> U:
-    """Return the result of a generator, each of its requests answered by a function.
+    """Return the result of a generator; a function answers each of its requests.
 
     An error of the function is raised in the generator.
     """
@@ -151,7 +151,7 @@ def run_steps(steps: Steps[U], perform: Callable[[Any], object]) -> U:
 
 
 async def arun_steps(steps: Steps[U], perform: Callable[[Any], Awaitable[object]]) -> U:
-    """`run_steps` with a coroutine function, on the running event loop."""
+    """Return the result of `run_steps` with a coroutine function, on the running event loop."""
     try:
         request = next(steps)
         while True:
@@ -166,7 +166,7 @@ async def arun_steps(steps: Steps[U], perform: Callable[[Any], Awaitable[object]
 
 
 def blocking_call(steps: Callable[[], Steps[U]]) -> Call[U]:
-    """Return the call of a generator whose requests are functions that block.
+    """Return the call that runs a generator whose requests are blocking functions.
 
     Examples:
         >>> def doubled():

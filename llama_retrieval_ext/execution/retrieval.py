@@ -1,4 +1,4 @@
-"""Calls of retrievers: ours get the whole query; the results of others are checked."""
+"""Calls of retrievers, of this package and of others, whose results are checked."""
 
 from collections.abc import Awaitable
 from inspect import unwrap
@@ -22,11 +22,11 @@ from llama_retrieval_ext.results import Hit, Origin, as_hit, finite_score, with_
 
 
 class HonoursQuery:
-    """Marks a retriever that honours a query's filters, scope and number of hits."""
+    """Marker of retrievers that apply a query's filters, scope and ``top_k``."""
 
 
 def check_retriever(retriever: BaseRetriever, what: str) -> BaseRetriever:
-    """Return the argument if it is a retriever, else raise."""
+    """Return the argument if it is a retriever; otherwise raise."""
     instead = "pass a LlamaIndex retriever; an index has as_retriever()"
     return of_type(retriever, BaseRetriever, what, instead=instead)
 
@@ -36,9 +36,9 @@ def retrieval(
 ) -> Plan[list[NodeWithScore]]:
     """Return the plan that calls a retriever.
 
-    A retriever of another package does not apply scope and filters: its hits are checked here, and
-    those outside are dropped and reported as degraded. Where its async methods do not work, as with
-    a store that has only a blocking client, it runs in a thread.
+    A retriever of another package does not apply scope and filters: its hits are checked here;
+    those outside are dropped and reported as degraded. If its async methods do not work, as with a
+    store that has only a blocking client, it runs in a thread.
     """
     shared = current_context().session.shared_rankings
     plan = _retrieval(retriever, query, top_k)
@@ -50,7 +50,7 @@ def retrieval(
 def hits_of(
     retriever: BaseRetriever, query: Query, *, top_k: int | None = None, source: str = ""
 ) -> Plan[list[Hit]]:
-    """Return `retrieval` as fresh `Hit`s; ``source`` is for those that have none."""
+    """Return `retrieval` as new `Hit`s; ``source`` is for hits without one."""
     ranking = yield from retrieval(retriever, query, top_k=top_k)
     return [as_hit(hit, source=source) for hit in ranking]
 
@@ -65,10 +65,10 @@ def _retrieval(
         )
         return hits
     embedding = yield from _shared_embedding(retriever, query)
-    # Without partial results: its parts know no scope either, and several may report at once.
+    # Without partial results: its parts do not apply the scope, and several may report at once.
     ranking = yield from reporting(call(_call(retriever, query, embedding)), None)
     for hit in ranking:
-        if hit.score is not None:  # some give none, which the stages handle
+        if hit.score is not None:  # stages handle missing scores
             finite_score(hit.node.node_id, hit.score)
     seen = visible(ranking, query, type(retriever).__name__)
     if isinstance(retriever, VectorIndexRetriever):
@@ -78,7 +78,7 @@ def _retrieval(
 
 
 def _shared_embedding(retriever: BaseRetriever, query: Query) -> Plan[list[float] | None]:
-    """The embedding that LlamaIndex's vector retriever needs, shared by all legs with its model."""
+    """Return the embedding for LlamaIndex's vector retriever, shared by legs with its model."""
     if (
         query.embedding is not None
         or not query.embedding_strs
@@ -91,8 +91,8 @@ def _shared_embedding(retriever: BaseRetriever, query: Query) -> Plan[list[float
 
 
 def _is_unchanged(retriever: VectorIndexRetriever) -> bool:
-    """Whether it retrieves as LlamaIndex's does; a subclass may embed something else."""
-    # Instrumentation wraps methods anew at each access.
+    """Return whether LlamaIndex's methods are not overridden; a subclass may embed other text."""
+    # Instrumentation creates a new wrapper at each access.
     return all(
         unwrap(getattr(type(retriever), name)) is unwrap(getattr(VectorIndexRetriever, name))
         for name in ("_retrieve", "_aretrieve")
@@ -114,12 +114,12 @@ def _call(
 
 
 def _bundle(query: Query, embedding: list[float] | None) -> QueryBundle:
-    """A copy for one call: LlamaIndex's vector retriever writes its embedding into what it gets."""
+    """Return a copy for one call, because LlamaIndex's vector retriever changes its argument."""
     return QueryBundle(query.query_str, query.image_path, query.custom_embedding_strs, embedding)
 
 
 def _has_async(retriever: BaseRetriever) -> bool:
-    # LlamaIndex's own defaults only call the blocking way, on the loop.
+    # LlamaIndex's default async methods call the blocking ones on the loop.
     if isinstance(retriever, VectorIndexRetriever):
         store = retriever._vector_store  # noqa: SLF001 - it has no public name
         if type(store).aquery is BasePydanticVectorStore.aquery:

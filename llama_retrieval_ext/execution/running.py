@@ -1,4 +1,4 @@
-"""Runs a plan for a caller: blocking, async, within a time limit, or in partial results."""
+"""Functions that run a plan: blocking, async, with a time limit, or with partial results."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from functools import wraps
@@ -11,12 +11,12 @@ from llama_retrieval_ext.execution.streaming import Report, astream, stream
 
 P = ParamSpec("P")
 T = TypeVar("T")
-# Returns a plan that reports partial results to a function, if there is one.
+# Returns a plan that reports partial results to a function, if given.
 Reporting: TypeAlias = Callable[[Report[T] | None], Plan[T]]
 
 
 def blocking(plan: Callable[P, Plan[T]]) -> Callable[P, T]:
-    """Decorate a function that returns a plan, so that it returns the plan's result.
+    """Return a function that runs the plan of the decorated function and returns its result.
 
     Examples:
         >>> from llama_retrieval_ext.execution import Call
@@ -40,9 +40,9 @@ def asynchronous(function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]
     """Return the async twin of a function that `blocking` decorates.
 
     Args:
-        function: The decorated function; the twin has its name behind an ``a``.
+        function: The decorated function; the twin has its name with the prefix ``a``.
     """
-    plan: Any = unwrap(function)  # what `blocking` was given
+    plan: Any = unwrap(function)  # the function that `blocking` wraps
 
     async def awaited(*args: P.args, **kwargs: P.kwargs) -> T:
         result: T = await arun(plan(*args, **kwargs))
@@ -58,7 +58,7 @@ def asynchronous(function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]
 
 
 def _show_result(function: Any, plan: Any) -> None:  # noqa: ANN401 - any signature
-    """Give a function the plan's signature, with the type of its result."""
+    """Set a function's signature to the plan's, with the type of its result."""
     shown = signature(plan)
     result = get_args(shown.return_annotation)[-1:] or (shown.return_annotation,)
     function.__signature__ = shown.replace(return_annotation=result[0])
@@ -76,7 +76,7 @@ def called(
 
 
 def within(name: str, plan: Plan[T], timeout_s: float | None) -> Plan[T]:
-    """Return the plan with a time limit for all of it."""
+    """Return the plan with a time limit."""
     if timeout_s is None:
         return (yield from plan)
     outcomes: list[Outcome[T]] = yield Together([Task(name, plan, timeout_s)])
@@ -84,10 +84,10 @@ def within(name: str, plan: Plan[T], timeout_s: float | None) -> Plan[T]:
 
 
 def partials(plan: Reporting[T]) -> Iterator[T]:
-    """Yield what a plan reports, and last its result."""
+    """Yield the partial results of a plan, then its result."""
     return stream(lambda report: run(plan(report)))
 
 
 def apartials(plan: Reporting[T]) -> AsyncIterator[T]:
-    """`partials` without blocking the event loop."""
+    """Yield the same as `partials` without blocking the event loop."""
     return astream(lambda report: arun(plan(report)))

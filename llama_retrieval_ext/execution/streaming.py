@@ -1,4 +1,4 @@
-"""Runs work that reports partial results, and yields the reports as they come."""
+"""Streams of partial results from work that reports them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -13,12 +13,12 @@ from llama_retrieval_ext.execution.drivers import pool
 from llama_retrieval_ext.execution.plan import Plan
 
 T = TypeVar("T")
-# Takes a partial result; returns False once nobody reads them any more.
+# Receives a partial result; returns False when partial results are no longer read.
 Report = Callable[[T], object]
 
 
 def stream(work: Callable[[Report[T]], T]) -> Iterator[T]:
-    """Yield what the work reports, as it is reported, and last what it returns."""
+    """Yield partial results as they are reported, then the return value."""
     reports: SimpleQueue[T | None] = SimpleQueue()
     context = copy_context()
     with WhileOpen(reports.put) as report:
@@ -30,11 +30,11 @@ def stream(work: Callable[[Report[T]], T]) -> Iterator[T]:
 
 
 async def astream(work: Callable[[Report[T]], Awaitable[T]]) -> AsyncIterator[T]:
-    """`stream` on the event loop; closing it early cancels the work."""
+    """Yield the same as `stream` on the event loop; closing it early cancels the work."""
     reports: asyncio.Queue[T | None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
 
-    def report(value: T | None) -> None:  # legs without an async way report from their thread
+    def report(value: T | None) -> None:  # legs without an async client report from their thread
         loop.call_soon_threadsafe(reports.put_nowait, value)
 
     task = asyncio.ensure_future(work(report))
@@ -48,10 +48,10 @@ async def astream(work: Callable[[Report[T]], Awaitable[T]]) -> AsyncIterator[T]
 
 
 class WhileOpen(Generic[T]):
-    """Passes values on until its ``with`` block ends; later ones, of late threads, are dropped.
+    """Forwards values until its ``with`` block ends; later values, of late threads, are dropped.
 
     Args:
-        report: Called by one thread at a time; None to drop all values.
+        report: Receives the values, one thread at a time; None to drop all values.
 
     Examples:
         >>> with WhileOpen(print) as report:
@@ -70,7 +70,7 @@ class WhileOpen(Generic[T]):
         self._lock = Lock()
 
     def __call__(self, value: T) -> bool:
-        """Pass the value on unless the block has ended; False where nobody takes values."""
+        """Forward the value unless the block has ended; return False if values are not read."""
         with self._lock:
             return self._report is not None and self._report(value) is not False
 
@@ -83,9 +83,9 @@ class WhileOpen(Generic[T]):
 
 
 def reporting(plan: Plan[T], on_partial: OnPartial | None) -> Plan[T]:
-    """Return the same plan, with its partial results reported to ``on_partial`` alone.
+    """Return the plan with its partial results reported only to ``on_partial``.
 
-    The tasks of a plan report nothing unless they are wrapped: those side by side would interleave.
+    The tasks of a plan report nothing unless they are wrapped: parallel reports would interleave.
     """
     context = current_context()
     if context.on_partial is on_partial:

@@ -13,28 +13,27 @@ _TRACER: Final = "llama_retrieval_ext"
 
 
 class Telemetry:
-    """Sends a span for each retrieval, embedding and LLM call to OpenTelemetry.
+    """OpenTelemetry exporter: one span for each retrieval, embedding and LLM call.
 
-    The spans are those of LlamaIndex's instrumentation, one for each call, nested as the calls are,
-    and go through its package ``llama-index-observability-otel``. Added are the attributes of the
-    GenAI conventions: ``gen_ai.operation.name`` (``retrieval``, ``embeddings``, ``chat`` or
+    The spans are those of LlamaIndex's instrumentation, one for each call, nested like the calls,
+    and are sent by its package ``llama-index-observability-otel``. This class adds attributes of
+    the GenAI conventions: ``gen_ai.operation.name`` (``retrieval``, ``embeddings``, ``chat`` or
     ``text_completion``), of a retriever ``gen_ai.data_source.id`` (its name),
     ``gen_ai.retrieval.top_k`` and the number of hits, of a model ``gen_ai.request.model``. Events
-    of fusion, degradation and scope violations are events of the span that they happened in; those
-    of LlamaIndex, which hold texts, only with ``content``.
+    of fusion, degradation and scope violations are added to the current span; LlamaIndex's events,
+    which contain texts, only with ``content``.
 
-    No text of a query, a node or an answer, and no embedding, leaves the process unless ``content``
-    is True; messages of errors do, and say what failed. It lasts until `close`; it is a context
-    manager.
+    Texts of queries, nodes and answers, and embeddings, are sent only if ``content`` is True; error
+    messages are always sent. Spans are sent until `close`. It is a context manager.
 
     Args:
-        provider: Where spans go; the application's, set up with its exporters.
-        content: Whether texts are sent too: the query and the hits of a retrieval, and what
-            LlamaIndex's own events have.
+        provider: The application's tracer provider, configured with its exporters.
+        content: Whether to send texts: the query and the hits of a retrieval, and the content of
+            LlamaIndex's events.
 
     Raises:
-        ConfigurationError: LlamaIndex's instrumentation sends spans to OpenTelemetry already; each
-            would be sent twice.
+        ConfigurationError: LlamaIndex's instrumentation already sends spans to OpenTelemetry; each
+            span would be sent twice.
         MissingDependencyError: The extra ``otel`` is not installed.
 
     Source:
@@ -72,7 +71,7 @@ class Telemetry:
         self._root.add_event_handler(self._events)
 
     def close(self) -> None:
-        """Send no further spans; a second call is a no-op. The provider stays open."""
+        """Stop sending spans; a second call is a no-op. The provider stays open."""
         if self._spans in self._root.span_handlers:
             self._root.span_handlers.remove(self._spans)
             self._root.event_handlers.remove(self._events)

@@ -23,8 +23,8 @@ from llama_retrieval_ext.execution.events import (
     ScopeViolationEvent,
 )
 
-# Events without text of a query or a node. LlamaIndex's own have it, and besides that only mark
-# where a span begins and ends.
+# Events without text of a query or a node. LlamaIndex's own events contain text, and otherwise
+# only mark the start and end of a span.
 _WITHOUT_CONTENT: Final = (FusionEvent, RetrievalDegradedEvent, ScopeViolationEvent)
 _RETRIEVE: Final = ("retrieve", "aretrieve")
 
@@ -33,7 +33,7 @@ def is_sending(span_handlers: Sequence[object]) -> bool:
     """Return whether one of the handlers sends spans to OpenTelemetry.
 
     Args:
-        span_handlers: Of a dispatcher.
+        span_handlers: The span handlers of a dispatcher.
     """
     return any(isinstance(each, OTelCompatibleSpanHandler) for each in span_handlers)
 
@@ -42,7 +42,7 @@ class Spans(OTelCompatibleSpanHandler):
     """LlamaIndex's spans with the attributes of the GenAI conventions.
 
     LlamaIndex has a second span for the implementation of a method, such as ``_retrieve`` inside
-    ``retrieve``. These are left out, and what happens in them belongs to the span around.
+    ``retrieve``. These are left out; their events and children belong to the enclosing span.
     """
 
     _content: bool = PrivateAttr(default=False)
@@ -53,7 +53,7 @@ class Spans(OTelCompatibleSpanHandler):
         self._content = content
 
     def open_span(self, id_: str | None) -> str | None:
-        """Return the id of the span that is sent for a span of LlamaIndex."""
+        """Return the id of the exported span for a LlamaIndex span."""
         while id_ in self._around:
             id_ = self._around[id_]
         return id_
@@ -67,7 +67,7 @@ class Spans(OTelCompatibleSpanHandler):
         tags: dict[str, Any] | None = None,
         **kwargs: Any,  # noqa: ANN401
     ) -> Any:  # noqa: ANN401
-        """Open a span; none for the implementation of a method."""
+        """Open a span, except for the implementation of a method."""
         method = id_.partition("-")[0].rpartition(".")[2]
         parent = self.open_span(parent_span_id)
         if method.startswith("_"):
@@ -93,7 +93,7 @@ class Spans(OTelCompatibleSpanHandler):
         result: Any = None,  # noqa: ANN401
         **kwargs: Any,  # noqa: ANN401
     ) -> Any:  # noqa: ANN401
-        """Close a span, with the number of hits of a retrieval."""
+        """Close a span; for a retrieval, add the number of hits."""
         if id_ in self._around:
             del self._around[id_]
             return None
@@ -110,7 +110,7 @@ class Spans(OTelCompatibleSpanHandler):
         err: BaseException | None = None,
         **kwargs: Any,  # noqa: ANN401
     ) -> Any:  # noqa: ANN401
-        """Close a span that an error ended."""
+        """Close a span that ended with an error."""
         if id_ in self._around:
             del self._around[id_]
             return None
@@ -124,7 +124,7 @@ _LLM_OPERATIONS: Final = {
 
 
 class Events(OTelCompatibleEventHandler):
-    """LlamaIndex's events, without their content unless that is to be sent."""
+    """Handler of LlamaIndex's events, without their content unless enabled."""
 
     _content: bool = PrivateAttr(default=False)
     _spans: Spans = PrivateAttr()

@@ -1,4 +1,4 @@
-"""BM25: how much a term of a document says about it."""
+"""BM25: inverse document frequency and term weight."""
 
 import math
 from typing import Any, overload
@@ -18,7 +18,7 @@ def bm25_idf(n_docs: float, doc_freq: float) -> float: ...
 @overload
 def bm25_idf(n_docs: float, doc_freq: Numbers) -> Floats: ...
 def bm25_idf(n_docs: float, doc_freq: float | Numbers) -> float | Floats:
-    r"""How rare a term is: its inverse document frequency.
+    r"""Return the inverse document frequency of a term.
 
     .. math:: \mathrm{idf}(t) = \ln\left(1 + \frac{N - n_t + 0.5}{n_t + 0.5}\right)
 
@@ -79,18 +79,17 @@ def bm25_term_weight(
     k1: float = 1.2,
     b: float = 0.75,
 ) -> float | Floats:
-    r"""How much a document is about a term, before the term's rarity is counted in.
+    r"""Return the weight of a term in a document, without the inverse document frequency.
 
     .. math:: w(t, d) = \frac{tf \, (k_1 + 1)}{tf + k_1 \, (1 - b + b \, |d| / \overline{|d|})}
 
     Args:
-        tf: How often the document has the term, at least 1 (without the term there is nothing to
-            weigh); one number, or an array.
+        tf: Count of the term in the document, at least 1; one number, or an array.
         length: Tokens of the document; one number, or an array that broadcasts against ``tf``.
         average_length: Mean number of tokens over the collection, above 0.
-        k1: How slowly repetitions saturate; 0 counts presence only. 1.2 is the default of Lucene
-            and Qdrant.
-        b: How much length counts, from 0 (not at all) to 1 (in full). 0.75 is their default.
+        k1: Saturation of repetitions: larger saturates later, 0 counts presence only. 1.2 is the
+            default of Lucene and Qdrant.
+        b: Effect of length, from 0 (none) to 1 (full). 0.75 is their default.
 
     Returns:
         The weight, in ``(0, k1 + 1]``; multiply by `bm25_idf` and sum over the query's terms. A
@@ -101,8 +100,8 @@ def bm25_term_weight(
 
     Source:
         Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009, the
-        BM25 term weight with the factor (k1 + 1), https://doi.org/10.1561/1500000019; as Qdrant,
-        while Lucene since 8.0 leaves out that factor, which changes no order.
+        BM25 term weight with the factor (k1 + 1), https://doi.org/10.1561/1500000019; Qdrant does
+        the same. Lucene omits that factor since 8.0, which does not change the order.
 
     Examples:
         >>> bm25_term_weight(2, length=50, average_length=100, k1=1.0, b=0.5)
@@ -111,7 +110,7 @@ def bm25_term_weight(
         array([1.   , 1.333])
 
     """
-    # Called for every term of every document: one plain test, one plain expression.
+    # Runs for every term of every document: keep it short.
     if not (average_length > 0.0 and 0.0 <= k1 <= LARGEST and 0.0 <= b <= 1.0):
         raise ConfigurationError(
             f"got average_length = {average_length}, k1 = {k1}, b = {b}; expected an average above "

@@ -1,4 +1,4 @@
-"""Borda count: each leg votes with points for rank."""
+"""Borda count: each leg gives points by rank."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -11,16 +11,16 @@ def borda_count(
 ) -> dict[str, float]:
     r"""Fuse rankings by the weighted sum of Borda points.
 
-    With *c* candidates, the ids in any leg, the best of a leg gets *c* points, the next *c - 1*,
-    and so on. The candidates a leg did not rank share the points it has left equally, which is
-    the mean of those points each:
+    The *c* candidates are the ids in any leg. The best of a leg gets *c* points, the next *c - 1*,
+    and so on. Candidates that a leg did not rank share its remaining points equally, so each gets
+    the mean of those points:
 
     .. math:: b_i(d) = \begin{cases} c - r_i(d) + 1 & d \in L_i \\
               (c - |L_i| + 1) / 2 & \text{otherwise} \end{cases}, \qquad s(d) = \sum_i w_i \, b_i(d)
 
     Args:
-        rankings: One sequence of ids per leg, best first. Of a repeated id only the first is
-            ranked, the ids after it move up.
+        rankings: One sequence of ids per leg, best first. Only the first occurrence of a repeated
+            id is ranked; the ids after it move up.
         weights: One per leg, finite and 0 or more; they are not normalised. None weighs each 1.0.
             A leg of weight 0 is left out, also from the candidates.
 
@@ -46,7 +46,7 @@ def borda_count(
 def borda_shares(
     rankings: Sequence[Sequence[str]], *, weights: Sequence[float] | None = None
 ) -> list[dict[str, float]]:
-    """The points that each leg that counts gives to every candidate, as in `borda_count`.
+    """Return the points per candidate of each leg with a weight, as in `borda_count`.
 
     Examples:
         >>> borda_shares([["a", "b"], ["b"]])

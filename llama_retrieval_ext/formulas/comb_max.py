@@ -1,4 +1,4 @@
-"""CombMAX: the best score any leg gave."""
+"""CombMAX: the best score of any leg."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,11 +8,11 @@ from llama_retrieval_ext.formulas.scores import check_scores, weighted_legs
 def comb_max(
     scores: Sequence[Mapping[str, float]], *, weights: Sequence[float] | None = None
 ) -> dict[str, float]:
-    r"""Fuse scores by the best weighted one that any leg gave.
+    r"""Fuse scores by the best weighted score of any leg.
 
     .. math:: s(d) = \max_{i : d \in L_i} w_i \, s_i(d)
 
-    A leg that did not find an id has no say in it, so negative scores are fine.
+    A leg that did not find an id is ignored for that id, so negative scores are allowed.
 
     Args:
         scores: One mapping per leg, id to score, on a common scale; higher is better.
@@ -20,8 +20,8 @@ def comb_max(
             A leg of weight 0 is left out.
 
     Returns:
-        Fused score of every id in any leg that counts; without weights in the range of the scores.
-        Empty for no legs.
+        Fused score of every id in any leg with a weight above 0; without weights in the range of
+        the scores. Empty for no legs.
 
     Raises:
         ConfigurationError: The weights do not fit.
@@ -44,9 +44,9 @@ def comb_max(
 def comb_max_shares(
     scores: Sequence[Mapping[str, float]], *, weights: Sequence[float] | None = None
 ) -> list[dict[str, float]]:
-    """The weighted scores of each leg that counts, with the arguments of `comb_max`.
+    """Return the weighted scores of each leg with a weight; arguments as for `comb_max`.
 
-    The scores are not checked: a normalisation has done that.
+    Scores are not checked: the normalisation has already checked them.
 
     Examples:
         >>> comb_max_shares([{"a": 0.5}, {"a": 0.9}], weights=[2, 1])
@@ -58,10 +58,10 @@ def comb_max_shares(
 
 
 def best_of_legs(shares: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The best share of every id.
+    """Return the best share of every id.
 
     Args:
-        shares: One mapping a leg, as `comb_max_shares` returns them.
+        shares: One mapping per leg, as `comb_max_shares` returns them.
 
     Examples:
         >>> best_of_legs([{"a": 1.0}, {"a": 0.9, "b": -1.0}])

@@ -1,4 +1,4 @@
-"""CombMNZ: the sum of scores, multiplied by how many legs agree."""
+"""CombMNZ: the sum of scores, multiplied by the number of legs that found the id."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,16 +17,16 @@ def comb_mnz(
 
     Args:
         scores: One mapping per leg, id to score of 0 or more, on a common scale; higher is better.
-        weights: One per leg, finite and 0 or more; they are not normalised, and do not enter the
+        weights: One per leg, finite and 0 or more; they are not normalised, and do not change the
             count. None weighs each 1.0. A leg of weight 0 is left out, also from the count.
 
     Returns:
-        Fused score of every id in any leg that counts, 0 or more. Empty for no legs.
+        Fused score of every id in any leg with a weight above 0; 0 or more. Empty for no legs.
 
     Raises:
         ConfigurationError: The weights do not fit.
-        ScoreError: A score is None, not finite or negative. The count would make a negative sum
-            worse the more legs agree.
+        ScoreError: A score is None, not finite or negative. With a negative sum, each leg that
+            agrees would lower the score.
 
     Source:
         Fox and Shaw, "Combination of Multiple Searches", TREC-2, 1994, the definition of
@@ -47,9 +47,9 @@ def comb_mnz(
 def comb_mnz_shares(
     scores: Sequence[Mapping[str, float]], *, weights: Sequence[float] | None = None
 ) -> list[dict[str, float]]:
-    """The weighted scores of each leg that counts, with the arguments of `comb_mnz`.
+    """Return the weighted scores of each leg with a weight; arguments as for `comb_mnz`.
 
-    That the scores are finite is not checked: a normalisation has done that.
+    Finite scores are assumed: the normalisation has already checked them.
 
     Raises:
         ScoreError: A score is negative.
@@ -64,10 +64,10 @@ def comb_mnz_shares(
 
 
 def sum_times_count(shares: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The sum of the shares of every id times their number.
+    """Return the sum of the shares of every id, times their number.
 
     Args:
-        shares: One mapping a leg, as `comb_mnz_shares` returns them.
+        shares: One mapping per leg, as `comb_mnz_shares` returns them.
 
     Examples:
         >>> sum_times_count([{"a": 1.0, "b": 0.5}, {"b": 0.75}])

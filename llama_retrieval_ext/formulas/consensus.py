@@ -1,4 +1,4 @@
-"""Consensus: what enough legs agree on."""
+"""Consensus: the ids that enough legs contain."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,15 +8,15 @@ from llama_retrieval_ext.errors import ConfigurationError
 
 
 def in_at_least(rankings: Sequence[Sequence[str]], *, at_least: int) -> set[str]:
-    r"""Ids that enough rankings contain.
+    r"""Return the ids that enough rankings contain.
 
     .. math:: \{d : |\{i : d \in L_i\}| \ge m\}
 
     Args:
-        rankings: One sequence of ids per leg; their order does not matter, and an id counts once
-            in each leg however often it stands there.
-        at_least: How many legs must contain an id: 1 is the union, the number of legs the
-            intersection, more than that gives the empty set.
+        rankings: One sequence of ids per leg; their order does not matter, and a repeated id counts
+            once per leg.
+        at_least: Number of legs that must contain an id. 1 gives the union, the number of legs
+            gives the intersection, more gives the empty set.
 
     Returns:
         The ids. Empty for no rankings.

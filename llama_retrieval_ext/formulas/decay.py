@@ -1,7 +1,8 @@
-"""Decay: how much a result still counts at its age, distance or number of hops.
+"""Decay: factors that reduce a score by age, distance or number of hops.
 
 The three curves of Elasticsearch with its default ``decay`` of 0.5: all start at 1 and reach one
-half at the half-life. Before it the Gaussian is the mildest, after it the exponential.
+half at the half-life. Before the half-life the Gaussian curve is the highest, after it the
+exponential one.
 """
 
 import math
@@ -10,14 +11,14 @@ from llama_retrieval_ext.errors import ConfigurationError, ScoreError
 
 
 def exponential_decay(age: float, *, half_life: float) -> float:
-    r"""Factor that halves with every half-life.
+    r"""Return a factor that halves with every half-life.
 
     .. math:: f(a) = 2^{-a / h}
 
     Args:
-        age: Age, distance or hops, in the unit of ``half_life``. Below 0, as from a clock that is
-            ahead, it counts as 0; infinite, the factor is 0.
-        half_life: Where the factor is one half; finite and above 0.
+        age: Age, distance or hops, in the unit of ``half_life``. A negative age, as from a clock
+            that is ahead, counts as 0; an infinite one gives factor 0.
+        half_life: Age at which the factor is one half; finite and above 0.
 
     Returns:
         Factor in ``[0, 1]``, to multiply a score of 0 or more by.
@@ -29,8 +30,8 @@ def exponential_decay(age: float, *, half_life: float) -> float:
     Source:
         Elasticsearch reference, function score query, decay function ``exp``,
         https://www.elastic.co/guide/en/elasticsearch/reference/current/query-dsl-function-score-query.html#function-decay,
-        with scale = ``half_life``, decay = 0.5, offset = 0. There a distance to either side of the
-        origin decays; here what lies ahead of it does not.
+        with scale = ``half_life``, decay = 0.5, offset = 0. Elasticsearch decays on both sides of
+        the origin; here negative ages do not decay.
 
     Examples:
         >>> [exponential_decay(days, half_life=30) for days in (0, 30, 60)]
@@ -41,14 +42,14 @@ def exponential_decay(age: float, *, half_life: float) -> float:
 
 
 def gaussian_decay(age: float, *, half_life: float) -> float:
-    r"""Factor that falls slowly at first, then fast.
+    r"""Return a factor that falls slowly at first, then fast.
 
     .. math:: f(a) = 2^{-(a / h)^2}
 
     Args:
-        age: Age, distance or hops, in the unit of ``half_life``. Below 0 it counts as 0; infinite,
-            the factor is 0.
-        half_life: Where the factor is one half; finite and above 0.
+        age: Age, distance or hops, in the unit of ``half_life``. A negative age counts as 0; an
+            infinite one gives factor 0.
+        half_life: Age at which the factor is one half; finite and above 0.
 
     Returns:
         Factor in ``[0, 1]``, to multiply a score of 0 or more by.
@@ -70,14 +71,14 @@ def gaussian_decay(age: float, *, half_life: float) -> float:
 
 
 def linear_decay(age: float, *, half_life: float) -> float:
-    r"""Factor that falls evenly and is 0 from twice the half-life on.
+    r"""Return a factor that falls linearly and is 0 from twice the half-life on.
 
     .. math:: f(a) = \max\left(0, 1 - \frac{a}{2h}\right)
 
     Args:
-        age: Age, distance or hops, in the unit of ``half_life``. Below 0 it counts as 0; infinite,
-            the factor is 0.
-        half_life: Where the factor is one half; finite and above 0.
+        age: Age, distance or hops, in the unit of ``half_life``. A negative age counts as 0; an
+            infinite one gives factor 0.
+        half_life: Age at which the factor is one half; finite and above 0.
 
     Returns:
         Factor in ``[0, 1]``, to multiply a score of 0 or more by.

@@ -10,7 +10,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 # Newton's method doubles the correct digits with each step.
 _STEPS = 30
 _PRECISION = 1e-9
-# A probability beyond e^-30 is certain, and its logarithm is no longer safe to compute.
+# Beyond e^-30 a probability is certain, and its logarithm is not safe to compute.
 _LARGEST = 30.0
 
 
@@ -20,7 +20,7 @@ def logistic(x: float) -> float:
     .. math:: \sigma(x) = \frac{1}{1 + e^{-x}}
 
     Args:
-        x: Any finite number; beyond 30 either way it counts as 30.
+        x: Any finite number; clipped to [-30, 30].
 
     Returns:
         The probability, in ``(0, 1)``; 0.5 for 0.
@@ -44,17 +44,17 @@ def logistic_regression(
     :math:`y_i` 1 or -1. A column that never varies gets the weight 0.
 
     Args:
-        rows: The numbers of each example, equally many of each.
+        rows: The numbers of each example; all rows have the same length.
         labels: The outcome of each example; both must occur.
-        l2: :math:`\lambda`, at least 0: how much large weights cost. Above 0 there is a best answer
-            even where the rows separate the outcomes.
+        l2: :math:`\lambda`, at least 0: the penalty on large weights. Above 0 a solution exists
+            even if the rows separate the outcomes.
 
     Returns:
-        A weight per column of the rows as they came, and the intercept: the probability of a row
-        is ``logistic(dot(weights, row) + intercept)``.
+        A weight per column of the unscaled rows, and the intercept: the probability of a row is
+        ``logistic(dot(weights, row) + intercept)``.
 
     Raises:
-        ConfigurationError: The labels are all alike, or there are not as many as rows.
+        ConfigurationError: All labels are equal, or the number of labels and rows differs.
 
     Source:
         Hastie, Tibshirani and Friedman, "The Elements of Statistical Learning", 2nd edition, 2009,

@@ -17,25 +17,26 @@ def maximal_marginal_relevance(
     top_k: int,
     lambda_mult: float = 0.5,
 ) -> list[tuple[int, float]]:
-    r"""Pick candidates one by one, each the most relevant that least repeats those picked.
+    r"""Pick candidates one by one by relevance minus similarity to those already picked.
 
     .. math:: \arg\max_{d \notin S} \left[ \lambda \, \mathrm{sim}(d, q)
               - (1 - \lambda) \max_{p \in S} \cos(d, p) \right]
 
-    The first pick is the most similar to the query, whatever lambda is. Ties go to the lower index.
+    The first pick is the most similar to the query, for any lambda. Ties go to the lower index.
 
     Args:
-        query_similarity: ``(n,)`` similarity of each candidate to the query, finite, best on the
-            scale of cosine, with which it is weighed; higher is better.
-        embeddings: ``(n, dim)`` embedding of each candidate, finite. Rows of any length; a zero row
-            has similarity 0 to all. Half precision and integers are computed in more.
-        top_k: How many to pick, at least 1; fewer when there are fewer candidates.
-        lambda_mult: 1 is relevance alone, 0 is diversity alone; 0.5 weighs them alike.
+        query_similarity: ``(n,)`` similarity of each candidate to the query, finite; higher is
+            better. Should be on the scale of cosine, because it is combined with cosines.
+        embeddings: ``(n, dim)`` embedding of each candidate, finite. Rows need no unit length; a
+            zero row has similarity 0 to all. Half precision and integers are computed in higher
+            precision.
+        top_k: Number of picks, at least 1; fewer if there are fewer candidates.
+        lambda_mult: 1 is relevance alone, 0 is diversity alone; 0.5 weighs them equally.
 
     Returns:
         Index and marginal score of each pick, in the order picked. The score is the bracket above,
-        with 0 for the maximum over nothing; in ``[-1, 1]`` for cosine. It need not fall from pick
-        to pick. Empty for no candidates. Time is ``n * top_k * dim``.
+        with 0 for the maximum of an empty set; in ``[-1, 1]`` for cosine. Scores may rise from one
+        pick to the next. Empty for no candidates. Time is ``n * top_k * dim``.
 
     Raises:
         ConfigurationError: ``top_k`` or ``lambda_mult`` is out of range, or the shapes do not fit.
@@ -65,11 +66,11 @@ def maximal_marginal_relevance(
     pick = int(np.argmax(similarity))
     picks = [(pick, float(relevance[pick]))]
     for _ in range(min(top_k, len(rows)) - 1):
-        # einsum treats every row alike. A matrix product gives equal rows results that differ in
-        # the last digit, which would break ties by place in the block instead of by index.
+        # A matrix product may give equal rows different last digits, which would break ties by
+        # position in the block. einsum does not.
         cosine = np.einsum("ij,j->i", rows, rows[pick]) * inverse_length * inverse_length[pick]
         np.maximum(redundancy, cosine, out=redundancy)
-        relevance[pick] = -np.inf  # picked: never again
+        relevance[pick] = -np.inf  # never pick it again
         marginal = relevance - (1.0 - lambda_mult) * redundancy
         pick = int(np.argmax(marginal))
         picks.append((pick, float(marginal[pick])))
@@ -82,7 +83,7 @@ def _float_rows(embeddings: npt.ArrayLike) -> Array:
 
 
 def _inverse_lengths(rows: Array) -> Array:
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused just below
+    with np.errstate(over="ignore", invalid="ignore"):  # overflow is rejected below
         length = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     if not np.isfinite(length).all():
         place = int(np.argmin(np.isfinite(length)))

@@ -1,4 +1,4 @@
-"""Min-max normalisation by the scale that the retriever is known to have."""
+"""Normalisations that bring the scores of one leg to a common scale."""
 
 import math
 from bisect import bisect_right
@@ -13,22 +13,21 @@ from llama_retrieval_ext.formulas.scores import LARGEST, check_scores
 def theoretical_min_max(
     scores: Mapping[str, float], *, low: float, high: float | None = None
 ) -> dict[str, float]:
-    r"""Scores as their place between the least possible and the highest score.
+    r"""Scale scores linearly from the least possible to the highest score.
 
     .. math:: s'(d) = \frac{s(d) - l}{h - l}
 
     Args:
         scores: Raw score of every id, finite; higher is better.
-        low: The least score the retriever can give: -1 for cosine, 0 for BM25.
-        high: The highest it can give, such as 1 for cosine. None takes the highest of ``scores``,
-            as the paper does, for retrievers without a known one.
+        low: The lowest score that the retriever can give: -1 for cosine, 0 for BM25.
+        high: The highest score that it can give, such as 1 for cosine. None takes the maximum of
+            ``scores``, as in the paper, for retrievers without a known maximum.
 
     Returns:
-        Normalised score of every id, in ``[0, 1]``, in the same order. Equal scores, a single one
-        included, lie where the formula puts them: with ``high`` at their place on the scale,
-        without it at 1.0. Scores at ``low`` give 0.0 also when all are: a keyword score of 0 is
-        no match. A score outside the scale, as a rounded cosine can be, is cut to it. Empty for
-        no scores.
+        Normalised score of every id, in ``[0, 1]``, in the same order. Equal scores (also a single
+        one) follow the formula: with ``high`` their position on the scale, without it 1.0. Scores
+        at ``low`` give 0.0, even if all are equal: a keyword score of 0 is no match. A score
+        outside the scale, such as a rounded cosine, is clipped. Empty for no scores.
 
     Raises:
         ConfigurationError: ``low`` or ``high`` is not finite, or ``high`` is not above ``low``.
@@ -68,28 +67,28 @@ def _check_scale(low: float, high: float | None) -> None:
 
 
 def min_max(scores: Mapping[str, float]) -> dict[str, float]:
-    r"""Scores stretched so that the lowest is 0 and the highest 1.
+    r"""Scale scores so that the lowest becomes 0 and the highest 1.
 
     .. math:: s'(d) = \frac{s(d) - \min s}{\max s - \min s}
 
-    The lowest gets 0, as if it had not been found, however good it is; where the scale of the
-    scores is known, `theoretical_min_max` does not do that.
+    The lowest score always gets 0, as if the id had not been found. `theoretical_min_max` avoids
+    this if the scale of the scores is known.
 
     Args:
         scores: Raw score of every id, in any finite range; higher is better.
 
     Returns:
-        Normalised score of every id, in ``[0, 1]``, in the same order. Equal scores, a single one
-        included, all give 1.0: the retriever found them and held none of them the weaker, so they
-        must not look like its worst. Empty for no scores.
+        Normalised score of every id, in ``[0, 1]``, in the same order. Equal scores (also a single
+        one) all give 1.0: the retriever found them and ranked none of them lower, so 0 would be
+        wrong. Empty for no scores.
 
     Raises:
         ScoreError: A score is None or not finite.
 
     Source:
         Lee, "Analyses of Multiple Evidence Combination", SIGIR 1997, the normalised similarity,
-        https://doi.org/10.1145/258525.258587. Equal scores, where the formula is 0 / 0, are our
-        choice; ranx gives 0.0.
+        https://doi.org/10.1145/258525.258587. The value for equal scores (0 / 0 in the formula) is
+        our choice; ranx gives 0.0.
 
     Examples:
         >>> min_max({"a": 12.0, "b": 9.0, "c": 8.0})
@@ -111,21 +110,21 @@ def min_max(scores: Mapping[str, float]) -> dict[str, float]:
 def distribution_based(
     scores: Mapping[str, float], *, cut: bool = True, sample: bool = True, equal: float = 0.5
 ) -> dict[str, float]:
-    r"""Scores as their place between three standard deviations below and above their mean.
+    r"""Scale scores linearly from three standard deviations below the mean to three above.
 
     .. math:: s'(d) = \frac{s(d) - (\mu - 3\sigma)}{6\sigma}, \qquad
               \sigma^2 = \frac{1}{n - 1} \sum_d (s(d) - \mu)^2
 
-    The standard deviation is the sample's (``/ (n - 1)``), as in Qdrant, so that fusing here and
-    in the engine agree; LlamaIndex has the population's (``/ n``).
+    The default is the sample standard deviation (``/ (n - 1)``), as in Qdrant, so that fusion here
+    and in the engine agrees. LlamaIndex uses the population one (``/ n``).
 
     Args:
         scores: Raw score of every id, in any finite range; higher is better.
-        cut: Whether scores beyond three deviations, possible from 11 ids on, become 0.0 or 1.0.
-            Qdrant and LlamaIndex leave them below 0 or above 1.
-        sample: Whether the deviation is the sample's, or the population's.
-        equal: Score of every id where all scores are equal, a single one included. 0.5 is the place
-            of the mean; LlamaIndex has 1.0 (and 0.0 for scores that are not above 0).
+        cut: Whether to clip scores beyond three deviations to 0.0 or 1.0. Such scores need at least
+            11 ids; Qdrant and LlamaIndex leave them below 0 or above 1.
+        sample: Whether to use the sample or the population standard deviation.
+        equal: Score of every id if all scores are equal (also a single one). 0.5 is the position of
+            the mean; LlamaIndex uses 1.0 (and 0.0 for scores that are not above 0).
 
     Returns:
         Normalised score of every id, in ``[0, 1]`` unless uncut, in the same order. Empty for no
@@ -138,7 +137,7 @@ def distribution_based(
         Mazzeschi, "Distribution-Based Score Fusion (DBSF), a new approach to Vector Search
         Ranking", 2023,
         https://medium.com/plain-simple-software/distribution-based-score-fusion-dbsf-a-new-approach-to-vector-search-ranking-f87c37488b18,
-        as in Qdrant, https://qdrant.tech/documentation/concepts/hybrid-queries/. The cut is an
+        as in Qdrant, https://qdrant.tech/documentation/concepts/hybrid-queries/. Clipping is an
         addition.
 
     Examples:
@@ -152,7 +151,7 @@ def distribution_based(
     norm = math.hypot(*distance.values())
     if norm == 0.0:
         return dict.fromkeys(scores, equal)
-    # sigma is norm / root; dividing by the norm first cannot overflow, however small it is.
+    # sigma is norm / root; dividing by the norm first cannot overflow, even if it is tiny.
     root = math.sqrt(len(distance) - sample)
     places = {node_id: 0.5 + gap / norm * root / 6.0 for node_id, gap in distance.items()}
     if not cut:
@@ -161,7 +160,7 @@ def distribution_based(
 
 
 def rank_normalise(scores: Mapping[str, float]) -> dict[str, float]:
-    r"""Scores as the share of ids that are not better.
+    r"""Return for each id the share of ids that do not score higher.
 
     .. math:: s'(d) = \frac{n - r(d) + 1}{n}
 
@@ -170,8 +169,8 @@ def rank_normalise(scores: Mapping[str, float]) -> dict[str, float]:
 
     Returns:
         Normalised score of every id, in ``[1 / n, 1]``, in the same order. Equal scores share the
-        best of their ranks, so that their ids do not decide which is better; a single one, and
-        all when all are equal, give 1.0. Empty for no scores.
+        best of their ranks, so that ids do not break ties. A single score gives 1.0, and so do
+        scores that are all equal. Empty for no scores.
 
     Raises:
         ScoreError: A score is None or not finite.
@@ -188,34 +187,34 @@ def rank_normalise(scores: Mapping[str, float]) -> dict[str, float]:
     """
     check_scores(scores)
     ascending = sorted(scores.values())
-    # The ids at or below a score are n - rank + 1 of them, when equal scores share the best rank.
+    # n - rank + 1 ids are at or below a score if equal scores share the best rank.
     n = len(ascending)
     return {node_id: bisect_right(ascending, score) / n for node_id, score in scores.items()}
 
 
 def z_score(scores: Mapping[str, float]) -> dict[str, float]:
-    r"""Scores as standard deviations above or below their mean.
+    r"""Return scores as numbers of standard deviations above or below their mean.
 
     .. math:: s'(d) = \frac{s(d) - \mu}{\sigma}, \qquad
               \sigma^2 = \frac{1}{n} \sum_d (s(d) - \mu)^2
 
-    The standard deviation is the population's (``/ n``): the scores at hand are all there are.
+    The standard deviation is the population one (``/ n``), because no further scores exist.
 
     Args:
         scores: Raw score of every id, in any finite range; higher is better.
 
     Returns:
         Normalised score of every id, in ``[-sqrt(n), sqrt(n)]`` around a mean of 0, in the same
-        order. Equal scores, a single one included, all give 0.0: each is the average. So does an
-        id that a `weighted_sum` does not find in a leg. Empty for no scores.
+        order. Equal scores (also a single one) all give 0.0, the mean. `weighted_sum` also uses 0.0
+        for an id that a leg did not find. Empty for no scores.
 
     Raises:
         ScoreError: A score is None or not finite.
 
     Source:
         Montague and Aslam, "Relevance Score Normalization for Metasearch", CIKM 2001, ZMUV,
-        https://doi.org/10.1145/502585.502657. Equal scores, where the formula is 0 / 0, are our
-        choice.
+        https://doi.org/10.1145/502585.502657. The value for equal scores (0 / 0 in the formula) is
+        our choice.
 
     Examples:
         >>> z_score({"a": 3.0, "b": 1.0})
@@ -228,13 +227,13 @@ def z_score(scores: Mapping[str, float]) -> dict[str, float]:
     norm = math.hypot(*distance.values())
     if norm == 0.0:
         return dict.fromkeys(scores, 0.0)
-    # sigma is norm / sqrt(n); dividing by the norm first cannot overflow, however small it is.
+    # sigma is norm / sqrt(n); dividing by the norm first cannot overflow, even if it is tiny.
     root_n = math.sqrt(len(distance))
     return {node_id: gap / norm * root_n for node_id, gap in distance.items()}
 
 
 def unchanged(scores: Mapping[str, float]) -> dict[str, float]:
-    """The scores as they are.
+    """Return the scores unchanged.
 
     Args:
         scores: Raw score of every id, in any finite range.
@@ -255,12 +254,12 @@ Scores = Mapping[str, float]
 
 
 class Normalisation(NamedEnum):
-    """A scale for the scores of one leg; each is a formula of ``formulas.normalise``.
+    """Scale for the scores of one leg; each member is a formula of this module.
 
-    ``COSINE`` is for cosines alone: half of one plus the score, so that -1 is 0 and 1 is 1.
-    ``FROM_ZERO`` is for scores that are never below 0, as BM25's: parts of the highest one.
-    ``DISTRIBUTION_BASED_UNCUT`` lets scores that lie far out be below 0 or above 1, as in Qdrant;
-    ``DISTRIBUTION_BASED_LLAMA_INDEX`` does, too, and divides by n where Qdrant divides by n - 1.
+    ``COSINE`` is only for cosines: ``(1 + score) / 2``, which maps -1 to 0 and 1 to 1.
+    ``FROM_ZERO`` is for scores that are never below 0, such as BM25: the score divided by the
+    highest one. ``DISTRIBUTION_BASED_UNCUT`` does not clip outliers to [0, 1], as in Qdrant.
+    ``DISTRIBUTION_BASED_LLAMA_INDEX`` does not clip either, and divides by n instead of n - 1.
     """
 
     NONE = "none"
@@ -274,7 +273,7 @@ class Normalisation(NamedEnum):
     RANK = "rank"
 
     def apply(self, scores: Scores) -> Scores:
-        """The scores on the new scale; higher is still better."""
+        """Return the scores on the new scale; higher is better."""
         return _FORMULAS[self](scores)
 
 
@@ -294,10 +293,10 @@ _FORMULAS: Mapping[Normalisation, Callable[[Scores], Scores]] = {
 
 
 def deviations(scores: Mapping[str, float]) -> dict[str, float]:
-    """Score minus mean score of every id.
+    """Return for every id its score minus the mean score.
 
-    Measured from the lowest score, so that scores that are nearly equal keep their digits, and
-    all deviations of equal scores are exactly 0.
+    Computed relative to the lowest score. Nearly equal scores therefore keep their digits, and
+    deviations of equal scores are exactly 0.
 
     Args:
         scores: Raw score of every id, in any finite range.

@@ -1,4 +1,4 @@
-"""Personalised PageRank: how much of a random walk that keeps starting anew passes each node."""
+"""Personalised PageRank: scores of nodes by a random walk with restarts."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def transition_matrix(
         sources: ``(n_edges,) int`` node each edge leaves, from 0.
         targets: ``(n_edges,) int`` node each edge enters. For a walk in both directions pass every
             edge twice.
-        weights: ``(n_edges,)`` positive weights; None for all alike.
+        weights: ``(n_edges,)`` positive weights; None for equal weights.
         size: Number of nodes.
 
     Returns:
@@ -39,7 +39,7 @@ def transition_matrix(
         [0.0, 0.75, 0.25]
 
     """
-    # Half the memory that a step goes through, where the numbers fit.
+    # 32-bit indices halve the memory that each step reads.
     index = np.int32 if max(size, np.size(sources)) < 2**31 else np.int64
     rows, columns = np.asarray(targets, dtype=index), np.asarray(sources, dtype=index)
     values = np.ones(len(rows)) if weights is None else np.asarray(weights, dtype=np.float64)
@@ -72,14 +72,14 @@ def personalised_pagerank(
 
     Args:
         transitions: ``(n, n)`` column-stochastic matrix of `transition_matrix`.
-        restart: ``(n,)`` non-negative mass of each node, of any sum; more is restarted there more
-            often.
-        damping: Probability of following an edge, in ``[0, 1)``. 0.5 keeps near the restart nodes,
-            as HippoRAG does; 0.85 is the web's.
+        restart: ``(n,)`` non-negative mass of each node, with any sum; the walk restarts more often
+            at nodes with more mass.
+        damping: Probability of following an edge, in ``[0, 1)``. 0.5 stays near the restart nodes,
+            as in HippoRAG; 0.85 is usual for the web.
         steps: Iterations, at least 1. The remaining change after ``k`` is at most ``damping**k``.
 
     Returns:
-        ``(n,)`` scores that sum to 1, higher is better; all 0 if the restart mass is. Time is
+        ``(n,)`` scores that sum to 1, higher is better; all 0 if the restart mass is 0. Time is
         ``steps * edges``.
 
     Raises:
@@ -108,7 +108,7 @@ def personalised_pagerank(
         raise ConfigurationError(f"steps must be at least 1, got {steps!r}")
     if not mass.any():
         return mass
-    # A row of ones times M: what leaves each node; 0 where nothing does.
+    # Column sums of M: 0 for nodes without outgoing edges.
     leaving = np.bincount(transitions.indices, weights=transitions.data, minlength=size)
     dangling = np.flatnonzero(leaving == 0)
     scores = mass

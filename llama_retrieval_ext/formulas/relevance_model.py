@@ -1,4 +1,4 @@
-"""RM3: the words of a query together with those of the texts that answer it."""
+"""RM3: expansion of a query with the words of its best hits."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,20 +19,20 @@ def relevance_model(
     .. math:: P'(w) = \lambda \, \frac{n(w, q)}{|q|} + (1 - \lambda) \, P(w | R), \qquad
         P(w | R) \propto \sum_d \frac{n(w, d)}{|d|} \, P(d | q)
 
-    with :math:`P(d | q)` the share of the document's score in the sum of the scores above 0, or
-    equal shares where none is. Of :math:`P(w | R)` the most likely terms are kept, and their sum
-    made 1.
+    :math:`P(d | q)` is the document's score divided by the sum of the scores above 0, or equal for
+    all documents if no score is above 0. Only the most likely terms of :math:`P(w | R)` are kept,
+    and scaled to sum to 1.
 
     Args:
-        query: How often each term is in the query.
-        documents: How often each term is in each of the hits.
-        scores: Of the hits.
-        terms: How many terms of the hits are kept, at least 1; of equally likely ones the first by
-            name.
+        query: Count of each term in the query.
+        documents: Count of each term in each hit.
+        scores: Scores of the hits.
+        terms: Number of terms of the hits to keep, at least 1; ties go to the first by name.
         original: :math:`\lambda`, from 0 to 1: the share of the query.
 
     Returns:
-        The probability of each term, summing to 1; the query's alone where the hits have no terms.
+        The probability of each term, summing to 1; only those of the query if the hits have no
+        terms.
 
     Raises:
         ConfigurationError: ``terms`` or ``original`` is out of range.
@@ -41,7 +41,7 @@ def relevance_model(
         Abdul-Jaleel et al., "UMass at TREC 2004: Novelty and HARD", 2004,
         https://trec.nist.gov/pubs/trec13/papers/umass.novelty.hard.pdf (RM3), over Lavrenko and
         Croft, "Relevance-Based Language Models", SIGIR 2001, https://doi.org/10.1145/383952.383972
-        (RM1); scores as P(d | q), as Anserini has it.
+        (RM1); scores as P(d | q), as in Anserini.
 
     Examples:
         >>> relevance_model({"leave": 1}, [{"leave": 1, "days": 3}, {}], [2.0, 1.0])

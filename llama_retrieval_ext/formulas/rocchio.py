@@ -1,4 +1,4 @@
-"""Rocchio: a query moved towards the texts that answer it."""
+"""Rocchio: moves a query embedding towards relevant embeddings."""
 
 from collections.abc import Sequence
 
@@ -17,12 +17,12 @@ def rocchio(
 
     Args:
         query: ``(dim,)``.
-        relevant: Embeddings of relevant texts, ``(dim,)`` each; the query's alone where empty.
+        relevant: Embeddings of relevant texts, ``(dim,)`` each; if empty, only the query counts.
         alpha: Weight of the query, at least 0.
         beta: Weight of the mean, at least 0; not both 0.
 
     Returns:
-        The embedding, ``(dim,)``, of any length.
+        The embedding, ``(dim,)``, not normalised to unit length.
 
     Raises:
         ConfigurationError: A weight is below 0, or both are 0.

@@ -15,16 +15,16 @@ def reciprocal_rank_fusion(
     .. math:: s(d) = \sum_i \frac{w_i}{k + r_i(d)}
 
     Args:
-        rankings: One sequence of ids per leg, best first. Ranks start at 1; of a repeated id only
-            the first is ranked, the ids after it move up.
+        rankings: One sequence of ids per leg, best first. Ranks start at 1; only the first
+            occurrence of a repeated id is ranked; the ids after it move up.
         k: Smoothing constant, in ranks; larger values flatten the lead of the top. 60 is the
             value of the paper.
         weights: One per leg, finite and 0 or more; they are not normalised. None weighs each 1.0.
             A leg of weight 0 is left out.
 
     Returns:
-        Fused score of every id in any leg that counts; in ``(0, sum(weights) / (k + 1)]``, higher
-        is better. Empty for no rankings.
+        Fused score of every id in any leg with a weight above 0, in
+        ``(0, sum(weights) / (k + 1)]``, higher is better. Empty for no rankings.
 
     Raises:
         ConfigurationError: ``k`` is negative or not finite, or the weights do not fit.
@@ -32,8 +32,8 @@ def reciprocal_rank_fusion(
     Source:
         Cormack, Clarke and Buettcher, "Reciprocal Rank Fusion outperforms Condorcet and individual
         Rank Learning Methods", SIGIR 2009, the formula of RRFscore,
-        https://doi.org/10.1145/1571941.1572114. The weights are an addition; with None it is the
-        paper's.
+        https://doi.org/10.1145/1571941.1572114. The weights are an addition; None gives the formula
+        of the paper.
 
     Examples:
         >>> reciprocal_rank_fusion([["a", "b"], ["b"]], k=1)
@@ -48,7 +48,7 @@ def reciprocal_rank_fusion(
 def reciprocal_rank_shares(
     rankings: Sequence[Sequence[str]], *, k: float = 60.0, weights: Sequence[float] | None = None
 ) -> list[dict[str, float]]:
-    """What each leg that counts adds to the scores of `reciprocal_rank_fusion`, with its arguments.
+    """Return the share of each leg with a weight in the scores of `reciprocal_rank_fusion`.
 
     Examples:
         >>> reciprocal_rank_shares([["a", "b"], ["b"]], k=1)
@@ -62,7 +62,7 @@ def reciprocal_rank_shares(
 
 def _shares(ranking: Sequence[str], *, k: float, weight: float) -> dict[str, float]:
     shares: dict[str, float] = {}
-    rank = 0.0  # a float: k + rank and the division then stay in float arithmetic, twice as fast
+    rank = 0.0  # a float keeps k + rank and the division in float arithmetic: twice as fast
     for node_id in ranking:
         if node_id not in shares:
             rank += 1.0

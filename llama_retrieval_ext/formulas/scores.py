@@ -1,4 +1,4 @@
-"""Which legs count in a fusion, and how much."""
+"""Checks, sums and sorting of the scores of legs."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 def weighted_legs(legs: Sequence[T], *, weights: Sequence[float] | None) -> list[tuple[T, float]]:
-    """The legs that count, each with its weight.
+    """Return the legs with a weight above 0, each with its weight.
 
-    A leg of weight 0 is switched off: it is left out, so that what only it found is not in the
-    fused result at all, rather than at its end with a score of 0.
+    A leg of weight 0 is left out. Ids that only this leg found are then not in the fused result,
+    instead of at its end with score 0.
 
     Args:
         legs: One ranking, or one mapping of scores, per retriever.
@@ -55,7 +55,7 @@ def _check_weights(weights: Sequence[float], *, n_legs: int) -> None:
         )
 
 
-# Below this, no sum, square or product in these formulas overflows. Above it are only place-holders
+# Below this, no sum, square or product in these formulas overflows. Larger values are placeholders
 # such as `sys.float_info.max`, which mean "no score" and must not be averaged.
 LARGEST = 1e100
 
@@ -77,7 +77,7 @@ def check_scores(scores: Mapping[str, float | None]) -> None:
 
     """
     for node_id, score in scores.items():
-        # NaN fails both comparisons, so one test catches it together with the infinities.
+        # NaN fails both comparisons, so one test catches NaN and the infinities.
         if score is None or not -LARGEST <= score <= LARGEST:
             raise ScoreError(
                 f"the score of {node_id!r} is {score}; expected a finite number between -1e100 and "
@@ -86,9 +86,9 @@ def check_scores(scores: Mapping[str, float | None]) -> None:
 
 
 def ranked(scores: Mapping[str, float]) -> list[tuple[str, float]]:
-    """Ids with their scores, best first.
+    """Return ids with their scores, best first.
 
-    Ties are broken by id, ascending, so that the same scores always give the same order.
+    Ties are broken by id, ascending, so that equal input gives equal order.
 
     Args:
         scores: Finite score of every id, as the formulas return them; higher is better.
@@ -108,10 +108,10 @@ def ranked(scores: Mapping[str, float]) -> list[tuple[str, float]]:
 
 
 def sum_of_legs(legs: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Sum of what each leg gives to each id, the same whatever the order of the legs.
+    """Return the sum of the shares of each id, independent of the order of the legs.
 
-    Float addition depends on the order of its terms. A last digit that changes with the order of
-    the legs would decide ties, so every sum here is the correctly rounded one.
+    Float addition depends on the order of its terms. A last digit that depends on the order of the
+    legs would decide ties, so every sum here is correctly rounded.
 
     Args:
         legs: One mapping per leg, id to the leg's share; a missing id adds nothing.
@@ -127,7 +127,7 @@ def sum_of_legs(legs: Sequence[Mapping[str, float]]) -> dict[str, float]:
     if not legs:
         return {}
     first, *others = legs
-    if len(others) > 1:  # a single addition is correctly rounded as it is
+    if len(others) > 1:  # a single addition is correctly rounded already
         return _sum_of_many(legs)
     total = dict(first)
     for leg in others:

@@ -13,17 +13,17 @@ def weighted_sum(
 
     .. math:: s(d) = \sum_i \frac{w_i}{\sum_j w_j} \, s_i(d), \quad s_i(d) = 0 \text{ if missing}
 
-    Scores of different scales must be normalised first (see ``formulas.normalise``), to a scale
-    on which 0 is a fair value for an id that a leg did not find.
+    Normalise scores of different scales first (see ``formulas.normalisation``), to a scale on which
+    0 is a fair value for an id that a leg did not find.
 
     Args:
         scores: One mapping per leg, id to score, on a common scale; higher is better.
         weights: One per leg, finite and 0 or more; only their proportions matter. None weighs all
-            alike. A leg of weight 0 is left out.
+            equally. A leg of weight 0 is left out.
 
     Returns:
-        Fused score of every id in any leg that counts; for scores in ``[0, 1]`` in ``[0, 1]``.
-        Empty for no legs.
+        Fused score of every id in any leg with a weight above 0, for scores in ``[0, 1]`` in
+        ``[0, 1]``. Empty for no legs.
 
     Raises:
         ConfigurationError: The weights do not fit.
@@ -31,8 +31,8 @@ def weighted_sum(
 
     Source:
         Bruch, Gai and Ingber, "An Analysis of Fusion Functions for Hybrid Retrieval", ACM TOIS
-        42(1), 2023, the convex combination (f_Convex), https://doi.org/10.1145/3596512, there for
-        two legs with the weights alpha and 1 - alpha.
+        42(1), 2023, the convex combination (f_Convex), https://doi.org/10.1145/3596512, defined
+        there for two legs with the weights alpha and 1 - alpha.
 
     Examples:
         >>> weighted_sum([{"a": 1.0, "b": 0.5}, {"b": 1.0}], weights=[3, 1])
@@ -47,9 +47,9 @@ def weighted_sum(
 def weighted_sum_shares(
     scores: Sequence[Mapping[str, float]], *, weights: Sequence[float] | None = None
 ) -> list[dict[str, float]]:
-    """What each leg that counts adds to the scores of `weighted_sum`, with its arguments.
+    """Return the share of each leg with a weight in the scores of `weighted_sum`.
 
-    The scores are not checked: a normalisation has done that.
+    Scores are not checked: the normalisation has already checked them.
 
     Examples:
         >>> weighted_sum_shares([{"a": 1.0, "b": 0.5}, {"b": 1.0}], weights=[3, 1])
@@ -65,13 +65,13 @@ def weighted_sum_shares(
 
 
 def proportions(weights: Sequence[float]) -> list[float]:
-    """Each weight as a part of them all.
+    """Return each weight divided by their sum.
 
     Args:
-        weights: Of the legs that count: finite and above 0.
+        weights: Finite and above 0.
 
     Returns:
-        One number a weight, in ``(0, 1]``; they add up to 1.
+        One number per weight, in ``(0, 1]``; they sum to 1.
 
     Examples:
         >>> proportions([3, 1])

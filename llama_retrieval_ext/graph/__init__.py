@@ -26,7 +26,7 @@ __all__ = [
     "open_graph",
 ]
 
-# A type checker that saw these would take any misspelled name for one of ours.
+# A type checker that sees these accepts any misspelled name.
 if not TYPE_CHECKING:
     _MODULES = {
         "llama_retrieval_ext.graph.text_to_cypher": ("TextToCypher",),

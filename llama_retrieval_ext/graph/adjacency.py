@@ -14,11 +14,11 @@ _MANY_OBJECTS = 100_000
 
 
 class NodeEntry(NamedTuple):
-    """The part of a node that is in memory; the rest is on disk.
+    """The part of a node in memory; the rest is on disk.
 
     Attributes:
-        key: Its row on disk.
-        label: Its kind.
+        key: Key of its row on disk.
+        label: Label of the node.
         names: Name and aliases; empty for a passage.
     """
 
@@ -28,9 +28,9 @@ class NodeEntry(NamedTuple):
 
 
 class Adjacency:
-    """The graph of one partition. Writers hold a lock of the caller; readers need none.
+    """In-memory graph of one partition. The caller locks writes; reads need no lock.
 
-    Lists of edges are replaced, never changed, so that a reader sees one state of them.
+    Lists of edges are replaced, never modified, so each read sees a consistent list.
 
     Attributes:
         nodes: The entry of each node, by id.
@@ -42,7 +42,7 @@ class Adjacency:
         self.nodes: dict[str, NodeEntry] = {}
         self._out: dict[str, list[Edge]] = {}
         self._into: dict[str, list[Edge]] = {}
-        # Edges of a node in the contract's order, by direction; made when first read.
+        # Sorted edges of a node, by direction; computed on first read.
         self._sorted: dict[Direction, dict[str, list[Edge]]] = {d: {} for d in Direction}
         self._by_label: dict[str, list[str]] | None = None
 
@@ -64,20 +64,20 @@ class Adjacency:
         self._replace(dict.fromkeys(ids))
 
     def drop_nodes(self, ids: Iterable[str]) -> None:
-        """Remove nodes; their edges are gone already."""
+        """Remove nodes; the caller has removed their edges."""
         for id_ in ids:
             self.nodes.pop(id_, None)
         self._by_label = None
 
     def edges(self, node_id: str, direction: Direction = Direction.ANY) -> list[Edge]:
-        """Return the edges of a node in the contract's order."""
+        """Return the edges of a node in the order that `GraphBackend` defines."""
         ordered = self._sorted[direction].get(node_id)
         if ordered is None:
             ordered = self._order(node_id, direction)
         return ordered
 
     def neighbours(self, frontier: Iterable[str], hop: Hop) -> dict[str, list[Edge]]:
-        """Return the edges that a hop follows, by node; a node that is not here has no entry."""
+        """Return the edges that a hop follows, by node; unknown nodes have no entry."""
         ordered, known = self._sorted[hop.direction], self.nodes
         found: dict[str, list[Edge]] = {}
         for id_ in frontier:
@@ -92,7 +92,7 @@ class Adjacency:
         return found
 
     def ids(self, label: str | None) -> Iterable[str]:
-        """Return the ids of all nodes, or of those with a label."""
+        """Return the ids of all nodes, or of the nodes with a label."""
         if label is None:
             return self.nodes
         if self._by_label is None:
@@ -108,11 +108,11 @@ class Adjacency:
             yield from edges
 
     def key_of(self, edge: Edge) -> tuple[int, str, int]:
-        """Return the keys of the ends of an edge, and its type."""
+        """Return the keys of both ends of an edge, with its type between them."""
         return self.nodes[edge.source].key, edge.type, self.nodes[edge.target].key
 
     def incident(self, ids: Iterable[str]) -> set[Edge]:
-        """Return the edges with an end among the ids."""
+        """Return the edges with at least one end among the ids."""
         return {edge for id_ in ids for edge in self.edges(id_)}
 
     def _order(self, node_id: str, direction: Direction) -> list[Edge]:
@@ -123,14 +123,14 @@ class Adjacency:
             edges = out
         elif direction is Direction.IN:
             edges = into
-        else:  # a loop is in both lists
+        else:  # both lists contain a loop
             edges = [*out, *(edge for edge in into if edge.source != node_id)]
         ordered = sorted(edges, key=edge_order(node_id))
         self._sorted[direction][node_id] = ordered
         return ordered
 
     def _replace(self, changed: Mapping[tuple[str, str, str], Edge | None]) -> None:
-        """Put in each edge in place of the one with its identity; None removes it."""
+        """Replace the edge with each identity; None removes it."""
         by_source: dict[str, dict[tuple[str, str, str], Edge | None]] = {}
         by_target: dict[str, dict[tuple[str, str, str], Edge | None]] = {}
         for id_, edge in changed.items():
@@ -150,7 +150,7 @@ class Adjacency:
 def neighbours_in(
     views: Sequence[Adjacency], frontier: Sequence[str], hop: Hop
 ) -> dict[str, list[Edge]]:
-    """Return the edges that a hop follows, by node, in several partitions; the first's count."""
+    """Return the edges of a hop by node; of edges with one identity the first view's wins."""
     if len(views) == 1:
         return views[0].neighbours(frontier, hop)
     found: dict[str, dict[tuple[str, str, str], Edge]] = {}
@@ -169,7 +169,7 @@ def edges_between(views: Sequence[Adjacency], ids: Sequence[str]) -> list[Edge]:
 
 
 def names_in(views: Sequence[Adjacency]) -> list[tuple[str, str]]:
-    """Return name and id of every entity, one pair an alias, sorted."""
+    """Return name and id of every entity, one pair per name or alias, sorted."""
     return sorted(
         {
             (name, id_)
@@ -186,10 +186,10 @@ def load(rows: GraphRows) -> tuple[dict[Partition, int], dict[Partition, Adjacen
     views = {partition: Adjacency() for partition in keys}
     by_key = {key: views[partition] for partition, key in keys.items()}
     with _no_collection():
-        # Lists by key: a dictionary of a million keys is all over memory.
+        # Lists by key have better memory locality than a dictionary of a million keys.
         size = rows.last_key() + 1
         ids, homes = [""] * size, [Adjacency()] * size
-        seen: dict[str, str] = {}  # one string for all that are equal
+        seen: dict[str, str] = {}  # interns equal strings
         for key, partition, id_, label, name, aliases, is_passage in rows.entries():
             names = () if is_passage else (name, *(aliases.split("\0") if aliases else ()))
             ids[key], homes[key] = id_, by_key[partition]
@@ -203,9 +203,9 @@ def _load_edges(
     ids: Sequence[str],
     views: Sequence[Adjacency],
 ) -> None:
-    """Fill adjacencies, whose ids and views are in lists by key, with sorted edges."""
+    """Fill the adjacencies with sorted edges; ids and views are lists by key."""
     types: dict[str, str] = {}
-    make, once = tuple.__new__, types.setdefault  # half of what Edge(...) costs
+    make, once = tuple.__new__, types.setdefault  # half the time of Edge(...)
     edges: list[Edge] = []
     ends: tuple[list[int], list[int]] = ([], [])
     add_edge, add_source, add_target = edges.append, ends[0].append, ends[1].append
@@ -226,14 +226,15 @@ def _load_edges(
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Make millions of objects that stay, without the garbage collector."""
+    """Disable the garbage collector while millions of long-lived objects are created."""
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        # Both together make everything old without looking at it: a million new objects would
-        # otherwise be gone through at once. To count what is frozen takes as long as there is.
+        # Freeze and unfreeze move all objects to the oldest generation without a scan; otherwise
+        # the next collection scans a million new objects. get_freeze_count() takes linear time, so
+        # it is called last.
         if gc.get_count()[0] > _MANY_OBJECTS and gc.get_freeze_count() == 0:
             gc.freeze()
             gc.unfreeze()

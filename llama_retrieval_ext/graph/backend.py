@@ -1,11 +1,11 @@
 """`GraphBackend`, the adapter around a property graph.
 
 Every row of a graph, node or edge, carries its tenant and knowledge base in its properties, as the
-nodes of a vector store do. A read takes a `Scope` and sees only rows that are in it: a path never
-leads through a row outside. An edge is visible when it and both of its ends are.
+nodes of a vector store do. A read takes a `Scope` and sees only rows in it, so a path never
+passes a row outside. An edge is visible if the edge and both of its ends are in the scope.
 
 The order of results is part of the contract: edges of a node come by weight, heaviest first, then
-by the id of the other end, the type, and the direction. So a fan-out cap keeps the same edges on
+by the id of the other end, the type, and the direction. So a fan-out limit keeps the same edges on
 every engine.
 """
 
@@ -22,25 +22,25 @@ T = TypeVar("T")
 
 @runtime_checkable
 class GraphBackend(Protocol):
-    """One way to read every graph.
+    """Read interface of every graph.
 
-    A request is a `Call`: a plan yields it, and the driver runs it by threads or on the loop.
+    A request is a `Call`: a plan yields it, and the driver runs it in a thread or on the loop.
     """
 
     @property
     def engine(self) -> str:
-        """The engine's name."""
+        """Name of the engine."""
         ...
 
     @property
     def version(self) -> int:
-        """A number that changes whenever something was written through this object."""
+        """Number that changes after every write through this object."""
         ...
 
     def nodes(self, ids: Sequence[str], *, scope: Scope | None) -> Call[dict[str, GraphNode]]:
-        """Return the visible nodes with these ids, by id; no ids give no nodes.
+        """Return the visible nodes with these ids, by id; an empty list gives no nodes.
 
-        An id that several visible partitions have is the node of the first, by their names.
+        If several visible partitions have an id, the first by name wins.
         """
         ...
 
@@ -49,8 +49,8 @@ class GraphBackend(Protocol):
     ) -> Call[dict[str, list[Edge]]]:
         """Return the visible edges of each node of a frontier, capped and ordered.
 
-        By the order of the frontier; a node without edges has an empty list, one that cannot be
-        seen has no entry.
+        The result has the order of the frontier; a node without edges has an empty list, and an
+        invisible node has no entry.
         """
         ...
 
@@ -61,12 +61,12 @@ class GraphBackend(Protocol):
     def contents(self, *, scope: Scope | None) -> Call[Contents]:
         """Return every visible node, without embeddings, and every visible edge, in any order.
 
-        Of nodes with one id in several visible partitions the first counts, by their names.
+        If several visible partitions have an id, the first by name wins.
         """
         ...
 
     def names(self, *, scope: Scope | None) -> Call[list[tuple[str, str]]]:
-        """Return name and id of every visible entity, one pair an alias, sorted."""
+        """Return name and id of every visible entity, one pair per name or alias, sorted."""
         ...
 
     def close(self) -> None:
@@ -76,32 +76,32 @@ class GraphBackend(Protocol):
 
 @runtime_checkable
 class WritableGraph(GraphBackend, Protocol):
-    """A graph backend that also writes, so that a repeated write changes nothing."""
+    """A graph backend with idempotent writes."""
 
     def upsert(
         self, nodes: Sequence[GraphNode], edges: Sequence[Edge], *, source: str | None = None
     ) -> Call[None]:
-        """Write nodes and edges in place of stored ones, so that a repeat changes nothing.
+        """Insert or replace nodes and edges; the write is idempotent.
 
-        An end of an edge that is no node becomes an entity with its id as its name.
+        If an end of an edge does not exist, an entity with the id as its name is created.
 
         Args:
-            nodes: Each goes into the partition that its properties name.
-            edges: Likewise.
+            nodes: Nodes; the properties of each name its partition.
+            edges: Edges, likewise.
             source: The document that the rows come from. A row stays until every source of it is
                 deleted.
         """
         ...
 
     def replace_sources(self, said: Mapping[str, Contents]) -> Call[None]:
-        """Write the rows of documents in place of their earlier rows, in one round trip.
+        """Replace the earlier rows of documents, in one round trip.
 
-        It is one transaction. Of rows with the same identity the last is written, and each of their
-        sources supports it.
+        It is one transaction. Of rows with the same identity the last is written, and all their
+        sources support it.
 
         Args:
-            said: Nodes and edges by document. The first node of a document is the same in every
-                version: engines look it up to see whether there is an older one.
+            said: Nodes and edges by document. The first node of a document must be the same in
+                every version: engines look it up to detect an older version.
         """
         ...
 
@@ -114,7 +114,7 @@ class WritableGraph(GraphBackend, Protocol):
         ...
 
     def compact(self) -> int:
-        """Free the disk space of deleted rows, where the engine does not; return how many bytes."""
+        """Free the disk space of deleted rows if the engine does not; return the bytes."""
         ...
 
     def clear(self, *, scope: Scope | None) -> Call[None]:
@@ -140,16 +140,16 @@ class CypherGraph(Protocol):
     """A graph that answers Cypher."""
 
     def read(self, statement: str, parameters: Mapping[str, object]) -> Call[list[dict[str, Any]]]:
-        """Run a statement that only reads."""
+        """Run a read-only statement."""
         ...
 
     def explain(self, statement: str, parameters: Mapping[str, object]) -> Call[str]:
-        """Return the kind of a statement without running it; ``r`` for one that only reads."""
+        """Return the kind of a statement without running it; ``r`` for a read-only one."""
         ...
 
 
 def immediate(function: Callable[[], T]) -> Call[T]:
-    """Return a call that needs no thread: what it does takes less than starting one."""
+    """Return a call that runs without a thread: it is faster than starting one."""
 
     async def coroutine() -> T:
         return function()

@@ -1,9 +1,9 @@
-"""Rewrites an untrusted Cypher statement so that it reads one scope, or refuses it.
+"""Guard that restricts an untrusted Cypher statement to one scope, or refuses it.
 
 A small part of Cypher is accepted: ``MATCH`` and ``OPTIONAL MATCH`` of plain patterns,
 ``WHERE`` and ``RETURN`` with a few functions. Every pattern gets a path variable and a condition
-on all its nodes and relationships, so that nothing else can be matched, counted or compared. There
-is no way to write a pattern elsewhere: no subquery, no procedure, no pattern in an expression.
+on all its nodes and relationships, so nothing outside of the scope can be matched, counted or
+compared. Patterns elsewhere are refused: no subquery, no procedure, no pattern in an expression.
 """
 
 import re
@@ -33,7 +33,7 @@ _NODE: Final = rf"\(i?(?::i(?:[|&:]i)*)?{_MAP}\)"
 _HOPS: Final = r"(?:\*(?:n|n?rn))?"
 _EDGE: Final = rf"<?-(?:\[i?(?::i(?:\|:?i)*)?{_HOPS}{_MAP}\])?->?"
 _PART: Final = re.compile(rf"(?:i=)?{_NODE}(?:{_EDGE}{_NODE})*")
-# A pattern inside an expression.
+# Matches a pattern inside an expression.
 _PATTERN: Final = re.compile(r"[{}]|--|-\[|->|<-|\)-\(|\]-\(")
 _CLAUSES: Final = ("MATCH", "OPTIONAL", "WHERE", "RETURN")
 _LITERALS: Final = ("TRUE", "FALSE")
@@ -57,7 +57,7 @@ _REFUSED: Final = frozenset(
 
 
 class StatementRefusedError(ConfigurationError):
-    """A statement that is refused; the message says why."""
+    """A refused statement; the message gives the reason."""
 
 
 class _Token(NamedTuple):
@@ -66,7 +66,7 @@ class _Token(NamedTuple):
 
     @property
     def word(self) -> str:
-        """The keyword that it may be."""
+        """The upper-case keyword; empty for other kinds of token."""
         return self.text.upper() if self.kind in "ik" else ""
 
 
@@ -76,15 +76,15 @@ class _Clause(NamedTuple):
 
 
 def guarded(statement: str, *, scope: Scope | None, limit: int) -> str:
-    """Return a statement that reads what the scope sees, and at most so many rows.
+    """Return the statement, limited to the rows of a scope and to a number of rows.
 
     Args:
         statement: Untrusted Cypher.
         scope: The visible rows; the conditions refer to the parameters of `scope_parameters`.
-        limit: Most rows.
+        limit: Maximum number of rows.
 
     Raises:
-        StatementRefusedError: It is more than plain reading.
+        StatementRefusedError: The statement uses more than the accepted part of Cypher.
 
     Examples:
         >>> print(guarded("MATCH (a:Hazard) RETURN a.name", scope=None, limit=5))
@@ -168,7 +168,7 @@ def _check_order(names: Sequence[str]) -> None:
 
 
 def _parts(tokens: Sequence[_Token]) -> list[list[_Token]]:
-    """The patterns of a MATCH, each checked."""
+    """Return the patterns of a MATCH after checking each."""
     parts: list[list[_Token]] = [[]]
     depth = 0
     for token in tokens:
@@ -194,7 +194,7 @@ def _check_hops(part: Sequence[_Token]) -> None:
 
 
 def _named(path: str, part: list[_Token]) -> tuple[str, str]:
-    """The path variable of a pattern, its own or a new one, and the pattern with it."""
+    """Return the path variable of a pattern (its own or a new one) and the pattern with it."""
     if len(part) > 1 and part[1].kind == "=":
         return part[0].text, _text(part)
     return path, f"{path} = {_text(part)}"
@@ -211,7 +211,7 @@ def _condition(path: str, scope: Scope | None) -> str:
 
 
 def _expression(tokens: list[_Token]) -> list[_Token]:
-    """The same tokens, if no pattern and no other function than the known can be among them."""
+    """Return the tokens; raise if they contain a pattern or an unknown function."""
     if not tokens:
         raise StatementRefusedError("WHERE and RETURN need an expression")
     kinds = "".join(token.kind for token in tokens)
@@ -232,7 +232,7 @@ def _expression(tokens: list[_Token]) -> list[_Token]:
 
 
 def _check_brackets(kinds: str) -> None:
-    """Refuse what closes a bracket that it has not opened: it could end one of ours."""
+    """Raise on a closing bracket without an opening one: it could close one that we add."""
     opened: list[str] = []
     for kind in kinds:
         if kind in "([":
@@ -258,7 +258,7 @@ def _returned(tokens: list[_Token], limit: int) -> str:
 
 
 def _text(tokens: Sequence[_Token]) -> str:
-    """Tokens as Cypher: a space where two words meet, so that none become one."""
+    """Return the tokens as Cypher, with a space between adjacent words."""
     text, before = "", ""
     for token in tokens:
         text += f" {token.text}" if before in _WORDY and token.kind in _WORDY else token.text

@@ -1,4 +1,4 @@
-"""Pieces of Cypher: quoted identifiers, and the conditions of a scope. Values are parameters."""
+"""Parts of Cypher statements: quoted identifiers and scope conditions. Values are parameters."""
 
 import re
 from typing import Final
@@ -6,15 +6,15 @@ from typing import Final
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Scope
 
-# Letters of any script, digits and a few separators; nothing that ends an identifier.
+# Letters of any script, digits and a few separators; no character that ends an identifier.
 _IDENTIFIER: Final = re.compile(r"\w(?:[\w .:/@+-]{0,126}\w)?")
 
 
 def quoted(identifier: str) -> str:
-    """Return a label, relation type or property name as Cypher has it.
+    """Return a label, relation type or property name, quoted for Cypher.
 
     Raises:
-        ConfigurationError: It has other characters than letters, digits and `` _.:/@+-``.
+        ConfigurationError: It has characters other than letters, digits and `` _.:/@+-``.
 
     Examples:
         >>> quoted("HAS_HAZARD"), quoted("危险源")
@@ -30,7 +30,7 @@ def quoted(identifier: str) -> str:
 
 
 def scope_parameters(scope: Scope | None) -> dict[str, object]:
-    """Return the parameters that `sees_node` and `sees_edge` refer to."""
+    """Return the parameters for the conditions of `sees_node` and `sees_edge`."""
     if scope is None:
         return {}
     return {"scope_tenant": scope.tenant_id, "scope_kbs": list(scope.kb_ids)}
@@ -53,10 +53,10 @@ def sees_node(variable: str, scope: Scope | None) -> str:
 
 
 def sees_edge(variable: str, scope: Scope | None) -> str:
-    """Return the condition that a scope sees a relationship between nodes that it sees.
+    """Return the condition that a scope sees a relationship between two visible nodes.
 
-    Relationships that LlamaIndex's store makes itself, such as ``MENTIONS``, name no tenant: their
-    ends decide.
+    Relationships that LlamaIndex's store creates itself, such as ``MENTIONS``, have no tenant: they
+    are visible if their ends are.
     """
     parts = []
     if scope is not None and scope.tenant_id is not None:

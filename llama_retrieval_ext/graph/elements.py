@@ -1,4 +1,4 @@
-"""The elements of a graph: nodes, edges, the partition they lie in, and hops along them."""
+"""Elements of a graph: nodes, edges, partitions, and hops along edges."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ class Partition(NamedTuple):
 
     @classmethod
     def of(cls, properties: Mapping[str, object]) -> "Partition":
-        """Return the partition that a row's properties name; a value that is no string names none.
+        """Return the partition named in a row's properties; a value other than a string is ignored.
 
         Examples:
             >>> Partition.of({"tenant_id": "acme", "year": 2024})
@@ -41,7 +41,7 @@ class Partition(NamedTuple):
         )
 
     def is_in(self, scope: Scope | None) -> bool:
-        """Whether a scope can see the rows of this partition."""
+        """Return whether a scope can see the rows of this partition."""
         if scope is None:
             return True
         if scope.tenant_id is not None and scope.tenant_id != self.tenant_id:
@@ -50,7 +50,7 @@ class Partition(NamedTuple):
 
     @property
     def order(self) -> tuple[str, str]:
-        """Sort key: a missing name comes first."""
+        """Return the sort key; a missing name comes first."""
         return (self.tenant_id or "", self.kb_id or "")
 
 
@@ -59,13 +59,13 @@ class GraphNode:
     """An entity or a passage.
 
     Attributes:
-        id: Identity within a partition; of a passage the node id in the vector store.
-        label: Its kind, such as ``Hazard``; LlamaIndex's ``text_chunk`` for a passage.
-        name: Its name in texts; of a passage its id.
-        properties: Metadata, tenant and knowledge base included. ``aliases`` is a list of further
+        id: Identity within a partition; for a passage the node id in the vector store.
+        label: Kind of node, such as ``Hazard``; LlamaIndex's ``text_chunk`` for a passage.
+        name: Name in texts; for a passage its id.
+        properties: Metadata, including tenant and knowledge base. ``aliases`` is a list of other
             names.
         text: Content of a passage; None for an entity.
-        embedding: Of the name or the text, where it is stored.
+        embedding: Embedding of the name or the text, if stored.
     """
 
     id: str
@@ -81,12 +81,12 @@ class GraphNode:
 
     @property
     def is_passage(self) -> bool:
-        """Whether it is a passage rather than an entity."""
+        """Whether it is a passage, not an entity."""
         return self.text is not None
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The name and the aliases, each once; none of a passage."""
+        """Name and aliases, each once; empty for a passage."""
         if self.is_passage:
             return ()
         aliases = self.properties.get(ALIASES_KEY) or ()
@@ -95,18 +95,18 @@ class GraphNode:
 
     @cached_property
     def partition(self) -> Partition:
-        """Where it belongs."""
+        """Partition of the node."""
         return Partition.of(self.properties)
 
     @classmethod
     def from_llama_index(cls, node: LabelledNode) -> "GraphNode":
-        """Return the same node as a value of ours."""
+        """Return a LlamaIndex node as a `GraphNode`."""
         text = node.text if isinstance(node, ChunkNode) else None
         name = node.name if isinstance(node, EntityNode) else node.id
         return cls(node.id, node.label, name, dict(node.properties), text, node.embedding)
 
     def to_llama_index(self) -> EntityNode | ChunkNode:
-        """Return the same node as LlamaIndex has it."""
+        """Return the node as a LlamaIndex node."""
         properties = dict(self.properties)
         embedding = None if self.embedding is None else [float(x) for x in self.embedding]
         if self.text is not None:
@@ -124,13 +124,13 @@ class GraphNode:
 
 
 class _IdentifiedEntity(EntityNode):
-    """An entity whose id is not its name."""
+    """An entity with an id different from its name."""
 
     id_: str
 
     @property
     def id(self) -> str:
-        """Its identity."""
+        """Identity of the element."""
         return self.id_
 
 
@@ -138,11 +138,11 @@ class Edge(NamedTuple):
     """A directed, typed edge; source, type and target are its identity.
 
     Attributes:
-        source: Id of the node it starts at.
-        type: Its relation type, such as ``HAS_HAZARD``.
-        target: Id of the node it ends at.
-        weight: Positive; the property ``weight`` where that is a number, else 1.
-        payload: The properties as JSON, parsed when asked for: a graph has millions.
+        source: Id of the start node.
+        type: Relation type, such as ``HAS_HAZARD``.
+        target: Id of the end node.
+        weight: Positive; the property ``weight`` if it is a number, else 1.
+        payload: Properties as JSON, parsed on demand because a graph has millions of edges.
     """
 
     source: str
@@ -176,7 +176,7 @@ class Edge(NamedTuple):
         )
 
     def to_llama_index(self) -> Relation:
-        """Return the edge as LlamaIndex has it."""
+        """Return the edge as a LlamaIndex relation."""
         return Relation(
             label=self.type,
             source_id=self.source,
@@ -186,17 +186,17 @@ class Edge(NamedTuple):
 
     @property
     def id(self) -> tuple[str, str, str]:
-        """Its identity."""
+        """Identity of the element."""
         return self[:3]
 
     @property
     def properties(self) -> dict[str, Any]:
-        """The properties."""
+        """Properties, parsed from the payload."""
         parsed: dict[str, Any] = {} if self.payload == "{}" else json.loads(self.payload)
         return parsed
 
     def other(self, node_id: str) -> str:
-        """The end that is not this node; of a loop the node itself."""
+        """Return the end that is not this node; for a loop the node itself."""
         return self.target if self.source == node_id else self.source
 
     def __str__(self) -> str:
@@ -204,7 +204,7 @@ class Edge(NamedTuple):
 
 
 def weight_of(properties: Mapping[str, object]) -> float:
-    """Return the weight that properties name, 1 where they name none that is positive."""
+    """Return the weight in the properties, or 1 if it is missing or not positive."""
     weight = properties.get(WEIGHT_KEY)
     if isinstance(weight, int | float) and is_number(weight) and weight > 0:
         return float(weight)
@@ -215,7 +215,7 @@ def to_json(properties: Mapping[str, object]) -> str:
     """Return properties as JSON.
 
     Raises:
-        ConfigurationError: They are not JSON: an object, a number that is not finite.
+        ConfigurationError: A value has no JSON form: an object, a number that is not finite.
     """
     if not properties:
         return "{}"
@@ -228,7 +228,7 @@ def to_json(properties: Mapping[str, object]) -> str:
 
 
 class Direction(Enum):
-    """Which edges of a node are meant."""
+    """Direction of a node's edges."""
 
     OUT = "out"
     IN = "in"
@@ -236,18 +236,18 @@ class Direction(Enum):
 
     @property
     def reversed(self) -> "Direction":
-        """The same edges seen from their other end."""
+        """Return the direction of the same edges, seen from their other end."""
         return {Direction.OUT: Direction.IN, Direction.IN: Direction.OUT}.get(self, self)
 
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """Which edges a hop follows.
+    """Filter for the edges that a hop follows.
 
     Attributes:
-        direction: Of the edges, seen from the node that is left.
+        direction: Direction of the edges, seen from the start of the hop.
         types: Relation types to follow; None for all.
-        fan_out: Most edges that are followed from one node; None for all.
+        fan_out: Maximum number of edges to follow from one node; None for all.
     """
 
     direction: Direction = Direction.ANY
@@ -259,13 +259,13 @@ class Hop:
             check_count(self.fan_out, "fan_out")
 
     def first(self, node_id: str, edges: Iterable[Edge]) -> list[Edge]:
-        """Return those of a node's edges that may be followed, in the order of the contract."""
+        """Return the edges to follow from a node, in the order that `GraphBackend` defines."""
         kept = [edge for edge in edges if self.allows(node_id, edge)]
         kept.sort(key=edge_order(node_id))
         return kept if self.fan_out is None else kept[: self.fan_out]
 
     def allows(self, node_id: str, edge: Edge) -> bool:
-        """Whether an edge of this node has the type and the direction."""
+        """Return whether an edge of this node has the type and the direction."""
         if self.types is not None and edge.type not in self.types:
             return False
         if self.direction is Direction.ANY:
@@ -284,7 +284,7 @@ def edge_order(node_id: str) -> Callable[[Edge], tuple[float, str, str, bool]]:
 
 
 class Contents(NamedTuple):
-    """Everything that a scope sees of a graph."""
+    """All nodes and edges of a graph that a scope sees."""
 
     nodes: list[GraphNode]
     edges: list[Edge]

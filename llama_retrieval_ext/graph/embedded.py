@@ -1,4 +1,4 @@
-"""`EmbeddedGraph`: a graph in this process, adjacency in memory and rows in SQLite."""
+"""`EmbeddedGraph`: an in-process graph with adjacency in memory and rows in SQLite."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,24 +24,24 @@ from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.files import DirectoryLock
 
 MEMORY: Final = ":memory:"
-# Of nodes that were read, so many stay in memory.
+# Maximum number of cached nodes.
 _CACHED: Final = 50_000
 
 _Views: TypeAlias = Mapping[Partition, Adjacency]
 
 
 class EmbeddedGraph:
-    """A graph backend without a server; one process at a time, any number of threads.
+    """Graph backend without a server, for one process at a time and any number of threads.
 
     Reads take microseconds and run on the event loop; writes are one SQLite transaction each.
 
     Args:
-        directory: Where the graph lies, made if need be; ``:memory:`` for one that is gone when
-            closed.
+        directory: Directory of the graph, created if missing; ``:memory:`` for a graph that is
+            lost when closed.
 
     Raises:
-        StoreUnavailableError: It is open already, or cannot be opened.
-        StoreFormatError: The directory holds something else, or a newer graph.
+        StoreUnavailableError: The graph is already open, or cannot be opened.
+        StoreFormatError: The directory contains something else, or a newer graph.
 
     Examples:
         >>> with EmbeddedGraph(":memory:") as graph:
@@ -89,7 +89,7 @@ class EmbeddedGraph:
         """Return the adjacency of each visible partition, in the order of their names.
 
         Raises:
-            StoreClosedError: The graph was closed.
+            StoreClosedError: The graph is closed.
         """
         self._open_rows()
         if scope is not None and len(scope.kb_ids) == 1:
@@ -104,7 +104,7 @@ class EmbeddedGraph:
         """Return a node of a view.
 
         Raises:
-            KeyError: It is not there.
+            KeyError: There is no such node.
         """
         return self._fetched({node_id: view.nodes[node_id]})[node_id]
 
@@ -127,7 +127,7 @@ class EmbeddedGraph:
         return Call(lambda: self._contents(self.views(scope)))
 
     def names(self, *, scope: Scope | None) -> Call[list[tuple[str, str]]]:
-        """Return name and id of every visible entity, one pair an alias, sorted."""
+        """Return name and id of every visible entity, one pair per name or alias, sorted."""
         return Call(lambda: names_in(self.views(scope)))
 
     # Writing
@@ -143,7 +143,7 @@ class EmbeddedGraph:
         )
 
     def replace_sources(self, said: Mapping[str, Contents]) -> Call[None]:
-        """Write the rows of documents in place of their earlier rows, in one transaction."""
+        """Replace the earlier rows of documents by new ones, in one transaction."""
         return Call(
             lambda: self.write(
                 ((source, node) for source, own in said.items() for node in own.nodes),
@@ -170,7 +170,7 @@ class EmbeddedGraph:
         return Call(lambda: self._delete(doomed, scope))
 
     def delete_nodes(self, ids: Sequence[str], *, scope: Scope | None) -> None:
-        """Remove visible nodes and their edges, whatever supports them."""
+        """Remove visible nodes and their edges, even if a source supports them."""
 
         def doomed(_: GraphRows, views: _Views) -> Doomed:
             own = views.values()
@@ -179,7 +179,7 @@ class EmbeddedGraph:
         self._delete(doomed, scope)
 
     def delete_edges(self, edges: Iterable[Edge], *, scope: Scope | None) -> None:
-        """Remove visible edges, whatever supports them; their ends stay."""
+        """Remove visible edges, even if a source supports them; their ends stay."""
 
         def doomed(rows: GraphRows, views: _Views) -> Doomed:
             ends = {
@@ -201,17 +201,17 @@ class EmbeddedGraph:
         )
 
     def load(self, directory: Path) -> None:
-        """Replace all by a copy of the graph in another directory, which may be open elsewhere.
+        """Replace all rows by those of a graph in another directory, which may be open elsewhere.
 
         Raises:
-            StoreUnavailableError: It cannot be read.
+            StoreUnavailableError: The other graph cannot be read.
         """
         with self._writing() as rows:
             rows.load(directory / FILE)
             self._load(rows)
 
     def compact(self) -> int:
-        """Free the disk space of deleted rows; return how many bytes."""
+        """Free the disk space of deleted rows; return the bytes freed."""
         with self._lock:
             return self._open_rows().compact()
 
@@ -255,9 +255,9 @@ class EmbeddedGraph:
         """Write nodes and edges, each with its source, in one transaction.
 
         Args:
-            nodes: Source and node; None for no source.
-            edges: Likewise.
-            replaced: Sources whose earlier rows are withdrawn before.
+            nodes: Pairs of source and node; None for no source.
+            edges: Pairs of source and edge, likewise.
+            replaced: Sources whose support of earlier rows is withdrawn first.
         """
         with self._writing() as rows:
             batch = WriteBatch(self._partitions, self._partition_keys, self._next_key)
@@ -288,7 +288,7 @@ class EmbeddedGraph:
         return self._fetched(entries)
 
     def _fetched(self, entries: Mapping[str, NodeEntry]) -> dict[str, GraphNode]:
-        """Nodes by id, from the cache or from disk; one that was deleted meanwhile is left out."""
+        """Return nodes by id from cache or disk, without those deleted in the meantime."""
         known = {entry.key: self._cache.get(entry.key) for entry in entries.values()}
         missing = [key for key, node in known.items() if node is None]
         if missing:
@@ -302,7 +302,7 @@ class EmbeddedGraph:
         return {id_: node for id_, node in found.items() if node is not None}
 
     def _contents(self, views: Sequence[Adjacency]) -> Contents:
-        """Read past the cache, which so many nodes would empty."""
+        """Return all contents without the cache, which so many nodes would flush."""
         entries: dict[str, NodeEntry] = {}
         for view in reversed(views):
             entries.update(view.nodes)
@@ -315,10 +315,10 @@ class EmbeddedGraph:
         )
 
     def _apply(self, batch: WriteBatch) -> None:
-        """Bring memory to what disk has."""
+        """Apply a written batch to memory."""
         for partition, key in batch.partitions.items():
             self._partition_keys[partition] = key
-        # A new dict: readers may be going through the old one.
+        # A new dict, because readers may iterate over the old one.
         self._partitions = {**self._partitions, **{p: Adjacency() for p in batch.partitions}}
         entries: dict[Partition, dict[str, NodeEntry]] = {}
         for (partition, id_), (key, node) in batch.nodes.items():
@@ -341,7 +341,7 @@ class EmbeddedGraph:
             apply()
 
     def _remove(self, rows: GraphRows, doomed: Doomed, views: _Views) -> Callable[[], None]:
-        """Delete rows on disk, with the edges of nodes that go; return what does so in memory."""
+        """Delete rows and edges of deleted nodes on disk; return the same change for memory."""
         changes = []
         for view in views.values():
             ids = {entry.key: id_ for id_, entry in view.nodes.items()}

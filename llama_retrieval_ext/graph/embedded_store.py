@@ -32,16 +32,15 @@ _REF_DOC_KEYS = ("ref_doc_id", "doc_id", "document_id")
 class EmbeddedPropertyGraphStore(PropertyGraphStore):
     """A LlamaIndex property graph store on disk, without a server.
 
-    ``PropertyGraphIndex`` writes to it. It differs from ``SimplePropertyGraphStore`` where that is
-    wrong: an empty list of ids gives nothing, properties must all match, `get_rel_map` is a
-    breadth-first search in both directions, and deleting a node removes its relations and nothing
-    else.
+    ``PropertyGraphIndex`` writes to it. It corrects errors of ``SimplePropertyGraphStore``: an
+    empty list of ids gives nothing, all properties must match, `get_rel_map` is a breadth-first
+    search in both directions, and deleting a node removes only the node and its relations.
 
     Args:
-        graph: The open graph, or a directory for one; ``:memory:`` for one that is gone when
+        graph: An open graph, or a directory; ``:memory:`` for a graph that is lost when
             closed.
         scope: The rows that it reads and writes; None for all. A ``PropertyGraphIndex`` of a tenant
-            needs it, because that looks entities up by id alone.
+            needs a scope, because the index looks up entities by id alone.
 
     Examples:
         >>> from llama_index.core.graph_stores.types import EntityNode
@@ -63,11 +62,11 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
     def from_simple(
         cls, store: SimplePropertyGraphStore, directory: str | Path = ":memory:"
     ) -> Self:
-        """Return a store with everything that a `SimplePropertyGraphStore` holds."""
+        """Return a store with the contents of a `SimplePropertyGraphStore`."""
         imported = cls(directory)
         graph = store.graph
         imported.upsert_nodes(list(graph.nodes.values()))
-        # Its deletions leave triplets without relation, or without an end, behind.
+        # Its deletions leave triplets without a relation or an end.
         keyed = {(r.source_id, r.label, r.target_id): r for r in graph.relations.values()}
         ends = graph.nodes.keys()
         imported.upsert_relations(
@@ -90,7 +89,7 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
 
     @property
     def client(self) -> EmbeddedGraph:
-        """The graph behind it."""
+        """The wrapped graph."""
         return self.graph
 
     def __enter__(self) -> Self:
@@ -106,7 +105,7 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
     def get(
         self, properties: dict[str, Any] | None = None, ids: list[str] | None = None
     ) -> list[LabelledNode]:
-        """Return the nodes with these ids that have all of these properties; no ids, no nodes."""
+        """Return the nodes with these ids and all of these properties; no ids give no nodes."""
         if ids is None:
             nodes: Iterable[GraphNode] = self._every()
         else:
@@ -120,13 +119,13 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
         properties: dict[str, Any] | None = None,
         ids: list[str] | None = None,
     ) -> list[Triplet]:
-        """Return the triplets that match all that is passed; none if nothing is passed.
+        """Return the triplets that match all arguments; none without arguments.
 
         Args:
-            entity_names: Names of entities, one of which is an end.
+            entity_names: Names of entities; at least one is an end.
             relation_names: Types of relations.
-            properties: Properties that an end or the relation has.
-            ids: Ids of nodes, one of which is an end.
+            properties: Properties of an end or of the relation.
+            ids: Ids of nodes; at least one is an end.
         """
         if not (entity_names or relation_names or properties or ids):
             return []
@@ -167,11 +166,11 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
         return self._triplets(list(edges.values())[:limit])
 
     def upsert_nodes(self, nodes: Sequence[LabelledNode]) -> None:
-        """Write nodes, in place of those with the same id in their partition."""
+        """Insert nodes, or replace those with the same id in their partition."""
         self._write([GraphNode.from_llama_index(node) for node in nodes], [])
 
     def upsert_relations(self, relations: list[Relation]) -> None:
-        """Write relations; an end that is not there becomes an entity."""
+        """Insert or replace relations; a missing end becomes an entity."""
         self._write([], [Edge.from_llama_index(relation) for relation in relations])
 
     def delete(
@@ -183,8 +182,8 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
     ) -> None:
         """Delete nodes by name, id or properties with their relations, or relations by type.
 
-        Relations alone are deleted when only ``relation_names`` are passed, or these with names of
-        entities at their ends; the entities stay.
+        If only ``relation_names`` are passed, or these with names of entities at their ends, only
+        relations are deleted; the entities stay.
         """
         if relation_names:
             triplets = self.get_triplets(entity_names, relation_names, properties, ids)
@@ -199,7 +198,7 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
     def delete_llama_nodes(
         self, node_ids: list[str] | None = None, ref_doc_ids: list[str] | None = None
     ) -> None:
-        """Delete chunks by id or document, with the rows that come from no other chunk."""
+        """Delete chunks by id or document, with the rows that have no other source chunk."""
         chunks = set(node_ids or ())
         if ref_doc_ids:
             documents = set(ref_doc_ids)
@@ -245,7 +244,7 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
         query: str,  # noqa: ARG002 - LlamaIndex's signature
         param_map: dict[str, Any] | None = None,  # noqa: ARG002
     ) -> NoReturn:
-        """Refuse: the embedded graph has no query language.
+        """Raise: the embedded graph has no query language.
 
         Raises:
             UnsupportedModeError: Always.
@@ -309,7 +308,7 @@ def _stamped(node: GraphNode, stamp: dict[str, str]) -> GraphNode:
 
 
 def _source_of(row: GraphNode | Edge) -> str | None:
-    """The chunk that a row was extracted from; a chunk is its own source."""
+    """Return the chunk that a row was extracted from; a chunk is its own source."""
     if isinstance(row, GraphNode) and row.is_passage:
         return row.id
     source = row.properties.get(TRIPLET_SOURCE_KEY)

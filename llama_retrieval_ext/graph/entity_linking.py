@@ -1,4 +1,4 @@
-"""`EntityLinker`: which entities of a graph a question names, mostly without an LLM."""
+"""`EntityLinker`: finds the entities that a question names, mostly without an LLM."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +19,7 @@ from llama_retrieval_ext.llm.parsing import without_thinking
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.text.gazetteer import Gazetteer, Mention
 
-# Scopes whose names stay in memory.
+# Maximum number of scopes with cached names.
 _SCOPES: Final = 32
 _PROMPT: Final = (
     "List the things, places, processes and other entities that this question names, one a line, "
@@ -29,10 +29,10 @@ _PROMPT: Final = (
 
 @runtime_checkable
 class NER(Protocol):
-    """Anything that finds names in a text."""
+    """Any object that finds names in a text."""
 
     def extract(self, text: str) -> Iterable[object]:
-        """Return names: strings, or objects with the name in ``text``, or dictionaries with it."""
+        """Return names: strings, or objects or dictionaries with the name in ``text``."""
         ...
 
 
@@ -44,10 +44,10 @@ class LinkedEntity:
     """An entity that a question names.
 
     Attributes:
-        node_id: The entity.
-        name: The name it goes by, normalised.
-        surface: How the question spells it; the whole question for a match by meaning.
-        score: In (0, 1]: 1 for a name as it is written.
+        node_id: Id of the entity.
+        name: The matched name, normalised.
+        surface: Its spelling in the question; the whole question for a match by meaning.
+        score: In (0, 1]: 1 for an exact match.
         by: ``exact``, ``fuzzy``, ``ner``, ``embedding`` or ``llm``.
     """
 
@@ -60,7 +60,7 @@ class LinkedEntity:
 
 @dataclass(frozen=True)
 class _Names:
-    """The names that one scope sees."""
+    """Names that one scope sees."""
 
     version: int
     gazetteer: Gazetteer
@@ -68,23 +68,23 @@ class _Names:
 
 
 class EntityLinker:
-    """Links questions to entities by a cascade: later steps run where earlier ones find nothing.
+    """Linker from questions to entities: a cascade that stops at the first step with a result.
 
-    Names that are written, or nearly so; then what a ``ner`` finds, compared likewise; then the
-    entities whose names mean most nearly the same; then what an LLM finds. A scope sees its own
-    names only, so what it finds does not depend on another's.
+    The steps: exact and similar names in the question; names that the ``ner`` finds, compared in
+    the same way; names nearest in meaning; names that an LLM finds. A scope sees only its own
+    names, so its results do not depend on other scopes.
 
     Args:
-        graph: Where the names are.
-        fuzzy: Least similarity of a name that is not spelled as it should; None for exact names
+        graph: The graph with the entities.
+        fuzzy: Minimum similarity of a name that is spelled differently; None for exact names
             only.
         ner: Finds names in a question: an object with ``extract(text)``, or a function.
         embed_model: Embeds names and questions; None for no match by meaning.
-        min_similarity: Least cosine of a match by meaning.
-        llm: Asked for names where nothing else found one; None for none.
+        min_similarity: Minimum cosine of a match by meaning.
+        llm: LLM for names if all other steps find nothing; None to skip this step.
 
     Raises:
-        ConfigurationError: A number is out of range, or the NER is neither.
+        ConfigurationError: A number is out of range, or the NER has another type.
         MissingDependencyError: The extra ``graph`` is not installed.
 
     Examples:
@@ -135,7 +135,7 @@ class EntityLinker:
         Args:
             query: The question.
             scope: The rows that are visible.
-            limit: Most entities.
+            limit: Maximum number of entities.
 
         Returns:
             A plan for the execution drivers ``run`` and ``arun``.
@@ -155,7 +155,7 @@ class EntityLinker:
         return _best(found)[:limit]
 
     def refresh(self) -> None:
-        """Drop the cached names, so that names written by other processes are found."""
+        """Drop the cached names, so names written by other processes are found."""
         with self._lock:
             self._names.clear()
             self._embeddings.clear()
@@ -176,7 +176,7 @@ class EntityLinker:
         return known
 
     def _written(self, text: str, names: _Names) -> list[LinkedEntity]:
-        """Entities by exact names and, unless switched off, by similar ones."""
+        """Return entities by exact names and, unless disabled, by similar names."""
         if self.fuzzy is None:
             mentions = names.gazetteer.find(text)
         else:
@@ -220,7 +220,7 @@ def _linked(mention: Mention, text: str) -> list[LinkedEntity]:
 
 
 def names_found(ner: NameFinder, text: str) -> list[str]:
-    """Return the names that a NER finds, as text, each once."""
+    """Return the names that a NER finds as strings, each once."""
     found = ner.extract(text) if isinstance(ner, NER) else ner(text)
     return list(dict.fromkeys(filter(None, map(_surface, found))))
 

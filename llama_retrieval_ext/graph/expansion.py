@@ -1,4 +1,4 @@
-"""Expansion by hops: the nodes within some hops of others, with distances and paths."""
+"""Expansion by hops: the nodes within a number of hops, with distances and paths."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -14,7 +14,7 @@ class Path(NamedTuple):
     """A walk through the graph.
 
     Attributes:
-        nodes: Ids from start to end, one more than there are edges.
+        nodes: Ids from start to end, one more than edges.
         edges: The edges between them, each in either direction.
     """
 
@@ -37,7 +37,7 @@ class Path(NamedTuple):
 
 
 class Expansion:
-    """Everything within some hops of the seeds, nearest first.
+    """All nodes within a number of hops of the seeds, nearest first.
 
     Attributes:
         distances: Hops from the nearest seed by node id; 0 for a seed. In the order of discovery:
@@ -61,7 +61,7 @@ class Expansion:
         return node_id in self.distances
 
     def path(self, node_id: str) -> Path:
-        """Return a shortest path from a seed to the node; of several always the same.
+        """Return a shortest path from a seed to the node; the choice is deterministic.
 
         Raises:
             KeyError: The node was not reached.
@@ -78,7 +78,7 @@ class Expansion:
         return path
 
     def add(self, edges: Mapping[str, Sequence[Edge]], distance: int, *, limit: int) -> list[str]:
-        """Take in the edges of a frontier, and return the nodes that are new."""
+        """Add the edges of a frontier and return the new nodes."""
         distances, came_by = self.distances, self._came_by
         new: list[str] = []
         for node_id, own in edges.items():
@@ -102,14 +102,14 @@ def expand(
     limit: int = 10_000,
     scope: Scope | None = None,
 ) -> Plan[Expansion]:
-    """Expand from the seeds, one request to the engine a hop.
+    """Expand from the seeds with one request to the engine per hop.
 
     Args:
         backend: The graph.
-        seeds: Ids to start from; those that the scope cannot see are left out.
-        max_hops: Greatest distance, at least 1.
+        seeds: Ids to start from; invisible ones are ignored.
+        max_hops: Maximum distance, at least 1.
         hop: Which edges a hop follows. The distance is exact among these edges.
-        limit: Most nodes in the result, seeds included.
+        limit: Maximum number of nodes in the result, including the seeds.
         scope: The rows that are visible.
 
     Returns:
@@ -142,16 +142,16 @@ def expand_each(  # noqa: PLR0913 - one more than `expand`
     scope: Scope | None,
     passable: Callable[[GraphNode], bool] | None = None,
 ) -> Plan[dict[str, Expansion]]:
-    """Expand from each seed alone, one request to the engine a hop for all of them.
+    """Expand from each seed separately, with one request per hop for all of them.
 
     Args:
         backend: The graph.
-        seeds: Ids to start from; those that the scope cannot see are left out.
-        max_hops: Greatest distance from each.
+        seeds: Ids to start from; invisible ones are ignored.
+        max_hops: Maximum distance from each seed.
         hop: Which edges a hop follows.
-        limit: Most nodes of each expansion.
+        limit: Maximum number of nodes of each expansion.
         scope: The rows that are visible.
-        passable: Which nodes may be entered; None for all. It costs one more request a hop.
+        passable: Filter for the nodes to enter; None for all. It costs one more request per hop.
 
     Returns:
         A plan for the expansion of each seed, by seed.

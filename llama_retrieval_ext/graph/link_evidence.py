@@ -1,6 +1,6 @@
-"""Links between the passages of a scope: titles that they name, and terms that they share.
+"""Links between the passages of a scope: named titles and shared terms.
 
-Frequencies and cut-offs are of these passages alone, and of the moment.
+Frequencies and cut-offs are computed from the current passages of the scope only.
 """
 
 from collections import Counter, defaultdict
@@ -15,9 +15,9 @@ from llama_retrieval_ext.graph.phrases import Names, spelled, words
 from llama_retrieval_ext.graph.text_evidence import TextEvidence, stem
 from llama_retrieval_ext.text.tokenizer import ENGLISH_STOP_WORDS
 
-# Of a long document the first passages introduce what its title names.
+# Only the first passages of a long document introduce the subject of its title.
 _PASSAGES_OF_TITLE: Final = 8
-# One passage in twenty may name a title; in a small corpus a few may.
+# Limit for passages that name a title: one in twenty, with a minimum for small corpora.
 _TITLE_SHARE: Final = 20
 _FEW: Final = 5
 
@@ -26,7 +26,7 @@ class Mention(NamedTuple):
     """A passage that names the title of another.
 
     Attributes:
-        source: The passage that names it.
+        source: The passage that names the title.
         target: The passage with the title.
         context: Stems of the words around the name.
     """
@@ -37,17 +37,17 @@ class Mention(NamedTuple):
 
 
 class TitleLinks:
-    """Which passages name the titles of which.
+    """Links from passages to the passages whose titles they name.
 
     Args:
         evidence: Titles and phrases of the texts.
-        place_of: The number of each passage.
+        place_of: Number of each passage.
 
     Attributes:
-        names: The titles, as found in texts.
+        names: Matcher of the titles in texts.
         titled: Passages with each title.
-        named_by: In how many passages without it each title occurs, in longer titles as well.
-        mentions: One entry a pair of passages.
+        named_by: Number of passages without each title that name it, also in longer titles.
+        mentions: One entry per pair of passages.
     """
 
     def __init__(self, evidence: TextEvidence, place_of: Mapping[str, int]) -> None:
@@ -88,24 +88,24 @@ class TitleLinks:
 
 
 class TermLinks:
-    """Which passages have which terms: rare phrases that they share, and entities.
+    """Links between passages and terms: shared rare phrases, and entities.
 
     Args:
         evidence: Titles and phrases of the texts.
-        place_of: The number of each passage.
-        entities: Nodes of the graph that are no passages; empty where they do not link.
-        edges: Of the graph; those that join passages or entities count.
+        place_of: Number of each passage.
+        entities: Nodes of the graph other than passages; empty if they do not link.
+        edges: Edges of the graph; only those between passages or entities are used.
 
     Attributes:
-        terms: The name of each term; phrases first, then entities by id.
-        said: Weight by passage and term.
-        related: Weight by pair of terms, the smaller number first.
+        terms: Name of each term; phrases first, then entities by id.
+        said: Weight by pair of passage and term.
+        related: Weight by pair of terms, smaller number first.
         linked: Pairs of passages that an edge of the graph joins.
-        rarity: Of each term, positive: log of passages to passages that have it.
-        phrases: The term of each phrase.
-        entities: The terms that go by each name or alias.
-        phrase_names: Phrases, as found in texts.
-        entity_names: Names and aliases of entities, likewise.
+        rarity: Rarity of each term, positive: log of all passages over passages with the term.
+        phrases: Term number of each phrase.
+        entities: Term numbers of each name or alias.
+        phrase_names: Matcher of phrases in texts.
+        entity_names: Matcher of names and aliases of entities.
     """
 
     def __init__(
@@ -163,14 +163,14 @@ class TermLinks:
 
 
 def _rare(evidence: TextEvidence, entities: Mapping[str, object]) -> list[str]:
-    """Phrases that some passages share and not too many; what is an entity is no phrase."""
+    """Return phrases shared by several, but not too many, passages; entities are excluded."""
     counts = evidence.phrase_counts()
     return sorted(p for p, n in counts.items() if 1 < n <= evidence.most and p not in entities)
 
 
 def source_of_edge(edge: Edge) -> str | None:
-    """Return the passage that a relation was extracted from, by LlamaIndex; None for another."""
-    if TRIPLET_SOURCE_KEY not in edge.payload:  # most edges need not be parsed
+    """Return the passage from which LlamaIndex extracted a relation, or None."""
+    if TRIPLET_SOURCE_KEY not in edge.payload:  # avoids parsing most edges
         return None
     source = edge.properties.get(TRIPLET_SOURCE_KEY)
     return source if isinstance(source, str) else None

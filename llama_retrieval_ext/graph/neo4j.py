@@ -1,4 +1,4 @@
-"""`Neo4jGraph`: a graph on a Neo4j server, by Cypher of our own; no APOC.
+"""`Neo4jGraph`: a graph on a Neo4j server, with our own Cypher and without APOC.
 
 It reads what LlamaIndex's ``PropertyGraphIndex`` wrote with ``Neo4jPropertyGraphStore``: nodes
 labelled ``__Node__`` with an ``id``, entities also ``__Entity__``, passages ``Chunk``. It
@@ -46,13 +46,13 @@ _ARROWS: Final = {
 
 
 class Neo4jGraph:
-    """A graph backend over a Neo4j server, 5.26 or newer.
+    """Graph backend on a Neo4j server, 5.26 or newer.
 
     Reads run in READ transactions, one round trip each; coroutines use the async driver.
 
     Args:
-        connection: To the database; see `open` and `from_store`.
-        url: The URL it was opened by; empty for a store's.
+        connection: Connection to the database; see `open` and `from_store`.
+        url: The URL that it was opened by; empty for a graph from a store.
     """
 
     engine = "neo4j"
@@ -68,14 +68,14 @@ class Neo4jGraph:
         """Return the graph that a URL names, such as ``neo4j://host:7687/database``.
 
         Raises:
-            ConfigurationError: The URL is none, or names an environment variable that is not set.
+            ConfigurationError: The URL is invalid, or a named environment variable is not set.
         """
         return cls(Neo4jConnection.open(Neo4jAddress.parse(url)), url)
 
     @classmethod
     def from_store(cls, store: PropertyGraphStore) -> Self:
         """Return the graph of a LlamaIndex ``Neo4jPropertyGraphStore``, over its drivers."""
-        # LlamaIndex makes an async driver, never uses it, and has no public name for it.
+        # LlamaIndex creates an async driver without a public name, and never uses it.
         private: Any = store
         return cls(
             Neo4jConnection(
@@ -97,11 +97,11 @@ class Neo4jGraph:
         return f"Neo4jGraph({self.connection.where!r})"
 
     def read(self, statement: str, parameters: Mapping[str, object]) -> Call[Rows]:
-        """Run a statement that only reads; the server refuses one that writes."""
+        """Run a read-only statement; the server refuses a statement that writes."""
         return self.connection.read(statement, parameters)
 
     def explain(self, statement: str, parameters: Mapping[str, object]) -> Call[str]:
-        """Return what a statement would do, without running it: ``r`` for one that only reads."""
+        """Return the kind of a statement without running it; ``r`` for a read-only one."""
         return self.connection.explain(statement, parameters)
 
     def nodes(self, ids: Sequence[str], *, scope: Scope | None) -> Call[dict[str, GraphNode]]:
@@ -125,7 +125,7 @@ class Neo4jGraph:
             f"WHERE {sees_node('n', scope)} "
             f"RETURN id, COLLECT {{ MATCH {_ARROWS[hop.direction]} "
             f"WHERE {sees_edge('r', scope)} AND {sees_node('other', scope)}{types} "
-            # A loop matches once in either direction.
+            # A loop matches once in each direction.
             f"WITH DISTINCT r, other, n RETURN {_EDGE} AS edge "
             f"ORDER BY {_WEIGHT} DESC, other.id, type(r), startNode(r) <> n{limit} }} AS edges"
         )
@@ -162,7 +162,7 @@ class Neo4jGraph:
         return self.read(statement, scope_parameters(scope)).then(contents_of)
 
     def names(self, *, scope: Scope | None) -> Call[list[tuple[str, str]]]:
-        """Return name and id of every visible entity, one pair an alias, sorted."""
+        """Return name and id of every visible entity, one pair per name or alias, sorted."""
         statement = (
             f"MATCH (n:__Entity__) WHERE n.id IS NOT NULL AND {sees_node('n', scope)} "
             "RETURN n.id AS id, n.name AS name, n.aliases AS aliases"
@@ -177,7 +177,7 @@ class Neo4jGraph:
         return self._plan(lambda: self._upsert(nodes, edges, sources))
 
     def replace_sources(self, said: Mapping[str, Contents]) -> Call[None]:
-        """Write the rows of documents in place of their earlier rows, in one transaction."""
+        """Replace the earlier rows of documents by new ones, in one transaction."""
         rows = batch_rows(said)
         return self._plan(lambda: self._prepared_then([(_REPLACE, rows)]))
 
@@ -218,7 +218,7 @@ class Neo4jGraph:
         return self._plan(lambda: self._statements([(statement, scope_parameters(scope))]))
 
     def compact(self) -> int:
-        """Free nothing: the server does so itself."""
+        """No-op: the server frees its disk space itself."""
         return 0
 
     def close(self) -> None:
@@ -249,7 +249,7 @@ class Neo4jGraph:
         yield from self._prepared_then([(text, {"rows": batch}) for text, batch in statements])
 
     def _prepared_then(self, statements: Sequence[tuple[str, Mapping[str, object]]]) -> Plan[None]:
-        """Make constraint and index, once, and run statements."""
+        """Create the constraint and the index once, then run the statements."""
         if not self._prepared:
             yield from self._statements([(statement, {}) for statement in _SCHEMA])
             self._prepared = True
@@ -258,12 +258,12 @@ class Neo4jGraph:
 
 _SCHEMA: Final = (
     "CREATE CONSTRAINT llama_retrieval_key IF NOT EXISTS FOR (n:__Node__) REQUIRE n._key IS UNIQUE",
-    # A range index would stand in the way of the constraint that LlamaIndex's store makes.
+    # A range index would conflict with the constraint that LlamaIndex's store creates.
     "CREATE TEXT INDEX llama_retrieval_id IF NOT EXISTS FOR (n:__Node__) ON (n.id)",
 )
-# A node of LlamaIndex's store, in the same partition, becomes ours.
+# Adopts a node of LlamaIndex's store in the same partition.
 _ADOPT: Final = (
-    # Only a value that is surely a string is looked up in a text index.
+    # toString: Neo4j uses a text index only for values of type string.
     "UNWIND $rows AS row MATCH (n:__Node__ {id: toString(row.id)}) "
     "WHERE n._key IS NULL AND coalesce(n.tenant_id, '') = row.tenant "
     "AND coalesce(n.kb_id, '') = row.kb SET n._key = row.key"
@@ -278,7 +278,7 @@ _MERGE_NODES: Final = (
 _MERGE_ENDS: Final = (
     "UNWIND $rows AS row MERGE (n:__Node__ {_key: row.key}) "
     "ON CREATE SET n:__Entity__:entity, n += row.properties "
-    # An edge without a document does not keep its ends.
+    # An edge without a document does not support its ends.
     "WITH n, row, coalesce(n._sources, []) AS old SET n._sources = "
     "old + [s IN row.sources WHERE NOT s IN old AND (s <> '' OR size(old) = 0)]"
 )
@@ -288,7 +288,7 @@ _MERGE_EDGES: Final = (
     "MERGE (a)-[r:$(row.type)]->(b) "
     f"WITH r, row, coalesce(r._sources, []) AS old SET r = row.properties {_SUPPORT.format('r')}"
 )
-# A WHERE alone would be checked after the whole graph was read.
+# With WHERE alone, Neo4j would read the whole graph before the check.
 _UNLESS_NEW: Final = "UNWIND CASE WHEN size(known) > 0 THEN [known] ELSE [] END AS known_once"
 # One statement: earlier rows of the documents lose their support, the new rows are written, and
 # rows without support are removed.

@@ -46,14 +46,14 @@ _ADVICE: Final = (
 
 @dataclass(frozen=True)
 class Neo4jAddress:
-    """Where a database is and how to log in.
+    """Address of a database and the source of its credentials.
 
     Attributes:
-        uri: As the driver has it, without the database.
-        database: Its name; None for the server's default.
-        user_env: Name of the environment variable that holds the user; None for no credentials.
-        password_env: Likewise the password.
-        timeout_s: Seconds that one transaction may take on the server.
+        uri: URI for the driver, without the database.
+        database: Name of the database; None for the server's default.
+        user_env: Environment variable with the user name; None for no credentials.
+        password_env: Environment variable with the password.
+        timeout_s: Maximum seconds of one transaction on the server.
     """
 
     uri: str
@@ -64,10 +64,10 @@ class Neo4jAddress:
 
     @classmethod
     def parse(cls, url: str) -> "Neo4jAddress":
-        """Return the address that a URL stands for.
+        """Parse a URL and return the address.
 
         Raises:
-            ConfigurationError: The URL is none, or holds credentials; these are not repeated.
+            ConfigurationError: The URL is invalid or contains credentials; these are not repeated.
 
         Examples:
             >>> Neo4jAddress.parse("neo4js://db.example.com/safety").uri
@@ -95,10 +95,10 @@ class Neo4jAddress:
         return cls(uri, parts.path.strip("/") or None, *names, limit)
 
     def auth(self) -> tuple[str, str] | None:
-        """Return the credentials, read now, so that they are in no object of ours.
+        """Read the credentials from the environment and return them; no object stores them.
 
         Raises:
-            ConfigurationError: An environment variable that is named is not set.
+            ConfigurationError: A named environment variable is not set.
         """
         if self.user_env is None and self.password_env is None:
             return None
@@ -107,16 +107,16 @@ class Neo4jAddress:
 
 @dataclass
 class Neo4jConnection:
-    """Runs statements, each in one transaction with a time limit.
+    """Connection that runs each statement in one transaction with a time limit.
 
-    The async driver lives on a loop of its own, so that one object serves any event loop.
+    The async driver runs on its own loop, so one connection serves any event loop.
 
     Args:
-        driver: For threads.
-        async_driver: Returns the one for event loops, made when first needed.
-        where: The server, for messages.
-        database: Its name; None for the server's default.
-        timeout_s: Seconds that one transaction may take on the server.
+        driver: Driver for threads.
+        async_driver: Returns the driver for event loops; called on first use.
+        where: Name of the server in messages.
+        database: Name of the database; None for the server's default.
+        timeout_s: Maximum seconds of one transaction on the server.
         owned: Whether `close` closes the drivers.
     """
 
@@ -133,12 +133,12 @@ class Neo4jConnection:
 
     @classmethod
     def open(cls, address: Neo4jAddress) -> "Neo4jConnection":
-        """Return a connection by URL; nothing is sent yet.
+        """Return a connection to an address; nothing is sent yet.
 
         Raises:
-            ConfigurationError: An environment variable that is named is not set.
+            ConfigurationError: A named environment variable is not set.
         """
-        # Errors for want of memory count as transient and would be tried again for half a minute.
+        # Out-of-memory errors count as transient; the driver would retry for half a minute.
         options: dict[str, Any] = {
             "auth": address.auth(),
             "connection_timeout": min(5.0, address.timeout_s),
@@ -155,7 +155,7 @@ class Neo4jConnection:
         )
 
     def read(self, statement: str, parameters: Mapping[str, object]) -> Call[Rows]:
-        """Run a statement that cannot write: the server refuses it."""
+        """Run a read-only statement; the server refuses a statement that writes."""
         return self._call(statement, parameters, neo4j.RoutingControl.READ, _rows)
 
     def write(self, statement: str, parameters: Mapping[str, object]) -> Call[Rows]:
@@ -163,7 +163,7 @@ class Neo4jConnection:
         return self._call(statement, parameters, neo4j.RoutingControl.WRITE, _rows)
 
     def explain(self, statement: str, parameters: Mapping[str, object]) -> Call[str]:
-        """Return what a statement would do, without running it: ``r`` for one that only reads."""
+        """Return the kind of a statement without running it; ``r`` for a read-only one."""
         query_type: Call[str] = self._call(
             f"EXPLAIN {statement}",
             parameters,
@@ -173,14 +173,14 @@ class Neo4jConnection:
         return query_type
 
     def close(self) -> None:
-        """Close the drivers that are ours; a second call does nothing."""
+        """Close the drivers if they are owned; a second call does nothing."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
             loop, on_loop = self._loop, self._on_loop
         if loop is not None:
-            # An async driver is closed on the loop it ran on, also one of a store.
+            # An async driver, also of a store, must be closed on the loop it ran on.
             loop.close(None if on_loop is None else on_loop.close())
         if self.owned:
             self.driver.close()
@@ -192,7 +192,7 @@ class Neo4jConnection:
         routing: neo4j.RoutingControl,
         take: Callable[[neo4j.EagerResult], T],
     ) -> Call[T]:
-        # The statement has checked identifiers only; values are parameters.
+        # Safe: identifiers in the statement are checked, and values are parameters.
         query = neo4j.Query(statement, timeout=self.timeout_s)  # pyright: ignore[reportArgumentType]
         values = dict(parameters)
 

@@ -1,4 +1,4 @@
-"""Translates nodes and edges to and from the rows of Cypher statements."""
+"""Conversion of nodes and edges to and from the rows of Cypher statements."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ _OWN: Final = ("id", "name", "text", "embedding", "_key", "_sources", "_json")
 
 
 def key_of(partition: Partition, id_: str) -> str:
-    """Return the unique key of a node: its id where no tenant and no knowledge base is named."""
+    """Return the unique key of a node; its id if it has no tenant and no knowledge base."""
     return id_ if partition == Partition() else json.dumps([*partition, id_], ensure_ascii=False)
 
 
@@ -32,7 +32,7 @@ def last_by_key(nodes: Sequence[GraphNode]) -> list[GraphNode]:
 
 
 def node_row(node: GraphNode, sources: list[str]) -> dict[str, object]:
-    """Return a node as a row that is written."""
+    """Return a node as a row to write."""
     own: dict[str, object] = {"id": node.id, "name": node.name}
     if node.is_passage:
         own = {"id": node.id, "text": node.text}
@@ -53,7 +53,7 @@ def node_row(node: GraphNode, sources: list[str]) -> dict[str, object]:
 
 
 def edge_row(edge: Edge, sources: list[str]) -> dict[str, Any]:
-    """Return an edge, and what its ends are if they are not there, as a row that is written."""
+    """Return an edge as a row to write, with data to create missing ends."""
     properties = edge.properties
     partition = Partition.of(properties)
     scope = {"tenant_id": partition.tenant_id, "kb_id": partition.kb_id}
@@ -79,9 +79,9 @@ def edge_row(edge: Edge, sources: list[str]) -> dict[str, Any]:
 
 
 def batch_rows(said: Mapping[str, Contents]) -> dict[str, list[dict[str, Any]]]:
-    """Return what documents say as rows that are written, each once with all its sources.
+    """Return the contents of documents as rows to write, each once with all its sources.
 
-    In the order of keys: writers that meet then wait for each other, and not in a circle.
+    The rows are ordered by key, so concurrent writers cannot deadlock.
     """
     nodes: dict[str, dict[str, Any]] = {}
     edges: dict[tuple[str, ...], dict[str, Any]] = {}
@@ -109,7 +109,7 @@ def batch_rows(said: Mapping[str, Contents]) -> dict[str, list[dict[str, Any]]]:
 
 
 def _add(rows: dict[Any, dict[str, Any]], key: object, row: dict[str, Any]) -> None:
-    """Put a row in place of one with its key, whose sources it gets."""
+    """Replace the row with the same key, and keep the sources of both."""
     before = rows[key]["sources"] if key in rows else []
     row["sources"] = list(dict.fromkeys([*before, *row["sources"]]))
     rows[key] = row
@@ -128,7 +128,7 @@ def contents_by_source(rows: Rows, sources: Sequence[str]) -> dict[str, Contents
 
 
 def _native(properties: Mapping[str, Any]) -> dict[str, object]:
-    """Return properties as Neo4j can hold them; the others as JSON, under one name."""
+    """Return properties for Neo4j; those without a Neo4j type go to one JSON property."""
     native = {key: value for key, value in properties.items() if _is_native(value)}
     rest = {
         key: value for key, value in properties.items() if key not in native and value is not None
@@ -152,7 +152,7 @@ def _properties(stored: Mapping[str, Any], own: Sequence[str]) -> dict[str, Any]
 
 
 def node_of(row: Mapping[str, Any]) -> GraphNode:
-    """Return the node of a row with its labels and properties."""
+    """Return the node of a row with labels and properties."""
     stored = row["properties"]
     labels = sorted(set(row["labels"]).difference(_SYSTEM_LABELS))
     properties = _properties(stored, _OWN)
@@ -175,7 +175,7 @@ def edge_of(row: Sequence[Any]) -> Edge:
 
 
 def first_by_id(rows: Rows, wanted: Sequence[str]) -> dict[str, GraphNode]:
-    """Return nodes by id, of several the one in the first partition."""
+    """Return nodes by id; the first partition wins."""
     found: dict[str, GraphNode] = {}
     for node in sorted((node_of(row["node"]) for row in rows), key=lambda n: n.partition.order):
         found.setdefault(node.id, node)
@@ -183,7 +183,7 @@ def first_by_id(rows: Rows, wanted: Sequence[str]) -> dict[str, GraphNode]:
 
 
 def contents_of(rows: Rows) -> Contents:
-    """Return the nodes and edges of rows that have one or the other."""
+    """Return the nodes and edges of rows; each row has a node or an edge."""
     nodes = [node_of(row["node"]) for row in rows if row["node"] is not None]
     first = {n.id: n for n in sorted(nodes, key=lambda n: n.partition.order, reverse=True)}
     edges = [edge_of(row["edge"]) for row in rows if row["edge"] is not None]
@@ -198,7 +198,7 @@ def edges_by_id(rows: Rows, wanted: Sequence[str], hop: Hop) -> dict[str, list[E
         if row["id"] in found:
             several.add(row["id"])
         found.setdefault(row["id"], []).extend(map(edge_of, row["edges"]))
-    for id_ in several:  # the id is a node of several partitions
+    for id_ in several:  # several partitions have a node with this id
         found[id_] = hop.first(id_, {edge.id: edge for edge in reversed(found[id_])}.values())
     return {id_: found[id_] for id_ in wanted if id_ in found}
 

@@ -1,4 +1,4 @@
-"""Opens graphs by URL, and adapts LlamaIndex stores and indexes."""
+"""Functions that open graphs by URL and adapt LlamaIndex stores and indexes."""
 
 import difflib
 from importlib import import_module
@@ -20,17 +20,17 @@ _NEO4J: Final = ("neo4j", "neo4js", "bolt", "bolts")
 
 
 def open_graph(url: str) -> WritableGraph:
-    """Return the graph that a URL names, opened or created; the caller closes it.
+    """Open or create the graph that a URL names; the caller closes it.
 
     Args:
-        url: ``graph:DIRECTORY``, or ``graph::memory:`` for one that is gone when closed;
+        url: ``graph:DIRECTORY``, or ``graph::memory:`` for one that is lost when closed;
             ``neo4j://host:7687/database``, ``neo4js://`` for TLS, or ``bolt://`` for one server
-            rather than a cluster. Credentials are named by the environment variables that hold
-            them: ``?user_env=NAME&password_env=NAME``.
+            instead of a cluster. Credentials come from environment variables, named in the
+            URL: ``?user_env=NAME&password_env=NAME``.
 
     Raises:
         ConfigurationError: The URL names no graph.
-        StoreFormatError: The directory holds something else.
+        StoreFormatError: The directory contains something else.
         StoreUnavailableError: The directory is in use.
         MissingDependencyError: The extra ``neo4j`` is not installed.
 
@@ -66,7 +66,7 @@ def graph_of(graph: Graph) -> GraphBackend:
         graph: A URL, a LlamaIndex property graph store or index, or a backend.
 
     Raises:
-        ConfigurationError: It is none of these.
+        ConfigurationError: The argument has another type.
     """
     if isinstance(graph, str):
         return open_graph(graph)
@@ -92,7 +92,7 @@ def _backend_of(store: PropertyGraphStore) -> GraphBackend:
 
 
 def _neo4j_graph() -> Any:  # noqa: ANN401 - its type needs the driver
-    """Return the class, imported when first needed."""
+    """Import and return the class on first use."""
     try:
         return import_module("llama_retrieval_ext.graph.neo4j").Neo4jGraph
     except ModuleNotFoundError as error:

@@ -22,20 +22,20 @@ from llama_retrieval_ext.graph.text_evidence import TextEvidence
 Floats: TypeAlias = npt.NDArray[np.floating[Any]]  # Any: whichever float width
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
-# Types of links that are derived, in paths.
+# Types of derived links, for paths.
 NAMES: Final = "NAMES"
 SAYS: Final = "SAYS"
-# Of a passage with both, this part of the walk follows titles, the rest phrases and entities.
+# Share of links by title in the walk from a passage that also has phrases or entities.
 _BY_TITLES: Final = 0.5
-# How much a word of the query beside a title raises the link to it.
+# Factor by which a query word beside a title raises the link to it.
 _CONTEXT: Final = 6.0
-# Links of so many passages are weighed by the query: those where the walk mostly starts.
+# Maximum number of start passages whose links are weighted by the query.
 _WEIGHED: Final = 50
-# Memory of a graph of nothing.
+# Memory of an empty graph.
 _EMPTY_BYTES: Final = 10_000
-# Of so many conditions it is kept which passages satisfy them.
+# Maximum number of conditions with cached masks.
 _CONDITIONS: Final = 16
-# A title in small letters, in a query with capitals, is likely to be a common word.
+# Factor for a lower-case title in a query with capitals: probably a common word.
 _COMMON: Final = 0.25
 
 
@@ -47,7 +47,7 @@ class Walk:
         restart: ``(n,)`` distribution of the starts; sums to 1.
         scores: ``(n,)`` share of the visits; sums to 1.
         transitions: ``(n, n)`` matrix of the walk.
-        damping: Probability of following a link.
+        damping: Probability to follow a link.
     """
 
     restart: Floats
@@ -59,20 +59,20 @@ class Walk:
 class PassageGraph:
     """Passages, phrases and entities of one scope, and the links between them.
 
-    Nodes are numbered: passages first, by id, then phrases and entities. Everything is derived from
-    the rows, in linear time, and does not depend on their order.
+    Nodes are numbered: passages first, by id, then phrases and entities. The graph is derived
+    from the rows in linear time and does not depend on their order.
 
     Args:
         nodes: Every node that the scope sees.
-        edges: Every edge that it sees.
-        links: Which evidence counts.
-        evidence: Evidence of an earlier state, which is updated here; None to start without.
+        edges: Every edge that the scope sees.
+        links: Kinds of evidence to use.
+        evidence: Evidence of an earlier state, updated in place; None to start empty.
 
     Attributes:
-        ids: Of the passages.
+        ids: Ids of the passages.
         terms: Names of phrases and entities.
         transitions: ``(n, n)`` matrix of the walk, without a query.
-        size_bytes: About how much memory it takes.
+        size_bytes: Approximate memory.
     """
 
     def __init__(
@@ -105,11 +105,11 @@ class PassageGraph:
 
     @property
     def node_count(self) -> int:
-        """How many passages, phrases and entities there are."""
+        """Number of passages, phrases and entities."""
         return len(self.ids) + len(self.terms)
 
     def allowed(self, condition: Condition | None) -> Mask | None:
-        """Return which passages satisfy a condition, ``(n_passages,)``; None for all."""
+        """Return the mask of passages that satisfy a condition, ``(n_passages,)``; None for all."""
         if condition is None:
             return None
         key = repr(condition)
@@ -126,9 +126,9 @@ class PassageGraph:
         return self._by_term.rarity[node - len(self)]
 
     def named_titles(self, query: str) -> dict[int, float]:
-        """Return the passages whose title a query names, each with its share of the title's rarity.
+        """Return the passages whose title a query names, with their share of the title's rarity.
 
-        Shares are in (0, 1]: a title that several passages have tells less about each of them.
+        Shares are in (0, 1]; passages with the same title share its rarity.
         """
         text, capitals = words(query), _capitals(query)
         titles = self._by_title
@@ -155,7 +155,7 @@ class PassageGraph:
         return {len(self) + term: self._by_term.rarity[term] for term in sorted(terms)}
 
     def entity(self, entity_id: str) -> int | None:
-        """Return the node of an entity, None if there is none."""
+        """Return the node of an entity, or None."""
         place = self._by_term.place_of.get(entity_id)
         return None if place is None else len(self) + place
 
@@ -170,13 +170,13 @@ class PassageGraph:
     ) -> Walk:
         """Return a random walk with restart.
 
-        Links to a title that stands beside words of the query have more weight.
+        Links to a title have more weight if it stands beside words of the query.
 
         Args:
             restart: ``(n,)`` mass by node.
-            query: Its words weigh the links.
+            query: The query, whose words weight the links.
             allowed: Passages that the walk may pass; None for all.
-            damping: Probability of following a link.
+            damping: Probability to follow a link.
             steps: Iterations.
         """
         transitions = self._for_query(restart, query)
@@ -192,9 +192,9 @@ class PassageGraph:
         return Walk(restart / total if total else restart, scores, transitions, damping)
 
     def path(self, walk: Walk, node: int, *, longest: int = 4) -> list[int]:
-        """Return the path along which most of a walk reaches a node.
+        """Return the path through which a walk mainly reaches a node.
 
-        It starts at a node that the walk restarts from more often than it reaches it.
+        It starts at a node with more restarts than arrivals by links.
         """
         matrix, found = walk.transitions, [node]
         while len(found) <= longest:
@@ -209,7 +209,7 @@ class PassageGraph:
         return found[::-1]
 
     def in_words(self, nodes: Sequence[int]) -> Path:
-        """Return a path by the names of its nodes."""
+        """Return a path with the names of its nodes."""
         edges = []
         for here, there in pairwise(nodes):
             names = self.name(here), self.name(there)
@@ -228,7 +228,7 @@ class PassageGraph:
         return next(iter(self._titles[node]), self.ids[node])
 
     def hops(self, nodes: Sequence[int]) -> int:
-        """Return the length of a path; from one passage to another by a term is one hop."""
+        """Return the length of a path; two passages joined by a term are one hop apart."""
         to_terms = sum(here < len(self) <= there for here, there in pairwise(nodes))
         return len(nodes) - 1 - to_terms - (len(nodes) > 1 and nodes[0] >= len(self))
 
@@ -238,13 +238,13 @@ class PassageGraph:
         return {int(node) for node in self.transitions.indices[low:high] if node >= len(self)}
 
     def _make_matrix(self) -> None:
-        """Passages go half by titles and half by terms; terms to passages and related terms."""
+        """Compute the matrix: passages to titles and terms, terms to passages and related terms."""
         size, by_term = len(self), self._by_term
         self._forward = {(m.source, m.target): n for n, m in enumerate(self._by_title.mentions)}
         both = {*self._forward, *by_term.linked}
         links = np.array(sorted(both | {pair[::-1] for pair in both}), dtype=np.intp).reshape(-1, 2)
         said = np.array(list(by_term.said), dtype=np.intp).reshape(-1, 2)
-        order = np.lexsort((said[:, 1], said[:, 0]))  # sums must not depend on the order of sets
+        order = np.lexsort((said[:, 1], said[:, 0]))  # sums must not depend on set order
         said, strength = said[order], np.fromiter(by_term.said.values(), float, len(said))[order]
         related = np.array(list(by_term.related), dtype=np.intp).reshape(-1, 2) + size
         relation = np.fromiter(by_term.related.values(), float, len(related))
@@ -271,7 +271,7 @@ class PassageGraph:
         self._locate(links, degree)
 
     def _locate(self, links: npt.NDArray[np.intp], degree: npt.NDArray[np.intp]) -> None:
-        """Keep where in the matrix the links of each passage are, by passage."""
+        """Store the positions of each passage's links in the matrix."""
         matrix, count = self.transitions, self.node_count
         rows = np.repeat(np.arange(count), np.diff(matrix.indptr))
         keys = rows * count + matrix.indices
@@ -280,7 +280,7 @@ class PassageGraph:
         self._starts = np.concatenate([[0], np.cumsum(degree)])
 
     def _for_query(self, restart: Floats, query: str) -> csr_array:
-        """The matrix with the links that the query's words stand beside raised."""
+        """Return the matrix with raised links where query words stand beside the title."""
         weights = self._by_title.stem_weights(words(query))
         if not weights:
             return self.transitions
@@ -319,5 +319,5 @@ def _with_data(matrix: csr_array, data: Floats) -> csr_array:
 
 
 def _capitals(query: str) -> set[str]:
-    """The words that stand in capitals where no sentence begins."""
+    """Return the capitalised words that do not begin a sentence."""
     return {word for phrase in phrases(query) for word in phrase.split()}

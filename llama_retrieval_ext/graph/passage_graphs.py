@@ -1,4 +1,4 @@
-"""`PassageGraphs`: a graph, and the passage graph of each scope, kept in memory."""
+"""`PassageGraphs`: a graph with cached passage graphs, one per scope."""
 
 from collections import OrderedDict
 from threading import Lock
@@ -16,7 +16,7 @@ from llama_retrieval_ext.query import Scope
 
 
 class _Derived(NamedTuple):
-    """The passage graph of a scope, its evidence, and the version of the graph they come from."""
+    """Passage graph of a scope, its evidence, and the version of the source graph."""
 
     version: int
     graph: PassageGraph
@@ -24,16 +24,16 @@ class _Derived(NamedTuple):
 
 
 class PassageGraphs:
-    """A graph, and what links the passages that each scope sees in it.
+    """A graph with the derived links between the passages of each scope.
 
-    The first query of a scope derives the links; the first after the graph was written to through
-    this object brings them up to date, by what changed; the others find them in memory. Writes of
-    other processes to a shared graph, or to a generic LlamaIndex store, are seen after `refresh`.
+    The first query of a scope derives the links; the first query after a write through this object
+    updates them incrementally; all other queries use the cache. Writes of other processes to a
+    shared graph, or to a generic LlamaIndex store, are visible after `refresh`.
 
     Args:
         graph: A URL, a LlamaIndex property graph store or index, or a backend.
-        links: Which evidence links passages.
-        max_bytes: Memory for all scopes together; those not used for longest are dropped.
+        links: Kinds of evidence that link passages.
+        max_bytes: Maximum memory for all scopes; the least recently used are dropped.
 
     Raises:
         ConfigurationError: An argument is of another type.
@@ -50,20 +50,20 @@ class PassageGraphs:
         self._building: dict[Scope | None, Lock] = {}
 
     def of(self, scope: Scope | None) -> Call[PassageGraph]:
-        """Return the passage graph of a scope, as the graph is now.
+        """Return the current passage graph of a scope.
 
         Raises:
-            ConfigurationError: It alone takes more than ``max_bytes``.
+            ConfigurationError: This passage graph alone exceeds ``max_bytes``.
         """
         return Call(lambda: self._current(scope))
 
     def refresh(self) -> None:
-        """Drop all passage graphs, so that writes of other processes are seen."""
+        """Drop all passage graphs, so writes of other processes become visible."""
         with self._lock:
             self._kept.clear()
 
     def close(self) -> None:
-        """Close the graph and drop what was derived."""
+        """Close the graph and drop all passage graphs."""
         self.refresh()
         self.backend.close()
 
@@ -76,7 +76,7 @@ class PassageGraphs:
             return found
         with self._lock:
             building = self._building.setdefault(scope, Lock())
-        with building:  # others that ask for this scope wait for the one that derives it
+        with building:  # concurrent requests for a scope wait for one derivation
             found = self._find(scope)
             if found is None:
                 found = self._derive(scope)
@@ -86,7 +86,7 @@ class PassageGraphs:
 
     def _derive(self, scope: Scope | None) -> PassageGraph:
         with self._lock:
-            # The evidence is changed in place; after an error it is derived again.
+            # The evidence is modified in place, so after an error it must be derived anew.
             before = self._kept.pop(scope, None)
         evidence = TextEvidence(self.links) if before is None else before.evidence
         version = self.backend.version
@@ -118,5 +118,5 @@ class PassageGraphs:
 
 
 def as_passage_graphs(graph: Graph | PassageGraphs) -> PassageGraphs:
-    """Return the graph with its links between passages."""
+    """Return the graph as `PassageGraphs`."""
     return graph if isinstance(graph, PassageGraphs) else PassageGraphs(graph)

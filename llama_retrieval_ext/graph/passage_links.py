@@ -1,7 +1,7 @@
-"""Links between passages without an LLM: titles they name, entities they mention, shared phrases.
+"""Links between passages without an LLM: by named titles, mentioned entities, shared phrases.
 
-Passages are stored without links; the links are derived from all passages that a scope can see. So
-frequencies and cut-offs are never those of another tenant, and never out of date.
+Passages are stored without links; links are derived from all passages that a scope can see. So
+frequencies and cut-offs never depend on other tenants and are never out of date.
 """
 
 import re
@@ -26,13 +26,13 @@ PART_OF: Final = "PART_OF"
 
 @dataclass(frozen=True, kw_only=True)
 class PassageLinks:
-    """Which evidence links passages, each kind with its switch.
+    """Settings for the evidence that links passages.
 
     Args:
-        titles: Whether a passage is linked to those whose title it names.
-        entities: Whether passages are linked by entities: what ``entity_fields``, ``gazetteer`` and
-            ``ner`` find, and whatever else the graph says that a passage mentions.
-        phrases: Whether passages are linked by rare phrases that they share.
+        titles: Whether a passage is linked to passages whose title it names.
+        entities: Whether passages are linked by entities: those that ``entity_fields``,
+            ``gazetteer`` and ``ner`` find, and all others that they mention in the graph.
+        phrases: Whether passages are linked by shared rare phrases.
         title_fields: Metadata fields with the title of a passage or of its document.
         entity_fields: Metadata fields whose values, strings or lists of them, are entities.
         gazetteer: Names of known entities.
@@ -67,7 +67,7 @@ class PassageLinks:
             )
 
     def titles_of(self, metadata: Mapping[str, object]) -> list[str]:
-        """Return the titles that metadata give, without folders, suffixes and heading levels.
+        """Return the titles in metadata, without folders, suffixes and heading levels.
 
         Examples:
             >>> PassageLinks().titles_of({"file_name": "rules.md", "header_path": "/A/Cranes/"})
@@ -121,12 +121,12 @@ def passage_rows(passages: Iterable[BaseNode], links: PassageLinks) -> GraphRows
     """Return passages, their documents and entities as rows of a graph.
 
     Args:
-        passages: Nodes as they go to the vector store, tenant and knowledge base in their metadata.
-        links: Which entities to look for.
+        passages: Nodes for the vector store, with tenant and knowledge base in their metadata.
+        links: Settings for the entities to find.
 
     Returns:
-        One node a passage, under its id in the vector store, with its metadata and text; one entity
-        a document that has an id, and one an entity, with edges from the passages to both.
+        One node per passage, with its id in the vector store, its metadata and text; one entity per
+        document with an id and per entity found, with edges from the passages to both.
     """
     nodes: dict[tuple[Partition, str], GraphNode] = {}
     edges: list[Edge] = []

@@ -1,7 +1,7 @@
-"""Phrases of texts: words, titles, capitalised phrases, recurring Chinese, and how they are found.
+"""Phrases of texts: words, titles, capitalised phrases, recurring Chinese, and their search.
 
-A text is compared as its words in small letters with a space around each, ``" the gold rush "``;
-each CJK character is a word. So a name is in a text where its string is in the text's.
+A text is compared as its casefolded words with a space around each, ``" the gold rush "``;
+each CJK character is a word. So a text contains a name if its string contains the name's string.
 """
 
 import re
@@ -18,7 +18,7 @@ from llama_retrieval_ext.text.segmentation import has_cjk
 from llama_retrieval_ext.text.tokenizer import ENGLISH_STOP_WORDS
 from llama_retrieval_ext.text.traditional_chinese import simplified
 
-# Of a name: words and characters.
+# Maximum words and minimum characters of a name.
 _LONGEST_NAME: Final = 24
 _SHORTEST_NAME: Final = 3
 _GRAM: Final = 3
@@ -40,7 +40,7 @@ _SEQUENCE: Final = re.compile(
 )
 _QUOTED: Final = re.compile(r"《([^《》\n]{2,40})》|「([^「」\n]{2,40})」")
 _RUN: Final = re.compile(rf"[{HAN}]{{{_GRAM},}}")
-# Begin many sentences, and are no names.
+# Words that begin many sentences and are not names.
 # fmt: off
 _OPENERS: Final = ENGLISH_STOP_WORDS | {
     "after", "before", "during", "while", "until", "since", "under", "over", "between", "out", "up",
@@ -68,7 +68,7 @@ def words(text: str) -> str:
 
 
 def title_words(title: str) -> list[str]:
-    """Return what stands for a title in a text: its words, and those without disambiguation.
+    """Return the forms of a title in texts: its words, also without the disambiguation.
 
     Examples:
         >>> title_words("Alien (film)")
@@ -81,7 +81,7 @@ def title_words(title: str) -> list[str]:
 
 
 def spelled(name: str) -> str:
-    """Return a name as people write it: no spaces between CJK characters.
+    """Return a name in its usual spelling, without spaces between CJK characters.
 
     Examples:
         >>> spelled(" gold rush "), spelled(" 台 湾 ")
@@ -97,7 +97,7 @@ def _can_be_name(name: str) -> bool:
 
 
 def phrases(text: str) -> set[str]:
-    """Return the phrases of a text that may be names: in capitals, or in Chinese quotation marks.
+    """Return phrases that may be names: capitalised or in Chinese quotation marks.
 
     Examples:
         >>> sorted(phrases("In Rome, Boso the Elder read 《安全生产法》."))
@@ -108,7 +108,7 @@ def phrases(text: str) -> set[str]:
     found = {words(first or second) for first, second in _QUOTED.findall(text)}
     for sequence in _SEQUENCE.findall(text):
         parts = sequence.split()
-        if len(parts) > 2 * _LONGEST_NAME:  # a heading in capitals, a table: no name
+        if len(parts) > 2 * _LONGEST_NAME:  # a heading or table in capitals is not a name
             continue
         while parts and parts[0].casefold() in _OPENERS:
             del parts[0]
@@ -119,19 +119,19 @@ def phrases(text: str) -> set[str]:
 
 
 def chinese_runs(text: str) -> str:
-    """Return the runs of at least three Chinese characters of a text, with a space between."""
+    """Return the runs of at least three Chinese characters, separated by spaces."""
     return " ".join(_RUN.findall(simplified(normal(text)))) if has_cjk(text) else ""
 
 
 def recurring(texts: Sequence[str], most: int) -> list[set[str]]:
     """Return the sequences of Chinese characters that each text shares with others.
 
-    A sequence is as long as it recurs as a whole: neighbouring groups of three characters that
-    equally many texts have are one.
+    Adjacent groups of three characters that occur in the same number of texts are merged into one
+    sequence.
 
     Args:
-        texts: The `chinese_runs` of each passage. Time is that of sorting their characters.
-        most: In how many texts a sequence may be.
+        texts: The `chinese_runs` of each passage. The time is that of sorting the characters.
+        most: Maximum number of texts with a sequence.
 
     Examples:
         >>> recurring(["深基坑支护", "支护深基坑", "吊装"], most=2)
@@ -158,7 +158,7 @@ def recurring(texts: Sequence[str], most: int) -> list[set[str]]:
 
 
 def _texts_with(grams: npt.NDArray[Any], owners: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """In how many texts each gram is, by position; 0 where there is none."""
+    """Return the number of texts with each gram, by position; 0 if there is no gram."""
     order = np.lexsort((owners, grams))
     gram, owner = grams[order], owners[order]
     is_new = np.diff(gram, prepend=gram[:1]) != 0
@@ -175,9 +175,9 @@ class Match(NamedTuple):
     """A name in a text.
 
     Attributes:
-        name: As `words` has it.
+        name: The name in the form of `words`.
         start: Index of the space before it.
-        end: Index behind the space behind it.
+        end: Index after the space that follows it.
     """
 
     name: str
@@ -186,10 +186,10 @@ class Match(NamedTuple):
 
 
 class Names:
-    """Names that are found in texts, as whole words. It is not changed; `extended` makes another.
+    """Immutable matcher of names in texts, as whole words; `extended` returns a new one.
 
     Args:
-        names: As `words` has them.
+        names: Names in the form of `words`.
 
     Raises:
         MissingDependencyError: The extra ``graph`` is not installed.
@@ -202,11 +202,11 @@ class Names:
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
-        # One automaton of many names, and one of those that came later, which is quickly made.
+        # One large automaton, and a small one for later names, which is quick to build.
         self._parts: tuple[tuple[list[str], Any], ...] = (_automaton(sorted(set(names))),)
 
     def extended(self, names: Collection[str]) -> "Names":
-        """Return what finds at least these names; it may find others that were known before."""
+        """Return a matcher of at least these names; it may also match earlier names."""
         known = {name for part, _ in self._parts for name in part}
         new = set(names) - known
         if not new and len(known) <= 2 * len(names):
@@ -220,16 +220,16 @@ class Names:
         return extended
 
     def find(self, text: str, among: Container[str] | None = None) -> list[Match]:
-        """Return the names in a text, in order; the longest where several begin, no overlaps.
+        """Return the names in a text, in order, longest first at each start, without overlaps.
 
         Args:
-            text: As `words` has it.
-            among: Names that count; None for all.
+            text: A text in the form of `words`.
+            among: Names to match; None for all.
         """
         return longest(self.find_all(text, among))
 
     def find_all(self, text: str, among: Container[str] | None = None) -> Iterator[Match]:
-        """Yield the names in a text, names inside other names included, in any order."""
+        """Yield the names in a text, including names inside other names, in any order."""
         for names, automaton in self._parts:
             if names:
                 for at, start, end in automaton.find_matches_as_indexes(text, overlapping=True):
@@ -238,10 +238,10 @@ class Names:
 
 
 def longest(matches: Iterable[Match]) -> list[Match]:
-    """Return the matches in order; the longest where several begin, no overlaps."""
+    """Return the matches in order, the longest at each start, without overlaps."""
     found: list[Match] = []
     for match in sorted(matches, key=lambda match: (match.start, -match.end)):
-        if not found or match.start >= found[-1].end - 1:  # they may share a space
+        if not found or match.start >= found[-1].end - 1:  # neighbours may share a space
             found.append(match)
     return found
 

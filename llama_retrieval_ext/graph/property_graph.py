@@ -16,12 +16,12 @@ T = TypeVar("T")
 
 
 class PropertyGraph:
-    """A graph backend that reads by nothing but ``get`` and ``get_triplets``.
+    """Read-only graph backend that uses only ``get`` and ``get_triplets`` of a store.
 
-    It is exact, and as fast as the store: ``SimplePropertyGraphStore`` goes through all triplets
-    for every hop; `EmbeddedPropertyGraphStore.from_simple` takes its contents over. It does not
-    write: these stores identify a node by its id alone, without the tenant, and deleting from some
-    removes neighbours too. Write through the store itself.
+    It is exact, and as fast as the store: ``SimplePropertyGraphStore`` scans all triplets for every
+    hop; `EmbeddedPropertyGraphStore.from_simple` copies its contents to a faster store. It does not
+    write, because these stores identify a node by its id alone, without the tenant, and deletion in
+    some of them also removes neighbours. Write through the store itself.
 
     Args:
         store: The store. Its owner closes it.
@@ -37,7 +37,7 @@ class PropertyGraph:
         return f"PropertyGraph({type(self.store).__name__})"
 
     def views(self, scope: Scope | None) -> list[Adjacency]:
-        """Return everything that the scope sees, read now, one adjacency a partition."""
+        """Read and return all visible rows, one adjacency per partition."""
         nodes = self._read(self.store.get)
         kept = [node for node in map(GraphNode.from_llama_index, nodes) if _sees(node, scope)]
         views: dict[Partition, Adjacency] = {}
@@ -54,7 +54,7 @@ class PropertyGraph:
         """Return a node of a view.
 
         Raises:
-            KeyError: It is not there any more.
+            KeyError: The node no longer exists.
         """
         del view
         return self._nodes([node_id], None)[node_id]
@@ -100,7 +100,7 @@ class PropertyGraph:
         return Call(function)
 
     def names(self, *, scope: Scope | None) -> Call[list[tuple[str, str]]]:
-        """Return name and id of every visible entity, one pair an alias, sorted."""
+        """Return name and id of every visible entity, one pair per name or alias, sorted."""
 
         def function() -> list[tuple[str, str]]:
             nodes = map(GraphNode.from_llama_index, self._read(self.store.get))
@@ -109,24 +109,24 @@ class PropertyGraph:
         return Call(function)
 
     def close(self) -> None:
-        """Do nothing: the caller closes the store."""
+        """No-op: the caller closes the store."""
 
     def _nodes(self, ids: Sequence[str], scope: Scope | None) -> dict[str, GraphNode]:
         wanted = list(dict.fromkeys(ids))
-        if not wanted:  # to these stores no ids mean all
+        if not wanted:  # for these stores an empty list means all
             return {}
         nodes = self._read(lambda: self.store.get(ids=wanted))
         kept = {node.id: GraphNode.from_llama_index(node) for node in nodes}
         return {id_: kept[id_] for id_ in wanted if id_ in kept and _sees(kept[id_], scope)}
 
     def _edges_of(self, ids: Sequence[str], scope: Scope | None) -> list[Edge]:
-        """The visible edges with an end among visible nodes."""
+        """Return the visible edges with an end among the visible nodes with these ids."""
         if not ids:
             return []
         edges: dict[tuple[str, str, str], Edge] = {}
         for source, relation, target in self._read(lambda: self.store.get_triplets(ids=list(ids))):
             ends = GraphNode.from_llama_index(source), GraphNode.from_llama_index(target)
-            # By the nodes' own ids: some stores have names in the relation.
+            # Use the nodes' ids, because some stores put names into the relation.
             properties = dict(relation.properties)
             edge = Edge.of(ends[0].id, relation.label, ends[1].id, properties)
             if all(_sees(end, scope) for end in ends) and Partition.of(properties).is_in(scope):

@@ -1,4 +1,4 @@
-"""`SeededWalk`: a walk over a passage graph from a ranking and from what a query names."""
+"""`SeededWalk`: a walk over a passage graph from a ranking and from names in a query."""
 
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
@@ -13,15 +13,15 @@ from llama_retrieval_ext.query import Query
 
 Floats: TypeAlias = npt.NDArray[np.floating[Any]]  # Any: whichever float width
 
-# Restart mass: of the seed's hits the cube of their score, of 1 for the best; of a title that the
-# query names so much, times its rarity and the seed's score (a common word may be a title); and
-# this share of all for terms that the query names.
+# Restart mass. A hit of the seed: its score to this power; the best hit has score 1. A title named
+# in the query: this mass, times its rarity and its score in the seed, because a common word can be
+# a title. Terms named in the query: this share of the total.
 _SEED_POWER: Final = 3
 _TITLE_MASS: Final = 5.0
 _TERM_SHARE: Final = 0.3
 DAMPING: Final = 0.55
 _STEPS: Final = 15
-# Similarity, or score in the seed, of a passage without one.
+# Default similarity, or default score in the seed.
 _LEAST: Final = 0.05
 
 
@@ -30,13 +30,13 @@ class SeededWalk:
 
     Args:
         graph: The passages that the query may see.
-        hits: The seed's ranking.
+        hits: The ranking of the seed.
         entities: Entities that a linker found in the query.
-        query: The query; its filters hold for every passage that the walk passes.
-        damping: The share of its steps that follow a link, and do not start anew.
+        query: The query; its filters apply to every passage of the walk.
+        damping: Probability that a step follows a link instead of a restart.
 
     Attributes:
-        strength: Of each hit, in (0, 1].
+        strength: Strength of each hit, in (0, 1].
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class SeededWalk:
         )
 
     def best(self, count: int) -> dict[str, float]:
-        """The passages that the walk visits most often, with their shares of the visits."""
+        """Return the passages that the walk visits most often, with their shares of the visits."""
         scores = self.walk.scores[: len(self.graph)]
         inside = 1.0 - sum(self.outside.values())
         some = np.flatnonzero(scores > 0)
@@ -71,13 +71,13 @@ class SeededWalk:
             least = np.partition(scores[some], -count)[-count]
             some = some[scores[some] >= least]
         found = {self.graph.ids[place]: float(scores[place]) * inside for place in some}
-        # A passage that the graph lacks is a node without links.
+        # A passage outside of the graph counts as a node without links.
         found |= {id_: (1 - self.damping) * mass for id_, mass in self.outside.items()}
         ranked = sorted(found, key=lambda id_: (-found[id_], id_))[:count]
         return {id_: found[id_] for id_ in ranked}
 
     def explained(self, id_: str) -> dict[str, object]:
-        """The fields of a hit that explain how the walk reached it."""
+        """Return the fields of a hit that explain how the walk reached it."""
         place = self.graph.place_of.get(id_)
         if place is None:
             return {}
@@ -94,7 +94,7 @@ class SeededWalk:
         }
 
     def _restart(self) -> tuple[Floats, dict[str, float]]:
-        """The restart mass of each node, and the share of hits that the graph does not have."""
+        """Return the restart mass of each node and of each hit outside of the graph."""
         graph = self.graph
         mass = np.zeros(graph.node_count)
         outside = {}
@@ -118,7 +118,7 @@ class SeededWalk:
 
 
 def _strengths(hits: Sequence[NodeWithScore]) -> dict[str, float]:
-    """How strong each hit is, in (0, 1], 1 for the best; by rank where scores are missing."""
+    """Return the strength of each hit in (0, 1], best 1; by rank if a score is missing."""
     if any(hit.score is None for hit in hits):
         return {hit.node.node_id: 1 / rank for rank, hit in enumerate(hits, start=1)}
     scores = {hit.node.node_id: hit.score or 0.0 for hit in hits}
@@ -131,7 +131,7 @@ def _strengths(hits: Sequence[NodeWithScore]) -> dict[str, float]:
 
 
 def similarity_share(similarity: float) -> float:
-    """Return a similarity in [-1, 1] as a factor above 0 and up to 1.
+    """Convert a similarity in [-1, 1] to a factor in (0, 1].
 
     Examples:
         >>> similarity_share(1.0)

@@ -1,4 +1,4 @@
-"""`GraphRows`: a graph in one SQLite file, in transactions that survive a crash."""
+"""`GraphRows`: a graph in one SQLite file, with durable transactions."""
 
 import json
 import sqlite3
@@ -57,14 +57,14 @@ class Doomed:
 
 
 class GraphRows:
-    """Tables of nodes, edges, and the sources that support them. One thread at a time.
+    """Tables of nodes, edges, and the sources that support them. Not thread-safe.
 
     Args:
-        path: The file, made if need be; None for one in memory.
+        path: The file, created if missing; None for memory.
 
     Raises:
-        StoreFormatError: The file is something else, or of a newer version.
-        StoreUnavailableError: It cannot be opened.
+        StoreFormatError: The file has another format, or a newer version.
+        StoreUnavailableError: The file cannot be opened.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -83,7 +83,7 @@ class GraphRows:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All that is written inside, or nothing."""
+        """Commit all writes of the block, or none."""
         with self._errors():
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -94,7 +94,7 @@ class GraphRows:
             self._db.execute("COMMIT")
 
     def partitions(self) -> Iterator[tuple[int, Partition]]:
-        """Every partition and its key."""
+        """Yield every partition with its key."""
         for key, tenant_id, kb_id in self._read("SELECT key, tenant_id, kb_id FROM partitions"):
             yield key, Partition(tenant_id, kb_id)
 
@@ -103,24 +103,24 @@ class GraphRows:
         self._db.execute("INSERT INTO partitions VALUES (?, ?, ?)", (key, *partition))
 
     def last_key(self) -> int:
-        """Greatest key of a node; 0 for none."""
+        """Return the greatest key of a node; 0 if there is none."""
         (key,) = self._read("SELECT coalesce(max(key), 0) FROM nodes").fetchone()
         return int(key)
 
     def entries(self) -> sqlite3.Cursor:
-        """Key, partition, id, label, name, aliases and whether it is a passage, of every node."""
+        """Return key, partition, id, label, name, aliases and is-passage flag of every node."""
         return self._read(
             "SELECT key, partition, id, label, name, aliases, text IS NOT NULL FROM nodes"
         )
 
     def edges(self) -> sqlite3.Cursor:
-        """Keys of both ends, type, weight and properties (None for none) of every edge."""
+        """Return the keys of both ends, type, weight and properties (or None) of every edge."""
         return self._read(
             "SELECT source, type, target, weight, nullif(properties, '{}') FROM edges"
         )
 
     def nodes(self, keys: Sequence[int], *, embeddings: bool = True) -> dict[int, GraphNode]:
-        """Nodes by key, with or without their embeddings."""
+        """Return nodes by key, with or without their embeddings."""
         embedding = "embedding" if embeddings else "NULL"
         rows = self._read(
             f"SELECT key, id, label, name, properties, text, {embedding} FROM nodes "  # noqa: S608
@@ -130,7 +130,7 @@ class GraphRows:
         return {key: _node(*row) for key, *row in rows}
 
     def put_nodes(self, rows: Iterable[tuple[int, int, GraphNode]]) -> None:
-        """Write nodes, each with its key and its partition's."""
+        """Write nodes, each with its key and the key of its partition."""
         self._db.executemany(
             "INSERT OR REPLACE INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
@@ -144,7 +144,7 @@ class GraphRows:
         )
 
     def put_edges(self, rows: Iterable[tuple[int, int, Edge]]) -> None:
-        """Write edges, each with the keys of its ends; one that is there keeps its key."""
+        """Write edges, each with the keys of its ends; a stored edge keeps its key."""
         self._db.executemany(
             "INSERT INTO edges (source, type, target, weight, properties) VALUES (?, ?, ?, ?, ?) "
             "ON CONFLICT DO UPDATE SET weight = excluded.weight, properties = excluded.properties",
@@ -163,7 +163,7 @@ class GraphRows:
         )
 
     def withdraw(self, sources: Sequence[str], partitions: Sequence[int]) -> Doomed:
-        """Remove the support of sources in some partitions; return rows that have none left."""
+        """Remove the support of sources in partitions; return the rows without support."""
         self._db.execute("CREATE TEMP TABLE IF NOT EXISTS visible (key INTEGER PRIMARY KEY)")
         self._db.execute("DELETE FROM visible")
         self._db.executemany("INSERT INTO visible VALUES (?)", ((key,) for key in partitions))
@@ -175,7 +175,7 @@ class GraphRows:
         return doomed
 
     def unsupported(self, rows: Doomed) -> Doomed:
-        """Those of the rows that still have no support."""
+        """Return the rows that still have no support."""
         supported = {
             kind: {
                 key
@@ -191,7 +191,7 @@ class GraphRows:
         return Doomed(rows.nodes - supported["node"], edges)
 
     def said_by(self, sources: Sequence[str]) -> dict[str, Contents]:
-        """The rows that each source supports, with embeddings."""
+        """Return the rows that each source supports, with embeddings."""
         found = {source: Contents([], []) for source in sources}
         listed = (json.dumps(list(found)),)
         for source, *node in self._read(_SAID_NODES, listed):
@@ -201,12 +201,12 @@ class GraphRows:
         return found
 
     def load(self, source: Path) -> None:
-        """Replace all rows by those of another file, which may be open elsewhere."""
+        """Replace all rows by the rows of another file, which may be open elsewhere."""
         with self._errors():
             copy_database(source, self._db)
 
     def compact(self) -> int:
-        """Write the file anew without the room of deleted rows; return how many bytes it saves."""
+        """Rewrite the file without the space of deleted rows; return the bytes freed."""
         if self._path is None:
             return 0
         before = self._size()
@@ -216,7 +216,7 @@ class GraphRows:
         return max(0, before - self._size())
 
     def edge_keys(self, ends: Iterable[tuple[int, str, int]]) -> dict[int, tuple[int, str, int]]:
-        """Keys of edges that are known by their ends and type."""
+        """Return the edges with these ends and types, by key."""
         found = {}
         for identity in ends:
             for (key,) in self._read(
@@ -226,7 +226,7 @@ class GraphRows:
         return found
 
     def remove(self, nodes: Iterable[int], edges: Iterable[int]) -> None:
-        """Delete rows and what supports them."""
+        """Delete rows and their support."""
         for statement, keys in (
             ("DELETE FROM edge_sources WHERE edge = ?", edges),
             ("DELETE FROM edges WHERE key = ?", edges),
@@ -236,7 +236,7 @@ class GraphRows:
             self._db.executemany(statement, ((key,) for key in keys))
 
     def close(self) -> None:
-        """Write the log back into the file and close it."""
+        """Write the log into the file and close it."""
         self._db.close()
 
     def _size(self) -> int:
@@ -244,7 +244,7 @@ class GraphRows:
         return sum(file.stat().st_size for file in files if file.exists())
 
     def _withdrawn(self, kind: str, select: str, source: str) -> set[int]:
-        """Delete a source's support of visible rows; return those with none left."""
+        """Delete a source's support of visible rows; return the keys without support."""
         touched = [key for (key,) in self._read(select, (source,))]
         self._db.executemany(
             f"DELETE FROM {kind}_sources WHERE source = ? AND {kind} = ?",  # noqa: S608 - our names
@@ -270,7 +270,7 @@ class GraphRows:
                 f"{self._path} has format {version}, and this version reads {FORMAT}; upgrade "
                 "llama-retrieval-ext"
             )
-        # WAL and FULL: what is committed survives the process and the power.
+        # WAL and FULL: commits survive a crash and a power failure.
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
         if not tables:
@@ -321,10 +321,10 @@ _SAID_EDGES: Final = (
 
 
 def locked(directory: Path) -> DirectoryLock:
-    """Make the folder of a graph if need be, and lock it.
+    """Create the directory of a graph if missing, lock it, and return the lock.
 
     Raises:
-        StoreUnavailableError: It is open already, or cannot be made.
+        StoreUnavailableError: The graph is already open, or the directory cannot be created.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)

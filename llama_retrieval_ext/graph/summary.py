@@ -21,8 +21,8 @@ class GraphSummary:
     """Counts of the nodes and edges that a scope sees.
 
     Attributes:
-        labels: How many nodes have each label; the greatest number first.
-        relations: How many edges join each label by each relation type to each label.
+        labels: Number of nodes with each label, descending.
+        relations: Number of edges by source label, relation type and target label.
     """
 
     labels: Mapping[str, int] = field(default_factory=dict)
@@ -30,12 +30,12 @@ class GraphSummary:
 
     @property
     def nodes(self) -> int:
-        """How many nodes there are."""
+        """Number of nodes."""
         return sum(self.labels.values())
 
     @property
     def edges(self) -> int:
-        """How many edges there are."""
+        """Number of edges."""
         return sum(self.relations.values())
 
 
@@ -43,14 +43,14 @@ def summary(graph: GraphBackend, *, scope: Scope | None) -> Plan[GraphSummary]:
     """Count the labels and relations of a graph.
 
     Args:
-        graph: An embedded graph, or one on Neo4j.
-        scope: The rows that are counted.
+        graph: An embedded graph or a Neo4j graph.
+        scope: The rows to count.
 
     Returns:
         A plan for the execution drivers ``run`` and ``arun``.
 
     Raises:
-        ConfigurationError: The graph is of another kind.
+        ConfigurationError: The graph is of another type.
     """
     if isinstance(graph, CypherGraph):
         return (yield from _by_cypher(graph, scope))

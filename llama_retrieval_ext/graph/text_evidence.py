@@ -19,17 +19,17 @@ from llama_retrieval_ext.graph.phrases import (
 )
 from llama_retrieval_ext.text.tokenizer import ENGLISH_STOP_WORDS
 
-# Titles that more documents share identify nothing ("Overview").
+# A title of more documents than this identifies nothing ("Overview").
 _MOST_DOCUMENTS: Final = 5
-# One passage in fifty may have a phrase; in a small corpus a few may.
+# Limit for passages with a phrase: one in fifty, with a minimum for small corpora.
 _PHRASE_SHARE: Final = 50
 _FEW: Final = 5
-# The words around a name, before and behind, whose stems are compared with the query's.
+# Number of words before and after a name whose stems are compared with the query's.
 _BEFORE, _BEHIND, _STEM = 10, 5, 5
 
 
 def stem(word: str) -> str:
-    """Return the beginning of a word, which its inflections share.
+    """Return the beginning of a word, the same for its inflections.
 
     Examples:
         >>> stem("directed"), stem("director")
@@ -41,14 +41,14 @@ def stem(word: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A passage and what its text alone says.
+    """A passage with the evidence from its text alone.
 
     Attributes:
-        node: In the graph.
+        node: Its node in the graph.
         document: Id of its document.
-        titles: By its metadata.
+        titles: Titles from its metadata.
         title_names: Forms of the titles in texts.
-        text: Its words.
+        text: Its text in the form of `words`.
         phrases: Phrases in capitals or quotation marks.
         chinese: Its `chinese_runs`.
     """
@@ -63,7 +63,7 @@ class Passage:
 
     @classmethod
     def of(cls, node: GraphNode, links: PassageLinks) -> "Passage":
-        """Return a node as a passage, with the evidence that counts."""
+        """Return the passage of a node, with the enabled kinds of evidence."""
         titles, text = tuple(links.titles_of(node.properties)), node.text or ""
         full = ". ".join([*titles, text]) if links.phrases else ""
         names = {name for title in titles for name in title_words(title)} if links.titles else ()
@@ -78,23 +78,23 @@ class Passage:
         )
 
     def is_of(self, node: GraphNode | None) -> bool:
-        """Whether a node says the same."""
+        """Return whether a node gives the same evidence."""
         own = self.node
         return node is not None and (node.text, node.properties) == (own.text, own.properties)
 
 
 class TextEvidence:
-    """Titles and phrases in passages. `update` takes time in proportion to the changes.
+    """Titles and phrases in passages. The time of `update` is proportional to the changes.
 
     Args:
-        links: Which evidence counts.
+        links: Kinds of evidence to use.
 
     Attributes:
-        passages: By id.
-        bearers: Passages with each title that counts, by its name.
-        mentions: By passage, the titles that it names, each with the stems around it; None for a
-            title that occurs only as part of a longer one.
-        phrases: Passages that have each phrase.
+        passages: Passages by id.
+        bearers: Passages with each identifying title, by the title's name.
+        mentions: Titles that each passage names, with the stems around each; None for a title that
+            occurs only as part of a longer one.
+        phrases: Passages with each phrase.
     """
 
     def __init__(self, links: PassageLinks) -> None:
@@ -104,17 +104,17 @@ class TextEvidence:
         self.mentions: dict[str, dict[str, frozenset[str] | None]] = {}
         self.phrases: dict[str, set[str]] = defaultdict(set)
         self.title_names = Names()
-        self._titled: dict[str, set[str]] = defaultdict(set)  # too common titles included
-        self._known: Counter[str] = Counter()  # in how many passages as it stands, several words
+        self._titled: dict[str, set[str]] = defaultdict(set)  # includes titles that are too common
+        self._known: Counter[str] = Counter()  # passages with each phrase of several words
         self._known_names = Names()
         self._recurring: dict[str, list[str]] = {}
         self._most_recurring = 0
 
     def update(self, nodes: Iterable[GraphNode]) -> None:
-        """Add new passages, and drop those that are gone or changed.
+        """Add new passages and drop missing or changed ones.
 
         Args:
-            nodes: Every passage that there is now.
+            nodes: All current passages.
         """
         now = {node.id: node for node in nodes}
         gone = [own for id_, own in self.passages.items() if not own.is_of(now.get(id_))]
@@ -129,16 +129,16 @@ class TextEvidence:
         self._update_chinese(gone, new)
 
     def having(self, phrase: str) -> set[str]:
-        """Return the passages that have a phrase."""
+        """Return the passages with a phrase."""
         return self.phrases.get(phrase, set()).union(self._recurring.get(phrase, ()))
 
     @property
     def most(self) -> float:
-        """In how many passages a phrase may be."""
+        """Return the maximum number of passages with a phrase."""
         return max(_FEW, len(self.passages) / _PHRASE_SHARE)
 
     def phrase_counts(self) -> dict[str, int]:
-        """Return in how many passages each phrase is."""
+        """Return the number of passages with each phrase."""
         counts = {phrase: len(own) for phrase, own in self.phrases.items()}
         both = self._recurring.keys() & counts.keys()
         counts.update((phrase, len(own)) for phrase, own in self._recurring.items())
@@ -162,7 +162,7 @@ class TextEvidence:
             self.mentions[id_] = self._mentions(self.passages[id_].text)
 
     def _counts(self, title: str) -> bool:
-        """Whether few enough documents have a title, and any has."""
+        """Return whether a title has at least one document and not too many."""
         documents = {self.passages[id_].document for id_ in self._titled.get(title, ())}
         return 0 < len(documents) <= _MOST_DOCUMENTS
 
@@ -186,7 +186,7 @@ class TextEvidence:
         touched = {phrase for own in (*gone, *new) for phrase in _several_words(own.phrases)}
         for phrase in [phrase for phrase in touched if self._known[phrase] <= 0]:
             del self._known[phrase]
-            self.phrases.pop(phrase, None)  # elsewhere it is in small letters only
+            self.phrases.pop(phrase, None)  # elsewhere it is only in lower case
         self._known_names = self._known_names.extended(self._known.keys())
         appeared = Names((touched & self._known.keys()) - before)
         for id_ in self.passages.keys() - {own.node.id for own in new}:
@@ -195,7 +195,7 @@ class TextEvidence:
         _add(self.phrases, self._pairs(new))
 
     def _pairs(self, passages: Iterable[Passage]) -> Iterator[tuple[str, str]]:
-        """Yield each phrase that a passage has, in capitals or small letters, and the passage."""
+        """Yield each phrase of a passage, in any case, with the passage."""
         for own in passages:
             found = self._known_names.find_all(own.text, self._known)
             for phrase in own.phrases.union(match.name for match in found):

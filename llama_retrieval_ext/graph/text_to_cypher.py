@@ -1,4 +1,4 @@
-"""`TextToCypher`: an LLM writes a statement for a question; it runs only if it reads one scope."""
+"""`TextToCypher`: runs a statement that an LLM writes, only if it reads one scope."""
 
 import re
 from dataclasses import dataclass
@@ -48,8 +48,8 @@ class CypherAnswer:
     """The rows that a statement returned.
 
     Attributes:
-        statement: As it ran, with the conditions of the scope.
-        rows: By the names that the statement gives.
+        statement: The executed statement, with the conditions of the scope.
+        rows: Rows, with the column names of the statement.
     """
 
     statement: str
@@ -62,20 +62,20 @@ class CypherAnswer:
 
 
 class TextToCypher:
-    """Asks an LLM for a statement, and runs it if it only reads rows of the scope.
+    """Runner of LLM-written statements that only read rows of the scope.
 
-    Text around the statement is stripped. The statement is rewritten so that it matches rows of the
-    scope only, then EXPLAINed, and refused unless it only reads. A statement that is refused, or
-    that the server cannot parse, goes back to the model once, with the reason. If the second one
+    Text around the statement is stripped. The statement is rewritten to match only rows of the
+    scope, checked with EXPLAIN, and refused unless it is read-only. If a statement is refused or
+    the server cannot parse it, the model gets the reason and one more attempt. If that attempt
     fails too, there is no answer, and the result is degraded.
 
     Args:
         graph: A graph on Neo4j.
         llm: Any LlamaIndex LLM.
-        max_rows: How many rows a statement returns at most.
+        max_rows: Maximum number of rows of a statement.
 
     Raises:
-        ConfigurationError: The graph does not answer Cypher.
+        ConfigurationError: The graph does not support Cypher.
     """
 
     def __init__(self, graph: GraphBackend, llm: LLM, *, max_rows: int = 20) -> None:
@@ -89,7 +89,7 @@ class TextToCypher:
         self.max_rows = check_count(max_rows, "max_rows")
 
     def answer(self, question: str, *, scope: Scope | None) -> Plan[CypherAnswer | None]:
-        """Return what a statement for a question finds; None where there is none that does.
+        """Return the rows for a question; None if no valid statement was written.
 
         Args:
             question: The question.
@@ -126,7 +126,7 @@ class TextToCypher:
 
 
 def stripped(answer: str) -> str:
-    """Return the statement of what a model says: no thinking, no fence, no words before it.
+    """Return the statement in a model's answer, without thinking, fence or preamble.
 
     Examples:
         >>> stripped("<think>hm</think>Here it is: ```cypher MATCH (a) RETURN a.name; ```")
@@ -141,7 +141,7 @@ def stripped(answer: str) -> str:
 
 
 def _described(schema: GraphSummary) -> str:
-    """The relations of a graph, or its labels where there are none, a line each."""
+    """Return the relations of a graph, or its labels if there are none, one per line."""
     lines = [f"(:{a})-[:{type_}]->(:{b})" for a, type_, b in schema.relations]
     lines = lines or [f"(:{label})" for label in schema.labels]
     return "\n".join(lines[:_SCHEMA_LINES]) or "(nothing)"

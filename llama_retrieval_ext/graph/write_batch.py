@@ -1,4 +1,4 @@
-"""`WriteBatch`: nodes and edges on their way to disk, with the keys they get there."""
+"""`WriteBatch`: the nodes and edges of one write, with their keys on disk."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -7,24 +7,24 @@ from llama_retrieval_ext.graph.adjacency import Adjacency
 from llama_retrieval_ext.graph.elements import Edge, GraphNode, Partition
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
 
-# The source of rows that no document stands for.
+# The source of rows without a document.
 _NO_SOURCE: Final = ""
 
 
 class WriteBatch:
-    """The rows that one transaction writes.
+    """Rows of one write transaction.
 
     Args:
         views: Stored nodes, by partition.
-        partition_keys: Keys of the partitions that are there.
+        partition_keys: Keys of the existing partitions.
         next_key: The first free key of a node.
 
     Attributes:
-        partitions: Keys of the partitions that are new.
+        partitions: Keys of the new partitions.
         nodes: Key and node by partition and id.
         edges: Keys of both ends and the edge, by partition and identity.
-        node_sources: Source and key of a node.
-        edge_sources: Source, and the keys of both ends around the type of an edge.
+        node_sources: Pairs of source and node key.
+        edge_sources: Source, key of the start, type and key of the end of an edge.
         next_key: The first free key of a node after this batch.
     """
 
@@ -43,7 +43,7 @@ class WriteBatch:
         self.edge_sources: list[tuple[str, int, str, int]] = []
 
     def add_node(self, node: GraphNode, source: str | None) -> int:
-        """Add a node, in place of one with the same id, and return its key."""
+        """Add a node, or replace the one with the same id, and return its key."""
         partition = node.partition
         key = self._key(partition, node.id)
         if key is None:
@@ -55,14 +55,14 @@ class WriteBatch:
         return key
 
     def add_edge(self, edge: Edge, source: str | None) -> None:
-        """Add an edge, and as entities those of its ends that are not there."""
+        """Add an edge, and an entity for each missing end."""
         partition = Partition.of(edge.properties)
         first, second = (self._end(partition, id_, source) for id_ in (edge.source, edge.target))
         self.edges[partition, edge.id] = (first, second, edge)
         self.edge_sources.append((source or _NO_SOURCE, first, edge.type, second))
 
     def node_rows(self) -> Iterator[tuple[int, int, GraphNode]]:
-        """Yield the key of each node, its partition's key, and the node."""
+        """Yield the key of each node, the key of its partition, and the node."""
         keys = {**self._partition_keys, **self.partitions}
         for (partition, _), (key, node) in self.nodes.items():
             yield key, keys[partition], node

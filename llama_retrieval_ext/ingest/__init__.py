@@ -21,7 +21,7 @@ __all__ = [
     "read_documents",
 ]
 
-# A type checker that saw these would take any misspelled name for one of ours.
+# Hidden from type checkers, which would otherwise accept any misspelled name.
 if not TYPE_CHECKING:
     _MODULES = {
         "llama_retrieval_ext.ingest.copy": ("copy_knowledge_base",),

@@ -33,9 +33,8 @@ from llama_retrieval_ext.query import KB_KEY, SOURCE_KEY, TENANT_KEY, source_in
 
 Group = list[BaseNode]
 
-# A batch is 64 documents to be split, or 4,096 nodes: enough for embedding models and engines to
-# work at their pace and for the flush behind each batch not to count, and little to do again when
-# the process dies.
+# A batch is 64 documents to split, or 4,096 nodes: large enough for the throughput of models and
+# engines and for a negligible flush per batch, small enough to repeat after a crash.
 _BATCH_WEIGHT = 4096
 _DOCUMENT_WEIGHT = 64
 
@@ -43,14 +42,14 @@ _DOCUMENT_WEIGHT = 64
 def grouped(items: Iterable[object]) -> Sequence[Group] | Iterator[Group]:
     """Return groups of one ``Document``, or of the nodes of one document.
 
-    In a list or tuple, the nodes of a document may stand anywhere. An iterator is not read ahead:
-    the nodes of a document must follow each other.
+    In a list or tuple, the nodes of a document may be anywhere. An iterator is not read ahead:
+    the nodes of a document must be consecutive.
 
     Args:
         items: LlamaIndex documents and nodes, in any order.
 
     Raises:
-        ConfigurationError: Something is neither.
+        ConfigurationError: An item is neither.
     """
     if isinstance(items, str | BaseNode) or not isinstance(items, Iterable):
         raise ConfigurationError(
@@ -67,7 +66,7 @@ def grouped(items: Iterable[object]) -> Sequence[Group] | Iterator[Group]:
 
 
 def group_batches(groups: Iterable[Group]) -> Iterator[list[Group]]:
-    """Yield groups in batches that are written at once."""
+    """Yield groups in batches, each written in one step."""
     return batched(groups, _weight, _BATCH_WEIGHT)
 
 
@@ -83,7 +82,7 @@ def _named(items: Iterable[object]) -> Iterator[tuple[object, BaseNode]]:
                 f"expected LlamaIndex documents or nodes, got {type(item).__name__}; "
                 "for text write Document(text=..., id_=...)"
             )
-        # Documents are never taken together, even with the same id: which would be the right one?
+        # Documents are never grouped: with the same id, the right one would be ambiguous.
         yield next(numbers) if isinstance(item, Document) else name_of(item), item
 
 
@@ -91,7 +90,7 @@ def name_of(node: BaseNode) -> str:
     """Return the id of the document that a node belongs to, or its own id if it has none."""
     try:
         return ref_of(node)
-    except ValueError:  # it has several sources, which is reported as its failure later
+    except ValueError:  # several sources; reported as a failure later
         return node.node_id
 
 
@@ -106,17 +105,17 @@ _Group: TypeAlias = tuple[str, str, str]
 
 @dataclass
 class _Parts:
-    """The documents of one version of a file, or of one page of it."""
+    """The documents of one version of a file or of a page."""
 
     version: object
     numbers: dict[tuple[int, int], int] = field(default_factory=dict)
 
 
 class ReaderIds:
-    """Replaces random ids by ids made from the file and the page, or the number within the file.
+    """Replaces random ids by ids made from the file and the page or position.
 
-    A file that was added before is recognised in any process. Its documents may come in several
-    calls: as long as the file has not changed, one with another text is another part of it.
+    The ids are the same in every process. The documents of a file may be added in several calls:
+    while the file is unchanged, a document with another text is another part of the file.
     """
 
     def __init__(self) -> None:
@@ -127,12 +126,12 @@ class ReaderIds:
     def stable(
         self, node: BaseNode, scope: Mapping[str, str], occurrences: Counter[object]
     ) -> BaseNode:
-        """Return a document as it is, or a copy with a lasting id.
+        """Return a document unchanged, or a copy with a stable id.
 
         Args:
-            node: A document, or a node of one; nodes always stay as they are.
+            node: A document, or a node of one; nodes are returned unchanged.
             scope: The metadata of the caller's scope.
-            occurrences: Of texts in this call; starts empty.
+            occurrences: Counts of texts in this call; starts empty.
         """
         if not _is_made_up(node):
             return node
@@ -173,7 +172,7 @@ class ReaderIds:
 
 
 def _is_made_up(node: BaseNode) -> bool:
-    """Whether a document comes from a reader of files and has a random id of LlamaIndex."""
+    """Return whether a document was read from a file and has a random LlamaIndex id."""
     if not any(isinstance(node.metadata.get(key), str) for key in (_FILE_NAME, SOURCE_KEY)):
         return False
     try:
@@ -186,14 +185,14 @@ def _is_made_up(node: BaseNode) -> bool:
 def _version_of(document: BaseNode, file: str) -> object:
     try:
         status = Path(file).stat()
-    except (OSError, ValueError):  # not on this machine: use what the reader recorded
+    except (OSError, ValueError):  # not on this machine: use the recorded metadata
         return tuple(document.metadata.get(key) for key in _VERSION_KEYS)
     return status.st_mtime_ns, status.st_size
 
 
 @dataclass(frozen=True, slots=True)
 class IngestionParts:
-    """The steps that documents pass through when they are added."""
+    """The components that add documents."""
 
     preparation: Preparation
     writer: Writer
@@ -202,10 +201,10 @@ class IngestionParts:
 
 
 class Addition:
-    """Adds documents batch by batch; notes those that fail, and stores the others.
+    """Adds documents batch by batch; records failures and stores the rest.
 
-    `run` does all steps. `identified`, `changed` and `store` are the steps, for callers that
-    prepare documents in other processes.
+    `run` performs all steps. `identified`, `changed` and `store` are the single steps, for
+    callers that prepare documents in other processes.
 
     Args:
         parts: The steps.
@@ -224,12 +223,12 @@ class Addition:
         self._occurrences: Counter[object] = Counter()
 
     def run(self, items: Iterable[object], *, show_progress: bool) -> IngestionReport:
-        """Add documents; return the outcome of each.
+        """Add documents and return the outcome of each.
 
         Raises:
-            ConfigurationError: Something is neither a document nor a node.
+            ConfigurationError: An item is neither a document nor a node.
             ModelMismatchError: The embedding model gives vectors of another dimension.
-            StoreUnavailableError: The store takes no more; what it has taken stays.
+            StoreUnavailableError: The store rejects writes; documents written before stay.
         """
         groups = grouped(items)
         with progress(groups, show=show_progress) as advance:
@@ -240,7 +239,7 @@ class Addition:
         return self.tally.report()
 
     def identified(self, groups: Sequence[Group]) -> list[SourceDocument]:
-        """Return the documents in groups of nodes; note those that cannot be identified."""
+        """Return the documents in groups of nodes; record those without a valid identity."""
         found: list[SourceDocument] = []
         for group in map(self._recognised, groups):
             try:
@@ -254,9 +253,9 @@ class Addition:
         return [stable(node, self.scope, self._occurrences) for node in group]
 
     def changed(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
-        """Return the documents that are not stored in this version; note the others.
+        """Return the documents that are not stored in this version; record the rest as unchanged.
 
-        Only their keys and digests are read.
+        Reads only their keys and digests.
         """
         new = [each for each in documents if self.tally.is_new(each)]
         digests = self.parts.ledger.digests(each.key for each in new)
@@ -269,11 +268,11 @@ class Addition:
         return changed
 
     def store(self, batch: Batch) -> None:
-        """Write prepared documents, and note the outcome of each.
+        """Write prepared documents and record the outcome of each.
 
         Raises:
             ModelMismatchError: The embedding model gives vectors of another dimension.
-            StoreUnavailableError: The store takes no more.
+            StoreUnavailableError: The store rejects writes.
         """
         ready: list[Prepared] = []
         for key, result in batch.results.items():

@@ -1,4 +1,4 @@
-"""Calibration of a knowledge base by questions made of its own sentences."""
+"""Calibration of a knowledge base by questions generated from its own sentences."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,22 +17,22 @@ from llama_retrieval_ext.retrievers.confidence import DEPTH, Calibration, LegSco
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.text.known_items import known_item_question
 
-# With half as many the order of real questions is as good within .002, and probabilities are not.
+# Half as many change the ranking of real questions by .002 at most, but worsen probabilities.
 QUESTIONS: Final = 250
 _FEWEST: Final = 20
-# Texts that the wrong words of a question are taken from.
+# Texts that supply the wrong words of a question.
 _OTHERS: Final = 500
 _AT_ONCE: Final = 25
 
-# Returns the texts of nodes, by their ids.
+# Returns the texts of nodes by their ids.
 Texts = Callable[[Sequence[str]], Mapping[str, str]]
 
 
 class Calibrations:
-    """The calibrations of a knowledge base, one a scope, in its ledger.
+    """The calibrations of a knowledge base, one per scope, stored in its ledger.
 
     Args:
-        ledger: Keeps them.
+        ledger: Stores them.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -47,14 +47,14 @@ class Calibrations:
         return None if calibration is None else calibration.estimate(query, legs)
 
     def keep(self, calibration: Calibration, scope: Scope | None) -> Calibration:
-        """Record a calibration for a scope, in place of an earlier one.
+        """Record the calibration of a scope, replacing an earlier one.
 
         Returns:
-            The same.
+            The given calibration.
         """
 
         def changed(config: KnowledgeBaseConfig | None) -> KnowledgeBaseConfig | None:
-            if config is None:  # it was removed meanwhile
+            if config is None:  # the knowledge base was removed meanwhile
                 return None
             known = {**_calibrations_in(config), _key(scope): calibration}
             text = json.dumps({key: each.to_dict() for key, each in known.items()})
@@ -72,23 +72,23 @@ class Calibrated(Refreshable):
     def calibrate(
         self, *, scope: Scope | None = None, questions: int = QUESTIONS, seed: int = 0
     ) -> Calibration:
-        """Learn from its own sentences how to tell whether it has the answer to a question.
+        """Calibrate the confidence of answers with questions from its own sentences.
 
         After it, results of hybrid search have a ``confidence``, and ``Threshold(confidence=...)``
-        works behind such a retriever. The questions are made of sentences of random nodes, without
-        labels or an LLM; each is searched for once, and counts with its node among the candidates
-        and without. It takes some 10 ms a question, whatever the number of nodes. The result is
-        stored beside the list of documents; other objects see it when they open the knowledge base.
-        Calibrate again when the collection has changed by a half.
+        works behind such a retriever. The questions are generated from sentences of random nodes,
+        without labels or an LLM. Each is searched once and counted twice: with its node among the
+        candidates and without. The cost is about 10 ms per question, whatever the number of nodes.
+        The result is stored in the ledger; other objects read it when they open the knowledge base.
+        Calibrate again when half of the collection has changed.
 
-        A calibration holds for queries of exactly its scope, and is learned from nodes that this
-        scope can see: what one tenant has is never seen in the confidence of another's answers. The
-        one without a scope is for queries without one.
+        A calibration applies only to queries of its scope, and uses only nodes visible to that
+        scope: the confidence of one tenant's answers does not reveal another tenant's nodes. The
+        calibration without a scope applies to queries without one.
 
         Args:
-            scope: The scope of the queries that it is for.
-            questions: How many questions to make, at most; at least 20.
-            seed: Of the choice of nodes and words.
+            scope: The scope of the queries.
+            questions: Maximum number of questions; at least 20.
+            seed: Random seed of the choice of nodes and words.
 
         Returns:
             The calibration.
@@ -118,11 +118,11 @@ def examples(
     """Yield the rankings of the legs for known-item questions, with the answer and without.
 
     Args:
-        node_ids: Of the nodes that the retriever sees.
+        node_ids: Ids of the nodes that the retriever can find.
         texts: Returns the texts of nodes.
-        retriever: One more candidate than counts, so that there are enough without the answer.
-        count: How many questions, at most.
-        seed: Of all choices.
+        retriever: Returns one extra candidate, to have enough without the answer.
+        count: Maximum number of questions.
+        seed: Random seed.
 
     Raises:
         ConfigurationError: ``count`` is too low, or too few nodes have a sentence.
@@ -144,13 +144,13 @@ def examples(
     retriever.retrieve_many(list(dict.fromkeys(text for text, _ in questions)), at_once=_AT_ONCE)
     for text, node_id in questions:
         legs, terms = found.get(text, {}), n_terms(text)
-        if len(legs) > 1:  # both answered
+        if len(legs) > 1:  # both legs returned hits
             yield legs, terms, True
             yield _without(node_id, legs), terms, False
 
 
 def _questions(node_ids: Sequence[str], texts: Texts, random: Random) -> Iterator[tuple[str, str]]:
-    """Questions, each with the id of the node it is about."""
+    """Yield questions, each with the id of its node."""
     shuffled = random.sample(node_ids, len(node_ids))
     for start in range(0, len(shuffled), _OTHERS):
         known = texts(shuffled[start : start + _OTHERS])
@@ -175,7 +175,7 @@ def _calibrations_in(config: KnowledgeBaseConfig | None) -> dict[str, Calibratio
 
 
 def _key(scope: Scope | None) -> str:
-    """Return the name of a scope in the ledger, a digest."""
+    """Return the key of a scope in the ledger, a digest."""
     if scope is None:
         return ""
     named = json.dumps([scope.tenant_id, sorted(scope.kb_ids)])

@@ -1,4 +1,4 @@
-"""Reads documents and nodes of a knowledge base, from its store and its ledger together."""
+"""Reads the documents and nodes of a knowledge base from its store and ledger."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,8 +27,8 @@ class Contents:
     """Finds documents and their nodes.
 
     Args:
-        store: Has the nodes.
-        ledger: Has the documents they belong to.
+        store: Holds the nodes.
+        ledger: Holds their documents.
     """
 
     def __init__(self, store: BasePydanticVectorStore, ledger: Ledger) -> None:
@@ -41,9 +41,9 @@ class Contents:
         return found or self._ledger.named(str(Path(name).expanduser().resolve()), scope)
 
     def nodes(self, name: str, scope: Scope | None) -> list[BaseNode]:
-        """Return the nodes of a document or source in a scope; without a scope, in none.
+        """Return the nodes of a document or source in a scope; None means in no scope.
 
-        Document by document as they came in; within one by position in the text, then by node id.
+        Ordered by document as added, then by position in the text, then by node id.
         """
         entries = self.named(name, scope)
         ids = self._ledger.node_ids(entry.key for entry in entries)
@@ -56,12 +56,12 @@ class Contents:
         return sorted(found, key=lambda node: (owners[node.node_id], _start_of(node)))
 
     def node_ids(self, scope: Scope | None) -> list[str]:
-        """Return the ids of the nodes that a scope can see; without a scope, of all."""
+        """Return the ids of the nodes visible to a scope; without a scope, of all."""
         ids = self._ledger.node_ids(entry.key for entry in self._ledger.visible(scope))
         return sorted(node_id for own in ids.values() for node_id in own)
 
     def texts(self, node_ids: Sequence[str]) -> dict[str, str]:
-        """Return the texts of nodes by their ids, in this order; missing ones are left out."""
+        """Return the texts of nodes by their ids, in this order; missing ones are omitted."""
         found = stored_nodes(self._store, node_ids)
         return {node.node_id: node.get_content(MetadataMode.NONE) for node in found}
 
@@ -81,7 +81,7 @@ class Contents:
         """Return the documents in a scope that have a node which satisfies filters.
 
         Raises:
-            InvalidFilterError: The filters cannot mean anything.
+            InvalidFilterError: The filters are malformed.
             UnsupportedFilterError: The engine cannot evaluate them.
         """
         parse_filters(filters)
@@ -93,7 +93,7 @@ class Contents:
 
 
 def sources_of(store: BasePydanticVectorStore, ledger: Ledger) -> dict[DocumentKey, str]:
-    """Return the files that documents came from, as the metadata of their nodes says."""
+    """Return the files of documents, from the metadata of their nodes."""
     ids = ledger.node_ids(each.key for each in ledger.visible(None))
     first = {own[0]: key for key, own in ids.items() if own}
     return {
@@ -111,16 +111,16 @@ def _start_of(node: BaseNode) -> int:
     return getattr(node, "start_char_idx", None) or 0
 
 
-# In memory at once, each with its embedding, and in one request.
+# Nodes per request, held in memory with their embeddings.
 _MANY_NODES = 1000
 
 
 def batches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """Yield documents in lists of about a thousand nodes."""
+    """Yield lists of documents with about a thousand nodes each."""
     return batched(entries, lambda entry: entry.n_nodes, _MANY_NODES)
 
 
 def stored_nodes(store: BasePydanticVectorStore, ids: Sequence[str]) -> Iterator[BaseNode]:
-    """Yield the nodes with these ids, in this order; missing ones are left out."""
+    """Yield the nodes with these ids, in this order; missing ones are omitted."""
     for start in range(0, len(ids), _MANY_NODES):
         yield from store.get_nodes(node_ids=list(ids[start : start + _MANY_NODES]))

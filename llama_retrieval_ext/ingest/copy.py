@@ -46,7 +46,7 @@ class Base:
     """A knowledge base without an embedding model.
 
     Attributes:
-        url: Where it lives, for messages.
+        url: Its URL, for messages.
         place: Its store and lock.
         ledger: Its ledger.
         config: Its configuration.
@@ -59,10 +59,10 @@ class Base:
 
 
 class Copier:
-    """Copies documents batch by batch; notes those that fail, and copies the others.
+    """Copies documents batch by batch; records failures and copies the rest.
 
     Args:
-        source: Only read.
+        source: Read only.
         target: Has the same model, tokenizer and scopes.
     """
 
@@ -77,11 +77,11 @@ class Copier:
         self._failures: dict[DocumentKey, Exception] = {}
 
     def copy(self, entries: Sequence[Entry]) -> None:
-        """Copy documents, except those that the target has already.
+        """Copy the documents that the target does not have yet.
 
         Raises:
             ModelMismatchError: The target has embeddings of another dimension.
-            StoreUnavailableError: A store does not answer; what was copied stays.
+            StoreUnavailableError: A store does not answer; documents copied before stay.
         """
         there = self._target.ledger.digests(entry.key for entry in entries)
         changed = [
@@ -104,7 +104,7 @@ class Copier:
                 self._n_nodes += len(document.nodes)
 
     def copy_graph(self) -> None:
-        """Copy the rows of the graph that belong to no document; the others go with its nodes."""
+        """Copy the graph rows that belong to no document; others are copied with their nodes."""
         side = self._target.place.graph
         if self._graph is not None and side is not None:
             self._graph.copy_unsaid_to(side.graph)
@@ -117,7 +117,7 @@ class Copier:
             remove: Whether to remove them, rather than count them.
 
         Raises:
-            StoreUnavailableError: The target does not answer; what was removed stays so.
+            StoreUnavailableError: The target does not answer; earlier removals stay.
         """
         keys = {entry.key for entry in entries}
         extra = [entry for entry in self._target.ledger.entries() if entry.key not in keys]
@@ -174,7 +174,7 @@ class Copier:
         for key, digest, _, n_nodes in entries:
             nodes = tuple(found[node_id] for node_id in ids.get(key, ()) if node_id in found)
             if len(nodes) == n_nodes:
-                # Without a digest it counts as changed, and no document has a random one.
+                # A missing digest counts as changed; a random one matches no document.
                 yield Prepared(key, digest or secrets.token_hex(16), nodes)
             else:
                 self._failures[key] = StoreError(
@@ -198,7 +198,7 @@ class Copier:
 
 
 def _name_of(key: DocumentKey) -> str:
-    """Return the id of a document, with its scope where it has one."""
+    """Return the id of a document, with its scope if it has one."""
     scope = [f"{name} {each!r}" for name, each in (("tenant", key.tenant), ("kb", key.kb)) if each]
     return f"{key.ref} ({', '.join(scope)})" if scope else key.ref
 
@@ -213,37 +213,38 @@ def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
     graph: str | None = None,
     show_progress: bool = True,
 ) -> CopyReport:
-    """Copy a knowledge base to another engine, without embedding anything again.
+    """Copy a knowledge base to another engine without embedding it again.
 
     Documents that the target has in the same version are skipped: an interrupted copy continues
-    where it ended, and a repeated one copies what is new. Documents that only the target has, such
-    as those deleted in the source since, stay and are counted in the report; with ``mirror`` they
-    are removed. The target records the source's embedding model, tokenizer and ``require_scope``,
-    and the digests by which unchanged documents are recognised. The source is only read.
+    where it ended, and a repeated one copies new documents. Documents that only the target has,
+    such as those deleted from the source since, stay and are counted in the report; with
+    ``mirror`` they are removed. The target records the source's embedding model, tokenizer and
+    ``require_scope``, and the digests that identify unchanged documents. The source is only read.
 
-    Embeddings are those that the source's engine keeps: single precision and, where it compares by
-    cosine, at length 1 (Milvus keeps their length), which changes no result.
+    Embeddings are copied as the source's engine stores them: in single precision and, with cosine
+    similarity, at length 1 (Milvus keeps their length). This changes no result.
 
     Args:
-        source_url: A knowledge base, as `KnowledgeBase.open` takes it.
-        target_url: Another one, made if there is none.
-        many_tenants: For a new target, as for `KnowledgeBase.open`.
-        store_params: For a new target, as for `KnowledgeBase.open`.
+        source_url: URL of a knowledge base, as for `KnowledgeBase.open`.
+        target_url: URL of the target, created if there is none.
+        many_tenants: Setting of a new target, as for `KnowledgeBase.open`.
+        store_params: Settings of a new target, as for `KnowledgeBase.open`.
         mirror: Whether documents that the source does not have are removed from the target.
-        graph: URL of the target's graph; required if the source has one, which is then copied, too.
-            If it has none, the passages are put into the graph by the default `PassageLinks`.
-        show_progress: Whether there is a progress bar, on standard error.
+        graph: URL of the target's graph; required if the source has one, which is also copied.
+            If it has none, the default `PassageLinks` put the passages into the graph.
+        show_progress: Whether to show a progress bar on standard error.
 
     Returns:
         The outcome of each document; call ``raise_for_failures()`` for an error instead.
 
     Raises:
-        ConfigurationError: There is no such source, it is the target, one is in memory, or the
-            target was made with another tokenizer or setting, or without ``require_scope``.
-        GraphRequiredError: The source has a graph, and the target is to have none.
-        ModelMismatchError: The target was made with another embedding model.
-        StoreUnavailableError: An engine cannot be reached, or the source is being written to; what
-            was copied before stays.
+        ConfigurationError: The source does not exist or is the target, one of them is in memory,
+            or the target was created with another tokenizer or setting, or without
+            ``require_scope``.
+        GraphRequiredError: The source has a graph, and none is given for the target.
+        ModelMismatchError: The target was created with another embedding model.
+        StoreUnavailableError: An engine cannot be reached, or the source is being written to;
+            documents copied before stay.
         StoreError: After the copy, documents are missing or incomplete in the target.
 
     Examples:
@@ -338,7 +339,7 @@ def _target(
 
 
 def _target_graph(graph: str, url: str, source: Base) -> GraphSide:
-    """The graph of the target; entities are copied from the source's graph, where it has one."""
+    """Open the graph of the target; copy entities from the source's graph, if any."""
     copied = source.place.graph
     side = open_graph_side(graph, None if copied is None else PassageLinks(entities=False), url)
     if copied is None or not is_same_graph(copied.url, side.url):

@@ -38,13 +38,13 @@ Kind: TypeAlias = StoreKind | GraphKind | PresetKind
 
 _STORE_KINDS: Final[tuple[str, ...]] = get_args(StoreKind)
 _PRESETS: Final[tuple[str, ...]] = get_args(PresetKind)
-# The kinds that need a graph, with the options of each.
+# Kinds that need a graph, with the options of each.
 _GRAPH_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "graph": ("seed", "linker", "enable_multi_hop", "max_hops", "max_entities", "fan_out"),
     "kg_rule": ("rules", "linker"),
     "knowledge": ("rules", "linker", "policy"),
 }
-# Options of presets that `build_preset` takes as parts.
+# Preset options that `build_preset` takes as parts.
 _PRESET_PARTS: Final = ("llm", "reranker")
 
 
@@ -55,10 +55,10 @@ class PresetOptions(TypedDict, total=False):
         vector_weight: Weight of vector search.
         graph_weight: Weight of the graph.
         keyword_weight: Weight of keyword search.
-        lambda_param: From 1 for relevance alone to 0 for diversity alone.
+        lambda_param: In ``[0, 1]``: 1 for relevance only, 0 for diversity only.
         enable_multi_hop: Whether to follow the graph beyond passages that name an entity.
-        max_hops: How many hops.
-        intent_by_llm: Whether the LLM classifies questions that no rule recognises.
+        max_hops: Maximum number of hops.
+        intent_by_llm: Whether the LLM classifies questions that match no rule.
         llm: The LLM.
         reranker: Replaces `RuleRerank`.
     """
@@ -78,13 +78,13 @@ class GraphOptions(TypedDict, total=False):
     """The options of retrievers over a graph; see the classes that have them.
 
     Attributes:
-        seed: Of `GraphRetriever`; left out, hybrid search.
+        seed: Of `GraphRetriever`; hybrid search by default.
         linker: Of `GraphRetriever` and `KGRuleRetriever`.
         enable_multi_hop: Of `GraphRetriever`.
         max_hops: Of `GraphRetriever`.
         max_entities: Of `GraphRetriever`.
         fan_out: Of `GraphRetriever`.
-        rules: Of `KGRuleRetriever`; left out, those of `KGRetriever`.
+        rules: Of `KGRuleRetriever`; those of `KGRetriever` by default.
         policy: Of `KnowledgeRetriever`.
     """
 
@@ -132,7 +132,7 @@ class PresetArguments(PresetOptions, total=False):
 
 
 class _CommonArguments(TypedDict):
-    """The arguments that the constructor of each retriever has."""
+    """The constructor arguments common to all retrievers."""
 
     top_k: int
     filters: MetadataFilters | None
@@ -156,7 +156,7 @@ class RetrieverRequest:
     name: str
 
     def common(self, name: str = "") -> _CommonArguments:
-        """Return the arguments that the constructor of each retriever has."""
+        """Return the constructor arguments common to all retrievers."""
         return {
             "top_k": self.top_k,
             "filters": self.filters,
@@ -165,7 +165,7 @@ class RetrieverRequest:
         }
 
     def given(self, *names: str) -> list[str]:
-        """Return those of these arguments that differ from their default."""
+        """Return the arguments that differ from their defaults."""
         return [name for name in names if getattr(self, name) not in (None, False)]
 
 
@@ -174,7 +174,7 @@ class Searched:
     """The objects that a retriever of a knowledge base searches.
 
     Attributes:
-        backend: Of its store.
+        backend: Backend of its store.
         embed_model: Embeds queries.
         graphs: Its graph; None for none.
     """
@@ -190,8 +190,8 @@ def build_retriever(
     """Return a retriever over a knowledge base.
 
     Raises:
-        ConfigurationError: There is no such kind or option, an argument is for other kinds, or the
-            kind needs a graph and there is none.
+        ConfigurationError: The kind or option is unknown, an argument belongs to other kinds,
+            or the kind needs a graph and there is none.
     """
     kind = request.kind
     if kind in _PRESETS:

@@ -48,15 +48,15 @@ from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
 class KnowledgeBase(Calibrated):
-    """Documents in a store that can be searched, kept in step with what was added.
+    """A searchable store of documents, updated by `add` and `delete`.
 
-    Created by `open`. Threads may share it, and a process may open it more than once.
+    Created by `open`. Thread-safe; a process may open the same one several times.
 
     The *source* of a document is the file that it came from, which readers record in its metadata
     as ``file_path``; a document without one is its own source.
 
     Attributes:
-        url: Where it is.
+        url: Its URL.
         require_scope: Whether every operation needs a scope.
 
     Examples:
@@ -109,63 +109,63 @@ class KnowledgeBase(Calibrated):
         links: PassageLinks | None = None,
         kg_extractors: Sequence[TransformComponent] | None = None,
     ) -> Self:
-        """Open the knowledge base at a URL; create it if there is none.
+        """Open the knowledge base at a URL, or create it.
 
-        Changes that a crash left unfinished are finished or undone; on a server, by the next
-        process that writes.
+        Changes interrupted by a crash are finished or undone; on a server, by the next process that
+        writes.
 
-        Engines with collections keep the configuration and the list of documents in a second
+        Engines with collections store the configuration and the list of documents in a second
         collection, whose name ends in ``__ledger``; the first is created when a document is added.
-        Any number of processes may open one on a server and write to it at the same time. They wait
-        for each other only to write the same document: the later one then replaces it as a whole.
-        If a process dies while it writes, its documents count as being written for 30 seconds.
+        Any number of processes may write to a knowledge base on a server at the same time. They
+        wait for each other only to write the same document; the later version replaces the earlier
+        one as a whole. If a process dies during a write, its documents stay claimed for 30 seconds.
 
         Args:
-            url: ``embedded:DIRECTORY``, or ``embedded::memory:`` for one that is gone when closed;
+            url: ``embedded:DIRECTORY``, or ``embedded::memory:``, which is lost on close;
                 ``qdrant://``, ``milvus://`` or ``elasticsearch://HOST:PORT/COLLECTION``,
                 ``qdrant:DIRECTORY`` or ``milvus:FILE.db``, as for `open_store`.
             embed_model: The embedding model: a LlamaIndex object, or its notation, such as
-                ``local`` or ``huggingface:NAME``. Required; the one it was made with.
+                ``local`` or ``huggingface:NAME``. Required; must be the recorded model.
             require_scope: Whether every operation needs a scope; None for the recorded setting, or
-                False. One that was made with True, or got its first document so, cannot be opened
-                with False; any may be opened with True, which then holds for this object.
-            tokenizer: For keyword search; None for the recorded one, or the default.
+                False. If it was created with True, or its first document was added with True, it
+                cannot be opened with False. True is always allowed, and applies to this object.
+            tokenizer: Tokenizer of keyword search; None for the recorded one, or the default.
             transformations: LlamaIndex transformations for documents (not nodes); None for a
                 ``SentenceSplitter`` of 512 tokens, the window of current encoders, with an overlap
-                of 64. With others, documents that are added again count as changed.
-            many_tenants: Whether the engine keeps the nodes of a tenant together, by Milvus's
+                of 64. If they change, documents that are added again count as changed.
+            many_tenants: Whether the engine groups nodes by tenant, with Milvus's
                 partition key or Elasticsearch's routing. Qdrant and the embedded engine always
                 index the tenant. It cannot be changed later; None for the recorded setting, or
                 False.
             store_params: Settings of the engine, as for `open_store`: search settings apply to this
-                object, the others when the collection is created, with the first document. Until
-                then they are remembered.
-            must_exist: Whether to raise if there is none.
+                object; the others are recorded, and apply when the first document creates the
+                collection.
+            must_exist: Whether to raise if it does not exist.
             read_only: Whether to open a copy of ``embedded:DIRECTORY``, made now in the system's
-                temporary folder; another process may have it open and write, and waits while files
+                temporary folder. Another process may write to the directory; it waits while files
                 are copied. It must exist, and may be on a read-only file system. With ``graph``,
                 which must be its graph and ``graph:DIRECTORY``, both are copied as of one moment;
-                without, the graph is left out. Not on Windows, which lacks the locks.
-            refresh_s: Seconds after which a copy is made again if something was written since; None
-                for only when `refresh` is called.
-            graph: A graph that is kept in step with it, for ``retriever("graph")`` and rules:
+                without, the graph is not copied. Not supported on Windows, which lacks the locks.
+            refresh_s: Interval in seconds at which the copy is renewed if something was written;
+                None to copy only when `refresh` is called.
+            graph: A graph that is updated with it, for ``retriever("graph")`` and rules:
                 ``graph:DIRECTORY``, ``graph::memory:`` for one in memory, ``neo4j://HOST/DATABASE``
-                as for `open_graph`, or an object, which stays open. Each passage is in it under its
-                node id, with its document and its entities. Its URL is recorded: a knowledge base
-                has the same graph, or none, for good.
-            links: With a graph, what links passages: titles that they name, entities, and phrases
-                that they share; None for all three. With other entities, documents that are added
-                again count as changed.
+                as for `open_graph`, or an object, which stays open. It stores each passage under
+                its node id, with its document and its entities. Its URL is recorded and cannot
+                change.
+            links: With a graph, the evidence that links passages: titles that they name, entities,
+                and phrases that they share; None for all three. If the entities change, documents
+                that are added again count as changed.
             kg_extractors: With a graph, LlamaIndex's extractors, such as
-                ``SimpleLLMPathExtractor``: entities and relations that they find go into it.
+                ``SimpleLLMPathExtractor``; their entities and relations are written to the graph.
 
         Raises:
-            ConfigurationError: An argument cannot work, it was made with other settings, or it
+            ConfigurationError: An argument is invalid, it was created with other settings, or it
                 must exist and does not.
-            GraphRequiredError: It has a graph, and none is given.
-            ModelMismatchError: It was made with another embedding model, or with one whose vectors
-                have another dimension.
-            StoreFormatError: The directory holds something else, or a newer version wrote it.
+            GraphRequiredError: It has a recorded graph, and none is given.
+            ModelMismatchError: It was created with another embedding model, or one with another
+                dimension.
+            StoreFormatError: The directory is no knowledge base, or a newer version wrote it.
             StoreUnavailableError: It cannot be reached, read or written, or another process has its
                 directory open.
             MissingDependencyError: The engine's extra is not installed.
@@ -206,18 +206,18 @@ class KnowledgeBase(Calibrated):
     def remove(cls, url: str) -> None:
         """Remove a knowledge base with all its documents and its ledger.
 
-        It must be a knowledge base, and no process may be writing to it. If removal is interrupted,
-        the rest can be neither opened nor searched; calling this again removes it. Its folder is
-        deleted unless it holds something else; the files in which Qdrant's local mode and Milvus
-        Lite keep their collections stay. What it wrote to a graph is removed, and the graph stays.
-        If other processes have it open, searches there return nothing and writes fail.
+        The URL must name a knowledge base, and no process may be writing to it. If removal is
+        interrupted, the rest can be neither opened nor searched; call this again to remove it. Its
+        folder is deleted unless it contains other files; the files in which Qdrant's local mode and
+        Milvus Lite store their collections stay. Its rows in a graph are removed, and the graph
+        stays. If other processes have it open, searches there return nothing and writes fail.
 
         Args:
             url: As for `open`; no embedding model is needed.
 
         Raises:
             ConfigurationError: There is no knowledge base.
-            StoreFormatError: There is something else, or a newer version wrote it.
+            StoreFormatError: It is no knowledge base, or a newer version wrote it.
             StoreUnavailableError: It is open in this process; on a server, another process is
                 writing to it, or died less than 30 seconds ago while it was; it cannot be reached;
                 or another process has its directory open.
@@ -234,7 +234,7 @@ class KnowledgeBase(Calibrated):
 
     @property
     def graph(self) -> WritableGraph | None:
-        """The graph that is kept in step with it; None if it has none."""
+        """The graph that is updated with it; None if it has none."""
         side = self._storage.graph
         return None if side is None else side.graph
 
@@ -250,22 +250,21 @@ class KnowledgeBase(Calibrated):
         scope: Scope | None = None,
         show_progress: bool = True,
     ) -> IngestionReport:
-        """Add documents; replace those that have changed, and skip those that have not.
+        """Add new documents, replace changed ones and skip unchanged ones.
 
-        A document that fails is reported, and the others are stored. Whatever happens, each
-        document is stored as a whole or not at all, and its old version stays until the new one is
-        stored.
+        A document that fails is reported, and the others are stored. Each document is stored
+        atomically, also after a crash: its old version stays until the new one is stored.
 
         Args:
-            documents: LlamaIndex documents, which are split; nodes, which are taken as they are,
-                with their embedding if they carry one; or both, from a list or an iterator. An
-                iterator is read in batches, and has the nodes of a document in a row. A document
-                is known by its id, and LlamaIndex makes up a random one: to add the same document
-                again, give it an id, or read files with `read_documents`. Documents with random ids
-                and a ``file_path`` in their metadata, as from ``SimpleDirectoryReader``, are known
-                by their file and page, or their number within the file; parts that a file no longer
-                has stay until `delete`. Nodes belong to the document that ``ref_doc_id`` names, and
-                replace all it had.
+            documents: LlamaIndex documents, which are split; nodes, which are stored unchanged,
+                with their embedding if they have one; or both, from a list or an iterator. An
+                iterator is read in batches, and must yield the nodes of a document consecutively. A
+                document is identified by its id, which LlamaIndex generates at random: to add the
+                same document again, set its id, or read files with `read_documents`. Documents with
+                random ids and a ``file_path`` in their metadata, as from ``SimpleDirectoryReader``,
+                are identified by file and page, or their number within the file; parts that a file
+                no longer has stay until `delete`. Nodes belong to the document in their
+                ``ref_doc_id``, and replace all its earlier nodes.
             scope: The tenant or knowledge base, or both, that the documents belong to. It is stored
                 in the metadata of the nodes. The same id in another scope is another document.
             show_progress: Whether to show a progress bar on standard error.
@@ -274,15 +273,15 @@ class KnowledgeBase(Calibrated):
             The outcome of each document; call ``raise_for_failures()`` for an error instead.
 
         Warns:
-            UnstableIdWarning: Once: an id is random, and metadata does not say which part of which
-                file the document is.
+            UnstableIdWarning: Raised once if an id is random and the metadata has no file and part
+                to identify the document.
 
         Raises:
-            ConfigurationError: Something is neither a document nor a node.
+            ConfigurationError: An item is neither a document nor a node.
             ScopeRequiredError: The knowledge base requires a scope.
             ModelMismatchError: The embedding model gives vectors of another dimension.
-            StoreUnavailableError: There is no room, no right to write, or another process keeps
-                writing the same documents; what was added before stays.
+            StoreUnavailableError: There is no disk space or write permission, or another process
+                keeps writing the same documents; documents added before stay.
         """
         return self._addition(scope).run(documents, show_progress=show_progress)
 
@@ -298,19 +297,19 @@ class KnowledgeBase(Calibrated):
         scope: Scope | None = None,
         show_progress: bool = True,
     ) -> IngestionReport:
-        """`add` in a thread."""
+        """Run `add` in a thread."""
         return await asyncio.to_thread(
             self.add, documents, scope=scope, show_progress=show_progress
         )
 
     def delete(self, source_or_id: str, *, scope: Scope | None = None) -> int:
-        """Delete all documents of a source, such as the pages of a PDF, or a single document.
+        """Delete a document, or all documents of a source, such as the pages of a PDF.
 
         Args:
             source_or_id: The path of the file, as in ``file_path`` of its nodes or relative to the
                 working directory, or the id of a document.
-            scope: Its scope: all documents of this name that the scope can see are deleted. Without
-                one, only those in no scope.
+            scope: Delete all documents of this name that are visible to it; None for only those in
+                no scope.
 
         Returns:
             The number of deleted documents; 0 if there is no such source or document.
@@ -328,15 +327,15 @@ class KnowledgeBase(Calibrated):
             return self._delete(self._contents.named(source_or_id, scope))
 
     async def adelete(self, source_or_id: str, *, scope: Scope | None = None) -> int:
-        """`delete` in a thread."""
+        """Run `delete` in a thread."""
         return await asyncio.to_thread(self.delete, source_or_id, scope=scope)
 
     def delete_where(self, filters: MetadataFilters, *, scope: Scope | None = None) -> int:
-        """Delete the documents that have a node which satisfies filters.
+        """Delete the documents with a node that satisfies the filters.
 
         Args:
             filters: Conditions on metadata, as for a search.
-            scope: Only documents that it can see; without one, all.
+            scope: Delete only documents visible to it; None for all.
 
         Returns:
             The number of deleted documents, each with all its nodes.
@@ -350,10 +349,10 @@ class KnowledgeBase(Calibrated):
             return self._delete(self._contents.matching(filters, scope))
 
     def clear(self, *, scope: Scope | None = None) -> int:
-        """Delete all documents that a scope can see; without a scope, all.
+        """Delete all documents visible to a scope; without a scope, all documents.
 
-        Its settings and its collections stay; `remove` deletes these as well. If it is interrupted,
-        some documents are deleted, and the others are whole.
+        Settings and collections stay; `remove` deletes them, too. If it is interrupted, some
+        documents are deleted, and the others are intact.
 
         Returns:
             The number of deleted documents.
@@ -370,15 +369,15 @@ class KnowledgeBase(Calibrated):
     def compact(self) -> int:
         """Free the disk space of deleted and replaced nodes, on the embedded engine and graph.
 
-        It copies all nodes, which takes room for both copies and about 0.1 ms a node; searches go
-        on meanwhile, and writers wait. Servers compact by themselves; for the files of Qdrant's
-        local mode and Milvus Lite it is a no-op.
+        It copies all nodes: this needs disk space for both copies and about 0.1 ms per node.
+        Searches continue meanwhile, and writers wait. Servers compact automatically; for the files
+        of Qdrant's local mode and Milvus Lite it is a no-op.
 
         Returns:
             The number of bytes freed.
 
         Raises:
-            StoreUnavailableError: There is no room for the copy; nothing has changed.
+            StoreUnavailableError: There is no disk space for the copy; nothing has changed.
         """
         self._check_writable()
         self._check_open()
@@ -408,7 +407,7 @@ class KnowledgeBase(Calibrated):
 
     @contextmanager
     def _writing(self, scope: Scope | None) -> Generator[None]:
-        """Hold the lock for a change that a scope may make."""
+        """Check the scope and hold the write lock."""
         self._check_writable()
         self._check(scope)
         with self._storage.lock:

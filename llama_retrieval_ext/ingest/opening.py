@@ -1,9 +1,9 @@
 """Opens the ledger of a knowledge base, and removes a knowledge base.
 
-Removal marks the ledger, then deletes the nodes, then the ledger. Interrupted after the mark, it
-leaves a knowledge base that cannot be opened, says why, and can be removed again. In a folder the
-ledger's file goes before the store's: a crash in between leaves an empty store without a ledger,
-which is no knowledge base.
+Removal marks the ledger, then deletes the nodes, then the ledger. If it is interrupted after the
+mark, opening the knowledge base raises an error with the reason, and removal can be repeated. In a
+folder the ledger's file is deleted before the store's: a crash in between leaves an empty store
+without a ledger, which is not a knowledge base.
 """
 
 import logging
@@ -34,24 +34,24 @@ _logger = logging.getLogger(__name__)
 
 
 def open_ledger(storage: Storage, requested: KnowledgeBaseConfig, where: str) -> Ledger:
-    """Open the ledger of a knowledge base; finish or undo what a crash left half done.
+    """Open the ledger of a knowledge base; finish or undo changes interrupted by a crash.
 
     Args:
         storage: Its storage.
-        requested: The configuration that the caller opens it with.
-        where: The knowledge base, for messages.
+        requested: The caller's configuration.
+        where: Name of the knowledge base, for messages.
 
     Raises:
-        StoreFormatError: The store holds nodes that no ledger records, or the ledger is newer.
-        ModelMismatchError: It was made with another embedding model.
-        ConfigurationError: It was made with other settings.
+        StoreFormatError: The store has nodes without a ledger, or the ledger is newer.
+        ModelMismatchError: It was created with another embedding model.
+        ConfigurationError: It was created with other settings.
         StoreUnavailableError: It cannot be read or written.
     """
     with storage.lock:
         ledger = storage.ledger()
         try:
             _set_up(ledger, storage, requested, where)
-            # On a server it may be the work of another process; the next writer settles it.
+            # On a server another process may be writing; the next writer settles it.
             if storage.is_exclusive and ledger.n_nodes_at_rest() is None:
                 writer_of(storage, ledger).settle()
             _check_in_step(ledger, storage, where)
@@ -70,12 +70,12 @@ def open_ledger_and_graph(
     graph: Graph | None,
     links: PassageLinks | None,
 ) -> tuple[Storage, Ledger]:
-    """Open the graph and the ledger of a knowledge base; on an error close its storage.
+    """Open the graph and the ledger of a knowledge base; close its storage on an error.
 
     Args:
-        storage: Of the knowledge base.
-        requested: The configuration that the caller opens it with.
-        url: The knowledge base, for messages.
+        storage: Its storage.
+        requested: The caller's configuration.
+        url: Its URL, for messages.
         graph: Its graph; None for none.
         links: As for `open_graph_side`.
 
@@ -100,11 +100,11 @@ def open_ledger_and_graph(
 def _set_up(ledger: Ledger, storage: Storage, requested: KnowledgeBaseConfig, where: str) -> None:
     if ledger.admit(requested, where):
         return
-    # Without a ledger the model that made the vectors is unknown. A process that dies between
-    # creating the store and its ledger leaves an empty store.
+    # Without a ledger the embedding model is unknown. A process that dies between
+    # creating the store and the ledger leaves an empty store.
     count = storage.count()
     if count:
-        if ledger.admit(requested, where):  # another process has set it up in this moment
+        if ledger.admit(requested, where):  # another process has set it up meanwhile
             return
         raise unknown_nodes_error(where, count)
     ledger.update_config(lambda recorded: recorded or requested.as_new())
@@ -112,14 +112,14 @@ def _set_up(ledger: Ledger, storage: Storage, requested: KnowledgeBaseConfig, wh
 
 
 def _upgrade(ledger: Ledger, storage: Storage, where: str) -> None:
-    """Record what earlier formats have not: the sources of documents."""
+    """Record the sources of documents, which earlier formats do not contain."""
     config = ledger.config()
     if not isinstance(ledger, LocalLedger) or config is None or config.format >= FORMAT:
         return
     try:
         ledger.record_sources(sources_of(storage.store, ledger))
         ledger.update_config(lambda recorded: recorded and replace(recorded, format=FORMAT))
-    except StoreUnavailableError as error:  # without the right to write it can be read all the same
+    except StoreUnavailableError as error:  # without write permission it is still readable
         _logger.warning(
             "%s has format %d, and cannot be brought to format %d now: each page or row of a file "
             "counts as its own source (%s)",
@@ -131,7 +131,7 @@ def _upgrade(ledger: Ledger, storage: Storage, where: str) -> None:
 
 
 def _check_in_step(ledger: Ledger, storage: Storage, where: str) -> None:
-    """Warn if the store was changed without the ledger: restored, cleared, added to."""
+    """Warn if the store was restored, cleared or extended without the ledger."""
     recorded, held = ledger.n_nodes_at_rest(), storage.count()
     if recorded == held:
         return
@@ -153,14 +153,14 @@ def _check_in_step(ledger: Ledger, storage: Storage, where: str) -> None:
 
 
 def _check_graph(ledger: Ledger, storage: Storage, where: str) -> None:
-    """Warn if the graph was lost: deleted, or cleared by something else."""
-    # On a server it would take reading the list of documents.
+    """Warn if the graph was deleted or cleared by another program."""
+    # On a server this would read the list of documents.
     ids = ledger.sample(None, 1) if storage.graph and isinstance(ledger, LocalLedger) else []
     if storage.graph is None or not ids or ledger.n_nodes_at_rest() is None:
         return
     try:
         found = storage.graph.graph.nodes(ids, scope=None).function()
-    except StoreUnavailableError as error:  # other searches work all the same
+    except StoreUnavailableError as error:  # other searches still work
         _logger.warning("the graph %s of %s is down: %s", storage.graph.url, where, error)
         return
     if not found:
@@ -176,7 +176,7 @@ def _check_graph(ledger: Ledger, storage: Storage, where: str) -> None:
 def _doubt_all(ledger: Ledger, where: str) -> None:
     try:
         ledger.doubt_all()
-    except StoreUnavailableError as error:  # a caller who may only read can go on
+    except StoreUnavailableError as error:  # a caller without write permission can continue
         _logger.warning("%s cannot note that it lost nodes: %s", where, error)
 
 
@@ -184,7 +184,7 @@ def writer_of(storage: Storage, ledger: Ledger) -> Writer:
     """Return a writer to a knowledge base."""
     targets: list[WriteTarget] = [StoreTarget(storage.store, storage.flush)]
     if storage.graph is not None:
-        # First: what fails there is not in the store, where searches would find it.
+        # The graph is first: its failures must not reach the store, which searches read.
         targets.insert(0, graph_target(storage.graph, ledger))
     return Writer(targets, _journal_of(storage, ledger), lock=storage.lock)
 
@@ -203,7 +203,7 @@ def _journal_of(storage: Storage, ledger: Ledger) -> Journal:
     raise TypeError(f"{type(ledger).__name__} has no journal")
 
 
-# Passages that are withdrawn from a graph in one transaction.
+# Passages removed from a graph per transaction.
 _WITHDRAWN: Final = 10_000
 
 
@@ -211,7 +211,7 @@ def remove_knowledge_base(url: str) -> None:
     """Remove a knowledge base; see `KnowledgeBase.remove`."""
     storage = open_storage(url, RequestedSetup(must_exist=True))
     try:
-        with storage.lock:  # an object that opens it holds it, too
+        with storage.lock:  # also held by an object that opens it
             if storage.is_shared():
                 raise StoreUnavailableError(f"{url} is open in this process; close it first")
             ledger = storage.ledger()
@@ -226,7 +226,7 @@ def remove_knowledge_base(url: str) -> None:
 
 
 def _withdraw_from_graph(ledger: Ledger, url: str) -> None:
-    """Remove what a knowledge base has written to its graph."""
+    """Remove the rows of a knowledge base from its graph."""
     config = ledger.config()
     if config is None or not config.graph:
         return
@@ -250,7 +250,7 @@ def _mark_removing(ledger: Ledger, url: str) -> None:
     config.check_format(url)
     if config.removing:
         return
-    # First the mark, then the look for claims: a writer claims first, and then looks for the mark.
+    # Mark first, then check for claims: a writer claims first, then checks for the mark.
     ledger.update_config(lambda recorded: recorded and replace(recorded, removing=True))
     try:
         ledger.check_unwritten(url)

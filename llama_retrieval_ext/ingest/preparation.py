@@ -1,4 +1,4 @@
-"""Prepares documents for storage: splits, names and embeds their nodes, here or on a worker."""
+"""Prepares documents for storage: splits them, and sets ids and embeddings of their nodes."""
 
 import json
 import math
@@ -41,17 +41,17 @@ from llama_retrieval_ext.ingest.readers.documents import (
 
 T = TypeVar("T")
 
-# Encoders of today read 512 tokens and drop the rest; LlamaIndex's 1,024 would lose half a chunk.
-# An overlap of an eighth keeps sentences at the seams findable.
+# Current encoders truncate at 512 tokens; LlamaIndex's 1,024 would lose half a chunk.
+# An overlap of an eighth keeps sentences at chunk borders findable.
 _CHUNK_TOKENS = 512
 _OVERLAP_TOKENS = 64
 
 
 class Splitter:
-    """Splits documents into nodes; documents that were passed as nodes stay as they are.
+    """Splits documents into nodes; documents passed as nodes are unchanged.
 
     Args:
-        transformations: LlamaIndex transformations, run in their order; None for a
+        transformations: LlamaIndex transformations, run in order; None for a
             ``SentenceSplitter`` of 512 tokens with an overlap of 64.
 
     Raises:
@@ -68,7 +68,7 @@ class Splitter:
         self._given = transformations
 
     def __getstate__(self) -> dict[str, object]:
-        # With what LlamaIndex leaves out of its own: a copy must not split in another way.
+        # Includes fields that LlamaIndex excludes: a copy must split in the same way.
         given = (
             None if self._given is None else [(type(each), _state(each)) for each in self._given]
         )
@@ -81,7 +81,7 @@ class Splitter:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Classes and settings of the transformations, as far as they expose them."""
+        """Classes and settings of the transformations, as far as exposed."""
         return fingerprint_of(self._transformations)
 
     def nodes_of(
@@ -96,7 +96,7 @@ class Splitter:
     def _transformations(self) -> Sequence[TransformComponent]:
         if self._given is not None:
             return list(self._given)
-        # Made when it is needed: its tokenizer takes a quarter of a second to load.
+        # Created on demand: its tokenizer takes a quarter of a second to load.
         return [SentenceSplitter(chunk_size=_CHUNK_TOKENS, chunk_overlap=_OVERLAP_TOKENS)]
 
     def _transformed(self, documents: Sequence[SourceDocument]) -> list[tuple[BaseNode, ...]]:
@@ -109,9 +109,9 @@ class Splitter:
 
 
 def split_by(split: Callable[[], T]) -> T:
-    """Return the result of a function that splits text; call it again if NLTK refuses its files.
+    """Return the result of a function that splits text; retry if NLTK rejects its files.
 
-    NLTK refuses files with several hard links, which uv makes when it installs a package.
+    NLTK rejects files with several hard links, which uv creates when it installs a package.
     LlamaIndex's sentence splitter reads such a file at its first use only, and does not need it.
 
     Args:
@@ -124,7 +124,7 @@ def split_by(split: Callable[[], T]) -> T:
 
 
 def _copies(documents: Sequence[SourceDocument]) -> list[BaseNode]:
-    """Return the nodes to transform: transformations may change them, the caller's stay."""
+    """Return copies of the nodes, because transformations may modify them."""
     return [each.nodes[0].model_copy(deep=True) for each in documents]
 
 
@@ -141,7 +141,7 @@ def _restored(kind: type[TransformComponent], state: dict[Any, Any]) -> Transfor
 def _by_document(
     nodes: Sequence[BaseNode], documents: Sequence[SourceDocument]
 ) -> list[list[BaseNode]]:
-    """Return the nodes of each document; raise if they cannot be told apart."""
+    """Return the nodes by document; raise if their document is ambiguous."""
     if len(documents) == 1:
         return [[_as_node(node) for node in nodes]]
     owned: dict[str, list[BaseNode]] = {each.key.ref: [] for each in documents}
@@ -153,7 +153,7 @@ def _by_document(
 
 
 def _as_node(node: BaseNode) -> BaseNode:
-    """Return a `Document` as a node; anything else as it is."""
+    """Return a `Document` as a node, and other nodes unchanged."""
     if not isinstance(node, Document):
         return node
     fields = {name: getattr(node, name) for name in Node.model_fields}
@@ -165,7 +165,7 @@ def _as_node(node: BaseNode) -> BaseNode:
 
 
 def _embedded_apart(nodes: list[BaseNode], document: BaseNode) -> list[BaseNode]:
-    """Return nodes without the embedding that splitters copy from a document to all its parts."""
+    """Return nodes without the embedding that splitters copy from a document to its parts."""
     if document.embedding is None or len(nodes) == 1:
         return nodes
     return [
@@ -177,11 +177,11 @@ def _embedded_apart(nodes: list[BaseNode], document: BaseNode) -> list[BaseNode]
 
 
 class Embedder:
-    """Embeds nodes in the batches of its model.
+    """Embeds nodes with the batch size of its model.
 
     Attributes:
         model: The embedding model.
-        dimension: Of the vectors it made; None until it made one.
+        dimension: Dimension of its vectors; None before the first.
     """
 
     def __init__(self, model: BaseEmbedding) -> None:
@@ -189,7 +189,7 @@ class Embedder:
         self.dimension: int | None = None
 
     def embedded(self, documents: Sequence[Prepared]) -> list[Prepared | Exception]:
-        """Return the documents with an embedding on every node, or the error of each."""
+        """Return each document with an embedding on every node, or its error."""
         return [_checked(each) for each in each_or_error(documents, self._embedded)]
 
     def _embedded(self, documents: Sequence[Prepared]) -> list[Prepared]:
@@ -233,17 +233,17 @@ def _checked(document: Prepared | Exception) -> Prepared | Exception:
 
 def _is_finite(node: BaseNode) -> bool:
     embedding = node.get_embedding()
-    # A sum is finite only if every number is, and takes a third of the time of asking each.
+    # A sum is finite only if every number is, and takes a third of the time of single checks.
     return bool(embedding) and math.isfinite(sum(embedding))
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Documents that are ready to be written, or their errors.
+    """Documents ready to be written, or their errors.
 
     Attributes:
-        results: For each document its stored form, without nodes if it has no text; or an error.
-        dimension: Of the vectors that the embedding model made; None if it made none.
+        results: For each document its stored form, without nodes if it has no text, or an error.
+        dimension: Dimension of the vectors that the model returned; None if it was not called.
     """
 
     results: Mapping[DocumentKey, Prepared | Exception]
@@ -252,12 +252,12 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """The steps before documents are written. It can be pickled, with its model.
+    """The steps before documents are written; picklable, with its model.
 
     Attributes:
-        splitter: Makes nodes of documents.
+        splitter: Splits documents into nodes.
         embed_model: Embeds nodes that have no embedding.
-        extraction: Finds what goes into a graph; None without one.
+        extraction: Extracts graph rows; None without a graph.
     """
 
     splitter: Splitter
@@ -277,7 +277,7 @@ class Preparation:
     def prepared(self, documents: Sequence[SourceDocument]) -> Batch:
         """Return documents ready to be stored; each must have its own key.
 
-        The error of a document is its result, and the others go on.
+        If a document fails, its error is its result, and the others are processed.
         """
         embedder = Embedder(self.embed_model)
         made = self.splitter.nodes_of(documents)
@@ -307,20 +307,20 @@ def _with_text(
 
 
 def _is_searchable(node: BaseNode) -> bool:
-    """Whether a node has text or an embedding."""
+    """Return whether a node has text or an embedding."""
     return node.embedding is not None or bool(node.get_content(MetadataMode.NONE).strip())
 
 
-# Of this package's chunks; made up once, never to change.
+# UUID namespace of this package's chunks: must never change.
 _NAMESPACE = UUID("6b0a4f6e-6d2c-4a4e-9d5d-0c8b0b6f5a11")
 
 
 def named(nodes: Sequence[BaseNode], key: DocumentKey) -> list[BaseNode]:
-    """Return copies of a document's new nodes under stable ids; references are rewritten.
+    """Return copies of a document's new nodes with stable ids and updated references.
 
-    An id depends on the document, the node's text, and how many nodes with that text come before
-    it, so that a chunk keeps its id when something is added in front of it. Ids are UUIDs, which
-    every engine takes.
+    An id depends on the document, the node's text, and the number of earlier nodes with that
+    text, so that a chunk keeps its id when text is inserted before it. Ids are UUIDs, which
+    every engine accepts.
 
     Args:
         nodes: The output of the transformations, in order.

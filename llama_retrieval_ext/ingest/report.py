@@ -26,7 +26,7 @@ class _Report(Viewed):
     failures: Mapping[str, Exception]
 
     def raise_for_failures(self) -> Self:
-        """Return the report itself, if no document failed.
+        """Return the report, or raise if a document failed.
 
         Raises:
             IngestionError: A document failed; ``failures`` has the error of each.
@@ -49,14 +49,14 @@ class IngestionReport(_Report):
     """The outcome of each document of one call of ``KnowledgeBase.add``.
 
     Attributes:
-        added: How many documents are new.
-        updated: How many replaced an older version of themselves.
-        unchanged: How many are stored already in the same version.
-        skipped: The reasons why documents have nothing to store, by their id, such as ``no text``;
-            an older version of them is deleted.
-        failures: The errors of the others, by their id; an older version of them stays.
-        n_nodes: How many nodes were written.
-        seconds: How long it took.
+        added: Number of new documents.
+        updated: Number of documents that replaced an older version.
+        unchanged: Number of documents already stored in the same version.
+        skipped: Reasons why documents have nothing to store, by id, such as ``no text``; an older
+            version is deleted.
+        failures: Errors of the other documents, by id; an older version stays.
+        n_nodes: Number of nodes written.
+        seconds: Duration in seconds.
 
     Examples:
         >>> print(IngestionReport(added=2, n_nodes=7, seconds=0.25))
@@ -101,16 +101,16 @@ class IngestionReport(_Report):
 
 @dataclass(frozen=True, slots=True)
 class CopyReport(_Report):
-    """The outcome of each document of a knowledge base that was copied.
+    """The outcome of each document of a copied knowledge base.
 
     Attributes:
-        copied: How many documents were written.
-        unchanged: How many the target has already in the same version.
-        removed: How many documents were removed from the target because the source lacks them.
-        only_at_target: How many such documents the target still has.
-        failures: The errors of the others, by their id and, where they are in one, scope.
-        n_nodes: How many nodes were written.
-        seconds: How long it took.
+        copied: Number of documents written.
+        unchanged: Number of documents that the target already has in the same version.
+        removed: Number of documents removed from the target because the source lacks them.
+        only_at_target: Number of such documents that the target still has.
+        failures: Errors of the other documents, by id and scope, if any.
+        n_nodes: Number of nodes written.
+        seconds: Duration in seconds.
 
     Examples:
         >>> print(CopyReport(copied=2, n_nodes=7, seconds=0.25))
@@ -138,7 +138,7 @@ class CopyReport(_Report):
         )
 
 
-# A bar for less would only flicker.
+# Shown after this delay, in seconds: a bar for a shorter call would flicker.
 _DELAY_S = 0.5
 
 
@@ -170,7 +170,7 @@ class Tally:
         self._seen: dict[DocumentKey, str] = {}
 
     def is_new(self, document: SourceDocument) -> bool:
-        """Whether this is the first document of its key; another with the same key fails."""
+        """Return whether this is the first document with its key; further ones fail."""
         if document.key not in self._seen:
             self._seen[document.key] = document.digest
             return True
@@ -189,19 +189,19 @@ class Tally:
         return False
 
     def failed(self, ref: str, error: Exception) -> None:
-        """Note a document that could not be added."""
+        """Record a document that could not be added."""
         self._failures[ref] = error
 
     def skipped(self, ref: str, reason: str) -> None:
-        """Note a document with nothing to store."""
+        """Record a document with nothing to store."""
         self._skipped[ref] = reason
 
     def unchanged(self) -> None:
-        """Note a document that is stored already in this version."""
+        """Record a document that is already stored in this version."""
         self._counts[WriteOutcome.UNCHANGED] += 1
 
     def stored(self, document: Prepared, outcome: WriteOutcome) -> None:
-        """Note a document that was written."""
+        """Record a document that was written."""
         self._counts[outcome] += 1
         if outcome is not WriteOutcome.UNCHANGED:
             self._n_nodes += len(document.nodes)

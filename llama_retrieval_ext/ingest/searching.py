@@ -47,7 +47,7 @@ class Searchable:
     """The methods of a knowledge base that search it.
 
     Attributes:
-        require_scope: Whether everything needs a scope.
+        require_scope: Whether every operation needs a scope.
     """
 
     require_scope: bool
@@ -58,7 +58,7 @@ class Searchable:
     @property
     @abstractmethod
     def embed_model(self) -> BaseEmbedding:
-        """The model that makes its vectors."""
+        """The embedding model."""
 
     @abstractmethod
     def _check_open(self) -> None:
@@ -66,7 +66,7 @@ class Searchable:
 
     @abstractmethod
     def _check(self, scope: Scope | None) -> None:
-        """Raise if it was closed, or requires a scope and gets none."""
+        """Raise if it was closed, or if a required scope is missing."""
 
     @abstractmethod
     def _check_writable(self) -> None:
@@ -117,35 +117,34 @@ class Searchable:
         similarity_top_k: int | None = None,
         **options: Unpack[KindOptions],
     ) -> Retriever:
-        """Return a retriever; it also finds what is added later.
+        """Return a retriever, which also finds documents added later.
 
         Args:
-            kind: ``vector``, ``keyword`` or ``hybrid``; of a knowledge base with a graph also
-                ``graph``, a `GraphRetriever` seeded by hybrid search, ``kg_rule``, a
-                `KGRuleRetriever`, or ``knowledge``, a `KnowledgeRetriever` over hybrid search and
-                rules. A preset: ``basic``, ``advanced``, ``semantic`` or ``auto``; see
-                `build_preset`.
-            top_k: How many hits to return when the query does not say; at least 1.
-            filters: Conditions on metadata that every hit satisfies.
-            scope: The scope of every query; None for that of the query.
-            fusion: For ``hybrid``, here and in the graph's kinds: how the two rankings become one;
-                None for the default of `HybridRetriever`.
+            kind: ``vector``, ``keyword`` or ``hybrid``; with a graph also ``graph``, a
+                `GraphRetriever` seeded by hybrid search, ``kg_rule``, a `KGRuleRetriever`, or
+                ``knowledge``, a `KnowledgeRetriever` over hybrid search and rules. A preset:
+                ``basic``, ``advanced``, ``semantic`` or ``auto``; see `build_preset`.
+            top_k: Maximum number of hits if the query does not set it; at least 1.
+            filters: Metadata conditions for every hit.
+            scope: The scope of every query; None to use the query's scope.
+            fusion: For ``hybrid``, here and in the graph's kinds: the method that fuses the
+                rankings; None for the default of `HybridRetriever`.
             alpha: For ``hybrid``: weight of vector search in ``[0, 1]``.
-            pushdown: For ``hybrid``: whether the engine itself fuses; see `HybridRetriever`.
-            collapse: How many hits of each source to return at most; None for any number. Not for
-                the graph's kinds.
-            candidates: For ``hybrid``: how many hits each leg returns; None for 100.
+            pushdown: For ``hybrid``: whether the engine fuses the rankings; see `HybridRetriever`.
+            collapse: Maximum number of hits per source; None for no limit. Not for the graph's
+                kinds.
+            candidates: For ``hybrid``: number of hits per leg; None for 100.
             name: Name in traces and ``Hit.source``; None for the kind.
-            similarity_top_k: LlamaIndex's name of ``top_k``; give one of them.
+            similarity_top_k: LlamaIndex's name of ``top_k``; pass one of them.
             options: Of presets, see `PresetOptions`. For ``graph``: ``seed``, ``linker``,
                 ``enable_multi_hop``, ``max_hops``, ``max_entities``, ``fan_out`` of
                 `GraphRetriever`; for ``kg_rule`` and ``knowledge``: ``rules``, ``linker``; for
                 ``knowledge``: ``policy``.
 
         Raises:
-            ConfigurationError: There is no such kind, it cannot be set up so, or it needs a graph
+            ConfigurationError: The kind is unknown, its arguments are invalid, or it needs a graph
                 and there is none.
-            UnsupportedModeError: With ``pushdown``, the engine has another fusion.
+            UnsupportedModeError: With ``pushdown``, the engine does not support the fusion.
         """
         self._check_open()
         request = RetrieverRequest(
@@ -184,11 +183,11 @@ class Searchable:
         Args:
             query: A text, or a `Query`.
             mode: A kind of retriever, as for `retriever`.
-            top_k: How many hits to return, at least 1.
-            filters: Conditions on metadata that every hit satisfies.
+            top_k: Maximum number of hits, at least 1.
+            filters: Metadata conditions for every hit.
             scope: The scope of the caller.
-            collapse: How many hits of each source to return at most; None for any number.
-            timeout_s: Seconds for the whole answer; None for no limit.
+            collapse: Maximum number of hits per source; None for no limit.
+            timeout_s: Time limit in seconds; None for no limit.
 
         Returns:
             The hits, best first, with missing legs and the trace.
@@ -214,7 +213,7 @@ class Searchable:
         collapse: Collapse | None = None,
         timeout_s: float | None = None,
     ) -> SearchResult:
-        """`search` without blocking the event loop."""
+        """Run `search` without blocking the event loop."""
         retriever = self.retriever(
             mode, top_k=top_k, filters=filters, scope=scope, collapse=collapse
         )
@@ -228,7 +227,7 @@ class Searchable:
         filters: MetadataFilters | None = None,
         scope: Scope | None = None,
     ) -> Retriever:
-        """`retriever` with LlamaIndex's name for ``top_k``."""
+        """Return a `retriever`; ``top_k`` has LlamaIndex's name."""
         return self.retriever(mode, top_k=similarity_top_k, filters=filters, scope=scope)
 
     def as_query_engine(
@@ -242,13 +241,13 @@ class Searchable:
     ) -> "RetrieverQueryEngine":
         """Return LlamaIndex's query engine over `as_retriever`; it has ``query`` and ``aquery``.
 
-        For its other settings write ``RetrieverQueryEngine.from_args(kb.as_retriever(), ...)``.
+        For other settings use ``RetrieverQueryEngine.from_args(kb.as_retriever(), ...)``.
 
         Args:
-            llm: Writes the answers; always needed, there is no default.
-            similarity_top_k: How many hits it reads.
+            llm: Writes the answers; required.
+            similarity_top_k: Number of hits that it reads.
             mode: A kind of retriever, as for `retriever`.
-            filters: Conditions on metadata that every hit satisfies.
+            filters: Metadata conditions for every hit.
             scope: The scope of the caller.
 
         Raises:
@@ -272,14 +271,14 @@ class Searchable:
     ) -> "BaseChatEngine":
         """Return a LlamaIndex chat engine over `as_retriever`; it has ``chat`` and ``achat``.
 
-        It is ``CondensePlusContextChatEngine``, as LlamaIndex's own ``as_chat_engine`` makes it:
-        each message becomes a question that stands alone, whose hits are the context of the reply.
+        It is a ``CondensePlusContextChatEngine``, as created by LlamaIndex's ``as_chat_engine``:
+        each message is rewritten as a standalone question, whose hits are the context of the reply.
 
         Args:
-            llm: Writes the questions and replies; always needed, there is no default.
-            similarity_top_k: How many hits it reads.
+            llm: Writes the questions and replies; required.
+            similarity_top_k: Number of hits that it reads.
             mode: A kind of retriever, as for `retriever`.
-            filters: Conditions on metadata that every hit satisfies.
+            filters: Metadata conditions for every hit.
             scope: The scope of the caller.
 
         Raises:
@@ -292,7 +291,7 @@ class Searchable:
         from llama_index.core.memory import ChatMemoryBuffer  # noqa: PLC0415
 
         llm = _checked_llm(llm, "as_chat_engine")
-        # LlamaIndex's default opens a database for each engine, and never closes it.
+        # LlamaIndex's default opens a database per engine and never closes it.
         memory = ChatMemoryBuffer.from_defaults(llm=llm)
         return CondensePlusContextChatEngine.from_defaults(retriever, llm=llm, memory=memory)
 
@@ -300,7 +299,7 @@ class Searchable:
 def _checked_llm(llm: object, method: str) -> "LLM":
     from llama_index.core.llms import LLM  # noqa: PLC0415
 
-    # Without a type checker this may be the name of a model.
+    # Untyped callers may pass the name of a model.
     if isinstance(llm, LLM):
         return llm
     raise ConfigurationError(

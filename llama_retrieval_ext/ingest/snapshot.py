@@ -1,8 +1,8 @@
 """`Snapshot`: a private copy of a knowledge base in a directory that another process writes to.
 
-The engine lets one process open its files, and writes even to read. So a reader copies them to a
-temporary folder while the writer waits, and opens the copy, where unfinished changes are undone or
-finished. The directory itself is only read, and may be on a read-only file system.
+Only one process can open the engine's files, and reading also writes to them. A reader therefore
+copies them to a temporary folder while the writer waits, and opens the copy, where unfinished
+changes are undone or finished. The directory is only read, and may be on a read-only file system.
 """
 
 import json
@@ -39,16 +39,16 @@ class Snapshot:
     """A copy of an embedded knowledge base, and of its embedded graph, in a temporary folder.
 
     Args:
-        url: Of the knowledge base.
-        graph: URL of its graph; None to leave the graph out.
+        url: URL of the knowledge base.
+        graph: URL of its graph; None to copy no graph.
 
     Attributes:
-        url: Of the copy.
+        url: URL of the copy.
         graph: URL of the copy of the graph; None without one.
 
     Raises:
-        ConfigurationError: It is not in a directory, or not there, or has another graph.
-        StoreUnavailableError: It cannot be read, or there is no room for the copy.
+        ConfigurationError: It is not in a directory, does not exist, or has another graph.
+        StoreUnavailableError: It cannot be read, or there is no disk space for the copy.
     """
 
     def __init__(self, url: str, graph: str | None = None) -> None:
@@ -77,9 +77,9 @@ class Snapshot:
     def refresh(
         self, store: EmbeddedVectorStore, ledger: LocalLedger, graph: EmbeddedGraph | None
     ) -> bool:
-        """Copy again to the open copy; False if nothing was written since.
+        """Update the open copy; return False if nothing was written since.
 
-        Searches go on meanwhile, and see the old copy or the new one.
+        Searches continue meanwhile, on the old copy or the new one.
         """
         if self._state() == self._seen:
             return False
@@ -106,9 +106,9 @@ class Snapshot:
         try:
             with frozen(self._source):
                 seen = self._state()
-                # A document is written to the ledger, the graph and the store, in this order, and
-                # then noted as done. Nothing is written to the store now. So whatever the copy of
-                # the graph has is in that of the ledger, done or to be finished as after a crash.
+                # A document is written to the ledger, the graph and the store, in this order, then
+                # recorded as done. Nothing is written to the store now. So the ledger's copy has
+                # every document of the graph's copy, done or to be finished as after a crash.
                 store.load(self._source)
                 if graph is not None and self._graph_source is not None:
                     graph.load(self._graph_source)
@@ -124,7 +124,7 @@ class Snapshot:
             ) from error
 
     def _record_graph(self, ledger: sqlite3.Connection) -> None:
-        """Record the copy of the graph; the graph itself is the writer's."""
+        """Record the copy of the graph, because the writer owns the original."""
         rows = ledger.execute("SELECT value FROM manifest WHERE key = 'graph'").fetchall()
         recorded = json.loads(rows[0][0]) if rows else ""
         if self._graph_source is not None and recorded != f"graph:{self._graph_source}":
@@ -140,7 +140,7 @@ class Snapshot:
             ledger.execute("UPDATE manifest SET value = ? WHERE key = 'graph'", (value,))
 
     def _state(self) -> object:
-        """Return what differs once something was written: every write goes through the ledger."""
+        """Return a value that changes with every write, because each one changes the ledger."""
         files = [self._source / LEDGER]
         if self._graph_source is not None:
             files.append(self._graph_source / GRAPH_FILE)
@@ -163,7 +163,7 @@ def _graph_folder(url: str) -> Path:
 
 
 class Refresher:
-    """Calls a function every so many seconds, in a thread, until it is closed."""
+    """Calls a function at an interval, in a thread, until closed."""
 
     def __init__(self, function: Callable[[], object], every_s: float) -> None:
         self._ended = Event()
@@ -188,7 +188,7 @@ class Refresher:
 def open_snapshot(
     url: str, *, read_only: bool, refresh_s: float | None, graph: object
 ) -> Snapshot | None:
-    """Return the copy to read from; None for a knowledge base that is written to."""
+    """Return the copy to read from; None for a writable knowledge base."""
     if refresh_s is not None:
         check_seconds(refresh_s, "refresh_s", otherwise="to copy on request leave it out")
     if not read_only:
@@ -209,7 +209,7 @@ def open_snapshot(
 
 
 class Refreshable(Browsable):
-    """The methods of a knowledge base that may be a copy."""
+    """Methods of a knowledge base that may be a copy."""
 
     _storage: Storage
     _parts: IngestionParts
@@ -217,16 +217,16 @@ class Refreshable(Browsable):
     _refresher: Refresher | None = None
 
     def refresh(self) -> bool:
-        """Copy a knowledge base that was opened with ``read_only=True`` again, if it has changed.
+        """Copy a knowledge base opened with ``read_only=True`` again if it has changed.
 
-        Searches go on meanwhile; retrievers made before see the new copy, too.
+        Searches continue meanwhile; existing retrievers use the new copy, too.
 
         Returns:
             Whether something was written since the last copy.
 
         Raises:
-            ConfigurationError: It was opened to write, and is never out of date.
-            StoreUnavailableError: It cannot be read, or there is no room for the copy.
+            ConfigurationError: It was opened for writing, and is always up to date.
+            StoreUnavailableError: It cannot be read, or there is no disk space for the copy.
         """
         store, ledger, side = self._storage.store, self._ledger, self._storage.graph
         with self._storage.lock:

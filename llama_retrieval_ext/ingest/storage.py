@@ -23,9 +23,9 @@ from llama_retrieval_ext.urls import Location
 
 LEDGER = "ledger.sqlite3"
 _SUFFIX = "__ledger"
-# A batch is a few thousand nodes, which every engine takes in less.
+# Every engine stores a batch, a few thousand nodes, in less time.
 _PATIENCE_S = 30.0
-# The setting by which an engine keeps the nodes of a tenant together. Others always index tenants.
+# The setting with which an engine groups nodes by tenant. Other engines always index tenants.
 BY_TENANT: Mapping[str, str] = {"milvus": "by_tenant", "elasticsearch": "routing"}
 
 
@@ -36,18 +36,18 @@ class Storage:
     Attributes:
         store: The vector store, open.
         close: Closes the store.
-        flush: Writes to disk what the store has taken.
-        count: How many nodes the store holds.
+        flush: Writes the store's pending changes to disk.
+        count: Returns the number of nodes in the store.
         tokenizer: Settings of the store's tokenizer as JSON.
-        params: Settings for the engine as JSON, for when it makes the collection; empty for none.
+        params: Engine settings as JSON, applied when it creates the collection; empty for none.
         ledger: Opens the ledger.
-        lock: The same for all writers of this process.
-        is_exclusive: Whether no other process can have it open.
-        is_shared: Whether another object of this process has its files open.
-        compact: Frees the disk space of deleted nodes, where the engine does not; returns the
-            number of bytes.
-        remove: Removes the nodes and then the ledger; continues after an interruption.
-        graph: The graph that is kept in step; None for none.
+        lock: Shared by all writers of this process.
+        is_exclusive: Whether no other process can open it.
+        is_shared: Returns whether another object of this process has its files open.
+        compact: Frees the disk space of deleted nodes if the engine does not; returns the number
+            of bytes.
+        remove: Removes the nodes, then the ledger; can be repeated after an interruption.
+        graph: The graph that is updated with it; None for none.
     """
 
     store: BasePydanticVectorStore
@@ -88,11 +88,11 @@ class RequestedSetup:
     """Settings for a new storage.
 
     Attributes:
-        tokenizer: For keyword search; None for the recorded one, or the default.
-        many_tenants: Whether the engine keeps the nodes of a tenant together; None for the recorded
-            setting, or no.
+        tokenizer: Tokenizer of keyword search; None for the recorded one, or the default.
+        many_tenants: Whether the engine groups nodes by tenant; None for the recorded setting, or
+            False.
         store_params: Settings of the engine.
-        must_exist: Whether to raise for a new one.
+        must_exist: Whether to raise if it does not exist.
     """
 
     tokenizer: Tokenizer | None = None
@@ -105,13 +105,13 @@ def open_storage(url: str, setup: RequestedSetup) -> Storage:
     """Open or create the storage that a URL names.
 
     Args:
-        url: As `open_store` takes it.
+        url: A URL as for `open_store`.
         setup: Settings for a new one.
 
     Raises:
-        ConfigurationError: The URL names no engine, the engine has no such setting, or there is no
-            knowledge base and there must be one.
-        StoreFormatError: There is something else.
+        ConfigurationError: The URL names no engine, the engine has no such setting, or the
+            knowledge base must exist and does not.
+        StoreFormatError: The place contains other data.
         StoreUnavailableError: The engine cannot be reached, or another process has the directory.
         MissingDependencyError: The engine's extra is not installed.
     """
@@ -154,7 +154,7 @@ def open_storage(url: str, setup: RequestedSetup) -> Storage:
     return Storage(
         store=store,
         close=store.close,
-        # These engines write to disk themselves. Milvus Lite would make a file of every flush.
+        # These engines write to disk by themselves. Milvus Lite would create a file per flush.
         flush=lambda: None,
         count=store.count,
         tokenizer=_as_json(store.tokenizer),
@@ -239,7 +239,7 @@ def in_memory(url: str) -> ConfigurationError:
 def _remembered(
     setup: RequestedSetup, recorded: KnowledgeBaseConfig, current: Tokenizer, location: Location
 ) -> RequestedSetup:
-    """Return the settings with the recorded ones for those that are left out."""
+    """Return the settings, with recorded values for missing ones."""
     tokenizer, given = setup.tokenizer, setup.store_params
     if tokenizer is None and recorded.tokenizer not in ("", _as_json(current)):
         tokenizer = Tokenizer.from_dict(json.loads(recorded.tokenizer))

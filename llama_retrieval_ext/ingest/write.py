@@ -1,11 +1,11 @@
 """Writes documents to the store and the ledger, in an order that survives a crash at any point.
 
 Claim in the journal → add new nodes to the store → delete old ones → flush to disk → done. After a
-crash of the process or the machine, the next write or opening settles what is unfinished: it
-removes a document that was being added, and finishes one that was being updated or deleted.
+crash of the process or the machine, the next write or opening settles unfinished changes: it
+removes a document that was being added, and finishes an update or deletion.
 
-On a server several processes may write. Each claims the documents of a batch one by one; a document
-that another process has claimed is written when that process has finished it, or counts as dead.
+On a server several processes may write. Each claims the documents of a batch one by one. If another
+process has claimed a document, the writer waits until that process finishes it or counts as dead.
 """
 
 import logging
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 class WriteLock:
-    """Held while something is written; the thread that holds it may take it again."""
+    """Reentrant lock that is held during writes."""
 
     __slots__ = ("__weakref__", "_lock")
 
@@ -59,16 +59,16 @@ class WriteLock:
 
 
 def lock_of(identity: Hashable) -> WriteLock:
-    """Return the lock of a knowledge base, the same for all callers in this process.
+    """Return the lock of a knowledge base, shared by all callers in this process.
 
     Args:
-        identity: Of the knowledge base, such as the real path of a directory.
+        identity: Identity of the knowledge base, such as the real path of its directory.
     """
     with _creating:
         return _locks.setdefault(identity, WriteLock())
 
 
-# Module state, because all objects on one knowledge base share its lock.
+# Module state, because all objects of one knowledge base share its lock.
 _creating = Lock()
 _locks: WeakValueDictionary[Hashable, WriteLock] = WeakValueDictionary()
 
@@ -76,11 +76,11 @@ _locks: WeakValueDictionary[Hashable, WriteLock] = WeakValueDictionary()
 class WriteTarget(Protocol):
     """A target of writes: the vector store, or the graph beside it.
 
-    After a crash the same nodes are upserted, or deleted, once more.
+    After a crash the same nodes are upserted or deleted again.
     """
 
     def check(self) -> None:
-        """Raise if nothing can be written now; called before a write begins."""
+        """Raise if it is not writable now; called before a write begins."""
         ...
 
     def upsert(self, nodes: Sequence[BaseNode]) -> None:
@@ -88,11 +88,11 @@ class WriteTarget(Protocol):
         ...
 
     def delete(self, node_ids: Sequence[str]) -> None:
-        """Delete nodes; ids that are not there are ignored."""
+        """Delete nodes; missing ids are ignored."""
         ...
 
     def flush(self) -> None:
-        """Write to disk what the target has taken."""
+        """Write pending changes to disk."""
         ...
 
 
@@ -101,7 +101,7 @@ class StoreTarget:
 
     Args:
         store: Upserts by node id.
-        flush: Writes to disk what the store has taken.
+        flush: Writes the store's pending changes to disk.
     """
 
     def __init__(self, store: BasePydanticVectorStore, flush: Callable[[], None]) -> None:
@@ -109,36 +109,36 @@ class StoreTarget:
         self.flush = flush
 
     def check(self) -> None:
-        """No-op: the journal, which is written first, is where the store is."""
+        """No-op: the journal is written first, and is in the same place as the store."""
 
     def upsert(self, nodes: Sequence[BaseNode]) -> None:
         """Add nodes with embeddings, or replace those with the same id."""
         self._store.add([without_rows(node) for node in nodes])
 
     def delete(self, node_ids: Sequence[str]) -> None:
-        """Delete nodes; ids that are not there are ignored."""
+        """Delete nodes; missing ids are ignored."""
         self._store.delete_nodes(node_ids=list(node_ids))
 
 
 # Errors that concern no single document.
 _FATAL = (StoreUnavailableError, StoreClosedError, StoreFormatError, ModelMismatchError, OSError)
-# Until what another process has claimed is looked at again.
+# Interval between checks of documents that another process has claimed.
 _PAUSE_S: Final = (0.02, 0.1)
 _WARN_AFTER_S: Final = 2.0
-# Longer than a dead writer's claims count.
+# Longer than the lifetime of a dead writer's claims.
 _WAIT_S: Final = 120.0
-# How often in a row a writer may lose its claims to others that take it for dead.
+# Consecutive times that a writer may lose its claims to others that consider it dead.
 _MAX_LOSSES: Final = 3
 _logger = logging.getLogger(__name__)
 
 
 class Writer:
-    """Keeps a store, and the graph beside it, in step with the ledger.
+    """Writes to a store, its graph and the ledger consistently.
 
     Args:
-        targets: The targets of nodes, in this order.
-        journal: Records what is being written.
-        lock: Held during writes; the same for all writers of this process.
+        targets: The targets of nodes, in write order.
+        journal: Records unfinished writes.
+        lock: Held during writes; shared by all writers of this process.
     """
 
     def __init__(
@@ -150,10 +150,10 @@ class Writer:
         self._losses = 0
 
     def write(self, documents: Sequence[Prepared]) -> list[WriteOutcome | Exception]:
-        """Store each document as a whole, or leave it as it was; return the outcome of each.
+        """Store each document atomically; return the outcome of each.
 
         Raises:
-            StoreUnavailableError: The store or the ledger takes no more. Other errors that concern
+            StoreUnavailableError: The store or the ledger rejects writes. Other errors that concern
                 no single document are raised, too.
         """
         outcomes: dict[DocumentKey, WriteOutcome | Exception] = {}
@@ -162,12 +162,12 @@ class Writer:
         return [outcomes[each.key] for each in documents]
 
     def delete(self, keys: Sequence[DocumentKey]) -> None:
-        """Delete documents with all their nodes; those that do not exist are ignored."""
+        """Delete documents with all their nodes; missing ones are ignored."""
         with self.lock:
             self._repeat(keys, self._delete)
 
     def settle(self) -> None:
-        """Finish or undo what was begun and not finished."""
+        """Finish or undo unfinished changes."""
         with self.lock:
             claims = self._journal.unfinished()
             finishing: list[Claim] = []
@@ -187,7 +187,7 @@ class Writer:
                 self._complete(finishing)
 
     def _repeat(self, items: Sequence[T], work: Callable[[list[T]], list[T]]) -> None:
-        """Call `work` until it leaves nothing to other writers."""
+        """Call `work` until no document is left."""
         started = monotonic()
         self._losses = 0
         warned = False
@@ -216,7 +216,7 @@ class Writer:
     def _write(
         self, documents: list[Prepared], outcomes: dict[DocumentKey, WriteOutcome | Exception]
     ) -> list[Prepared]:
-        """Write what no other writer has claimed; return the rest."""
+        """Write the documents that no other writer has claimed; return the rest."""
         claims: list[Claim] = []
         with self._roll_back(claims):
             replies = self._journal.begin(documents)
@@ -238,7 +238,7 @@ class Writer:
         return left
 
     def _delete(self, keys: list[DocumentKey]) -> list[DocumentKey]:
-        """Delete what no other writer has claimed; return the rest."""
+        """Delete the documents that no other writer has claimed; return the rest."""
         claims: list[Claim] = []
         with self._roll_back(claims):
             replies = self._journal.begin_deleting(keys)
@@ -250,7 +250,7 @@ class Writer:
 
     @contextmanager
     def _roll_back(self, claims: Sequence[Claim]) -> Generator[None]:
-        """On an error settle what was begun; if that fails now, it is settled later."""
+        """Settle unfinished changes on an error; if that fails, a later call settles them."""
         try:
             yield
         except BaseException:
@@ -260,7 +260,7 @@ class Writer:
             raise
 
     def _put(self, begun: Sequence[tuple[Claim, Prepared]]) -> dict[DocumentKey, Exception]:
-        """Store documents; undo those that the store refuses, and return the errors."""
+        """Store documents; undo those that the store rejects, and return the errors."""
         results = each_or_error([each for _, each in begun], self._upsert, fatal=_FATAL)
         failures: dict[DocumentKey, Exception] = {}
         for (claim, _), result in zip(begun, results, strict=True):
@@ -286,7 +286,7 @@ class Writer:
             return set()
         held = self._journal.confirm(claims)
         self._discard([node_id for claim in held for node_id in claim.doomed])
-        # The journal may forget only what the store cannot lose any more.
+        # The journal may drop a claim only when the store is durable.
         self._flush()
         finished = {claim.key for claim in self._journal.finish(held)}
         lost = [claim for claim in claims if claim.key not in finished]

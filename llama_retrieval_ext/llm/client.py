@@ -1,4 +1,4 @@
-"""Calls a language model inside a plan: with a time limit, once per prompt, without raising."""
+"""Calls a language model inside a plan, with a time limit and a cache, without raising."""
 
 import re
 from collections import OrderedDict
@@ -24,12 +24,12 @@ from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Togeth
 
 
 class AnswerCache:
-    """The last answers by prompt; safe to share between threads and event loops.
+    """Cache of answers by prompt; safe to share between threads and event loops.
 
-    Concurrent requests for the same answer share one call. Failures are not kept.
+    Concurrent requests for the same answer share one call. Failures are not cached.
 
     Args:
-        size: How many answers are kept; the least recently used one is dropped first.
+        size: Maximum number of answers; the least recently used one is dropped first.
     """
 
     def __init__(self, *, size: int = 256) -> None:
@@ -38,7 +38,7 @@ class AnswerCache:
         self._answers: OrderedDict[Hashable, str] = OrderedDict()
         self._in_the_making: dict[Hashable, SingleFlight] = {}
 
-    # A copy, perhaps in another process, is empty: a model is identified by its id().
+    # A copy starts empty: keys contain id() of the model, which differs between processes.
     def __getstate__(self) -> dict[str, object]:
         return {"size": self.size}
 
@@ -46,7 +46,7 @@ class AnswerCache:
         AnswerCache.__init__(self, **state)
 
     def known(self, key: Hashable) -> str | None:
-        """The answer that is kept; None where there is none."""
+        """Return the cached answer; None if there is none."""
         with self._lock:
             if key not in self._answers:
                 return None
@@ -60,12 +60,12 @@ class AnswerCache:
         *,
         keep: Callable[[str], bool],
     ) -> Plan[str]:
-        """The plan for an answer that is not known.
+        """Return the plan for an answer that is not cached.
 
         Args:
             key: The model and the prompt.
             call: Calls the model.
-            keep: Whether an answer is worth keeping.
+            keep: Returns whether to cache an answer.
         """
         with self._lock:
             making = self._in_the_making.setdefault(key, SingleFlight())
@@ -90,9 +90,9 @@ class AnswerCache:
 
 T = TypeVar("T")
 
-# A hundred words take most models a few seconds; a search should not take much longer.
+# Most models write a hundred words in a few seconds; a search should not take much longer.
 LLM_TIMEOUT_S = 10.0
-# What is left of the query's time must also do for the retrieval behind.
+# The retrieval that follows needs part of the remaining time.
 BEFORE_RETRIEVAL = 0.5
 _SHOWN = 80
 
@@ -106,18 +106,18 @@ class _Answer(NamedTuple, Generic[T]):
 class LLMWriter:
     """A language model whose failures degrade the answer instead of raising.
 
-    Usable answers are kept and used again. After five failures in a row the
-    model is not called for half a minute.
+    Usable answers are cached. After five failures in a row the model is not called for half a
+    minute.
 
     Args:
         llm: Any LlamaIndex LLM.
-        timeout_s: Seconds it may take, within its share of what is left of the query's time.
-        max_tokens: Passed on to the LLM; None for its own limit. A reasoning model also thinks
-            within it.
-        cache: Its answers.
-        breaker: Stops calls while it keeps failing.
-        share: How much of what is left of the query's time it may take: half where a retrieval
-            follows, all of it where nothing does; the driver keeps some for the answer.
+        timeout_s: Time limit in seconds, at most its share of the query's remaining time.
+        max_tokens: Passed to the LLM; None for its own limit. It includes the thoughts of a
+            reasoning model.
+        cache: Cache of its answers.
+        breaker: Stops calls after repeated failures.
+        share: Its share of the query's remaining time: half if a retrieval follows, all
+            otherwise; the driver reserves some for the answer.
 
     Raises:
         ConfigurationError: There is no LLM, or a number is out of range.
@@ -146,13 +146,13 @@ class LLMWriter:
         times: int = 1,
         scope: Hashable = None,
     ) -> Plan[list[T]]:
-        """Return the plan for the model's answers; missing ones are noted as degraded.
+        """Return the plan for the model's answers; missing ones are recorded as degraded.
 
         Args:
             where: The name of the stage, for the trace and for degradations.
             prompt: The prompt.
-            read: Parses an answer; a false value for one that is not usable.
-            times: How many calls to make, at the same time.
+            read: Parses an answer; returns a false value if it is not usable.
+            times: Number of concurrent calls.
             scope: Answers are not shared between scopes.
 
         Returns:
@@ -170,7 +170,7 @@ class LLMWriter:
         return [each.value for each in answers if each.value]
 
     def _excused(self, error: BaseException, limit_s: float) -> bool:
-        """Whether the error is not the model's: it was not called, or had less than its time."""
+        """Return whether the model did not cause the error: not called, or given less time."""
         late = isinstance(error, DeadlineExceededError) and limit_s < self.timeout_s
         return late or isinstance(error, CircuitOpenError)
 
@@ -197,13 +197,13 @@ class LLMWriter:
 
 
 def has_async(llm: LLM) -> bool:
-    """Whether the model has an async way of its own, which does not block the event loop."""
-    # CustomLLM's own acomplete only calls complete, on the loop. Each access wraps it anew.
+    """Return whether the model has its own async method, which does not block the event loop."""
+    # CustomLLM.acomplete calls complete on the event loop. Each access wraps it anew.
     return unwrap(type(llm).acomplete) is not unwrap(CustomLLM.acomplete)
 
 
 def _identity(llm: LLM) -> Hashable:
-    # An LLM is the application's, which may set another model or temperature at any time.
+    # The application may change the model or temperature of its LLM at any time.
     return id(llm), getattr(llm, "model", None), getattr(llm, "temperature", None)
 
 
@@ -221,7 +221,7 @@ def _note_missing(
 
 
 def filled(template: str, **values: object) -> str:
-    """The template with ``{name}`` replaced for each value, and every other brace left alone.
+    """Return the template with ``{name}`` replaced for each value; other braces stay.
 
     Examples:
         >>> filled('Answer {query} as {"a": 1}', query="{n} + {n}", n=2)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-# Those of DeepSeek, Qwen, Claude and others; Magistral; Kimi; Command; and gpt-oss's channels.
+# Tags of DeepSeek, Qwen, Claude and others; Magistral; Kimi; Command; gpt-oss's channels.
 _THINKING: Final = re.compile(
     r"<\s*(?P<close>/)?\s*(?:\w{1,20}:)?"
     r"(?:think|thinking|thoughts?|reasoning|reflection|scratchpad|antthinking)\b[^<>]{0,200}>"
@@ -45,14 +45,14 @@ _REFUSAL: Final = re.compile(
 def without_thinking(answer: str) -> str:
     """Return the answer of a reasoning model without its thoughts.
 
-    A thought without a closing tag removes the rest of the text: the answer was cut off inside. One
-    without an opening tag removes the text before it: some chat templates drop the opening tag.
+    If a closing tag is missing, the rest of the text is removed: the answer was cut off inside a
+    thought. If an opening tag is missing, the text before is removed: some chat templates drop it.
 
     Args:
         answer: The raw answer.
 
     Returns:
-        The answer alone; empty when there is none. Linear time.
+        The answer; empty if there is none. Linear time.
 
     Examples:
         >>> without_thinking("<think>Leave, maybe holidays?</think>annual leave")
@@ -88,7 +88,7 @@ def cleaned(answer: str) -> str:
 
 
 def unfenced(text: str) -> str:
-    r"""Return the content of code fences, closed or not; the text itself without any.
+    r"""Return the content of code fences, closed or not; the text itself if there are none.
 
     Examples:
         >>> unfenced("Here you are:\n```text\nannual leave\n```\nAnything else?")
@@ -100,7 +100,7 @@ def unfenced(text: str) -> str:
 
 
 def is_refusal(text: str) -> bool:
-    """Whether a text begins like a model's refusal.
+    """Return whether a text begins like a model's refusal.
 
     Examples:
         >>> is_refusal("I'm sorry, but I can't help with that."), is_refusal("Sick leave")
@@ -111,31 +111,31 @@ def is_refusal(text: str) -> bool:
 
 
 def has_words(text: str) -> bool:
-    """Whether a text has a letter: ``0`` is no usable answer."""
+    """Return whether a text has a letter: ``0`` is no usable answer."""
     return any(character.isalpha() for character in text)
 
 
 _START: Final = re.compile(r"^\s*(?=[\[{])", re.MULTILINE)
 _NEXT: Final = re.compile(r"[\s,]*(?=[\[{])")
-# A string in double or single quotes that is closed, and the colon that makes it a key.
+# A closed string in double or single quotes, and the colon that makes it a key.
 _STRINGS: Final = re.compile(
     r"""(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.|(?<=\w)'(?=\w))*)')(\s*:)?""", re.DOTALL
 )
-# Names of the query in answers that have its kind or reason as well.
+# Keys of the query in answers that also have its kind or reason.
 _NAMES: Final = frozenset({"query", "queries", "question", "questions", "text"})
 _DEEPEST: Final = 10
 
 
 def texts_in_json(text: str) -> list[str]:
-    r"""Return the texts in the JSON of an answer, in their order.
+    r"""Return the texts in the JSON of an answer, in order.
 
     Args:
         text: An answer; the JSON may stand between other lines, may be several values, and may be
             cut off or written with single quotes.
 
     Returns:
-        The texts, not the keys; of an object that has a ``query`` only that. Of broken JSON the
-        texts that are whole. Nothing where no line begins with JSON, or it holds no text.
+        The texts, not the keys; of an object with a ``query`` only that one. For broken JSON, the
+        complete texts. Empty if no line begins with JSON, or it contains no text.
 
     Examples:
         >>> texts_in_json('Sure:\n{"queries": ["annual leave", {"query": "days off", "id": "b"}]}')

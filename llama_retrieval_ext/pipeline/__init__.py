@@ -1,4 +1,4 @@
-"""The base classes of retrievers and stages, and how `>>` and `|` compose them."""
+"""Base classes of retrievers and stages, and their composition by `>>` and `|`."""
 
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,7 @@ __all__ = [
     "WhyNotReason",
 ]
 
-# A type checker that saw these would take any misspelled name for one of ours.
+# Hidden from type checkers: `__getattr__` would make them accept any misspelled name.
 if not TYPE_CHECKING:
     _MODULES = {
         "llama_retrieval_ext.pipeline.comparison": ("ExplanationComparison",),

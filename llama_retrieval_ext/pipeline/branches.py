@@ -1,4 +1,4 @@
-"""Retrievers side by side, to be followed by a fusion."""
+"""Parallel retrievers, which a fusion must follow."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Unfused(Operand):
-    """Legs whose rankings are yet to be fused; not a retriever, so only a `Fusion` may follow.
+    """Legs whose rankings are not yet fused; not a retriever, so only a `Fusion` can follow.
 
-    The type of `Branches` behind a rewrite or fan-out, as nothing can stand beside those.
+    Also the type of `Branches` after a rewrite or fan-out, which does not support ``|``.
 
     Attributes:
         legs: At least one; their names are unique.
-        rewrites: What happens to the query before it reaches the legs.
-        fan_out: Makes several queries of it; each goes to every leg.
-        min_success: How many legs must answer, or the query fails; None for what the fusion says,
-            or else 1.
+        rewrites: Rewrites of the query before it reaches the legs.
+        fan_out: Derives several queries; each is sent to every leg.
+        min_success: Number of legs that must answer, or the query fails; None for the fusion's
+            number, by default 1.
     """
 
     legs: tuple[Leg, ...]
@@ -49,10 +49,10 @@ class Unfused(Operand):
         def __rshift__(self, other: FusionChain) -> "Pipeline": ...
         def __rshift__(self, other: object) -> object: ...
 
-    else:  # where there is a type checker, it says so, and earlier
+    else:  # a type checker reports this earlier
 
         def __getattr__(self, name: str) -> object:
-            """Explain that a fusion is missing if a retriever's attribute is used."""
+            """Raise an error about the missing fusion if a retriever's attribute is used."""
             if not hasattr(BaseRetriever, name):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             raise AttributeError(
@@ -68,7 +68,7 @@ class Unfused(Operand):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Branches(Unfused):
-    """Retrievers side by side: ``a | b``."""
+    """Parallel retrievers: ``a | b``."""
 
     if TYPE_CHECKING:
 
@@ -81,20 +81,19 @@ def branches(
     min_success: int | None = None,
     **named: BaseRetriever | Leg,
 ) -> Branches:
-    """Return retrievers side by side; needed for two of another package, and to name legs.
+    """Return parallel retrievers; needed for two of another package, and to name legs.
 
-    A leg that fails is left out of the answer, which is then marked degraded. With
-    ``Leg(required=True)`` the query fails when that leg does, and with ``min_success`` when too
-    many do.
+    A failed leg is left out and the answer is marked degraded. The query fails if a leg with
+    ``Leg(required=True)`` fails, or if fewer than ``min_success`` legs answer.
 
     Args:
-        retrievers: Named after themselves; a repeated name is numbered.
-        min_success: How many legs must answer, or the query fails; None for what the fusion says,
-            or else 1.
-        named: Under the names given, a leg too.
+        retrievers: Retrievers or legs under their own names; repeated names are numbered.
+        min_success: Number of legs that must answer, or the query fails; None for the fusion's
+            number, by default 1.
+        named: Retrievers or legs under the given names.
 
     Raises:
-        CompositionError: There is none.
+        CompositionError: No retriever is given.
         ConfigurationError: ``min_success`` is below 0 or above the number of legs.
     """
     legs = [*retrievers, *named_legs(named)]
@@ -104,18 +103,18 @@ def branches(
 
 
 def named_legs(retrievers: Mapping[str, BaseRetriever | Leg]) -> list[Leg]:
-    """Legs under the names of a mapping."""
+    """Return legs under the names of a mapping."""
     return [leg_of(part, name=name) for name, part in retrievers.items()]
 
 
 def chosen_names(legs: Sequence[Leg]) -> list[str | None]:
-    """The names that legs were given, one a leg; None where a leg is named after its retriever."""
+    """Return the given name of each leg; None if it is named after its retriever."""
     own = [leg.name for leg in unique_legs(leg.retriever for leg in legs)]
     return [None if leg.name == name else leg.name for leg, name in zip(legs, own, strict=True)]
 
 
 def _side_by_side(legs: Sequence[Leg], min_success: int | None) -> str:
-    """Legs as an expression: with ``|``, or with `branches` where something would be lost."""
+    """Return legs as an expression: with ``|``, or with `branches` if ``|`` loses arguments."""
     enough = [] if min_success is None else [f"min_success={min_success}"]
     is_plain = all(arguments_of(leg).keys() == {"name", "retriever"} for leg in legs)
     if is_plain and not any(chosen_names(legs)):
@@ -129,7 +128,7 @@ def _side_by_side(legs: Sequence[Leg], min_success: int | None) -> str:
 
 
 def unique_legs(parts: Iterable[BaseRetriever | Leg]) -> tuple[Leg, ...]:
-    """Legs of retrievers, under unique names: ``vector``, ``vector#2``, ..."""
+    """Return legs of retrievers, under unique names: ``vector``, ``vector#2``, ..."""
     legs: list[Leg] = []
     taken: set[str] = set()
     for part in parts:
@@ -143,7 +142,7 @@ def unique_legs(parts: Iterable[BaseRetriever | Leg]) -> tuple[Leg, ...]:
 
 
 def leg_of(part: BaseRetriever | Leg, *, name: str) -> Leg:
-    """The leg of a retriever, or the same leg, under this name."""
+    """Return a leg of the retriever, or the given leg, under this name."""
     if not isinstance(part, Leg):
         return Leg(name, part)
     return part if part.name == name else replace(part, name=name)

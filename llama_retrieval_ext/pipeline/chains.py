@@ -1,4 +1,4 @@
-"""Several stages of one kind as one stage, so that ``a >> (b >> c)`` is ``(a >> b) >> c``."""
+"""Chains of stages of one kind, so that ``a >> (b >> c)`` equals ``(a >> b) >> c``."""
 
 import math
 from collections.abc import Sequence
@@ -29,12 +29,12 @@ from llama_retrieval_ext.results import Hit, as_hit, ordered
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RewriteChain(Rewrite):
-    """Rewrites one after the other."""
+    """Sequence of rewrites."""
 
     stages: tuple[Rewrite, ...]
 
     def rewrite_plan(self, query: Query) -> Plan[Query]:
-        """The plan for the query after all of them."""
+        """Return the plan for the query after all rewrites."""
         return (yield from rewritten(query, self.stages))
 
     def __repr__(self) -> str:
@@ -43,20 +43,20 @@ class RewriteChain(Rewrite):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FanOutChain(FanOut):
-    """Rewrites, and then a fan-out."""
+    """Sequence of rewrites and a final fan-out."""
 
     rewrites: tuple[Rewrite, ...]
     fan: FanOut
 
     @classmethod
     def of(cls, rewrites: tuple[Rewrite, ...], fan: FanOut) -> Self:
-        """The chain, flat."""
+        """Return the chain, flattened."""
         if isinstance(fan, FanOutChain):
             return cls((*rewrites, *fan.rewrites), fan.fan)
         return cls(rewrites, fan)
 
     def fan_out_plan(self, query: Query) -> Plan[Sequence[str | QueryBundle]]:
-        """The plan for the queries made of the rewritten one."""
+        """Return the plan for the queries derived from the rewritten query."""
         changed = yield from rewritten(query, self.rewrites)
         return (yield from self.fan.fan_out_plan(changed))
 
@@ -66,7 +66,7 @@ class FanOutChain(FanOut):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RefineChain(Refine):
-    """Refinements one after the other."""
+    """Sequence of refinements."""
 
     stages: tuple[Refine, ...]
 
@@ -75,16 +75,16 @@ class RefineChain(Refine):
 
     @property
     def keeps_order(self) -> bool:
-        """As the last of them: before it, nothing leaves the order."""
+        """Whether the last stage keeps the order; all stages before it do."""
         return self.stages[-1].keeps_order
 
     @property
     def adds(self) -> bool:
-        """Whether one of them does."""
+        """Whether one of the stages adds hits."""
         return any(stage.adds for stage in self.stages)
 
     def refine_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
-        """The plan for the ranking after all of them."""
+        """Return the plan for the ranking after all refinements."""
         ranking = list(hits)
         for stage in self.stages:
             ranking = yield from step(stage, refined(stage, query, ranking))
@@ -95,7 +95,7 @@ class RefineChain(Refine):
 
 
 def rewritten(query: Query, rewrites: Sequence[Rewrite]) -> Plan[Query]:
-    """The plan for the query after all rewrites, in their order."""
+    """Return the plan for the query after all rewrites, in order."""
     for stage in rewrites:
         name = f"{type(stage).__name__}.rewrite_plan"
         plan = plan_of(stage.rewrite_plan(query), name)
@@ -105,7 +105,7 @@ def rewritten(query: Query, rewrites: Sequence[Rewrite]) -> Plan[Query]:
 
 
 def fanned_out(query: Query, stage: FanOut) -> Plan[list[Query]]:
-    """The plan for the queries made of a query; the query alone when none can be made."""
+    """Return the plan for the derived queries; the query itself if there are none."""
     name = f"{type(stage).__name__}.fan_out_plan"
     plan = plan_of(stage.fan_out_plan(query), name)
     queries = yield from or_degraded(repr(stage), step(stage, plan), [query])
@@ -113,7 +113,7 @@ def fanned_out(query: Query, stage: FanOut) -> Plan[list[Query]]:
 
 
 def _within(query: Query, rewrite: str | QueryBundle) -> Query:
-    """A query made of another, within what that may see: a stage can narrow this, never widen."""
+    """Return a derived query within the original's scope; a stage can only narrow the scope."""
     if isinstance(rewrite, str):
         return reworded(query, rewrite)
     if not isinstance(rewrite, Query):
@@ -133,9 +133,9 @@ EMPTY = "it returned no hits; a reranker must return those that it got"
 
 
 def refined(stage: Refine, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
-    """The plan for the ranking that a stage makes of another, checked.
+    """Return the plan for the checked result of a stage.
 
-    A reranker that returns nothing leaves the order as it was, and the answer is degraded.
+    If a reranker returns nothing, the ranking is unchanged and the answer is degraded.
     """
     plan = plan_of(stage.refine_plan(query, hits), f"{type(stage).__name__}.refine_plan")
     ranking = checked(stage, (yield from plan), hits)
@@ -146,9 +146,9 @@ def refined(stage: Refine, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]
 
 
 def checked(stage: Refine, answer: object, hits: Sequence[Hit]) -> list[Hit]:
-    """The ranking that a stage returned, each id once and best first."""
+    """Return the ranking that a stage returned, with unique ids and best first."""
     ranking = ranking_of(answer, f"{type(stage).__name__}.refine_plan")
-    # No pair a hit: thousands of these wake the garbage collector.
+    # Not one tuple per hit: thousands of tuples trigger the garbage collector.
     places = {hit.node.node_id: index for index, hit in enumerate(hits)}
     kept: dict[str, Hit] = {}
     for hit in ranking:
@@ -181,14 +181,14 @@ def _scored(stage: Refine, hit: NodeWithScore, before: Hit | None) -> Hit:
 
 
 def _like(hit: NodeWithScore, before: Hit | None, source: str) -> Hit:
-    """A plain hit with everything that is known of the one it was made from."""
+    """Return a plain hit with the further fields of the hit that it was made from."""
     if before is None:
         return as_hit(hit, source=source)
     return before.model_copy(update={"node": hit.node, "score": hit.score})
 
 
 def _best_first(ranking: list[Hit], places: Sequence[int], hits: Sequence[Hit]) -> list[Hit]:
-    """The ranking with scores that fall; the places are those that its hits had before."""
+    """Return the ranking with descending scores; ``places`` are the earlier indices of its hits."""
     scores = [hit.score for hit in ranking if hit.score is not None]
     falls = all(first >= second for first, second in pairwise(scores))
     if falls or len(scores) < len(ranking):

@@ -1,4 +1,4 @@
-"""Two explanations side by side: of two queries, or by two retrievers."""
+"""Comparison of two explanations: of two queries, or of two retrievers."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,12 +9,12 @@ from llama_retrieval_ext.results import Hit, SearchResult, node_ids
 
 @dataclass(frozen=True, slots=True)
 class RankPair:
-    """A hit of either result, and its rank in each.
+    """A hit of either result, with its rank in each.
 
     Attributes:
-        hit: As the first result has it, else the second.
-        first: Its rank in the first result, from 1; None where it is not there.
-        second: Its rank in the second.
+        hit: The hit of the first result, or else of the second.
+        first: Rank in the first result, from 1; None if absent.
+        second: Rank in the second result, from 1; None if absent.
     """
 
     hit: Hit
@@ -23,7 +23,7 @@ class RankPair:
 
     @property
     def moved(self) -> int | None:
-        """How many ranks it is further up in the second; None if it is in one only."""
+        """Rise in rank from the first result to the second; None if absent in one of them."""
         if self.first is None or self.second is None:
             return None
         return self.first - self.second
@@ -40,11 +40,11 @@ class RankPair:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ExplanationComparison(Viewed):
-    """Two explanations side by side; prints as a table of ranks.
+    """Comparison of two explanations; prints as a table of ranks.
 
     Attributes:
-        first: The one whose `compare` was called.
-        second: The other.
+        first: The explanation whose `compare` was called.
+        second: The other explanation.
 
     Examples:
         >>> from llama_retrieval_ext.testing.fakes import FixedRetriever
@@ -65,7 +65,7 @@ class ExplanationComparison(Viewed):
 
     @property
     def pairs(self) -> list[RankPair]:
-        """Every hit of either: those of the first in its order, then those of the second alone."""
+        """All hits: those of the first result in its order, then those only in the second."""
         ranks = [
             {node_id: rank for rank, node_id in enumerate(node_ids(result.hits), start=1)}
             for result in (self.first, self.second)
@@ -76,17 +76,17 @@ class ExplanationComparison(Viewed):
 
     @property
     def only_first(self) -> list[str]:
-        """Ids of the hits that only the first has."""
+        """Ids of the hits that are only in the first result."""
         return [pair.hit.node_id for pair in self.pairs if pair.second is None]
 
     @property
     def only_second(self) -> list[str]:
-        """Ids of the hits that only the second has."""
+        """Ids of the hits that are only in the second result."""
         return [pair.hit.node_id for pair in self.pairs if pair.first is None]
 
     @property
     def overlap(self) -> float:
-        """The share of all hits that both have (Jaccard), in ``[0, 1]``; 1 if both are empty."""
+        """Share of common hits among all hits (Jaccard), in ``[0, 1]``; 1 if both are empty."""
         pairs = self.pairs
         return sum(pair.moved is not None for pair in pairs) / len(pairs) if pairs else 1.0
 

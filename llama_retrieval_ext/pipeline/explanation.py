@@ -1,4 +1,4 @@
-"""`Explanation`: a search result with everything that `explain` recorded about it."""
+"""`Explanation`: a search result with the full record of `explain`."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -24,12 +24,12 @@ from llama_retrieval_ext.trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class StageRank:
-    """Where a hit stood after a stage.
+    """Rank of a hit after a stage.
 
     Attributes:
-        stage: The stage, behind the legs that it is in.
-        rank: From 1.
-        score: The stage's own.
+        stage: Path of the stage, with its enclosing legs.
+        rank: Rank, from 1.
+        score: Score by the stage.
     """
 
     stage: str
@@ -39,11 +39,11 @@ class StageRank:
 
 @dataclass(frozen=True, slots=True)
 class Rescored:
-    """What a stage behind the first ranking did with a hit.
+    """Change of a hit's rank and score by a stage after the first ranking.
 
     Attributes:
-        before: Where it stood before the stage.
-        after: Where the stage put it.
+        before: Rank and score before the stage.
+        after: Rank and score after the stage.
     """
 
     before: StageRank
@@ -52,15 +52,15 @@ class Rescored:
 
 @dataclass(frozen=True, slots=True)
 class HitAccount:
-    """Why a hit has its rank.
+    """Explanation of a hit's rank.
 
     Attributes:
-        rank: In the result, from 1.
-        hit: With what each leg gave to it, its path and its proof.
-        stages: Where it stood after each stage that had it, in the order of the stages.
-        rescored: Each stage behind the first ranking: its rank and score before and after.
-        merged: Ids of the nodes that were left out for it.
-        filters: The scopes and filters that it satisfies.
+        rank: Rank in the result, from 1.
+        hit: The hit, with its contributions, path and proof.
+        stages: Rank after each stage that returned the hit, in the order of the stages.
+        rescored: Rank and score before and after each stage that follows the first ranking.
+        merged: Ids of the nodes that were merged into it.
+        filters: The scopes and filters that the hit satisfies.
     """
 
     rank: int
@@ -72,7 +72,7 @@ class HitAccount:
 
     @property
     def legs(self) -> tuple[Contribution, ...]:
-        """What each leg of a fusion gave; one whole part for its source where there was none."""
+        """Contributions of the legs of a fusion; without a fusion, one for the source."""
         return found_by(self.hit, self.rank)
 
     def to_dict(self) -> dict[str, object]:
@@ -96,12 +96,12 @@ class HitAccount:
 
 @dataclass(frozen=True, slots=True)
 class StageRanking:
-    """What came out of a stage.
+    """Ranking that a stage returned.
 
     Attributes:
-        name: The stage, behind the legs that it is in.
-        ranks: Where each node stood, by its id, best first.
-        before: The stage that this one refines; None for a leg or a fusion.
+        name: Path of the stage, with its enclosing legs.
+        ranks: Rank and score of each node, by its id, best first.
+        before: The preceding stage; None for a leg or a fusion.
     """
 
     name: str
@@ -111,12 +111,12 @@ class StageRanking:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Explanation(SearchResult):
-    """A search result with everything recorded: an account of each hit, and of what is missing.
+    """A search result with a full record: an account of each hit and of missing nodes.
 
-    It is the result of `search`, and prints, or shows in a notebook, what ran and what each stage
-    did. The steps of its trace note the ids of their best hits (``top``), what was pushed down to
-    the engine (``pushed_down``), what came from a cache (``cache_hits``) and what was left out for
-    another node (``merged``).
+    It is the result of `search`. Printed or in a notebook, it shows each stage and its effect.
+    The notes of its trace's steps contain the ids of their best hits (``top``), the operations
+    pushed down to the engine (``pushed_down``), cache hits (``cache_hits``) and nodes merged into
+    others (``merged``).
 
     Examples:
         >>> from llama_index.core.schema import TextNode
@@ -137,10 +137,10 @@ class Explanation(SearchResult):
 
     @property
     def recorded(self) -> Trace:
-        """The trace, which an explanation always has.
+        """The trace, which is never None here.
 
         Raises:
-            ConfigurationError: It was made without one.
+            ConfigurationError: The explanation was created without a trace.
         """
         if self.trace is None:
             raise ConfigurationError(
@@ -150,12 +150,12 @@ class Explanation(SearchResult):
 
     @property
     def stages(self) -> list[StageRanking]:
-        """What came out of each stage, the legs of a fusion before the fusion."""
+        """Ranking of each stage, the legs of a fusion before the fusion."""
         return _stages(self.recorded)
 
     @property
     def accounts(self) -> list[HitAccount]:
-        """The account of each hit, in the order of the hits."""
+        """Account of each hit, in the order of the hits."""
         stages = self.stages
         steps = list(steps_of(self.recorded))
         into = {old: new for step in steps for old, new in _merged(step).items()}
@@ -173,29 +173,29 @@ class Explanation(SearchResult):
         ]
 
     def why_not(self, node_id: str) -> WhyNot:
-        """Return where a node fell out that is not in the result.
+        """Return the stage and the reason that excluded a node from the result.
 
-        If no stage had it, it is read from the stores that were searched, where they can read nodes
-        by their ids, to see whether the filters exclude it. A node outside the scope of the query
-        is reported as if it did not exist.
+        If no stage returned it, it is read by id from the searched stores that support this, to
+        check whether the filters exclude it. A node outside the scope of the query is reported as
+        if it did not exist.
 
         Args:
-            node_id: Of the node.
+            node_id: Id of the node.
 
         Raises:
-            StoreUnavailableError: A server that was searched does not answer now.
+            StoreUnavailableError: A searched server does not answer now.
         """
         return run(why_not(self.recorded, node_id))
 
     async def awhy_not(self, node_id: str) -> WhyNot:
-        """`why_not` without blocking the event loop."""
+        """Return the same as `why_not` without blocking the event loop."""
         return await arun(why_not(self.recorded, node_id))
 
     def compare(self, other: "Explanation") -> ExplanationComparison:
-        """Return this explanation beside another: of another query, or by another retriever.
+        """Return the comparison with an explanation of another query or by another retriever.
 
         Args:
-            other: The other one.
+            other: The other explanation.
         """
         return ExplanationComparison(self, other)
 
@@ -208,14 +208,14 @@ class Explanation(SearchResult):
 
 
 def explanation_of(result: SearchResult) -> Explanation:
-    """Return the result of a search whose trace recorded everything as an explanation."""
+    """Return the result of a search with a verbose trace as an explanation."""
     return Explanation(*(getattr(result, each.name) for each in fields(SearchResult)))
 
 
 def _stages(
     step: Trace, legs: tuple[str, ...] = (), before: StageRanking | None = None
 ) -> list[StageRanking]:
-    """The stages of a step, its own last; steps that only pass a ranking on are left out."""
+    """Return the stages of a step, its own last, without steps that only forward a ranking."""
     stages: list[StageRanking] = []
     for child in step.children:
         is_leg = child.beside and not _is_itself(child, step)
@@ -240,7 +240,7 @@ def _stages(
 
 
 def _is_itself(child: Trace, step: Trace) -> bool:
-    """Whether a step inside is the stage itself, as for a stage that may fail and be left out."""
+    """Return whether a nested step is the stage itself, as for a stage that may be left out."""
     return not step.beside and step.name.partition("(")[0] == child.name
 
 

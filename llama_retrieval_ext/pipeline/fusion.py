@@ -1,4 +1,4 @@
-"""`Fusion`: the kind of stage that makes one ranking of several."""
+"""`Fusion`: the kind of stage that combines several rankings into one."""
 
 import inspect
 import math
@@ -34,15 +34,15 @@ from llama_retrieval_ext.results import (
     with_path_of,
 )
 
-# By so much hits without a score are apart: too little to count beside any score.
+# Distance between hits without a score: negligible beside any score.
 _LEAST: Final = 1e-200
 
 
 class Unscored(NamedEnum):
-    """What a fusion by scores does with a hit that has none, as some retrievers return.
+    """Treatment of hits without a score, as some retrievers return, in a fusion by scores.
 
-    It is refused with an error, left out, or found with nothing to add: its share is 0, or as much
-    above it (below 1e-190) as keeps the leg's order among such hits.
+    Such a hit raises an error, is left out, or is kept with no contribution: its share is 0, or
+    just enough above 0 (below 1e-190) to preserve the leg's order among such hits.
     """
 
     REFUSE = "refuse"
@@ -52,13 +52,13 @@ class Unscored(NamedEnum):
 
 @dataclass(frozen=True, slots=True)
 class LegRanking:
-    """What one leg of a fusion found.
+    """Ranking of one leg of a fusion.
 
     Attributes:
         name: Name of the leg.
         hits: Score by id, best first; None for a hit without a score.
         weight: The leg's weight.
-        normalised: Score by id on the scale of the fusion, once that has scaled them.
+        normalised: Score by id on the scale of the fusion, after scaling.
     """
 
     name: str
@@ -67,7 +67,7 @@ class LegRanking:
     normalised: dict[str, float] = field(default_factory=dict, init=False, compare=False)
 
     def scaled(self, normalise: Normalisation, unscored: Unscored) -> Mapping[str, float]:
-        """Normalised score of every id."""
+        """Return the normalised score of every id."""
         scaled = self._scaled(normalise, unscored)
         self.normalised.update(scaled)
         return scaled
@@ -91,7 +91,7 @@ def weights_of(legs: Sequence[LegRanking]) -> list[float]:
 
 
 class FusedId(NamedTuple):
-    """An id with its fused score, and what each leg gave to it."""
+    """An id with its fused score and the contribution of each leg."""
 
     node_id: str
     score: float
@@ -99,14 +99,13 @@ class FusedId(NamedTuple):
 
 
 class Fusion(Operand, ABC):
-    """Makes one ranking of several; what each leg gave is kept as the hit's contributions.
+    """Stage that combines rankings; each leg's part is stored in the hit's contributions.
 
-    The order within a leg is the leg's own: it is not sorted again. An id that a leg repeats counts
-    once, where it stands first. Equal fused scores are ordered by node id. A leg of weight 0 is
-    left out.
+    Legs are not sorted again. A repeated id in a leg counts once, at its first position. Equal
+    fused scores are ordered by node id. A leg of weight 0 is left out.
 
-    A subclass defines `shares`, what each leg adds to the score of each id, or else `fuse`, a plain
-    function of the rankings by leg name, which may take ``weights`` or leave them out.
+    A subclass defines `shares`, the part of each leg in the score of each id, or else `fuse`, a
+    function of the rankings by leg name, with or without a parameter ``weights``.
 
     Examples:
         >>> from llama_retrieval_ext.testing.fakes import FakeRetriever
@@ -121,11 +120,11 @@ class Fusion(Operand, ABC):
 
     """
 
-    # By leg name, or in the order of the legs; None for the weights of the legs. A field of our
-    # subclasses' dataclasses.
+    # By leg name, or in the order of the legs; None for the weights of the legs. Dataclass
+    # subclasses declare it as a field.
     weights: Weights = None
-    # How many legs must answer; None for what the legs say, or else 1. A field of our subclasses'
-    # dataclasses as well.
+    # Number of legs that must answer; None for the branches' number, by default 1. Dataclass
+    # subclasses declare it as a field.
     min_success: int | None = None
 
     def __post_init__(self) -> None:
@@ -134,10 +133,10 @@ class Fusion(Operand, ABC):
             check_count(self.min_success, "min_success", least=0)
 
     def shares(self, legs: Sequence[LegRanking]) -> Sequence[Mapping[str, float]]:  # noqa: ARG002
-        """Return what each leg gives to each of its ids, one mapping a leg.
+        """Return the share of each leg in the score of each of its ids, one mapping per leg.
 
         Args:
-            legs: What each leg found.
+            legs: The rankings of the legs.
         """
         name = type(self).__name__
         raise ConfigurationError(
@@ -146,7 +145,7 @@ class Fusion(Operand, ABC):
         )
 
     def combine(self, shares: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
-        """The fused score of every id; the sum of its shares unless a fusion says otherwise."""
+        """Return the fused score of every id; by default the sum of its shares."""
         return sum_of_legs(shares)
 
     def fuse(
@@ -157,19 +156,19 @@ class Fusion(Operand, ABC):
         top_k: int | None = None,
         source: str = "",
     ) -> list[Hit]:
-        """The fused ranking.
+        """Return the fused ranking.
 
         Args:
             rankings: The legs that answered, by name.
-            weights: Weight of each leg, by name; None for the fusion's own.
-            top_k: How many hits to return; None for all.
-            source: What the hits name as their source.
+            weights: Weight of each leg, by name; None for the fusion's weights.
+            top_k: Number of hits to return; None for all.
+            source: Value of ``Hit.source``.
 
         Returns:
-            Fresh hits, best first; nothing that came in is changed.
+            New hits, best first; the arguments are unchanged.
 
         Raises:
-            ScoreError: A score is None or not finite, and the fusion goes by scores.
+            ScoreError: A score is None or not finite, and the fusion uses scores.
         """
         check_weights(weights)
         first: dict[str, NodeWithScore] = {}
@@ -198,9 +197,9 @@ class Fusion(Operand, ABC):
         top_k: int | None = None,
         with_ties: bool = False,
     ) -> list[FusedId]:
-        """`fuse` for rankings of ids with scores, best first; the weights are not checked.
+        """Return the fused ids of rankings of ids with scores, best first, with unchecked weights.
 
-        With `with_ties`, ids that tie with the last of ``top_k`` are returned, too.
+        With `with_ties`, ids that tie with the last of ``top_k`` are also returned.
         """
         legs = _counted(rankings, self._own_weights(rankings) if weights is None else weights)
         shares = self.shares(legs)
@@ -213,7 +212,7 @@ class Fusion(Operand, ABC):
 
     @property
     def reads_ids(self) -> bool:
-        """Whether scores may depend on what ids say: this package's fusions only compare them."""
+        """Whether scores may depend on the text of ids; this package's fusions only compare ids."""
         return not all(
             method.__module__.startswith("llama_retrieval_ext.")
             for method in (type(self).shares, type(self).combine, type(self).fuse_ids)
@@ -223,7 +222,7 @@ class Fusion(Operand, ABC):
         own, names = self.weights, list(rankings)
         if own is None or not names:
             return None
-        if isinstance(own, Mapping):  # it may name legs that did not answer
+        if isinstance(own, Mapping):  # it may contain legs that did not answer
             own = [own.get(name, 1.0) for name in names]
         return resolved_weights(own, names, ())
 
@@ -236,7 +235,7 @@ class Fusion(Operand, ABC):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FusionChain(Operand):
-    """A fusion and the stages behind it, ``RRF() >> Top(10)``, waiting for branches."""
+    """A fusion with the stages after it, ``RRF() >> Top(10)``, without branches."""
 
     fusion: Fusion
     refines: tuple[Refine, ...]
@@ -282,7 +281,7 @@ def _with_contributions(
                 contributions[node_id].append(
                     Contribution(leg.name, rank, score, leg.weight, share[node_id], scaled)
                 )
-        if len(share) > len(leg.hits):  # the leg votes on what it did not find
+        if len(share) > len(leg.hits):  # the leg also scores ids that it did not find
             for node_id in contributions.keys() & share.keys() - leg.hits.keys():
                 contributions[node_id].append(
                     Contribution(leg.name, None, None, leg.weight, share[node_id])
@@ -298,7 +297,7 @@ def fuse(
     top_k: int | None = None,
     source: str,
 ) -> list[Hit]:
-    """The ranking that a fusion makes of several."""
+    """Return the ranking that a fusion makes of several."""
     if type(fusion).fuse is Fusion.fuse:
         return fusion.fuse(rankings, weights=weights, top_k=top_k, source=source)
     options = {"weights": weights, "top_k": top_k, "source": source}

@@ -1,4 +1,4 @@
-"""Follows index nodes: hits that refer to a node, a retriever or a query engine."""
+"""Resolution of index nodes: hits that refer to a node, a retriever or a query engine."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,20 +19,20 @@ from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, as_hit, ordered
 
-# What an index node stands for; None for an id that leads nowhere.
+# The target of an index node; None for an unknown id.
 Target: TypeAlias = BaseNode | NodeWithScore | BaseRetriever | BaseQueryEngine | None
-# What the answers of query engines draw on, by the id of the answer's node.
+# The sources of query engines' answers, by the id of the answer's node.
 Sources: TypeAlias = dict[str, list[Hit]]
 
 
 def target_hits(
     id_: str, target: Target, query: Query, *, template: str, sources: Sources
 ) -> Plan[list[Hit]]:
-    """The plan for the hits that a target gives, within the query's scope and filters."""
+    """Return the plan for the hits of a target, within the query's scope and filters."""
     if isinstance(target, BaseRetriever):
         return (yield from hits_of(target, query.for_child(), source=id_))
     if isinstance(target, BaseQueryEngine):
-        # A copy, because the engine may write to it; its embedding may be of another model.
+        # A copy, because the engine may modify it; the embedding may be of another model.
         response = yield _query_call(target, replace(query.for_child(), embedding=None))
         answer = _answer(id_, response, query, template)
         sources[answer.node.node_id] = [as_hit(hit) for hit in response.source_nodes]
@@ -40,18 +40,18 @@ def target_hits(
     if target is None:
         return []
     hit = as_hit(target) if isinstance(target, NodeWithScore) else Hit(node=target)
-    # Objects come from memory, so no store has checked them.
+    # Objects come from memory, so no store has applied the condition.
     visible = matches(query.condition, hit.node.metadata)
     return [as_hit(hit, source=id_)] if visible else []
 
 
 def entry_id(id_: str, target: Target) -> str:
-    """Return an id that is unique for a target; one node id may have several targets."""
+    """Return a unique id for a target; one node id may have several targets."""
     return f"{id_}@{id(target):x}"
 
 
 def _query_call(engine: BaseQueryEngine, query: Query) -> Call[Any]:  # a LlamaIndex response
-    # Unless it is overridden, CustomQueryEngine's only calls the blocking one, on the loop.
+    # CustomQueryEngine's async method calls the blocking one on the loop unless overridden.
     blocks = (
         isinstance(engine, CustomQueryEngine)
         and type(engine).acustom_query is CustomQueryEngine.acustom_query
@@ -73,9 +73,9 @@ def _answer(id_: str, response: Any, query: Query, template: str) -> Hit:  # noq
 
 
 class ScorePolicy(NamedEnum):
-    """The score of what an index node led to, from the index node's and its own.
+    """Rule for the score of a target, from the index node's score and its own.
 
-    Where it has none of its own, as a plain node, that of the index node counts.
+    A target without a score, such as a plain node, gets the index node's score.
     """
 
     CHILD = "child"
@@ -84,7 +84,7 @@ class ScorePolicy(NamedEnum):
     DECAYED = "decayed"
 
     def score(self, parent: float | None, child: float | None, *, decay: float) -> float | None:
-        """The score; ``DECAYED`` is the child's own times ``decay``."""
+        """Return the score; for ``DECAYED`` the child's own times ``decay``."""
         if parent is None:
             return child
         if child is None or self is ScorePolicy.PARENT:
@@ -96,21 +96,21 @@ class ScorePolicy(NamedEnum):
 
 @dataclass(frozen=True, slots=True)
 class Resolver:
-    """Replaces index nodes by what they stand for, as deep as they lead.
+    """Resolver that replaces index nodes by their targets, recursively.
 
-    Problems do not fail the query: an unknown id, a cycle, or an exhausted budget leaves the index
-    node in the ranking and marks the answer degraded. A target of several index nodes is called
-    once. Siblings are called together.
+    Problems do not fail the query: after an unknown id, a cycle, or an exhausted budget, the index
+    node stays in the ranking and the answer is marked degraded. A target of several index nodes is
+    called once. Siblings are called in parallel.
 
     Attributes:
-        lookup: What an index node stands for.
-        max_depth: How many index nodes deep, at least 1.
-        max_fan_out: How many different ids are followed at each depth, best first.
-        policy: How scores of parent and child become one.
-        decay: For ``ScorePolicy.DECAYED``: a factor for each index node on the way.
-        report_dangling: Whether an id that leads nowhere degrades the answer. Not where another
-            retriever above may know it.
-        response_template: Text of the node made of a query engine's answer, with ``{response}`` and
+        lookup: Returns the target of an index node.
+        max_depth: Maximum depth of index nodes, at least 1.
+        max_fan_out: Maximum number of different ids to follow at each depth, best first.
+        policy: How to combine the scores of parent and child.
+        decay: For ``ScorePolicy.DECAYED``: the factor for each index node on the path.
+        report_dangling: Whether an unknown id degrades the answer; False if an enclosing retriever
+            may resolve it.
+        response_template: Text of the node for a query engine's answer, with ``{response}`` and
             ``{query_str}``.
     """
 
@@ -130,7 +130,7 @@ class Resolver:
         inside: Sequence[str] = (),
         sources: Sources | None = None,
     ) -> Plan[list[Hit]]:
-        """The plan for the ranking without the index nodes that lead somewhere."""
+        """Return the plan for the ranking with resolvable index nodes replaced."""
         if not any(isinstance(hit.node, IndexNode) for hit in hits):
             return list(hits)
         walk = _Walk(self, query, {} if sources is None else sources)
@@ -139,7 +139,7 @@ class Resolver:
 
 @dataclass(frozen=True, slots=True)
 class _Reached:
-    """A hit, and what was entered on the way to it. Its score is that of the whole way."""
+    """A hit with the ids entered on its path, and the score of the whole path."""
 
     hit: Hit
     path: frozenset[str]
@@ -147,7 +147,7 @@ class _Reached:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What some index nodes of one depth stand for, and those index nodes, best first."""
+    """A target with its index nodes of one depth, best first."""
 
     index_id: str
     target: Target
@@ -155,7 +155,7 @@ class _Entry:
 
 
 class _Walk:
-    """Breadth-first walk of one query: independent of timing, and each target is called once."""
+    """Breadth-first walk of one query: deterministic, and each target is called once."""
 
     def __init__(self, limits: Resolver, query: Query, sources: Sources) -> None:
         self.limits = limits
@@ -166,7 +166,7 @@ class _Walk:
         self._hits: list[Hit] = []
 
     def through(self, hits: Sequence[Hit], inside: Sequence[str]) -> Plan[list[Hit]]:
-        """The plan for what is found at the end of every way."""
+        """Return the plan for the hits at the end of all paths."""
         path = frozenset(inside) | current_context().path
         level, depth = [_Reached(hit, path) for hit in hits], 0
         while level:
@@ -183,7 +183,7 @@ class _Walk:
         return self._hits
 
     def _entry(self, reached: _Reached, depth: int, doors: dict[str, _Entry]) -> _Entry | None:
-        """What the hit leads to, noted in ``doors``; None if it is not to be followed."""
+        """Return the target's entry and add it to ``doors``; None if it is not followed."""
         node = reached.hit.node
         if not isinstance(node, IndexNode):
             return None
@@ -232,7 +232,7 @@ class _Walk:
             self._hits += [reached.hit for reached in door.ways]
             return []
         if where in self._entered and not self._gains(best.hit.score, self._entered[where]):
-            return []  # a shorter way led here, to the same scores or better ones
+            return []  # a shorter path reached it, with the same or better scores
         self._entered[where] = best.hit.score
         decay, path = self.limits.decay**depth, best.path | {where}
         return [
@@ -254,5 +254,5 @@ def _best_first(reached: _Reached) -> tuple[bool, float, str]:
 def objects_by_id(
     objects: Sequence[IndexNode] | None, object_map: Mapping[str, object] | None
 ) -> dict[str, object]:
-    """What index nodes stand for, by their id, from the two arguments that there are for it."""
+    """Return the targets of index nodes by id, merged from the two arguments for them."""
     return {**(object_map or {}), **{node.index_id: node.obj for node in objects or ()}}

@@ -1,4 +1,4 @@
-"""Which legs of a fusion count, how much, and how many of them must answer."""
+"""Weights of the legs of a fusion, and the number of legs that must answer."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
@@ -15,7 +15,7 @@ Weights: TypeAlias = Mapping[str, float] | Sequence[float] | None
 
 
 def check_weights(weights: Weights) -> None:
-    """Raise if one of the weights cannot be one, or none of a list of them is above 0."""
+    """Raise if a weight is invalid, or no weight of a list is above 0."""
     if weights is None:
         return
     if not isinstance(weights, Mapping | list | tuple):
@@ -41,7 +41,7 @@ def check_weights(weights: Weights) -> None:
 def resolved_weights(
     weights: Weights, names: Sequence[str], defaults: Iterable[float]
 ) -> dict[str, float]:
-    """The weight of every leg by name."""
+    """Return the weight of every leg by name."""
     check_weights(weights)
     if weights is None:
         resolved = list(defaults)
@@ -61,7 +61,7 @@ def resolved_weights(
 
 
 def resolved_min_success(own: int | None, fusion: "Fusion", *, legs: int) -> int:
-    """How many legs must answer: what their composite says, or its fusion, or else 1."""
+    """Return the number of legs that must answer: the composite's, the fusion's, or else 1."""
     if own is not None and fusion.min_success not in (None, own):
         raise ConfigurationError(
             f"min_success is {own} for the legs and {fusion.min_success} in {fusion!r}; give it "
@@ -72,7 +72,7 @@ def resolved_min_success(own: int | None, fusion: "Fusion", *, legs: int) -> int
 
 
 def check_min_success(min_success: int, *, legs: int) -> int:
-    """The same number, if so many legs can answer."""
+    """Return the number if it is valid for the number of legs; otherwise raise."""
     if check_count(min_success, "min_success", least=0) > legs:
         raise ConfigurationError(
             f"min_success must be between 0 and the number of legs, {legs}, got {min_success}"
@@ -81,7 +81,7 @@ def check_min_success(min_success: int, *, legs: int) -> int:
 
 
 def weighted_name(name: str, weights: Mapping[str, float]) -> str:
-    """Return the name of a leg, with its weight where not all are equal.
+    """Return the name of a leg, with its weight unless all weights are equal.
 
     Examples:
         >>> weighted_name("law", {"law": 2.0, "web": 1.0}), weighted_name("law", {"law": 2.0})

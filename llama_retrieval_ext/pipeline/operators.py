@@ -1,4 +1,4 @@
-"""``>>`` and ``|`` between the kinds of stage: what fits, and what to write instead."""
+"""``>>`` and ``|`` between the kinds of stage: valid combinations and error messages."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ from llama_retrieval_ext.pipeline.stages import FanOut, Refine, RefineFunction, 
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 
-# In the order in which they are looked for.
+# In the order of the checks.
 _KINDS: Mapping[str, tuple[type, ...]] = {
     "rewrite": (Rewrite,),
     "fan-out": (FanOut,),
@@ -75,7 +75,7 @@ def beside(left: object, right: object) -> Branches:
 
 
 def is_stage(part: object) -> bool:
-    """Whether it is of a kind that ``>>`` or ``|`` takes."""
+    """Return whether a part is of a kind that ``>>`` or ``|`` accepts."""
     return _kind(part) is not None
 
 
@@ -85,7 +85,7 @@ def _kind(part: object) -> str | None:
 
 
 def _refuse_class(*parts: object) -> None:
-    """Raise if one of the parts is a stage's class instead of a stage."""
+    """Raise if a part is a stage's class instead of an instance."""
     every = tuple(each for kinds in _KINDS.values() for each in kinds)
     for part in parts:
         if isinstance(part, type) and issubclass(part, every):
@@ -100,7 +100,7 @@ def _legs(part: Any) -> list[BaseRetriever | Leg]:  # noqa: ANN401 - retriever o
 
 
 def _min_success(*parts: object) -> int | None:
-    """The ``min_success`` of the parts."""
+    """Return the ``min_success`` of the parts."""
     said = [part.min_success for part in parts if isinstance(part, Branches)]
     counts = {count for count in said if count is not None}
     if len(counts) > 1:
@@ -126,7 +126,7 @@ def _refines(stage: Refine | BaseNodePostprocessor | RefineFunction) -> tuple[Re
 
 
 def as_refine(stage: Refine | BaseNodePostprocessor | RefineFunction) -> Refine:
-    """The stage as it is; a LlamaIndex postprocessor or a plain function as one."""
+    """Return the stage; wrap a LlamaIndex postprocessor or a plain function."""
     if isinstance(stage, Refine):
         return stage
     return (
@@ -134,7 +134,7 @@ def as_refine(stage: Refine | BaseNodePostprocessor | RefineFunction) -> Refine:
     )
 
 
-# A pipeline with a limit, filter, scope or name is not taken apart: it would lose them.
+# A pipeline with a limit, filter, scope or name is not flattened: it would lose them.
 def _is_flat(source: BaseRetriever) -> TypeGuard[Pipeline]:
     return type(source) is Pipeline and source.is_plain
 
@@ -208,8 +208,8 @@ _THEN: Mapping[tuple[str, str], Callable[[Any, Any], object]] = {
 }
 
 
-# Each advice ends with an expression, in which ``retriever``, ``other``, ``a`` and ``b`` are
-# placeholders.
+# Each message ends with an expression with the placeholders ``retriever``, ``other``, ``a`` and
+# ``b``.
 _INSTEAD: Mapping[tuple[str | None, str | None], str] = {
     ("rewrite", "fusion"): "retrievers stand between them: {left} >> (a | b) >> {right}",
     ("rewrite", "refine"): "a retriever stands between them: {left} >> retriever >> {right}",
@@ -241,12 +241,12 @@ _INSTEAD: Mapping[tuple[str | None, str | None], str] = {
     ("refine", "branches"): "a refinement stands behind the fusion: {right} >> RRF() >> {left}",
     ("refine", "fusion"): "a refinement stands behind the fusion: {right} >> {left}",
 }
-# Two that are, or wait to be, retrievers.
+# Two retrievers, or parts that become retrievers.
 _SIDE_BY_SIDE = "put retrievers side by side, and fuse them: ({left_side} | {right_side}) >> RRF()"
 
 
 def instead(kinds: tuple[str | None, str | None], left: object, right: object) -> str:
-    """What to write instead of ``left >> right`` or ``left | right``, in words and as code."""
+    """Return the correction for ``left >> right`` or ``left | right``, in words and code."""
     leg = left if isinstance(left, Leg) else right
     name, inside = (repr(leg.name), leg.retriever) if isinstance(leg, Leg) else ("", leg)
     return _INSTEAD.get(kinds, _SIDE_BY_SIDE).format(
@@ -261,18 +261,18 @@ def instead(kinds: tuple[str | None, str | None], left: object, right: object) -
 
 
 def written(part: object) -> str:
-    """The part as it is written in a pipeline."""
+    """Return the expression of a part in a pipeline."""
     return value_expression(part)
 
 
 def grouped(part: object) -> str:
-    """The part as it is written behind a ``>>``."""
+    """Return the expression of a part after ``>>``."""
     text = side(part)
     return f"({text})" if " >> " in text else text
 
 
 def side(part: object) -> str:
-    """The part as it is written beside another."""
+    """Return the expression of a part beside ``|``."""
     if isinstance(part, Branches) and (part.rewrites or part.fan_out is not None):
         return f"{part!r} >> RRF()"
     return written(part)
@@ -287,20 +287,20 @@ _POSITIONAL: Final = (
 
 
 def is_function(part: object) -> TypeGuard[Callable[..., object]]:
-    """Whether it is a function, and no class and no component of LlamaIndex that can be called."""
+    """Return whether a part is a function, and not a class or a callable LlamaIndex component."""
     return callable(part) and not isinstance(part, type | BaseComponent)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FunctionStage(Refine):
-    """Refines by a function of the query and the hits, or of the hits alone.
+    """Refinement by a function of the query and the hits, or of the hits alone.
 
     Args:
-        function: Returns the hits that stay, best first; see `Refine`. An async caller runs it in a
+        function: Returns the hits to keep, best first; see `Refine`. Async callers run it in a
             thread.
 
     Raises:
-        CompositionError: The function takes other arguments, or is async.
+        CompositionError: The function has other parameters, or is async.
     """
 
     function: Callable[..., Sequence[NodeWithScore]]
@@ -315,7 +315,7 @@ class FunctionStage(Refine):
         object.__setattr__(self, "_arguments", _count_arguments(self.function))
 
     def refine(self, query: Query, hits: Sequence[Hit]) -> Sequence[NodeWithScore]:
-        """Return what the function makes of the hits."""
+        """Return the result of the function."""
         if self._arguments == _HITS_ALONE:
             return self.function(hits)
         return self.function(query, hits)
@@ -325,7 +325,7 @@ class FunctionStage(Refine):
 
 
 def _count_arguments(function: Callable[..., Any]) -> int:
-    """How many arguments to call the function with, 1 or 2."""
+    """Return the number of arguments to call the function with, 1 or 2."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # some built-in functions have no signature

@@ -1,4 +1,4 @@
-"""`Pipeline`, a retriever between its stages, and `FusionRetriever`, fused legs."""
+"""`Pipeline` (a retriever with its stages) and `FusionRetriever` (fused legs)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -33,21 +33,21 @@ PIPELINE: Final = "pipeline"
 
 
 class Pipeline(Retriever):
-    """What ``rewrite >> retriever >> refine`` gives: a retriever between its stages.
+    """Retriever with rewrites and refinements: ``rewrite >> retriever >> refine``.
 
-    The retriever gets the rewritten query; refining stages get the original one. ``top_k`` of
-    a query cuts the result at the very end: the stages before it see all that the retriever found.
+    The retriever gets the rewritten query; refining stages get the original one. A query's
+    ``top_k`` cuts only the final result: the stages process all hits of the retriever.
 
     Args:
-        source: The retriever inside; ours or any other LlamaIndex retriever.
-        rewrites: What happens to the query, in this order.
-        refines: What happens to the ranking, in this order.
-        top_k: How many hits to return when the query does not say; None for all.
+        source: The inner retriever; any LlamaIndex retriever.
+        rewrites: Rewrites of the query, in order.
+        refines: Refinements of the ranking, in order.
+        top_k: Number of hits to return if the query does not set it; None for all.
         filters: Conditions on metadata that every hit satisfies.
         name: Name in traces.
 
     Raises:
-        CompositionError: Something stands behind a stage that leaves the best-first order.
+        CompositionError: A stage follows one that does not keep the best-first order.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Pipeline(Retriever):
 
     @property
     def children(self) -> Sequence[BaseRetriever]:
-        """The retriever inside."""
+        """The inner retriever."""
         return [self.source]
 
     @property
@@ -77,7 +77,7 @@ class Pipeline(Retriever):
         return " >> ".join(repr(stage) for stage in (*self.rewrites, *self.refines)) or self.name
 
     def sketch(self) -> Sketch:
-        """What a drawing of it shows: a box a stage."""
+        """Return the drawing: one box per stage."""
         if not (self.rewrites or self.refines):
             return super().sketch()
         after = (*map(repr, self.refines), *self.binding)
@@ -85,12 +85,12 @@ class Pipeline(Retriever):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is its stages and nothing else: no limit, filter, scope or name of its own."""
+        """Whether the pipeline has no limit, filter, scope or name of its own."""
         return self._is_unnamed and not self.requires_scope and self.scope is None
 
     @property
     def _is_unnamed(self) -> bool:
-        """Whether its stages are all that its constructor got."""
+        """Whether the constructor got only stages."""
         return self.name == PIPELINE and self.top_k is None and self.filters is None
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
@@ -100,12 +100,12 @@ class Pipeline(Retriever):
         hits: list[Hit] = yield from step(name, found, reports=True)
         for stage in self.refines:
             hits = yield from step(stage, refined(stage, query, hits))
-        if any(hit.score is None for hit in hits):  # LlamaIndex does not require any
+        if any(hit.score is None for hit in hits):  # LlamaIndex does not require scores
             hits = in_order(hits)
         return hits[: query.top_k]
 
     def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
-        """What the retriever is sure to need, of queries that reach it as they are."""
+        """Return the plan that prefetches for the retriever, for queries without rewrites."""
         if not self.rewrites:
             children = [self._for_children(query) for query in self._answerable(queries)]
             yield from prefetch(self.source, children)
@@ -120,21 +120,21 @@ FUSION: Final = "fusion"
 
 
 class FusionRetriever(Retriever):
-    """What ``(a | b) >> RRF()`` gives: the legs run together and their rankings are fused.
+    """Retriever that runs legs in parallel and fuses their rankings: ``(a | b) >> RRF()``.
 
-    A leg that fails is left out and the answer marked degraded, unless the leg is required.
+    A failed leg is left out and the answer is marked degraded, unless the leg is required.
 
     Args:
         branches: The legs.
-        fusion: How their rankings become one.
-        top_k: How many hits to return when the query does not say; None for all.
-        min_success: How many legs must answer, or the query fails; None for what the fusion or the
-            branches say, or else 1.
+        fusion: The fusion of their rankings.
+        top_k: Number of hits to return if the query does not set it; None for all.
+        min_success: Number of legs that must answer, or the query fails; None for the number of the
+            fusion or the branches, by default 1.
         filters: Conditions on metadata that every hit satisfies.
         name: Name in traces and ``Hit.source``.
 
     Raises:
-        CompositionError: A leg ends with a stage that leaves the best-first order.
+        CompositionError: A leg ends with a stage that does not keep the best-first order.
         ConfigurationError: The fusion's weights do not fit the legs, or ``min_success`` is out of
             range.
     """
@@ -177,17 +177,17 @@ class FusionRetriever(Retriever):
 
     @property
     def leg_names(self) -> list[str | None]:
-        """The names that the legs were given."""
+        """The given names of the legs."""
         return chosen_names(self.legs)
 
     @property
     def label(self) -> str:
-        """The fusion, behind what happens to the query."""
+        """The fusion, after the rewrites and fan-out of the query."""
         before = [*self.branches.rewrites, self.branches.fan_out, self.fusion]
         return " >> ".join(repr(stage) for stage in before if stage is not None)
 
     def sketch(self) -> Sketch:
-        """What a drawing of it shows: the legs under their names and weights."""
+        """Return the drawing: the legs with their names and weights."""
         before = (*self.branches.rewrites, self.branches.fan_out)
         legs = (
             (weighted_name(leg.name, self.weights), sketch_of(leg.retriever)) for leg in self.legs
@@ -197,12 +197,12 @@ class FusionRetriever(Retriever):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is its legs and fusion and nothing else: no limit or filter of its own."""
+        """Whether the retriever has no limit, filter, scope or name of its own."""
         return self._is_unnamed and not self.requires_scope and self.scope is None
 
     @property
     def _is_unnamed(self) -> bool:
-        """Whether legs and fusion are all that its constructor got."""
+        """Whether the constructor got only legs and a fusion."""
         return self.name == FUSION and self.top_k is None and self.filters is None
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
@@ -230,7 +230,7 @@ class FusionRetriever(Retriever):
         return hits
 
     def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
-        """What the legs are sure to need: of queries that reach them as they are."""
+        """Return the plan that prefetches for the legs, for queries that reach them unchanged."""
         if self.branches.rewrites or self.branches.fan_out is not None:
             return
         for_legs = [self._for_children(query) for query in self._answerable(queries)]
@@ -246,7 +246,7 @@ class FusionRetriever(Retriever):
         yield Together([Task(leg.name, plan) for leg, plan in zip(active, plans, strict=True)])
 
     def _note(self, asks: Mapping[str, Ask], rankings: Rankings) -> None:
-        """Called with the requests to the legs and their rankings; for subclasses."""
+        """Process the requests to the legs and their rankings; a hook for subclasses."""
 
     def _queries(self, query: Query) -> Plan[list[Query]]:
         for_legs = self._for_children(query)
@@ -262,7 +262,7 @@ class FusionRetriever(Retriever):
 
 
 def _check_order(legs: Sequence[Leg], fusion: Fusion) -> None:
-    """Nothing, if no leg ends with a stage that leaves the best-first order."""
+    """Raise if a leg ends with a stage that does not keep the best-first order."""
     last: Refine | None = None
     before: list[str] = []
     for leg in legs:
@@ -285,6 +285,6 @@ def _ranking_name(leg: str, number: int, *, of: int) -> str:
 
 
 def prefetch(retriever: BaseRetriever, queries: Sequence[Query]) -> Plan[None]:
-    """Return the plan for what a child is sure to need; of another package's, nothing."""
+    """Return the plan that prefetches for a child; empty for another package's retriever."""
     if isinstance(retriever, Retriever) and queries:
         yield from retriever.prefetch(queries)

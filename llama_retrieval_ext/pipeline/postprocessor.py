@@ -24,34 +24,34 @@ from llama_retrieval_ext.results import Contribution, Hit, as_hit, node_ids
 class Postprocessed(Refine):
     """Any LlamaIndex postprocessor: rerankers, filters, metadata replacement, ...
 
-    It gets hits, nodes and a query of its own, because postprocessors change them in place. Its
-    order is kept; of a node that it returns twice the first stays. When it raises, so does the
-    query: it may be a filter that must not be skipped. For a reranker that may be, use
+    It gets copies of hits, nodes and query, because postprocessors modify them in place. Its order
+    is kept; for a node that it returns twice, the first one is kept. Its errors fail the query,
+    because it may be a filter that must not be skipped. For a reranker that may be skipped, use
     `RerankRetriever` or `RerankChain`.
 
-    A postprocessor is taken for a reranker if it has LlamaIndex's setting ``top_n``, if the name of
-    its class contains "Rerank", or if ``score_kind`` declares the scale of its scores. A reranker
-    that returns nothing has failed: the order stays as it was and the answer is marked degraded. It
-    adds nothing: nodes that were not in the ranking are left out, and the answer is marked
-    degraded. Other postprocessors may return nothing, as filters do, or add nodes, as
-    ``PrevNextNodePostprocessor`` does.
+    A postprocessor is a reranker if it has LlamaIndex's setting ``top_n``, if the name of its class
+    contains "Rerank", or if ``score_kind`` declares the scale of its scores. If a reranker returns
+    nothing, it has failed: the order is unchanged and the answer is marked degraded. If it returns
+    nodes that were not in the ranking, these are left out and the answer is marked degraded. Other
+    postprocessors may return nothing, as filters do, or add nodes, as ``PrevNextNodePostprocessor``
+    does.
 
-    Nothing can follow LlamaIndex's ``LongContextReorder``, as with ours, and it gets no more hits
-    than the query asks for.
+    No stage can follow LlamaIndex's ``LongContextReorder`` or this package's, and it gets at most
+    ``top_k`` hits of the query.
 
     Args:
         postprocessor: The postprocessor.
-        score_kind: The scale of the scores it gives, when it is a reranker.
+        score_kind: The scale of a reranker's scores.
 
-    A hit whose score it removes keeps the one it had; a hit that it adds without a score gets the
-    lowest of those that came in. Where it gives another score, the hit's last contribution has it
-    as it came. A hit that it adds from outside the query's scope or filters, which it does not
-    know, is left out, and the answer marked degraded.
+    A hit whose score it removes keeps its old score; a hit that it adds without a score gets the
+    lowest input score. A changed score is stored unmodified in the hit's last contribution. A hit
+    that it adds from outside the query's scope or filters is left out, and the answer is marked
+    degraded.
 
     Raises:
         ConfigurationError: An argument is of another type.
-        ExecutionError: While a query is answered: the postprocessor returns no list of hits.
-        ScoreError: While a query is answered: a score is not finite, or not of its kind.
+        ExecutionError: During a query, the postprocessor returns no list of hits.
+        ScoreError: During a query, a score is not finite, or not of its kind.
     """
 
     postprocessor: BaseNodePostprocessor
@@ -64,7 +64,7 @@ class Postprocessed(Refine):
 
     @property
     def keeps_order(self) -> bool:
-        """Whether it is not LlamaIndex's ``LongContextReorder``."""
+        """Whether the postprocessor is not LlamaIndex's ``LongContextReorder``."""
         return not isinstance(self.postprocessor, LongContextReorder)
 
     @property
@@ -82,7 +82,7 @@ class Postprocessed(Refine):
         return not self.reranks
 
     def refine_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
-        """The plan for what the postprocessor makes of the hits."""
+        """Return the plan for the postprocessor's result."""
         copies = [_own(hit) for hit in (hits if self.keeps_order else hits[: query.top_k])]
         child = query.for_child(top_k=query.top_k)
         worker = strict(self.postprocessor)
@@ -105,7 +105,7 @@ class Postprocessed(Refine):
         for rank, hit in enumerate(ranking, start=1):
             if hit.node.node_id not in allowed:
                 continue
-            allowed.remove(hit.node.node_id)  # a node that comes again repeats a better one
+            allowed.remove(hit.node.node_id)  # drop later duplicates of a node
             if hit.node.node_id in before:
                 refined.append(self._known(hit, rank, *before[hit.node.node_id]))
             else:
@@ -114,7 +114,7 @@ class Postprocessed(Refine):
         return refined
 
     def _added(self, added: list[NodeWithScore], query: Query) -> list[NodeWithScore]:
-        """Those of the added hits that may stay; what is dropped degrades the answer."""
+        """Return the added hits that are allowed; dropped hits degrade the answer."""
         if not self.reranks:
             return visible(added, query, self._name)
         if added:
@@ -125,7 +125,7 @@ class Postprocessed(Refine):
         return []
 
     def _known(self, hit: NodeWithScore, rank: int, rank_before: int, before: Hit) -> Hit:
-        # Everything but node and score is that of the hit before: rerankers make plain hits anew.
+        # Rerankers create plain hits, so all fields except node and score come from the old hit.
         same = before.model_copy(update={"node": hit.node})
         if hit.score is None or (
             hit.score == before.score and self.score_kind is ScoreKind.UNKNOWN
@@ -143,27 +143,27 @@ class Postprocessed(Refine):
         return type(self.postprocessor).__name__
 
     def __repr__(self) -> str:
-        if self.score_kind is ScoreKind.UNKNOWN:  # it is written without the stage around it
+        if self.score_kind is ScoreKind.UNKNOWN:  # printed without the enclosing stage
             return handle_expression(self.postprocessor)
         return call_expression(self)
 
 
 def _own(hit: Hit) -> NodeWithScore:
-    # Copies as deep as postprocessors reach: the text and the metadata of a node are replaced or
-    # added to, what is inside its metadata is not.
+    # Postprocessors replace or extend the text and metadata of a node, but not nested values, so
+    # deeper copies are not needed.
     node = hit.node.model_copy(update={"metadata": dict(hit.node.metadata)})
     return hit.model_copy(update={"node": node})
 
 
-# The numbers of the documents, from 1, and their relevances.
+# The numbers of the documents, from 1, and their relevance values.
 ParsedAnswer: TypeAlias = tuple[list[int], list[float] | None]
 
 
 def strict(postprocessor: BaseNodePostprocessor) -> BaseNodePostprocessor:
-    """The same postprocessor; of a reranker by LLM a copy that follows valid numbers alone.
+    """Return the postprocessor; for an LLM reranker, a copy that uses only valid numbers.
 
-    LlamaIndex takes document 0 of an answer for the last one of the batch, and fails on numbers
-    that are further off. A number that is repeated counts once, with its first relevance.
+    LlamaIndex interprets document 0 of an answer as the last of the batch, and fails on numbers
+    that are out of range. A repeated number counts once, with its first relevance.
     """
     if not isinstance(postprocessor, LLMRerank | StructuredLLMRerank):
         return postprocessor

@@ -1,4 +1,4 @@
-"""Other wordings of a query: which ones to search for, and their queries."""
+"""Other wordings of a query: selection of wordings, and their queries."""
 
 import re
 import unicodedata
@@ -11,7 +11,7 @@ from llama_retrieval_ext.text.normalization import RANGES, Script, dominant_scri
 
 
 def distinct(texts: Sequence[str], *, of: str = "") -> list[str]:
-    """The texts that differ in more than case, spaces and final punctuation.
+    """Return the texts that differ in more than case, spaces and final punctuation.
 
     Examples:
         >>> distinct(["Annual  leave?", "annual leave", "days off"], of="Days off")
@@ -29,10 +29,10 @@ def distinct(texts: Sequence[str], *, of: str = "") -> list[str]:
 
 
 def keeps_language(text: str, query: str) -> bool:
-    """Return whether a text is in a language of the query, judged by their scripts.
+    """Return whether a text is in a language of the query, based on their scripts.
 
-    Either's main script must occur in the other, so that a Chinese query about ``parse_filters``
-    may be worded with more or less Latin.
+    The main script of each must occur in the other, so that variants of a Chinese query about
+    ``parse_filters`` can contain more or less Latin.
 
     Examples:
         >>> keeps_language("年假有几天", "员工年假"), keeps_language("annual leave", "员工年假")
@@ -46,7 +46,7 @@ def keeps_language(text: str, query: str) -> bool:
 
 
 def reworded(query: Query, text: str) -> Query:
-    """The query with another text: what was embedded for the first does not fit it."""
+    """Return the query with another text and without the embedding of the first text."""
     return replace(query, query_str=text, custom_embedding_strs=None, embedding=None)
 
 
@@ -55,7 +55,7 @@ def _spoken(text: str) -> str:
 
 
 def _has(script: Script | Literal["none"], text: str) -> bool:
-    # Japanese is written in Han as well.
+    # Japanese also uses Han.
     named = ("han", "kana") if script == "kana" else (script,)
     letters = "".join(ranges for name, ranges in RANGES.items() if name in named)
     return re.search(f"[{letters}]", unicodedata.normalize("NFKC", text)) is not None

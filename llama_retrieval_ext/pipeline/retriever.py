@@ -1,4 +1,4 @@
-"""`Retriever`: the base of every retriever here, and the contract they share."""
+"""`Retriever`: base class and contract of all retrievers of this package."""
 
 import copy
 import logging
@@ -48,33 +48,33 @@ _log = logging.getLogger(__name__)
 
 
 class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
-    """A LlamaIndex retriever that keeps the contract of this package.
+    """LlamaIndex retriever with the contract of this package.
 
     It returns at most ``top_k`` hits, best first, ids unique, scores finite, ties by node id; an
     empty list for an empty corpus, a blank query, or no match. A string, a ``QueryBundle`` and a
-    `Query` of the same text get the same answer, sync and async. Nothing that came in is changed.
+    `Query` of the same text get the same answer, sync and async. Arguments are not modified.
 
     A composite requests from its children their own number of hits, or the ``top_k`` of the query
-    where that is more, so that the answer can be as long; its own ``top_k`` only cuts.
+    if that is larger, so that the answer can be that long; its own ``top_k`` only cuts the result.
 
-    ``retrieve`` and ``aretrieve`` are LlamaIndex's own, behind a check of the query: LlamaIndex
-    would refuse None with pydantic's ``ValidationError``.
+    ``retrieve`` and ``aretrieve`` are LlamaIndex's methods after a check of the query, because
+    LlamaIndex rejects None with pydantic's ``ValidationError``.
 
     A subclass defines `_plan`; the threaded and the asyncio driver both run it.
 
     Args:
-        top_k: How many hits to return when the query does not say, at least 1; None for all.
+        top_k: Number of hits to return if the query does not set it, at least 1; None for all.
         filters: Conditions on metadata that every hit satisfies; a query can only add to them.
-        scope: The scope that bounds every query; a query can only narrow it.
-        name: What the retriever is called in traces, contributions and ``Hit.source``.
-        callback_manager: LlamaIndex's, for applications that still use one.
+        scope: The scope of every query; a query can only narrow it.
+        name: Name in traces, contributions and ``Hit.source``.
+        callback_manager: LlamaIndex's callback manager, for applications that still use one.
 
     Raises:
         ConfigurationError: ``top_k`` is below 1, or an argument is of another type.
-        InvalidFilterError: The filters cannot mean anything.
+        InvalidFilterError: The filters are invalid.
     """
 
-    # Set by the owner of the store, such as a knowledge base that refuses queries without a scope.
+    # Set by the owner of the store, such as a knowledge base that rejects queries without a scope.
     requires_scope: bool = False
 
     def __init__(
@@ -102,7 +102,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
 
     @abstractmethod
     def _plan(self, query: Query) -> Plan[list[Hit]]:
-        """The plan for a query that is not blank and carries filters, scope and ``top_k``."""
+        """Return the plan for a query that is not blank and has filters, scope and ``top_k``."""
 
     @property
     def similarity_top_k(self) -> int | None:
@@ -114,11 +114,11 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         self.top_k = check_top_k(top_k)
 
     def for_scope(self, scope: Scope) -> Self:
-        """Return a copy bound to this scope; it shares everything else with the original.
+        """Return a copy bound to this scope; all other state is shared with the original.
 
         Raises:
-            ScopeError: The retriever is bound to a scope that has nothing in common with this one.
-            ConfigurationError: It is none; a copy without a scope would see everything.
+            ScopeError: The retriever is bound to a scope that does not overlap with this one.
+            ConfigurationError: The argument is not a scope; a copy without one is not restricted.
         """
         check_scope(scope)
         bound = copy.copy(self)
@@ -142,12 +142,12 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
             query: Text, ``QueryBundle`` or `Query`.
             filters: Further conditions on metadata, for this call.
             scope: The scope of this call; it narrows the retriever's own.
-            top_k: How many hits, for this call.
+            top_k: Number of hits, for this call.
             timeout_s: Seconds for the whole answer.
-            context: For the application's own stages.
+            context: Values for the application's own stages.
 
         Returns:
-            The hits that ``retrieve`` gives, the degraded parts, and the trace.
+            The hits of ``retrieve``, the degraded parts, and the trace.
         """
         bound = Query.of(query).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
@@ -156,128 +156,128 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
 
     @checked_call
     async def asearch(self, query: QueryType, **options: Unpack[SearchOptions]) -> SearchResult:
-        """`search` without blocking the event loop."""
+        """Return the same as `search` without blocking the event loop."""
         return await arun(search_plan(self, Query.of(query).but(**options)))
 
     @checked_call
     def explain(self, query: QueryType, **options: Unpack[SearchOptions]) -> Explanation:
-        """`search` with everything recorded: what each stage found, and why each hit has its rank.
+        """Return the result of `search` with the ranking of each stage and an account of each hit.
 
-        Takes the arguments of `search`.
+        It has the arguments of `search`.
 
         Returns:
-            The result of `search`, which also has the account of each hit, says of any other node
-            why it is not in the result, and can be compared with another explanation.
+            The result of `search`, with an account of each hit, ``why_not`` for any other node, and
+            ``compare`` for another explanation.
         """
         bound = Query.of(query).but(**options)
         return explanation_of(run(search_plan(self, bound, verbose=True)))
 
     @checked_call
     async def aexplain(self, query: QueryType, **options: Unpack[SearchOptions]) -> Explanation:
-        """`explain` without blocking the event loop."""
+        """Return the same as `explain` without blocking the event loop."""
         bound = Query.of(query).but(**options)
         return explanation_of(await arun(search_plan(self, bound, verbose=True)))
 
     def stream(self, query: QueryType) -> Iterator[SearchResult]:
-        """Yield partial results: the fused ranking after each leg, and last the whole answer.
+        """Yield partial results: the fused ranking after each leg, then the complete answer.
 
-        Partial rankings come from the outermost fusion, before refinement, or one after another
-        from retrievers that run in turn. Nothing inside a leg or another package's retriever
-        reports any.
+        Partial rankings come from the outermost fusion, before refinement, or in sequence from
+        retrievers that run one after another. Parts inside a leg and retrievers of other packages
+        report none.
         """
         bound = Query.of(query)
         return stream(lambda report: run(self._reported(bound, report)))
 
     def astream(self, query: QueryType) -> AsyncIterator[SearchResult]:
-        """`stream` without blocking the event loop."""
+        """Yield the same as `stream` without blocking the event loop."""
         bound = Query.of(query)
         return astream(lambda report: arun(self._reported(bound, report)))
 
     def retrieve_many(
         self, queries: Sequence[QueryType], *, at_once: int = 8
     ) -> list[list[NodeWithScore]]:
-        """The answers to several queries, in their order; an error of one of them is raised.
+        """Return the answers to several queries, in order; an error of a query is raised.
 
-        For answers beside those that fail, and for what is missing from each, see `search_many`.
+        `search_many` also returns answers if some queries fail, with the missing parts of each.
 
         Each text is embedded once; a model with ``get_query_embedding_batch``, which LlamaIndex's
-        own have not, embeds those of up to ``at_once`` queries in one call. An engine that takes
-        several searches in one request gets them so. Queries with a time limit go out on their own.
+        models do not have, embeds those of up to ``at_once`` queries in one call. Engines that
+        support it get several searches in one request. Queries with a time limit are not batched.
 
         Args:
             queries: Texts, ``QueryBundle``s or `Query`s.
-            at_once: How many are worked on side by side, at least 1.
+            at_once: Number of queries in parallel, at least 1.
 
         Raises:
-            ConfigurationError: ``at_once`` is below 1, or there is one query and no list.
-            Exception: The error of the first query that failed, once those beside it are done; its
-                notes name the query. Queries after these do not run.
+            ConfigurationError: ``at_once`` is below 1, or ``queries`` is a query, not a list.
+            Exception: The error of the first failed query, after those in parallel are done; its
+                notes contain the query. Queries after these do not run.
         """
         return run(answers(self, queries, ranking, at_once=at_once))
 
     async def aretrieve_many(
         self, queries: Sequence[QueryType], *, at_once: int = 8
     ) -> list[list[NodeWithScore]]:
-        """`retrieve_many` without blocking the event loop."""
+        """Return the same as `retrieve_many` without blocking the event loop."""
         return await arun(answers(self, queries, ranking, at_once=at_once))
 
     def search_many(self, queries: Sequence[QueryType], *, at_once: int = 8) -> list[SearchResult]:
-        """The results of several queries, in their order, as `retrieve_many` gets their hits.
+        """Return the results of several queries, in order, executed as in `retrieve_many`.
 
-        A query that fails fails alone: its result has no hits, ``degraded`` says why under the name
-        of the retriever, and the trace has the error. No error of a query is raised, not even one
-        of a missing scope or an unsupported filter.
+        A failed query does not affect the others: its result has no hits, ``degraded`` has the
+        reason under the name of the retriever, and the trace has the error. Errors of queries are
+        never raised, including those of a missing scope or an unsupported filter.
 
         Args:
             queries: Texts, ``QueryBundle``s or `Query`s.
-            at_once: How many are worked on side by side, at least 1.
+            at_once: Number of queries in parallel, at least 1.
 
         Raises:
-            ConfigurationError: ``at_once`` is below 1, there is one query and no list, or a part of
-                the list is no query.
+            ConfigurationError: ``at_once`` is below 1, ``queries`` is a query, not a list, or an
+                item is not a query.
         """
         return run(answers(self, queries, search_apart, at_once=at_once))
 
     async def asearch_many(
         self, queries: Sequence[QueryType], *, at_once: int = 8
     ) -> list[SearchResult]:
-        """`search_many` without blocking the event loop."""
+        """Return the same as `search_many` without blocking the event loop."""
         return await arun(answers(self, queries, search_apart, at_once=at_once))
 
     def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
-        """Return a plan that runs in a batch what each of several queries is sure to need.
+        """Return a plan that runs the searches that several queries certainly need as a batch.
 
-        The searches of the queries then find the results in the session. By default nothing runs.
+        The queries then read the results from the session. By default nothing runs.
 
         Args:
-            queries: As they come to this retriever.
+            queries: The queries as this retriever receives them.
         """
         del queries
         return finished(None)
 
     def read_node(self, node_id: str) -> Plan[BaseNode | None]:  # noqa: ARG002 - subclasses use it
-        """Return a plan for a stored node by its id, whatever its scope; None where there is none.
+        """Return a plan for a stored node by its id, in any scope; None if it does not exist.
 
-        The default is None; retrievers over a store override it.
+        The default result is None; retrievers over a store override it.
 
         Args:
-            node_id: Of the node.
+            node_id: Id of the node.
         """
         return finished(None)
 
     @without_span
     def retrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
-        """LlamaIndex's `retrieve`, after a check that this is a query.
+        """Return the hits, as LlamaIndex's `retrieve`, after a check of the query.
 
         Raises:
-            ConfigurationError: It is neither text nor a ``QueryBundle``.
+            ConfigurationError: The query is neither text nor a ``QueryBundle``.
         """
         _check_query(str_or_query_bundle)
         return super().retrieve(str_or_query_bundle)
 
     @without_span
     async def aretrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
-        """`retrieve` without blocking the event loop."""
+        """Return the same as `retrieve` without blocking the event loop."""
         _check_query(str_or_query_bundle)
         return await super().aretrieve(str_or_query_bundle)
 
@@ -333,7 +333,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         return list(hits)
 
     def _resolved(self, hits: list[Hit], query: Query) -> Plan[list[Hit]]:
-        """Resolve index nodes, unless the children have done that."""
+        """Resolve index nodes, unless the children have resolved them."""
         if self.children and not self.object_map:
             return hits
         resolved = yield from Resolver(self._object_of).resolve(hits, query)
@@ -346,25 +346,25 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
     def _handle_recursive_retrieval(
         self, query_bundle: QueryBundle, nodes: list[NodeWithScore]
     ) -> list[NodeWithScore]:
-        """The same: index nodes are followed in the plan, with scores kept and circles broken."""
+        """Return the nodes; the plan has resolved index nodes, with scores and cycle checks."""
         del query_bundle
         return nodes
 
     async def _ahandle_recursive_retrieval(
         self, query_bundle: QueryBundle, nodes: list[NodeWithScore]
     ) -> list[NodeWithScore]:
-        """The same, as above."""
+        """Return the nodes, as above."""
         del query_bundle
         return nodes
 
     def _bound(self, query: Query) -> Query:
         own = self.top_k and max(self.top_k, query.at_least or 0)
         bound = query.but(filters=self.filters, scope=self.scope, top_k=query.top_k or own)
-        bound.at_least = query.top_k or query.at_least  # the caller\'s number
+        bound.at_least = query.top_k or query.at_least  # the caller's number
         return bound
 
     def _answerable(self, queries: Sequence[Query]) -> list[Query]:
-        """Return the bound queries that will be searched for and may wait for a batch."""
+        """Return the bound queries that need a search and can be batched."""
         bound = [self._bound(query) for query in queries]
         return [
             query
@@ -375,7 +375,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         ]
 
     def _for_children(self, query: Query) -> Query:
-        """Return the query for children; without its embedding if they use several models."""
+        """Return the query for children, without its embedding if they use several models."""
         child = query.for_child()
         if query.embedding is not None and len(embed_models_of(self)) > 1:
             child.embedding = None

@@ -1,4 +1,4 @@
-"""Runs a retriever and makes the result of its answer: hits, missing parts, trace and details."""
+"""Plans that run a retriever and build the result: hits, missing parts, trace and details."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -45,7 +45,7 @@ def search_plan(
 
 
 def search_apart(retriever: BaseRetriever, query: QueryType) -> Plan[SearchResult]:
-    """Return the plan for one of several queries; if it fails, the result is degraded and empty."""
+    """Return the plan for one of several queries; on failure the result is empty and degraded."""
     with entered(_context(retriever, current_context().session.apart())) as context:
         try:
             hits = yield from ranking(retriever, query)
@@ -98,7 +98,7 @@ def answers(
     *,
     at_once: int,
 ) -> Plan[list[T]]:
-    """Return the plan for what ``plan_of`` gives for each of several queries, in their order."""
+    """Return the plan for the results of ``plan_of`` for several queries, in order."""
     if isinstance(queries, str | QueryBundle):
         raise ConfigurationError(f"queries must be a list; write [...] around {queries!r}")
     check_count(at_once, "at_once")
@@ -108,13 +108,13 @@ def answers(
         some = queries[start : start + at_once]
         if len(some) > 1:
             prefetch = retriever.prefetch(known[start : start + at_once])
-            # An error here is raised again below, in the query that it belongs to; a store that
-            # cannot be reached is not waited for a second time.
+            # An error here is raised again below, in its own query, without a second attempt to
+            # reach the store.
             yield Together([Task(retriever.name, prefetch)])
         tasks = [Task(retriever.name, plan_of(retriever, query)) for query in some]
         outcomes: list[Outcome[T]] = yield Together(tasks)
         session = current_context().session
-        session.prefetch.clear()  # or it would grow with the number of queries
+        session.prefetch.clear()  # otherwise it would grow with the number of queries
         session.unreached.clear()
         for number, outcome in enumerate(outcomes, start=start + 1):
             if outcome.error is not None:
@@ -129,20 +129,20 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def without_span(method: F) -> F:
-    """Return the method, marked so that LlamaIndex's instrumentation does not wrap it.
+    """Return the method, marked to exclude it from LlamaIndex's instrumentation.
 
-    LlamaIndex gives every implementation of an abstract method its own span. ``retrieve`` has one
-    already; spans for ``_retrieve`` and for making a plan would show every level three times, and
-    each costs more than the rest of a retriever.
+    LlamaIndex creates a span for every implementation of an abstract method. ``retrieve`` already
+    has one; spans for ``_retrieve`` and for creating a plan would show every level three times, and
+    each costs more time than the rest of a retriever.
     """
     setattr(method, DISPATCHER_SPAN_DECORATED_ATTR, True)
     return method
 
 
 def end_retrieval(query: QueryBundle, error: BaseException) -> None:
-    """Emit the events that end a failed retrieval, which LlamaIndex leaves without an end.
+    """Emit the end events of a failed retrieval, which LlamaIndex does not emit.
 
-    Handlers that pair ``RetrievalStartEvent`` with ``RetrievalEndEvent`` would wait for the end.
+    Handlers that pair ``RetrievalStartEvent`` with ``RetrievalEndEvent`` need the end event.
     """
     _dispatcher.event(ExceptionEvent(exception=error))
     _dispatcher.event(RetrievalEndEvent(str_or_query_bundle=query, nodes=[]))

@@ -1,6 +1,6 @@
-"""The kinds of stage: `Refine`, `Rewrite` and `FanOut`, and checks of what users' stages return.
+"""The kinds of stage `Refine`, `Rewrite` and `FanOut`, and checks of custom stages' results.
 
-LlamaIndex's retrievers and postprocessors define no ``>>``: the stage to their right handles it.
+LlamaIndex's retrievers and postprocessors do not define ``>>``; the stage on the right handles it.
 """
 
 from abc import ABC
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Operand(CheckedArguments, RecordsArguments):
-    """A part of a pipeline, with ``>>`` and ``|``; subclasses declare the types that fit."""
+    """Part of a pipeline, with ``>>`` and ``|``; subclasses declare the accepted types."""
 
     __slots__ = ()
 
@@ -50,17 +50,17 @@ class Operand(CheckedArguments, RecordsArguments):
 
 
 def _operators() -> ModuleType:
-    """The module of the operators, which imports every kind of stage."""
+    """Return the module of the operators, which imports every kind of stage."""
     return import_module("llama_retrieval_ext.pipeline.operators")
 
 
 def undefined(stage: object, kind: type, signature: str) -> ConfigurationError:
-    """The error for a call of a function that a stage's class does not define.
+    """Return the error for a call of a function that a stage's class does not define.
 
     Args:
         stage: An instance of the class.
-        kind: The kind of stage, which has the function and, with ``_plan``, its other form.
-        signature: The function's.
+        kind: The base class, with the function and its form with the suffix ``_plan``.
+        signature: Signature of the function.
     """
     name, function = type(stage).__name__, signature.partition("(")[0]
     plan = f"{function}_plan"
@@ -81,19 +81,19 @@ RefineFunction: TypeAlias = (
 
 
 class Refine(Operand, ABC):
-    """Improves a ranking: ``retriever >> refine``. It never adds ids.
+    """Stage that refines a ranking: ``retriever >> refine``. It never adds ids.
 
-    A subclass defines `refine`, a plain function of the query and the hits. The pipeline checks
-    what it returns: hits that were in the ranking, each once, with finite scores. A hit returned
-    without a score keeps the one it had. Where the hits are rearranged but not rescored, their
-    scores are raised to fit the order; where they are rescored but not rearranged, they are sorted.
+    A subclass defines `refine`, a plain function of the query and the hits. The pipeline checks the
+    result: hits that were in the ranking, each once, with finite scores. A hit returned without a
+    score keeps its old score. If the hits are reordered but not rescored, their scores are raised
+    to fit the order; if they are rescored but not reordered, they are sorted.
 
-    A stage that waits for something (a model, a store, a service) defines `refine_plan` instead, a
-    generator that yields its calls, so that sync and async callers share one implementation.
+    A stage that does I/O (a model, a store, a service) defines `refine_plan` instead, a generator
+    that yields its calls, so that sync and async callers share one implementation.
 
     Attributes:
-        fast: Whether `refine` takes no time worth mentioning. An async caller runs it on the event
-            loop then, and in a thread otherwise.
+        fast: Whether `refine` takes negligible time. Async callers run it on the event loop if
+            True, and in a thread otherwise.
 
     Examples:
         >>> from llama_retrieval_ext.testing.fakes import FakeRetriever
@@ -110,17 +110,17 @@ class Refine(Operand, ABC):
 
     @property
     def keeps_order(self) -> bool:
-        """Whether the result is best first; no stage can follow one whose result is not."""
+        """Whether the result is best first; if not, no stage can follow."""
         return True
 
     @property
     def reranks(self) -> bool:
-        """Whether it orders all that it gets, so that an empty result means that it failed."""
+        """Whether the stage orders all hits, so that an empty result means a failure."""
         return False
 
     @property
     def adds(self) -> bool:
-        """Whether it may return hits that were not in the ranking; ours and users' may not."""
+        """Whether the stage can return hits that were not in the ranking; False by default."""
         return False
 
     def refine(
@@ -128,7 +128,7 @@ class Refine(Operand, ABC):
         query: Query,  # noqa: ARG002 - subclasses use it
         hits: Sequence[Hit],  # noqa: ARG002 - subclasses use it
     ) -> Sequence[NodeWithScore]:
-        """Return the refined ranking, best first; fresh hits where anything changes.
+        """Return the refined ranking, best first, with new objects for changed hits.
 
         Args:
             query: The original query, before any rewriting.
@@ -137,7 +137,7 @@ class Refine(Operand, ABC):
         raise undefined(self, Refine, "refine(self, query, hits)")
 
     def refine_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[Sequence[NodeWithScore]]:
-        """The plan for the refined ranking; by default one call of `refine`."""
+        """Return the plan for the refined ranking; by default one call of `refine`."""
         if self.fast:
             return ranking_of(self.refine(query, list(hits)), f"{type(self).__name__}.refine")
         answer = yield from call(Call(lambda: self.refine(query, list(hits))))
@@ -156,13 +156,13 @@ class Refine(Operand, ABC):
 
 
 class Rewrite(Operand, ABC):
-    """Rewrites a query: ``rewrite >> retriever``.
+    """Stage that rewrites a query: ``rewrite >> retriever``.
 
-    The retriever gets the rewritten query; stages behind it get the original one. The scope and the
-    filters of the original query hold for both.
+    The retriever gets the rewritten query; later stages get the original one. The scope and the
+    filters of the original query apply to both.
 
-    A subclass defines `rewrite`, a plain function of the query. One that waits for something, such
-    as a language model, defines `rewrite_plan` instead, a generator that yields its calls.
+    A subclass defines `rewrite`, a plain function of the query. A stage that does I/O, such as with
+    a language model, defines `rewrite_plan` instead, a generator that yields its calls.
 
     Examples:
         >>> from llama_retrieval_ext.testing.fakes import FakeRetriever
@@ -181,13 +181,13 @@ class Rewrite(Operand, ABC):
         """Return the rewritten query: a text, a ``QueryBundle`` or a `Query`.
 
         Args:
-            query: The query so far. What is not in the returned form (its scope and filters, and
-                of a text all but the text) stays as it was; an embedding goes with its text.
+            query: The query so far. Fields that the returned form lacks (scope and filters; for a
+                text all but the text) are unchanged; the embedding is dropped with its text.
         """
         raise undefined(self, Rewrite, "rewrite(self, query)")
 
     def rewrite_plan(self, query: Query) -> Plan[str | QueryBundle]:
-        """The plan for the rewritten query; by default one call of `rewrite`."""
+        """Return the plan for the rewritten query; by default one call of `rewrite`."""
         answer = yield from call(Call(lambda: self.rewrite(query)))
         return query_of(answer, f"{type(self).__name__}.rewrite")
 
@@ -205,22 +205,22 @@ class Rewrite(Operand, ABC):
 
 
 class FanOut(Operand, ABC):
-    """Derives several queries from one; their rankings need a fusion: ``fan_out >> a >> RRF()``.
+    """Stage that derives several queries; they need a fusion: ``fan_out >> a >> RRF()``.
 
-    A subclass defines `fan_out`, a plain function of the query. One that waits for something
-    defines `fan_out_plan` instead, a generator that yields its calls.
+    A subclass defines `fan_out`, a plain function of the query. A stage that does I/O defines
+    `fan_out_plan` instead, a generator that yields its calls.
     """
 
     def fan_out(self, query: Query) -> Sequence[str | QueryBundle]:  # noqa: ARG002 - subclasses use it
         """Return the queries, each in a form that `Rewrite.rewrite` may return.
 
         Args:
-            query: The query so far; it is used alone where the result is empty.
+            query: The query so far; it is used if the result is empty.
         """
         raise undefined(self, FanOut, "fan_out(self, query)")
 
     def fan_out_plan(self, query: Query) -> Plan[Sequence[str | QueryBundle]]:
-        """The plan for the queries; by default one call of `fan_out`."""
+        """Return the plan for the queries; by default one call of `fan_out`."""
         answer = yield from call(Call(lambda: self.fan_out(query)))
         function = f"{type(self).__name__}.fan_out"
         forms = items_of(answer, object, function, expected="queries (strings or Query)")
@@ -232,13 +232,13 @@ class FanOut(Operand, ABC):
 
 
 def check_last(refines: Sequence[Refine]) -> None:
-    """Raise unless each stage gets a ranking that is best first.
+    """Raise unless each stage gets a best-first ranking.
 
     Args:
-        refines: Stages, one behind the other.
+        refines: Stages, in order.
 
     Raises:
-        CompositionError: A stage stands behind one that leaves that order.
+        CompositionError: A stage follows one that does not keep that order.
     """
     for before, behind in pairwise(refines):
         if before.keeps_order:
@@ -261,26 +261,26 @@ def ranking_of(value: object, function: str) -> list[NodeWithScore]:
     """Return the value as a list, if it is a sequence of hits.
 
     Args:
-        value: What the function returned.
+        value: Return value of the function.
         function: Its name, as ``Mine.refine``.
 
     Raises:
-        ConfigurationError: It is something else.
+        ConfigurationError: The value has another type.
     """
     return items_of(value, NodeWithScore, function, expected="hits (NodeWithScore)")
 
 
 def items_of(value: object, kind: type[T], function: str, *, expected: str) -> list[T]:
-    """Return the value as a list, if it is a sequence whose items are all of one class.
+    """Return the value as a list, if it is a sequence of items of one class.
 
     Args:
-        value: What the function returned.
+        value: Return value of the function.
         kind: The class of the items.
         function: Its name, as ``Mine.select``.
-        expected: What the items are called.
+        expected: Name of the items in the message.
 
     Raises:
-        ConfigurationError: It is something else.
+        ConfigurationError: The value has another type.
     """
     refuse_running(value, function)
     if not isinstance(value, Sequence) or isinstance(value, str):
@@ -299,14 +299,14 @@ def items_of(value: object, kind: type[T], function: str, *, expected: str) -> l
 
 
 def query_of(value: object, function: str) -> str | QueryBundle:
-    """Return the same value, if it is a query in one of its forms.
+    """Return the value, if it is a query: text, ``QueryBundle`` or `Query`.
 
     Args:
-        value: What the function returned.
+        value: Return value of the function.
         function: Its name, as ``Mine.rewrite``.
 
     Raises:
-        ConfigurationError: It is something else.
+        ConfigurationError: The value has another type.
     """
     refuse_running(value, function)
     if isinstance(value, str | QueryBundle):
@@ -318,14 +318,14 @@ def query_of(value: object, function: str) -> str | QueryBundle:
 
 
 def plan_of(plan: Plan[T], function: str) -> Plan[T]:
-    """Return the same plan, if it is one.
+    """Return the plan, if it is a generator.
 
     Args:
-        plan: What the function returned.
+        plan: Return value of the function.
         function: Its name, as ``Mine.refine_plan``.
 
     Raises:
-        ConfigurationError: It is no generator.
+        ConfigurationError: The value is not a generator.
     """
     if hasattr(plan, "send"):
         return plan
@@ -337,14 +337,14 @@ def plan_of(plan: Plan[T], function: str) -> Plan[T]:
 
 
 def refuse_running(value: object, function: str) -> None:
-    """Raise if the value is a coroutine or a generator, which is not a result but has to be run.
+    """Raise if the value is a coroutine or a generator instead of a result.
 
     Args:
-        value: What the function returned.
+        value: Return value of the function.
         function: Its name, as ``Mine.refine``.
 
     Raises:
-        ConfigurationError: It is one of these.
+        ConfigurationError: The value is one of these.
     """
     name = function.rpartition(".")[2]
     if isinstance(value, Coroutine):

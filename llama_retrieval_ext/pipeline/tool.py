@@ -1,4 +1,4 @@
-"""`Tooled`: what makes a retriever a tool for agents."""
+"""`Tooled`: mixin that provides a retriever as a tool for agents."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Tooled:
-    """Mixin of retrievers that an agent can call."""
+    """Mixin for retrievers that an agent can call."""
 
     def as_tool(
         self,
@@ -24,12 +24,13 @@ class Tooled:
 
         Args:
             name: Name of the tool.
-            description: What the model finds there; fields and values to filter by are added.
-            scope: The scope, which no argument of the model can widen.
+            description: Description of the content for the model; filterable fields and values are
+                added.
+            scope: The scope; arguments of the model cannot widen it.
             options: ``filters``, ``top_k``, ``max_tokens``, ``sample``, ``timeout_s`` and
                 ``tokenize``.
         """
-        # By name: tools stand far above retrievers.
+        # Imported by name: tools are in a higher layer than retrievers.
         tools = import_module("llama_retrieval_ext.capabilities.tools")
         tool: FunctionTool = tools.retrieval_tool(self, name, description, scope=scope, **options)
         return tool

@@ -1,4 +1,4 @@
-"""What a retriever is made of: its expression, the retrievers inside it, and the views of them."""
+"""Structure of a retriever: its expression, its children, and views of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ from llama_retrieval_ext.query import Scope
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """What a drawing of a retriever shows, from the query to the result.
+    """Drawing of a retriever, from the query to the result.
 
     Attributes:
-        before: What happens to the query.
-        legs: The retrievers inside, each under the name of its leg; empty for no name.
-        after: What happens to the ranking; of a single retriever, itself.
-        frame: The name of a frame around all of it; empty for none.
+        before: Stages that process the query.
+        legs: The inner retrievers, each with the name of its leg; empty for no name.
+        after: Stages that process the ranking; for a single retriever, itself.
+        frame: Name of a frame around the drawing; empty for none.
     """
 
     before: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class Sketch:
 
 
 class Shaped(RecordsArguments):
-    """A retriever that prints as an expression, and can be drawn with the retrievers inside it."""
+    """Retriever that prints as an expression and can be drawn with its children."""
 
     top_k: int | None
     filters: MetadataFilters | None
@@ -42,17 +42,17 @@ class Shaped(RecordsArguments):
 
     @property
     def children(self) -> Sequence[BaseRetriever]:
-        """The retrievers inside it, in their order."""
+        """The inner retrievers, in order."""
         return ()
 
     @property
     def leg_names(self) -> Sequence[str | None]:
-        """The names that its children were given, one a child; None where it is the child's own."""
+        """Given name of each child; None for the child's own name."""
         return ()
 
     @property
     def label(self) -> str:
-        """What it is, without its children, its scope and its filters."""
+        """Label of the retriever, without its children, scope and filters."""
         if type(self).__repr__ is not Shaped.__repr__:
             return repr(self)
         inside = [name for name, value in arguments_of(self).items() if holds_retrievers(value)]
@@ -60,7 +60,7 @@ class Shaped(RecordsArguments):
 
     @property
     def binding(self) -> list[str]:
-        """Its scope and filters, as arguments."""
+        """The scope and filters, as arguments."""
         return [
             *([] if self.scope is None else [f"scope={self.scope!r}"]),
             *([] if self.filters is None else [f"filters=[{describe_filters(self.filters)}]"]),
@@ -72,7 +72,7 @@ class Shaped(RecordsArguments):
         return {**taken, "similarity_top_k": None} if "top_k" in taken else taken
 
     def _expression(self) -> str:
-        """How it is written; without its scope where the constructor takes none."""
+        """Return the expression; without the scope if the constructor has no such parameter."""
         return call_expression(self)
 
     def __repr__(self) -> str:
@@ -83,19 +83,19 @@ class Shaped(RecordsArguments):
         return f"{text}.for_scope({self.scope!r})"
 
     def outline(self) -> str:
-        """The composite as a tree, a line each."""
+        """Return the composite as a tree, one line per retriever."""
         from llama_retrieval_ext.display.pipeline import outline  # noqa: PLC0415 - a view
 
         return outline(self)
 
     def mermaid(self) -> str:
-        """The composite as a Mermaid flow chart, from the query's end to the result's."""
+        """Return the composite as a Mermaid flow chart, from query to result."""
         from llama_retrieval_ext.display.pipeline import mermaid  # noqa: PLC0415 - a view
 
         return mermaid(self)
 
     def sketch(self) -> Sketch:
-        """What a drawing of it shows."""
+        """Return the drawing of the retriever."""
         names = self.leg_names or [None] * len(self.children)
         legs = [
             (name or "", sketch_of(child)) for name, child in zip(names, self.children, strict=True)
@@ -103,7 +103,7 @@ class Shaped(RecordsArguments):
         return Sketch((), tuple(legs), (label_of(self),))
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """What a notebook shows: the drawing, or what else it can show."""
+        """Return the notebook display: the outline as text, HTML, and a Mermaid chart."""
         from llama_retrieval_ext.display.pipeline import retriever_html  # noqa: PLC0415 - a view
 
         return {
@@ -117,18 +117,18 @@ class Shaped(RecordsArguments):
 
 
 def children_of(retriever: object) -> Sequence[BaseRetriever]:
-    """Return the retrievers inside one; none for another package's, which does not name them."""
+    """Return the children of a retriever; none for another package's retriever."""
     return retriever.children if isinstance(retriever, Shaped) else ()
 
 
 def name_of(retriever: BaseRetriever) -> str:
-    """Return the name of a retriever: its own, or the class of another package's."""
+    """Return the name of a retriever; for another package's retriever its class."""
     name = getattr(retriever, "name", None)
     return name if isinstance(name, str) and name else type(retriever).__name__
 
 
 def label_of(retriever: object) -> str:
-    """What a retriever is, in a line."""
+    """Return a one-line label of a retriever."""
     if not isinstance(retriever, Shaped):
         return type(retriever).__name__
     bound = ", ".join(retriever.binding)
@@ -136,19 +136,19 @@ def label_of(retriever: object) -> str:
 
 
 def sketch_of(retriever: object) -> Sketch:
-    """Return what a drawing of a retriever shows; of another package's, its class."""
+    """Return the drawing of a retriever; for another package's retriever its class."""
     if isinstance(retriever, Shaped):
         return retriever.sketch()
     return Sketch(after=(label_of(retriever),))
 
 
 def leg_names_of(retriever: object) -> Sequence[str | None]:
-    """Return the names given to the children of a retriever; none for another package's."""
+    """Return the given names of a retriever's children; none for another package's retriever."""
     return retriever.leg_names if isinstance(retriever, Shaped) else ()
 
 
 def holds_retrievers(value: object) -> bool:
-    """Return whether an argument is a retriever, or has one inside."""
+    """Return whether an argument is or contains a retriever."""
     if isinstance(value, Mapping):
         return any(map(holds_retrievers, value.values()))
     if isinstance(value, list | tuple):
@@ -158,8 +158,8 @@ def holds_retrievers(value: object) -> bool:
 
 
 def embed_models_of(retriever: object) -> set[int]:
-    """Return the ids of the embedding models of a retriever and of those inside it."""
-    # LlamaIndex's vector retrievers keep theirs in a private attribute.
+    """Return the ids of the embedding models of a retriever and its descendants."""
+    # LlamaIndex's vector retrievers store the model in a private attribute.
     own = getattr(retriever, "embed_model", None) or getattr(retriever, "_embed_model", None)
     below = [embed_models_of(child) for child in children_of(retriever)]
     return set().union(*below, set() if own is None else {id(own)})

@@ -1,4 +1,4 @@
-"""Where a retrieval dropped a node, read from the trace that `explain` records."""
+"""The stage that dropped a node, determined from the trace that `explain` records."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ from llama_retrieval_ext.trace import Trace
 
 
 class WhyNotReason(NamedEnum):
-    """Why a node is not in a result.
+    """Reason why a node is not in a result.
 
     Attributes:
-        RETURNED: It is in the result.
-        MERGED: A stage left it out for another node: a duplicate, its source, its parent.
-        CUT: A stage had it and left it out.
-        FILTERED: It does not satisfy the filters of the query.
-        NOT_FOUND: No leg had it among its hits.
-        UNKNOWN: No leg had it, and the stores that can read nodes have no such node in the query's
-            scope.
+        RETURNED: The node is in the result.
+        MERGED: A stage replaced it by another node: a duplicate, its source, or its parent.
+        CUT: A stage received it and left it out.
+        FILTERED: The node does not satisfy the filters of the query.
+        NOT_FOUND: No leg found it.
+        UNKNOWN: No leg found it, and the stores that can read nodes have no such node in the
+            query's scope.
     """
 
     RETURNED = "returned"
@@ -37,12 +37,12 @@ class WhyNotReason(NamedEnum):
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """How far a leg looked.
+    """Search depth of a leg.
 
     Attributes:
-        leg: Its name.
-        count: How many hits it found.
-        last_score: The score of the last of them; None where it has none.
+        leg: Name of the leg.
+        count: Number of hits.
+        last_score: The score of the last hit; None if it has none.
     """
 
     leg: str
@@ -58,17 +58,17 @@ class Depth:
 
 @dataclass(frozen=True, slots=True)
 class WhyNot:
-    """Why a node is not in a result; printed, a sentence.
+    """Explanation why a node is not in a result; prints as a sentence.
 
     Attributes:
-        node_id: Of the node.
+        node_id: Id of the node.
         reason: The kind of reason.
-        stage: Where it fell out; empty unless it was found.
-        rank: Where it stood before, from 1; its rank in the result if it was returned.
-        kept: How many hits the stage left.
-        into: The id of the node that stands for it.
-        unmet: The filters that it does not satisfy.
-        depths: How far each leg looked that did not find it.
+        stage: The stage that left it out; empty if it was not found.
+        rank: Rank before that stage, from 1; rank in the result if it was returned.
+        kept: Number of hits that the stage kept.
+        into: The id of the node that replaced it.
+        unmet: The filters that the node does not satisfy.
+        depths: Search depth of each leg that did not find it.
     """
 
     node_id: str
@@ -81,7 +81,7 @@ class WhyNot:
     depths: tuple[Depth, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
-        """Return it as JSON, with the sentence as ``text``."""
+        """Return the explanation as JSON, with the sentence as ``text``."""
         return {
             "node_id": self.node_id,
             "reason": self.reason.value,
@@ -121,20 +121,20 @@ class WhyNot:
 
 
 class ReadsNodes(Protocol):
-    """A retriever that can read its nodes by id."""
+    """Retriever that can read its nodes by id."""
 
     def read_node(self, node_id: str) -> Plan[BaseNode | None]:
-        """Return a plan for a stored node; None where there is none."""
+        """Return a plan for a stored node; None if it does not exist."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """A retriever and the query that it answered; neither is copied or pickled.
+    """A retriever with its query; neither is copied or pickled.
 
     Attributes:
         retriever: The retriever.
-        query: As it was bound there.
+        query: The query, bound to the retriever.
     """
 
     retriever: ReadsNodes
@@ -148,7 +148,7 @@ class Request:
 
 
 def why_not(trace: Trace, node_id: str) -> Plan[WhyNot]:
-    """Return a plan that says where a node fell out; it reads the node only if nothing found it.
+    """Return a plan that finds where a node was dropped; it reads the node only if not found.
 
     A node outside the scope of the query is reported like one that does not exist.
     """
@@ -167,25 +167,25 @@ def why_not(trace: Trace, node_id: str) -> Plan[WhyNot]:
 
 
 def rank_in(trace: Trace, node_id: str) -> int | None:
-    """Return the rank of a node in what came out of a step, from 1; None where it is not there."""
+    """Return the rank of a node in the ranking of a step, from 1; None if absent."""
     ids = [id_ for id_, _ in trace.ranking or ()]
     return ids.index(node_id) + 1 if node_id in ids else None
 
 
 def steps_of(trace: Trace) -> Iterator[Trace]:
-    """Yield a step and all inside it, the outer before the inner."""
+    """Yield a step and its nested steps, outer before inner."""
     yield trace
     for child in trace.children:
         yield from steps_of(child)
 
 
 def ranked_children(trace: Trace) -> list[Trace]:
-    """Return the steps directly inside one that hits came out of."""
+    """Return the direct nested steps that returned hits."""
     return [child for child in trace.children if child.ranking is not None]
 
 
 def _loss(trace: Trace, node_id: str) -> tuple[Trace, int] | None:
-    """The step that left a node out, and its rank before; None if nothing inside had it."""
+    """Return the step that dropped a node, and its earlier rank; None if no nested step had it."""
     inside = ranked_children(trace)
     ranks = [rank_in(child, node_id) for child in inside]
     had = [index for index, rank in enumerate(ranks) if rank is not None]
@@ -211,14 +211,14 @@ def _merged_into(stage: Trace, node_id: str) -> str | None:
 
 
 def _depths(trace: Trace, node_id: str, leg: str = "") -> Iterator[Depth]:
-    """The innermost legs, or the one search, that did not find a node."""
+    """Yield the depth of the innermost legs, or the single search, that did not find a node."""
     inside = ranked_children(trace)
     beside = [child for child in inside if child.beside]
     if beside:
         for child in beside:
             yield from _depths(child, node_id, child.name)
     elif len(inside) > 1 or any(map(ranked_children, inside)):
-        yield from _depths(inside[0], node_id, leg)  # the others refine what this one found
+        yield from _depths(inside[0], node_id, leg)  # the others refine this one's hits
     else:
         ranking = (inside[0] if inside else trace).ranking or ()
         if node_id not in dict(ranking):
@@ -240,7 +240,7 @@ def _never_found(trace: Trace, node_id: str, depths: Sequence[Depth]) -> Plan[Wh
 
 
 def requests_in(trace: Trace) -> list[Request]:
-    """Return the retrievers that ran in a step, each with its query, the outer before the inner."""
+    """Return the retrievers that ran in a step with their queries, outer before inner."""
     requests = (each for step in steps_of(trace) for each in step.requests)
     return [each for each in requests if isinstance(each, Request)]
 

@@ -1,4 +1,4 @@
-"""Search by small chunks, and replace them by their parents."""
+"""Retriever that searches small chunks and replaces them by their parents."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -27,49 +27,49 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import in_order
 from llama_retrieval_ext.results import Hit, node_ids, ordered, score_of
 
-# Deeper hierarchies than this have not been seen; it ends a docstore whose parents go in a circle.
+# Deeper than any real hierarchy; it stops the loop if parents form a cycle.
 _MAX_LEVELS = 16
-# How many reads of a docstore without a batch call of its own run side by side.
+# Parallel reads of a docstore that has no batch call of its own.
 _AT_ONCE = 16
 # Nodes read from the docstore, by id; None for missing ones.
 Known: TypeAlias = dict[str, BaseNode | None]
 
 
 class MergedScore(NamedEnum):
-    """The score of a parent, from those of its children that were found."""
+    """Formula for the score of a parent from the scores of its found children."""
 
     MEAN = "mean"
     MAX = "max"
 
     def of(self, scores: Sequence[float]) -> float:
-        """The score."""
+        """Return the score."""
         return fmean(scores) if self is MergedScore.MEAN else max(scores)
 
 
 class AutoMergingRetriever(Retriever):
-    """Hits of a retriever; where enough children of one parent are among them, the parent instead.
+    """Hits of a retriever, in which a parent replaces its children if enough of them were found.
 
-    First a chunk that is missing between two found neighbours is filled in, with the mean of their
+    First, a chunk that is missing between two found neighbours is added with the mean of their
     scores. Then parents replace their children, level by level. Each child counts once. A parent or
-    neighbour that the docstore does not have, or that the query's scope or filters exclude, is left
-    out, and a missing one marks the answer degraded. If the docstore fails, or does not answer
-    before the query's deadline, the hits come back as they are, marked degraded.
+    neighbour is left out if the docstore does not have it, or if the scope or filters of the query
+    exclude it; a missing one marks the answer degraded. If the docstore fails, or does not answer
+    before the deadline of the query, the hits are returned unchanged and marked degraded.
 
-    What a level needs is fetched in one call of ``get_nodes`` (``aget_nodes``) where the docstore
-    has its own. LlamaIndex's default one reads node after node; then several nodes are read at a
-    time.
+    The nodes of a level are fetched in one call of ``get_nodes`` (``aget_nodes``) if the docstore
+    overrides it. LlamaIndex's default reads one node after another; then several nodes are read in
+    parallel.
 
     Args:
         vector_retriever: Finds the small chunks; any retriever.
-        storage_context: Its docstore holds the parents; a docstore does as well.
-        simple_ratio_thresh: A parent replaces its children when more than this part of them was
+        storage_context: Its docstore holds the parents; a docstore is accepted too.
+        simple_ratio_thresh: A parent replaces its children if more than this share of them was
             found, in ``[0, 1)``.
-        verbose: Whether to log each answer; more stands in ``search(query).trace``.
+        verbose: Whether to log each answer; see ``search(query).trace`` for more.
         callback_manager: LlamaIndex's, for applications that still use one.
-        object_map: What index nodes stand for, by id.
-        objects: Index nodes with what they stand for.
+        object_map: Objects that index nodes refer to, by id.
+        objects: Index nodes that carry the objects they refer to.
         merged_score: The score of a parent.
-        top_k: How many hits to return when the query does not say; None for all.
+        top_k: Number of hits if the query sets none; None for all.
         name: Name in traces.
 
     Raises:
@@ -112,7 +112,7 @@ class AutoMergingRetriever(Retriever):
 
     @property
     def children(self) -> Sequence[BaseRetriever]:
-        """The retriever of small chunks."""
+        """Retriever of the small chunks."""
         return [self.source]
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
@@ -165,7 +165,7 @@ class AutoMergingRetriever(Retriever):
         return ordered([*merged, *(hit for hit in hits if hit.node.node_id not in gone)])
 
     def _nodes(self, ids: Sequence[str], query: Query, known: Known) -> Plan[dict[str, BaseNode]]:
-        """Nodes of the docstore by id, without those that the query may not see."""
+        """Return nodes of the docstore by id, without those that the query excludes."""
         yield from self._fetch(ids, known)
         nodes = {id_: known[id_] for id_ in ids}
         return {
@@ -175,11 +175,11 @@ class AutoMergingRetriever(Retriever):
         }
 
     def _fetch(self, ids: Sequence[str], known: Known) -> Plan[None]:
-        """Read those of the nodes that are not known yet."""
+        """Read the nodes that are not in `known` yet."""
         new = [id_ for id_ in dict.fromkeys(ids) if id_ not in known]
         if not new:
             return
-        # Tasks end before the query does, so that there is time to return the hits without them.
+        # Tasks end before the query, which leaves time to return the hits without them.
         tasks = [Task("docstore", call(each)) for each in self._reads(new)]
         outcomes: list[Outcome[list[BaseNode]]] = yield Together(tasks)
         nodes = {node.node_id: node for outcome in outcomes for node in outcome.result()}
@@ -189,7 +189,7 @@ class AutoMergingRetriever(Retriever):
             note_degraded(self.name, f"the docstore lacks {len(missing)} nodes: {missing[:5]}")
 
     def _reads(self, ids: Sequence[str]) -> list[Call[list[BaseNode]]]:
-        """The calls that read nodes: one, or some side by side where one would read in a row."""
+        """Return the calls that read nodes: one, or parallel ones for a sequential docstore."""
         store, kind = self.docstore, type(self.docstore)
         one_call = (
             _is_in_memory(store)
@@ -197,7 +197,7 @@ class AutoMergingRetriever(Retriever):
             or kind.aget_nodes is not BaseDocumentStore.aget_nodes
         )
         parts = 1 if one_call else min(_AT_ONCE, len(ids))
-        # The default aget_nodes reads by the store's async client, which need not be there.
+        # The default aget_nodes needs the async client of the store, which may be missing.
         is_async = kind.aget_nodes is not BaseDocumentStore.aget_nodes
 
         def read(part: list[str]) -> Call[list[BaseNode]]:
@@ -210,12 +210,12 @@ class AutoMergingRetriever(Retriever):
 
 
 def _is_in_memory(store: BaseDocumentStore) -> bool:
-    kvstore = getattr(store, "_kvstore", None)  # it has no public name
+    kvstore = getattr(store, "_kvstore", None)  # no public name
     return type(store) is SimpleDocumentStore and type(kvstore) is SimpleKVStore
 
 
 def _neighbours(hits: Sequence[Hit]) -> tuple[dict[str, Hit], dict[str, Hit]]:
-    """The hits before and behind each chunk that was not found itself, by the id of that chunk."""
+    """Return the hits before and after each chunk that was not found, by the id of that chunk."""
     present = set(node_ids(hits))
     links = [(hit, hit.node.next_node, hit.node.prev_node) for hit in hits]
     before = {link.node_id: hit for hit, link, _ in links if link and link.node_id not in present}
@@ -224,7 +224,7 @@ def _neighbours(hits: Sequence[Hit]) -> tuple[dict[str, Hit], dict[str, Hit]]:
 
 
 def _families(hits: Sequence[Hit]) -> dict[str, list[Hit]]:
-    """The hits of each parent, by its id."""
+    """Return the hits of each parent, by its id."""
     families: dict[str, list[Hit]] = {}
     for hit in hits:
         if hit.node.parent_node is not None:

@@ -1,4 +1,4 @@
-"""`Calibration`: an estimate, from the scores of a hybrid search, that its best hit answers."""
+"""`Calibration`: the confidence that the best hit answers, from scores of hybrid search."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,21 +14,21 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.trace import ScoredId
 
-# What each leg found, by its name.
+# Ranking of each leg, by its name.
 LegScores: TypeAlias = Mapping[str, Sequence[ScoredId]]
-# Returns the confidence of an answer from the query and what each leg found; None for none.
+# Returns the confidence for a query and the rankings of the legs; None if unknown.
 Confidence: TypeAlias = Callable[[Query, LegScores], float | None]
 
 VECTOR: Final = "vector"
 KEYWORD: Final = "keyword"
-# A model for each set of legs that may have answered.
+# One model for each possible set of legs that answered.
 _ANSWERING: Final = ((VECTOR,), (KEYWORD,), (VECTOR, KEYWORD))
-# How many hits of each leg count, whatever the number of candidates.
+# Hits of each leg that count, for any number of candidates.
 DEPTH: Final = 100
-# The rank that the best hit of a leg is compared with, and how many hits the best fused one is.
+# Rank compared with the best hit of a leg; number of hits compared with the best fused one.
 _MARGIN: Final = 10
 _NEXT: Final = 5
-# Strong: on questions made up anew the weights then differ little, and order real ones as well.
+# Strong: weights then vary little between sets of generated questions, without loss on real ones.
 _L2: Final = 20.0
 _DIGITS: Final = 6
 
@@ -36,14 +36,14 @@ _tokenizer: Final = Tokenizer()
 
 
 def signals(legs: LegScores, *, terms: int) -> list[float]:
-    """Return the numbers that an estimate goes by.
+    """Return the features of an estimate.
 
-    Of vector search: the best score, and how far it is above the tenth. Of keyword search: both per
-    query term, and the logarithm of the number of terms. Of both together: how far the best of the
-    summed scores is above the mean of the next five, which is much where the legs agree.
+    For vector search: the best score, and its lead over the tenth. For keyword search: both per
+    query term, and the logarithm of the number of terms. For both together: the lead of the best
+    summed score over the mean of the next five, which is large if the legs agree.
 
     Args:
-        legs: What each leg that answered found.
+        legs: Ranking of each leg that answered.
         terms: Number of terms in the query, at least 1.
 
     Examples:
@@ -65,7 +65,7 @@ def signals(legs: LegScores, *, terms: int) -> list[float]:
 
 
 def _lead(legs: LegScores) -> float:
-    """How far the best sum of scores, each leg's from 0 to 1, is above the mean of the next."""
+    """Return the lead of the best sum of scores (0 to 1 per leg) over the mean of the next."""
     scaled = [
         Normalisation.MIN_MAX.apply({id_: score or 0.0 for id_, score in ranking[:DEPTH]})
         for ranking in legs.values()
@@ -76,13 +76,13 @@ def _lead(legs: LegScores) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """How the scores of one collection tell whether a question is answered.
+    """Model that estimates from the scores of one collection whether a question is answered.
 
     Attributes:
-        weights: By the legs that answered, joined by ``+``: the weight of each of the `signals`,
-            and last the intercept.
-        questions: From how many questions it was learned.
-        nodes: How many nodes there were.
+        weights: Weights of the `signals`, with the intercept last, by the names of the legs that
+            answered, joined by ``+``.
+        questions: Number of questions it was fitted on.
+        nodes: Number of nodes at that time.
     """
 
     weights: Mapping[str, Sequence[float]]
@@ -91,12 +91,12 @@ class Calibration:
 
     @classmethod
     def fitted(cls, examples: Iterable[tuple[LegScores, int, bool]], *, nodes: int) -> Self:
-        """Learn from questions whose answer is known to be there or not.
+        """Fit a calibration to questions with known outcomes.
 
         Args:
-            examples: What each leg found, the number of terms of the question, and whether its
-                answer was among the candidates. Both legs, and both outcomes, must occur.
-            nodes: How many nodes the collection has.
+            examples: Rankings of the legs, number of terms of the question, and whether its answer
+                was among the candidates. Both legs and both outcomes must occur.
+            nodes: Number of nodes in the collection.
         """
         known = list(examples)
         labels = [is_there for *_, is_there in known]
@@ -115,10 +115,10 @@ class Calibration:
 
         Args:
             query: The query.
-            legs: What each leg that answered found, by its name.
+            legs: Ranking of each leg that answered, by its name.
 
         Returns:
-            A number in ``[0, 1]``; 0 where nothing was found. None without legs.
+            A number in ``[0, 1]``; 0 if nothing was found. None without legs.
         """
         answering = {name: legs[name] for name in (VECTOR, KEYWORD) if name in legs}
         if not answering:
@@ -130,13 +130,13 @@ class Calibration:
         return logistic(math.fsum([*map(float.__mul__, slopes, numbers), intercept]))
 
     def to_dict(self) -> dict[str, object]:
-        """Return it as JSON."""
+        """Return the calibration as JSON."""
         weights = {name: list(each) for name, each in self.weights.items()}
         return {"weights": weights, "questions": self.questions, "nodes": self.nodes}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the calibration that `to_dict` has written.
+        """Return the calibration from the output of `to_dict`.
 
         Args:
             data: JSON.
@@ -153,7 +153,7 @@ class Calibration:
 
 
 def n_terms(text: str) -> int:
-    """Return the number of different terms of a query, at least 1.
+    """Return the number of distinct terms of a query, at least 1.
 
     Args:
         text: The query.

@@ -1,4 +1,4 @@
-"""Retrievers that are tried one after the other."""
+"""Retriever that tries several retrievers in order."""
 
 from collections.abc import Sequence
 
@@ -19,19 +19,19 @@ from llama_retrieval_ext.results import Hit, as_hit
 
 
 class FallbackRetriever(Retriever):
-    """The answer of the first retriever that finds enough; later ones are not called.
+    """Retriever that returns the first answer with enough hits; later ones are not called.
 
-    A retriever that fails counts as one that found nothing, and the answer is marked degraded. When
-    none finds enough, the answer is the longest, the earlier of two as long. Every path gets
-    the same scope and filters. Answers are never mixed: their scores need not be comparable.
+    A retriever that fails counts as one that found nothing, and the answer is marked degraded. If
+    none finds enough, the longest answer is returned; ties go to the earlier one. Every path gets
+    the same scope and filters. Answers are never mixed, because their scores may not be comparable.
 
     Args:
-        retrievers: In the order in which they are tried; at least two. A `Leg` brings its own
-            timeout and retries.
-        enough: How many hits are enough, at least 1.
-        top_k: How many hits to return when the query does not say; None for all.
+        retrievers: Retrievers in the order of trial; at least two. A `Leg` sets its own timeout and
+            retries.
+        enough: Number of hits that are enough, at least 1.
+        top_k: Number of hits if the query sets none; None for all.
         filters: Conditions on metadata that every hit satisfies, on every path.
-        scope: Bounds every query, on every path.
+        scope: Scope that limits every query, on every path.
         name: Name in traces.
 
     Raises:
@@ -59,12 +59,12 @@ class FallbackRetriever(Retriever):
 
     @property
     def children(self) -> Sequence[BaseRetriever]:
-        """The retrievers, in the order in which they are tried."""
+        """Retrievers in the order of trial."""
         return [leg.retriever for leg in self.legs]
 
     @property
     def leg_names(self) -> list[str | None]:
-        """The names that the legs were given."""
+        """Given names of the legs."""
         return chosen_names(self.legs)
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
@@ -72,7 +72,7 @@ class FallbackRetriever(Retriever):
         longest: list[NodeWithScore] | None = None
         chosen = ""
         for leg in self.legs:
-            # The last one must answer if no other did.
+            # The last one must answer if no other one did.
             must = int(leg is self.legs[-1] and longest is None)
             rankings = yield from ask({leg.name: Ask(leg, child)}, min_success=must)
             answer = rankings.get(leg.name)

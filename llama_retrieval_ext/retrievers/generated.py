@@ -1,4 +1,4 @@
-"""`GeneratedRetriever`: what a statement finds that an LLM wrote, as sentences."""
+"""`GeneratedRetriever`: the rows of an LLM-written statement, as sentences."""
 
 from typing import Final
 
@@ -12,15 +12,15 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, ordered
 
 NAME: Final = "generated"
-# The rows of a generated statement have no measure of relevance.
+# Rows of a generated statement have no relevance score.
 _SCORE: Final = 0.5
 
 
 class GeneratedRetriever(Retriever):
-    """The rows that an LLM's statement finds, as sentences.
+    """Retriever over the rows of a statement that an LLM writes, as sentences.
 
     Args:
-        text_to_cypher: Writes the statement.
+        text_to_cypher: Component that generates the statement.
     """
 
     def __init__(self, text_to_cypher: TextToCypher) -> None:

@@ -1,4 +1,4 @@
-"""`GraphRetriever`: passages that a graph links to what a query names or a search found."""
+"""`GraphRetriever`: passages that a graph links to entities of the query or to hits."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -40,47 +40,47 @@ T = TypeVar("T")
 
 
 class Hops(TypedDict, total=False):
-    """How far entity search goes; see `GraphRetriever`."""
+    """Limits of entity search; see `GraphRetriever`."""
 
     enable_multi_hop: bool
     max_hops: int
 
 
 class GraphRetriever(Retriever):
-    """Passages that a graph links to names in the query; their text lies in a vector store.
+    """Retriever of passages that a graph links to the query; a vector store holds their text.
 
-    Without a ``seed`` it is entity search: the entities that the query names, the passages that
-    mention them, and what is related within ``max_hops``, each hop times 0.7. With a ``seed`` it is
-    personalised PageRank: a random walk over passages, phrases and entities that starts from the
-    seed's hits and from what the query names; its visits to a passage, times the similarity of the
-    passage to the query, give the score.
+    Without a ``seed`` it runs entity search: it finds the entities that the query names, the
+    passages that mention them, and related passages within ``max_hops``; each hop multiplies the
+    score by 0.7. With a ``seed`` it runs personalised PageRank: a random walk over passages,
+    phrases and entities starts from the hits of the seed and from the entities in the query. The
+    score is the number of visits to a passage times its similarity to the query.
 
-    Each hit has its ``matched_entities``, ``hop_distance`` and ``path``. Scope and filters hold for
-    every passage on a path as well as for the hits.
+    Each hit has ``matched_entities``, ``hop_distance`` and ``path``. Scope and filters apply to
+    every passage on a path and to the hits.
 
     Args:
         store: A URL such as ``embedded:./kb``, a LlamaIndex vector store or index: the texts of the
-            passages, under the ids that the graph has them by.
+            passages, under their ids in the graph.
         graph: A URL such as ``graph:./dir``, a LlamaIndex property graph store or index, or
-            `PassageGraphs` that several retrievers share. ``retriever.graphs`` has ``refresh()``,
-            for a graph that others write to, and ``close()``.
+            `PassageGraphs` that several retrievers share. ``retriever.graphs`` has ``close()``, and
+            ``refresh()`` for a graph that other processes write to.
         seed: Any retriever whose ranking starts the walk; None for entity search.
         embed_model: The embedding model of the store; None for that of a seed over the same store.
-            Where there is neither, and the query carries no embedding, the seed's scores stand in
-            for similarity.
-        linker: Finds entities in queries. None for one by exact and similar names in entity search,
+            If there is neither, and the query has no embedding, the scores of the seed replace the
+            similarity.
+        linker: Linker of entities in queries. None for exact and similar names in entity search,
             and for exact names in the walk.
-        top_k: How many hits to return when the query does not say; at least 1.
+        top_k: Number of hits if the query sets none; at least 1.
         filters: Conditions on metadata that every hit satisfies.
-        scope: The rows that are visible.
-        enable_multi_hop: Whether entity search goes on from the passages that mention an entity.
-        max_hops: How far it goes.
-        max_entities: How many entities of a query it starts from.
-        fan_out: How many links of one node it follows, the heaviest first; None for all.
-        candidates: At least so many hits are requested from the seed, and so many passages are
-            compared with the query.
-        damping: Of the walk: the share of its steps that follow a link, above 0 and below 1; more
-            reaches passages further away.
+        scope: Visible rows.
+        enable_multi_hop: Whether entity search continues from the passages that mention an entity.
+        max_hops: Maximum number of hops.
+        max_entities: Maximum number of entities of a query to start from.
+        fan_out: Maximum number of links to follow per node, largest weight first; None for all.
+        candidates: Minimum number of hits to request from the seed and of passages to compare with
+            the query.
+        damping: Share of the steps of the walk that follow a link, above 0 and below 1; larger
+            values reach more distant passages.
         name: Name in traces and ``Hit.source``; ``graph`` unless given.
 
     Scores are in [0, 1].
@@ -110,7 +110,7 @@ class GraphRetriever(Retriever):
 
     Source:
         Gutierrez et al., "HippoRAG", NeurIPS 2024, https://arxiv.org/abs/2405.14831: PageRank over
-        passages and what they mention; here links need no LLM.
+        passages and the entities in them; here links need no LLM.
     """
 
     def __init__(  # noqa: PLR0913 - the five that every retriever has, and what makes it a graph's
@@ -157,10 +157,10 @@ class GraphRetriever(Retriever):
         return {**super()._current_arguments(), **hops, "seed": self.seed}
 
     def by_entities(self, **hops: Unpack["Hops"]) -> Self:
-        """Return a copy that is entity search, whatever the seed.
+        """Return a copy that runs entity search and has no seed.
 
         Args:
-            hops: ``enable_multi_hop`` and ``max_hops``, where they are to differ.
+            hops: New values of ``enable_multi_hop`` and ``max_hops``.
 
         Raises:
             ConfigurationError: A value is out of range.
@@ -175,12 +175,12 @@ class GraphRetriever(Retriever):
 
     @property
     def children(self) -> Sequence[BaseRetriever]:
-        """The seed, if there is one."""
+        """Seed, if there is one."""
         return [] if self.seed is None else [self.seed]
 
     @property
     def label(self) -> str:
-        """The class and what it works with, without its seed."""
+        """Class and arguments, without the seed."""
         parts = [self.backend.engine, f"graph={self.graphs.backend.engine}", f"top_k={self.top_k}"]
         return f"GraphRetriever({', '.join(parts)})"
 
@@ -218,7 +218,7 @@ class GraphRetriever(Retriever):
     def _nodes(
         self, reached: Mapping[str, Expansion], known: Mapping[str, GraphNode], query: Query
     ) -> Plan[dict[str, GraphNode]]:
-        """All nodes that were reached, and that the query may see."""
+        """Return all reached nodes that the query may see."""
         ids = {id_ for expansion in reached.values() for id_ in expansion} - known.keys()
         if not ids:
             return dict(known)
@@ -274,7 +274,7 @@ class GraphRetriever(Retriever):
         ]
 
     def _hit(self, node: BaseNode, score: float) -> Hit:
-        """A hit that looks as those of other retrievers: without an embedding, with its store."""
+        """Return a hit without an embedding and with its store, as other retrievers do."""
         bare = node if node.embedding is None else node.model_copy(update={"embedding": None})
         hit = Hit(node=bare, score=score, source=self.name)
         return with_origin(hit, Origin(self.backend.store, self.embed_model))
@@ -292,7 +292,7 @@ class GraphRetriever(Retriever):
         return (yield from embed(query, self.embed_model))
 
     def _texts(self, ids: Sequence[str], query: Query) -> Plan[dict[str, BaseNode]]:
-        """The nodes in the store that the query may see; a graph may know more, or less."""
+        """Return the nodes in the store that the query may see; store and graph may differ."""
         nodes: dict[str, BaseNode] = yield nodes_by_id(self.backend, ids)
         condition = query.condition
         return {
@@ -304,7 +304,7 @@ class GraphRetriever(Retriever):
     def _similarities(
         self, nodes: Mapping[str, BaseNode], vector: list[float] | None
     ) -> Plan[dict[str, float] | None]:
-        """The cosine of each node with the query, 0 for one without an embedding; None for none."""
+        """Return the cosine of each node with the query, 0 without one; None if none has one."""
         if vector is None:
             return None
         carried = {id_: node.embedding for id_, node in nodes.items()}
@@ -325,20 +325,20 @@ def _check_damping(damping: float) -> float:
 
 
 def _model_of(seed: BaseRetriever | None, backend: Backend) -> BaseEmbedding | None:
-    """The embedding model of a seed over the same store."""
+    """Return the embedding model of a seed over the same store."""
     if isinstance(seed, StoreRetriever) and seed.backend.store is backend.store:
         return seed.embed_model
     return None
 
 
 def _passable(node: GraphNode, query: Query) -> bool:
-    """Whether a path may lead through a node: filters are about passages."""
+    """Return whether a path may pass a node; filters apply only to passages."""
     condition = query.condition
     return not node.is_passage or condition is None or matches(condition, node.properties)
 
 
 def _degrading(outcome: Outcome[T], where: str) -> T | None:
-    """The value of a task; None where it failed, which degrades the answer."""
+    """Return the value of a task; None and a degraded answer if it failed."""
     if outcome.error is None:
         return outcome.result()
     if isinstance(outcome.error, MISTAKES):

@@ -1,4 +1,4 @@
-"""Ranks passages of an entity search by the hops from the entities that a query names."""
+"""Ranks passages of entity search by hops from the entities in the query."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -23,19 +23,19 @@ def add_sources(expansion: Expansion, nodes: Mapping[str, GraphNode]) -> None:
             sources.update(source_of_edge(edge) for edge in expansion.path(id_).edges[-1:])
             edges = [Edge(each, MENTIONS, id_) for each in sources if isinstance(each, str)]
             by_distance.setdefault(distance + 1, {})[id_] = sorted(edges)
-    most = 3 * len(expansion)  # each node brings two at most
+    most = 3 * len(expansion)  # each node adds two at most
     for distance, edges_of in sorted(by_distance.items()):
         expansion.add(edges_of, distance, limit=most)
 
 
 class Near(NamedTuple):
-    """How near a passage is to what the query names, and the paths that lead there."""
+    """Proximity of a passage to the entities in the query, and the paths to it."""
 
     score: float
     paths: list[Path]
 
     def explained(self, nodes: Mapping[str, GraphNode]) -> dict[str, object]:
-        """The fields of a hit that say how it was reached: nearest entity first, paths by names."""
+        """Return the fields of a hit that explain it: nearest entity first, paths by names."""
         names = tuple(dict.fromkeys(_name(path.nodes[0], nodes) for path in self.paths))
         path = self.paths[0]
         edges = [
@@ -55,7 +55,7 @@ def _name(id_: str, nodes: Mapping[str, GraphNode]) -> str:
 
 
 def proximity(id_: str, linked: Sequence[LinkedEntity], reached: Mapping[str, Expansion]) -> Near:
-    """The mean over the entities of 0.7 to the number of hops, 0 where none leads there."""
+    """Return the mean over the entities of ``0.7 ** hops``; 0 for an entity without a path."""
     total = sum(each.score for each in linked if each.node_id in reached)
     ways = [each for each in linked if id_ in reached.get(each.node_id, ())]
     hops = {each.node_id: reached[each.node_id].distances[id_] - 1 for each in ways}

@@ -47,12 +47,12 @@ from llama_retrieval_ext.stores.engine.pushdown import LEGS, FusedSearch, check_
 from llama_retrieval_ext.stores.open import Storage
 from llama_retrieval_ext.stores.search import search_hybrid
 
-# Candidates of each leg; the number that the literature uses, and it costs little.
+# Candidates of each leg: the usual number in the literature, and cheap.
 CANDIDATES: Final = 100
 _ONE_ROUND_TRIP: Final = "search in one round trip"
 
-# Where keyword search finds fewer hits than candidates, the rest of the collection has a score of
-# 0. Measured from the last match instead, the second of two nearly equal matches would count 0.
+# If keyword search finds fewer hits than candidates, the rest of the collection scores 0. With the
+# last match as zero, the second of two nearly equal matches would count 0.
 _ALL_MATCHES: Final = WeightedSum(
     normalise={"vector": Normalisation.MIN_MAX, "keyword": Normalisation.FROM_ZERO}
 )
@@ -60,55 +60,54 @@ _PLAIN_SUM: Final = WeightedSum()
 
 
 class HybridRetriever(StoreRetriever):
-    """Vector and keyword search of one store, fused; each hit says what either gave to it.
+    """Fused vector and keyword search of one store; each hit has the share of both.
 
-    Both searches go out as one request where the engine has one, and side by side otherwise; where
-    nodes take long to read, those of the best are read by a second one. The answer is the same.
-    When the embedding model fails, the answer comes from keyword search alone and is marked
-    degraded, and the other way round.
+    Both searches are one request if the engine supports it, else they run in parallel. If nodes are
+    slow to read, a second request reads only the best ones. The answer is the same. If the
+    embedding model fails, the answer comes from keyword search alone and is marked degraded, and
+    vice versa.
 
     Args:
         store: A URL such as ``embedded:./kb``, or a LlamaIndex vector store with keyword search.
         embed_model: The embedding model that the store was filled with.
-        top_k: How many hits to return when the query does not say; at least 1.
+        top_k: Number of hits if the query sets none; at least 1.
         filters: Conditions on metadata that every hit satisfies.
-        scope: Bounds every query.
-        fusion: How the two rankings become one: `RRF` or `WeightedSum`, for instance; its weights
-            name ``vector`` and ``keyword``. None for the sum of scores, each ranking's from 0 for
-            its last candidate to 1 for its first (see below), which no engine has for
+        scope: Scope that limits every query.
+        fusion: Fusion of the two rankings, for instance `RRF` or `WeightedSum`; its weights name
+            ``vector`` and ``keyword``. None for the sum of scores, scaled per ranking from 0 for
+            its last candidate to 1 for its first (see below), which no engine supports for
             ``pushdown``.
-        alpha: Weight of vector search in ``[0, 1]``; keyword search gets the rest. Short for
-            weights in the fusion. 1.0 and 0.0 switch the other leg off.
-        candidates: The least number of hits of each leg; more candidates make the fusion better
-            informed. 100 costs little and is what the literature uses.
-        pushdown: Whether the engine itself fuses and returns only the best: faster, most of all
-            over a network. By default this package does: by the same formula on every engine, by
-            any fusion and weights, and every hit has its contributions, which engines do not
-            return. See ``backend.features.fusions`` for what an engine has.
-        collapse: How many hits of each document, or of each value of a metadata field, to return at
-            most, of the fused ranking; candidates grow until there are ``top_k`` of them. None for
-            any number.
-        similarity_top_k: LlamaIndex's name of ``top_k``; give one of them.
-        min_success: How many of the searches must answer: with 2, the query fails when either does.
-            None for what the fusion says, or else 1.
+        alpha: Weight of vector search in ``[0, 1]``; keyword search gets the rest. Shorthand for
+            weights in the fusion. 1.0 and 0.0 disable the other leg.
+        candidates: Minimum number of hits of each leg; more candidates improve the fusion. 100 is
+            cheap and usual in the literature.
+        pushdown: Whether the engine fuses and returns only the best hits, which is faster, mainly
+            over a network. By default this package fuses: with the same formula on every engine,
+            any fusion and weights, and contributions on every hit, which engines do not return. See
+            ``backend.features.fusions`` for the fusions of an engine.
+        collapse: Maximum number of hits of the fused ranking per document, or per value of a
+            metadata field; candidates grow until there are ``top_k`` hits. None for no limit.
+        similarity_top_k: LlamaIndex's name of ``top_k``; pass only one of them.
+        min_success: Number of searches that must succeed: with 2, the query fails if either fails.
+            None for the value of the fusion, or else 1.
         name: Name in traces and ``Hit.source``; ``hybrid`` unless given.
 
-    Scores are the fusion's; see there.
+    Scores are those of the fusion; see there.
 
     Attributes:
-        confidence: Estimates from what both searches found whether the best hit answers; a
-            knowledge base sets it. None for no estimate; there is none with ``pushdown`` either.
-        needs_ids: Whether that goes by node ids; else an engine may put its own in their stead.
+        confidence: Function that estimates from both rankings whether the best hit answers; a
+            knowledge base sets it. None for no estimate; ``pushdown`` gives none either.
+        needs_ids: Whether ``confidence`` needs node ids; otherwise an engine may use its own ids.
 
-    The sum of scores is the default, for it keeps how far a hit is ahead of the next, which ranks
-    forget: a question that only one of the searches understands is answered by that one. It is
-    ``WeightedSum()``, but for keyword scores where fewer nodes than candidates share a term: these
-    are measured from 0, the score of all other nodes.
+    The sum of scores is the default because it keeps the lead of a hit over the next, which ranks
+    lose: if only one search works for a question, its hits come first. The default is
+    ``WeightedSum()`` with one exception: if fewer nodes than candidates share a term, keyword
+    scores are scaled from 0, the score of all other nodes.
 
     Source:
         Bruch, Gai and Ingber, "An Analysis of Fusion Functions for Hybrid Retrieval", ACM TOIS
         42(1), 2023, https://doi.org/10.1145/3596512: a convex combination is ahead of reciprocal
-        rank fusion in and out of domain, whatever the normalisation.
+        rank fusion in and out of domain, with any normalisation.
 
     Raises:
         ConfigurationError: ``alpha`` is out of range, or given beside weights.
@@ -154,7 +153,7 @@ class HybridRetriever(StoreRetriever):
         self.min_success = resolved_min_success(min_success, self.fusion, legs=len(self._breakers))
 
     def sketch(self) -> Sketch:
-        """What a drawing of it shows: both searches of one store, and the fusion."""
+        """Return the drawing: both searches of one store, and the fusion."""
         model = "" if self.embed_model is None else type(self.embed_model).__name__
         searches = {"vector": f"vector search({model})", "keyword": "keyword search(BM25)"}
         legs = tuple(
@@ -167,14 +166,14 @@ class HybridRetriever(StoreRetriever):
         return Sketch((), legs, (fusion, cut, *self.binding), f"{self.name}: {self.backend.engine}")
 
     def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
-        """All their searches, in a batch where the engine takes one; none for an open circuit."""
+        """Run all searches of the queries, batched if supported; none if the circuit is open."""
         if any(breaker.is_open for breaker in self._breakers.values()):
             return finished(None)
         return super().prefetch(queries)
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         if self._embeds and query.embedding is None:
-            self._model()  # raises here, where the message names this retriever
+            self._model()  # raises here so that the message names this retriever
         legs = set(self._breakers)
         if self.collapse is None:
             return self._both(query, legs)
@@ -183,7 +182,7 @@ class HybridRetriever(StoreRetriever):
         )
 
     def _both(self, query: Query, legs: set[str]) -> Plan[list[Hit]]:
-        """The fused answers of the legs; those that fail are removed from `legs`."""
+        """Return the fused answers of the legs; failed ones are removed from `legs`."""
         candidates = self._depth(query)
         failures: dict[str, BaseException] = {}
         one_round_trip = self._has_one_round_trip and len(legs) == len(LEGS)
@@ -210,7 +209,7 @@ class HybridRetriever(StoreRetriever):
         return max(self.candidates, query.top_k or 1)
 
     def _fitting(self, rankings: Mapping[str, Sequence[object]], query: Query) -> Fusion:
-        """The fusion for these rankings."""
+        """Return the fusion for these rankings."""
         return (
             default_fusion(rankings, self._depth(query))
             if self.uses_default_fusion
@@ -224,10 +223,10 @@ class HybridRetriever(StoreRetriever):
     def _at_once(
         self, query: Query, embedding: Sequence[float], candidates: int
     ) -> Plan[list[Hit] | None]:
-        """The hits from one request; None where the engine has no such request."""
+        """Return the hits of one request; None if the engine has no such request."""
         text = query.query_str
         if self.pushdown:
-            self._check_native()  # again: a collection may have been made with another distance
+            self._check_native()  # again: the collection may have another distance
             vector, keyword = (self.weights[leg] for leg in LEGS)
             how = FusedSearch(self.fusion, (vector, keyword), candidates)
             fused = fusing(self.backend).fused(embedding, text, search_of(query), how)
@@ -239,7 +238,7 @@ class HybridRetriever(StoreRetriever):
     def _search_both(
         self, vector: VectorQuery, keyword: KeywordQuery, query: Query
     ) -> Plan[list[Hit] | None]:
-        """The hits from one request; None where there is no such request."""
+        """Return the hits of one request; None if there is no such request."""
         rankings: dict[str, Sequence[ScoredId]] = {}
 
         def choose(near: Sequence[ScoredId], sharing: Sequence[ScoredId]) -> list[FusedId]:
@@ -304,13 +303,13 @@ class HybridRetriever(StoreRetriever):
         return rankings
 
     def _leg(self, name: str) -> Leg:
-        """One search as a retriever of its own, where they do not go out as one request."""
+        """Return one search as a separate retriever."""
         retriever = (
             VectorRetriever(self.backend, embed_model=self.embed_model)
             if name == "vector"
             else KeywordRetriever(self.backend)
         )
-        retriever.embed_model = self.embed_model  # for the stages behind, if vector search fails
+        retriever.embed_model = self.embed_model  # for later stages, if vector search fails
         return Leg(name, retriever, breaker=self._breakers[name])
 
 

@@ -1,4 +1,4 @@
-"""A retriever that searches with imagined answers."""
+"""Retriever that searches with hypothetical answers (HyDE)."""
 
 from collections.abc import Sequence
 
@@ -23,13 +23,13 @@ from llama_retrieval_ext.stages.rewrite.hyde import HYDE_PROMPT, HyDE, HyDEFanOu
 
 
 class HyDEMode(NamedEnum):
-    """What becomes of the imagined documents.
+    """Use of the hypothetical documents.
 
     Attributes:
-        FUSED: Each is a query of its own, and the rankings are fused: one that is wrong does little
+        FUSED: Each is a separate query, and the rankings are fused, so a wrong one does little
             harm.
-        MEAN: Their embeddings and the query's are averaged, as in the paper: one retrieval, and the
-            base retriever's own scores.
+        MEAN: Their embeddings and the query's are averaged, as in the paper: one retrieval, with
+            the scores of the base retriever.
     """
 
     FUSED = "fused"
@@ -42,27 +42,28 @@ _RRF_K = 60.0
 class HyDERetriever(Retriever):
     """``HyDEFanOut(llm) >> base_retriever >> RRF()``, or ``HyDE(llm) >> base_retriever``.
 
-    When the LLM fails, is late, or says nothing usable, the answer is the base retriever's to the
-    query itself, and marked degraded. The result's details have ``hyde_queries``,
-    ``hyde_queries_count`` and ``retrieval_details`` with what each query found.
+    If the LLM fails, times out, or returns nothing usable, the base retriever answers the original
+    query, and the answer is marked degraded. The result's details have ``hyde_queries``,
+    ``hyde_queries_count`` and ``retrieval_details`` with the hits of each query.
 
     Args:
-        base_retriever: Ours or any other LlamaIndex retriever. Each query asks it for its own
-            number of hits, or as many as the caller wants if that is more.
+        base_retriever: Ours or any other LlamaIndex retriever. Each query requests its default
+            number of hits, or ``top_k`` of the call if that is larger.
         llm: Any LlamaIndex LLM.
-        hyde_queries: How many documents the LLM imagines, at least 1. Equal ones count once, so
-            more than one needs an LLM whose temperature is above 0.
-        include_original: Whether the query itself counts beside them.
-        mode: What becomes of the documents.
-        rrf_k: Smoothing constant of the fusion, in ranks; see `RRF`. Only where mode is FUSED.
-        top_k: How many hits to return when the query does not say; None for all that were found.
-        max_tokens: Passed on to the LLM; None for its own limit.
-        prompt: With ``{query}``; other braces stay as they are.
-        timeout_s: Seconds the LLM may take, within half of what is left of the query's time.
-        name: Name in traces, and in ``Hit.source`` where rankings are fused.
+        hyde_queries: Number of documents that the LLM generates, at least 1. Equal ones count once,
+            so more than one needs a temperature above 0.
+        include_original: Whether to search for the original query too.
+        mode: How the documents are used.
+        rrf_k: Smoothing constant of the fusion, in ranks; see `RRF`. Only for mode FUSED.
+        top_k: Number of hits if the query sets none; None for all that were found.
+        max_tokens: Passed to the LLM; None for its default.
+        prompt: Template with ``{query}``; other braces are kept.
+        timeout_s: Time limit of the LLM in seconds, at most half of the remaining time of the
+            query.
+        name: Name in traces, and in ``Hit.source`` if rankings are fused.
 
     Raises:
-        ConfigurationError: An argument cannot work.
+        ConfigurationError: An argument is invalid.
 
     Examples:
         >>> from llama_retrieval_ext.testing.fakes import FakeRetriever
@@ -114,12 +115,12 @@ class HyDERetriever(Retriever):
 
     @property
     def children(self) -> Sequence[BaseRetriever]:
-        """The base retriever."""
+        """Base retriever."""
         return [self.base_retriever]
 
     @property
     def label(self) -> str:
-        """The stages around the base retriever."""
+        """Stages around the base retriever."""
         return self._inner.label
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:

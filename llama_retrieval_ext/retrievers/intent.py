@@ -1,4 +1,4 @@
-"""Retrieval, and refinement, that depend on what kind of question it is."""
+"""Retrieval and refinement that depend on the kind of question."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -37,24 +37,23 @@ from llama_retrieval_ext.stages.fusion import RRF
 
 
 class IntentAdaptiveRetriever(RouterRetriever):
-    """Legs whose weights, depth, filters and refinement depend on the intent of the query.
+    """Retriever whose weights, depth, filters and refinement depend on the query's intent.
 
-    The intent is found by a selector over the profiles: rules by default, or an
-    `EmbeddingSelector`, an `LLMSelector`, or a `CascadeSelector` of them. Without a selection the
-    profile ``general`` is used. The intent that was found is in the result's ``routes``.
+    A selector finds the intent among the profiles: rules by default, or an `EmbeddingSelector`, an
+    `LLMSelector`, or a `CascadeSelector` of them. Without a selection the profile ``general`` is
+    used. The result's ``routes`` has the intent.
 
     Args:
         legs: ``a | b``, or retrievers by name.
-        profiles: How to retrieve, by intent; ``general`` must be among them.
-        selector: Finds the intent; None for `default_intent_rules`, as far as there are profiles
-            for them.
-        fusion: The fusion of the legs, without weights: those are the profile's.
-        top_k: How many hits to return when the query does not say; None for all.
+        profiles: Retrieval settings by intent; ``general`` is required.
+        selector: Selector of the intent; None for the `default_intent_rules` that have a profile.
+        fusion: The fusion of the legs, without weights: the profile sets them.
+        top_k: Number of hits if the query sets none; None for all.
         name: Name in traces.
 
     Raises:
-        ConfigurationError: There is no profile ``general``, one weighs a leg that there is not,
-            the fusion has weights, or the selector names an intent without a profile.
+        ConfigurationError: The profile ``general`` is missing, a profile weighs an unknown leg, the
+            fusion has weights, or the selector names an intent without a profile.
     """
 
     def __init__(
@@ -91,12 +90,12 @@ class IntentAdaptiveRetriever(RouterRetriever):
 
     @property
     def children(self) -> Sequence[BaseRetriever]:
-        """The retrievers of the legs."""
+        """Retrievers of the legs."""
         return [leg.retriever for leg in self._legs.legs]
 
     @property
     def leg_names(self) -> list[str | None]:
-        """The names that the legs were given."""
+        """Given names of the legs."""
         return chosen_names(self._legs.legs)
 
 
@@ -112,22 +111,21 @@ def _variant(sides: Unfused, fusion: Fusion, profile: IntentProfile, intent: str
 
 
 class IntentAdaptive(Refine):
-    """Refines a ranking as the profile of the query's intent says: ``retriever >> IntentAdaptive``.
+    """Stage that refines a ranking by the intent profile: ``retriever >> IntentAdaptive``.
 
-    Of a profile it takes ``filters`` and ``refine``; weights and depth of legs are decided before
-    there is a ranking, by `IntentAdaptiveRetriever`. Without a selection the profile ``general`` is
-    used; where there is none, the ranking stays as it is. A selector that fails marks the answer
-    degraded. The intent is in the result's details, under ``intents``.
+    It uses ``filters`` and ``refine`` of a profile; weights and depth of legs apply before there is
+    a ranking, in `IntentAdaptiveRetriever`. Without a selection the profile ``general`` is used;
+    without that profile the ranking is unchanged. A selector that fails marks the answer degraded.
+    The result's details have the intent under ``intents``.
 
     Args:
-        profiles: How to refine, by intent.
-        selector: Finds the intent; None for `default_intent_rules`, as far as there are profiles
-            for them.
+        profiles: Refinement by intent.
+        selector: Selector of the intent; None for the `default_intent_rules` that have a profile.
 
     Raises:
         ConfigurationError: A profile has weights or a depth, or the selector names an intent
             without a profile.
-        CompositionError: A profile has a stage that leaves the best-first order.
+        CompositionError: A profile has a stage that breaks the best-first order.
 
     Examples:
         >>> from llama_retrieval_ext import Threshold, Top
@@ -151,11 +149,11 @@ class IntentAdaptive(Refine):
 
     @property
     def adds(self) -> bool:
-        """Whether a stage of a profile does."""
+        """Whether a stage of a profile adds hits."""
         return any(stage.adds for profile in self.profiles.values() for stage in profile.refine)
 
     def refine_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
-        """The plan for the ranking as the profile refines it."""
+        """Return the plan for the refined ranking."""
         chosen = yield from self._selection(query)
         note_details(intents=[{"name": chosen.name, "reason": chosen.reason}])
         ranking = list(hits)
@@ -177,12 +175,12 @@ class IntentAdaptive(Refine):
 
 
 def _rules_for(intents: Collection[str]) -> RuleSelector:
-    """The default rules, as far as they lead to one of the intents."""
+    """Return the default rules for these intents."""
     return RuleSelector([rule for rule in default_intent_rules().rules if rule.route in intents])
 
 
 def _check_refining(intent: str, profile: IntentProfile) -> None:
-    """Raise if a profile has what a stage behind the retrieval cannot do."""
+    """Raise if a profile has settings that apply only before retrieval."""
     of_type(profile, IntentProfile, f"the profile {intent!r}")
     if profile.weights or profile.depth is not None:
         raise ConfigurationError(

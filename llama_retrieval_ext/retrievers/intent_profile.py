@@ -1,4 +1,4 @@
-"""Kinds of questions as data: the rules that find the kind, and how to retrieve for each."""
+"""Intent profiles: rules that classify questions, and retrieval settings for each kind."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,14 +21,14 @@ GENERAL: Final = "general"
 @checked_arguments
 @dataclass(frozen=True, slots=True, repr=False)
 class IntentProfile(RecordsArguments):
-    """How to retrieve for one kind of question.
+    """Retrieval settings for one kind of question.
 
     Args:
-        description: What kind of question, in words for selectors that read.
-        weights: Weight of each leg by name; a leg that is missing keeps its own.
+        description: Description of the kind of question, for embedding and LLM selectors.
+        weights: Weight of each leg by name; missing legs keep their own.
         depth: The number of hits of each leg; None for its own.
-        filters: Further conditions on metadata.
-        refine: Stages behind the fusion, such as `RuleRerank` or `ScoreDecay`.
+        filters: Additional conditions on metadata.
+        refine: Stages after the fusion, such as `RuleRerank` or `ScoreDecay`.
 
     Raises:
         ConfigurationError: An argument is of another type.
@@ -49,11 +49,11 @@ class IntentProfile(RecordsArguments):
             of_type(stage, Refine, "each of refine")
 
     def to_dict(self) -> dict[str, object]:
-        """Return the profile as JSON, without what is at its default.
+        """Return the profile as JSON, without default values.
 
         Raises:
-            ConfigurationError: A stage of ``refine`` is not data: it holds a model or a store, or
-                is not one of this package.
+            ConfigurationError: A stage of ``refine`` is not serialisable: it holds a model or a
+                store, or is not from this package.
         """
         return {
             "description": self.description,
@@ -65,13 +65,13 @@ class IntentProfile(RecordsArguments):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the profile that `to_dict` has written.
+        """Return the profile from the output of `to_dict`.
 
         Args:
             data: JSON.
 
         Raises:
-            ConfigurationError: There is a field or a stage that does not exist, or a bad value.
+            ConfigurationError: A field or stage is unknown, or a value is invalid.
 
         Examples:
             >>> from llama_retrieval_ext import Top
@@ -113,14 +113,14 @@ _LAW: Final = (
     r"|regulation|rule)\s+(?:\d+(?:[.(]\w+\)?)*|[ivxlc]+)\b)"
 )
 # Names: two capitalised words, one inside a sentence, an acronym (but not a shouted query), and
-# Chinese organisations by what their names end in.
+# Chinese organisations by the suffix of their names.
 _NAMES: Final = (
     r"\b[A-Z][a-z]+ [A-Z][a-z]+\b|(?<=[a-z,] )[A-Z][a-z]+\b"
     r"|^(?!(?:[A-Z]+\W+)+[A-Z]+\W*$).*\b[A-Z]{2,}\b"
     rf"|[{HAN}]{{2,}}(?:有限公司|股份公司|集团|大学|法院|研究院|委员会|出版社)"
 )
-# Exact before the rest: a quoted phrase or an identifier outranks the words around it. A name does
-# not: "compare Qdrant and Milvus" is a comparison.
+# Exact first: a quoted phrase or an identifier outranks the other words. A name does not: "compare
+# Qdrant and Milvus" is a comparison.
 _RULES: Final = RuleSelector(
     [
         RouteRule("exact", pattern=f"{_TERMS}|{_LAW}"),
@@ -151,7 +151,7 @@ _RULES: Final = RuleSelector(
 
 
 def default_intent_rules() -> RuleSelector:
-    """Return the rules that find the intent of English and Chinese questions.
+    """Return the rules that classify the intent of English and Chinese questions.
 
     The intents are ``exact`` (quoted phrases, identifiers, codes, articles of law, names),
     ``comparison``, ``time_bound``, ``how_to`` and ``definition``; the first rule that holds counts.
@@ -169,14 +169,14 @@ def default_intent_profiles(
 ) -> dict[str, IntentProfile]:
     """Return profiles for the intents of `default_intent_rules`, and for ``general``.
 
-    Exact terms are found by keyword search: of the weights that were measured, those of ``exact``
-    gain, and those of ``time_bound`` do not lose. Other kinds of questions weigh both alike: which
-    search is better there is a matter of the model and the collection, not of the question, and
-    more weight on vectors for ``how_to`` lost as often as it gained. The README has the figures.
+    Keyword search finds exact terms: in our measurements the weights of ``exact`` gain, and those
+    of ``time_bound`` do not lose. Other kinds of questions weigh both equally: the better search
+    there depends on the model and the collection, not on the question, and more weight on vectors
+    for ``how_to`` lost as often as it gained. The README has the figures.
 
     Args:
-        semantic: Name of the leg that goes by meaning.
-        exact: Name of the leg that goes by terms.
+        semantic: Name of the leg that searches by meaning.
+        exact: Name of the leg that searches by terms.
     """
     return {
         "exact": IntentProfile("an exact term, phrase, code or name", {semantic: 0.3, exact: 0.7}),

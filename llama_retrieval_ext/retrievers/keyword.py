@@ -1,4 +1,4 @@
-"""Keyword search in the store."""
+"""Keyword search in a store."""
 
 from llama_index.core.vector_stores.types import MetadataFilters
 
@@ -14,18 +14,18 @@ from llama_retrieval_ext.stores.open import Storage
 
 
 class KeywordRetriever(StoreRetriever):
-    """The nodes that share terms with the query, ranked by BM25 in the store. No model is needed.
+    """Retriever of nodes that share terms with the query, by BM25 in the store; needs no model.
 
     For keyword search over nodes in memory or a docstore, see ``BM25Retriever``.
 
     Args:
         store: A URL such as ``embedded:./kb``, or a LlamaIndex vector store with keyword search.
-        top_k: How many hits to return when the query does not say; at least 1.
+        top_k: Number of hits if the query sets none; at least 1.
         filters: Conditions on metadata that every hit satisfies.
-        scope: Bounds every query. Term statistics are taken over what the scope can see.
-        collapse: How many hits of each document, or of each value of a metadata field, to return at
-            most; the search goes on until there are ``top_k`` of them. None for any number.
-        similarity_top_k: LlamaIndex's name of ``top_k``; give one of them.
+        scope: Scope that limits every query. Term statistics cover the visible nodes.
+        collapse: Maximum number of hits per document, or per value of a metadata field; the search
+            continues until there are ``top_k`` hits. None for no limit.
+        similarity_top_k: LlamaIndex's name of ``top_k``; pass only one of them.
         name: Name in traces and ``Hit.source``; ``keyword`` unless given.
 
     Scores are raw BM25, above 0 and unbounded; nodes that share no term are not returned.

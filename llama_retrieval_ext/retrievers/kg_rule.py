@@ -1,4 +1,4 @@
-"""`KGRuleRetriever` and `KGRetriever`: conclusions about the processes that a query names."""
+"""`KGRuleRetriever` and `KGRetriever`: rule conclusions about processes in a query."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ from llama_retrieval_ext.results import Hit, ProofEdge, ordered
 PROCESSES_KEY: Final = "processes"
 LANGUAGE_KEY: Final = "language"
 SOURCE: Final = "kg_rule"
-# Kinds of conclusions, and words of a query that ask for them.
+# Kinds of conclusions, and the query words that select them.
 TOPICS: Final[Mapping[str, tuple[str, ...]]] = {
     "equipment": ("equipment", "machine", "设备", "机械", "机具"),
     "hazard": ("hazard", "danger", "risk", "危险", "风险", "隐患"),
@@ -40,39 +40,39 @@ TOPICS: Final[Mapping[str, tuple[str, ...]]] = {
     "regulation": ("regulation", "law", "法规", "规定", "条例", "依据"),
     "emergency": ("emergency", "rescue", "应急", "救援", "抢险"),
 }
-# Factor for the score of a conclusion whose kind the query does not ask for.
+# Factor for the score of a conclusion whose kind the query does not select.
 _OFF_TOPIC: Final = 0.5
 
 Rules: TypeAlias = RuleSet | str | Path
 
 
 class KGRuleRetriever(Retriever):
-    """Sentences that rules conclude of the processes, or other entities, that a query names.
+    """Retriever of sentences that rules conclude about processes or other entities in a query.
 
-    No LLM and no embedding: entities are linked by name, rules are matched from there along the
-    graph, and each hit is a sentence with its ``proof``, the edges that make it true, and the
-    ``priority`` of its rule. The score is the rule's confidence, times how surely the entity is
-    named; half of that for a conclusion of another kind than the query's words, or the name of its
-    chapter, ask for.
+    It needs no LLM and no embedding: entities are linked by name, and rules are matched along the
+    graph from these. Each hit is a sentence with its ``proof`` (the edges that support it) and the
+    ``priority`` of its rule. The score is the confidence of the rule times that of the entity link;
+    it is halved if the words of the query, or the name of its chapter, select another kind of
+    conclusion.
 
-    Processes may also be given: as ``Query.context["processes"]``, names or ids. The rest of the
-    context is what the conditions of rules see (``chapter``, ``engineering_type``, …). Its
-    ``language`` is ``zh`` or ``en`` by the script of the query, unless it is given.
+    Processes can also be passed as ``Query.context["processes"]``, by name or id. Conditions of
+    rules read the rest of the context (``chapter``, ``engineering_type``, …). ``language`` is
+    ``zh`` or ``en`` by the script of the query, unless the context sets it.
 
     Args:
         graph: A URL such as ``graph:./dir`` or ``neo4j://…``, a LlamaIndex property graph store or
             index, or an open graph.
         rules: Rules, or the path of their YAML file.
-        linker: Finds entities in the query; None for one by exact and similar names.
-        top_k: How many sentences to return when the query does not say; None for all.
+        linker: Linker of entities in the query; None for exact and similar names.
+        top_k: Number of sentences if the query sets none; None for all.
         filters: Conditions on the metadata of a hit: ``rule``, ``kind``, ``process``,
             ``confidence``.
-        scope: The rows that are visible; holds for every name, edge and node behind a sentence.
-        topics: Kinds of conclusions, and words of a query that ask for them.
+        scope: Visible rows; applies to every name, edge and node behind a sentence.
+        topics: Kinds of conclusions, and the query words that select them.
         name: Name in traces and ``Hit.source``.
 
     Raises:
-        ConfigurationError: The graph or the rules are none.
+        ConfigurationError: The graph or the rules are of another type.
         RuleError: The rule file cannot be read.
     """
 
@@ -102,11 +102,11 @@ class KGRuleRetriever(Retriever):
         context: Mapping[str, object] | None = None,
         scope: Scope | None = None,
     ) -> ProcessRequirements:
-        """Return everything that a process requires, with the sentences and their proofs.
+        """Return all requirements of a process, with the sentences and their proofs.
 
         Args:
-            process: Its name or id, or a question that names it.
-            context: For the conditions of rules.
+            process: Name or id of the process, or a question that names it.
+            context: Values for the conditions of rules.
             scope: Narrows the scope of the retriever.
 
         Raises:
@@ -121,7 +121,7 @@ class KGRuleRetriever(Retriever):
         context: Mapping[str, object] | None = None,
         scope: Scope | None = None,
     ) -> ProcessRequirements:
-        """`requirements` without blocking the event loop."""
+        """Return the result of `requirements` without blocking the event loop."""
         return await arun(self._requirements(process, context, scope))
 
     def _requirements(
@@ -150,7 +150,7 @@ class KGRuleRetriever(Retriever):
         return ordered(kept)[: query.top_k]
 
     def _processes(self, query: Query) -> Plan[dict[str, float]]:
-        """The ids to start from, with how surely each is meant."""
+        """Return the ids to start from, each with its link confidence."""
         names = processes_in(query.context)
         if not names:
             linked = yield from self.linker.link(query.query_str, scope=query.scope)
@@ -180,7 +180,7 @@ class KGRuleRetriever(Retriever):
         return [each for each in conclusions if each.is_whole]
 
     def _kinds(self, text: str) -> set[str]:
-        """The kinds of conclusions that a query's words ask for; empty for all."""
+        """Return the kinds of conclusions that the words of a query select; empty for all."""
         lowered = text.casefold()
         return {kind for kind, words in self.topics.items() if any(w in lowered for w in words)}
 
@@ -203,11 +203,11 @@ class KGRuleRetriever(Retriever):
 
 
 class KGRetriever(KGRuleRetriever):
-    """`KGRuleRetriever` with rules for what a process requires, over the usual relations.
+    """`KGRuleRetriever` with default rules for the requirements of a process.
 
-    These are ``USES`` (equipment), ``HAS_HAZARD``, ``CAUSES`` (equipment to hazard),
-    ``MITIGATED_BY`` (hazard to measure) and ``HAS_QUALITY_POINT``. For a graph with other relations
-    write rules of your own.
+    The rules use the relations ``USES`` (equipment), ``HAS_HAZARD``, ``CAUSES`` (equipment to
+    hazard), ``MITIGATED_BY`` (hazard to measure) and ``HAS_QUALITY_POINT``. For other relations,
+    write your own rules.
 
     Args:
         graph: As for `KGRuleRetriever`.
@@ -258,14 +258,14 @@ class KGRetriever(KGRuleRetriever):
 
 @cache
 def process_rules() -> RuleSet:
-    """Return the rules for what a process requires."""
+    """Return the rules for the requirements of a process."""
     file = "process_requirements.yaml"
     path = files("llama_retrieval_ext.graph.rules").joinpath(file)
     return parse_rules(path.read_text(encoding="utf-8"), file=file)
 
 
 def processes_in(context: Mapping[str, object]) -> list[str]:
-    """Return the processes that a query's context names."""
+    """Return the processes in the context of a query."""
     processes = context.get(PROCESSES_KEY) or ()
     listed = [processes] if isinstance(processes, str) else processes
     if not isinstance(listed, Iterable) or isinstance(listed, bytes | Mapping):
@@ -278,7 +278,7 @@ def processes_in(context: Mapping[str, object]) -> list[str]:
 
 
 def language_of(query: Query) -> str:
-    """Return ``zh`` for a query, or the processes given with it, in Chinese characters."""
+    """Return ``zh`` if the query or its given processes have Chinese characters, else ``en``."""
     text = query.query_str + "".join(processes_in(query.context))
     return "zh" if any("\u3400" <= letter <= "\u9fff" for letter in text) else "en"
 
@@ -295,13 +295,13 @@ def _most_alike(linked: Sequence[LinkedEntity]) -> dict[str, float]:
 
 
 def _note_processes(linked: Mapping[str, float], conclusions: Sequence[Conclusion]) -> None:
-    """Tell which processes were found, by name where a conclusion has it."""
+    """Note the found processes in the result, by name if a conclusion has it."""
     names = {each.start: each.name_of(each.start) for each in conclusions}
     note_details(processes=[names.get(id_, id_) for id_ in linked])
 
 
 def _check_scope(conclusion: Conclusion, scope: Scope | None, engine: str) -> None:
-    """Check once more, in plain Python, that everything a sentence rests on is in the scope."""
+    """Raise if an edge or node behind a sentence is outside the scope."""
     if scope is None:
         return
     outside = [node.id for node in conclusion.nodes.values() if not node.partition.is_in(scope)]
@@ -318,7 +318,7 @@ def _check_scope(conclusion: Conclusion, scope: Scope | None, engine: str) -> No
 
 
 def _node(conclusion: Conclusion) -> TextNode:
-    """The sentence as a node; its id is the same whenever the same is concluded."""
+    """Return the sentence as a node; equal conclusions get equal ids."""
     start = conclusion.nodes.get(conclusion.start)
     partition = Partition() if start is None else start.partition
     identity = [*partition, conclusion.rule.id, *conclusion.bindings]

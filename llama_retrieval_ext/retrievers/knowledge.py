@@ -1,4 +1,4 @@
-"""`KnowledgeRetriever`: one entry to conclusions of rules and hits of a vector search."""
+"""`KnowledgeRetriever`: rule conclusions and vector hits in one answer."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -50,28 +50,29 @@ Side: TypeAlias = BaseRetriever | Leg
 
 
 class KnowledgeRetriever(Retriever):
-    """Rules and cases in one answer: what must be done, with proofs, and how others did it.
+    """Retriever of rule conclusions with proofs and of similar cases, in one answer.
 
-    Both sides run at the same time. Their hits are merged, each text once, by the policy's
-    priority and then by score. Either side may be missing; one that fails or finds nothing leaves
-    the other, and ``degraded`` says so. Rules are asked for the chapters that the policy names.
+    Both sides run in parallel. Their hits are merged, each text once, by the priority of the policy
+    and then by score. Either side may be missing. If one side fails or finds nothing, the other
+    side answers, and ``degraded`` has the reason. Rules run only for the chapters that the policy
+    names.
 
-    Scores of hits put the priorities into bands of [0, 1]: a sentence of a rule is above any case.
-    The score of its own side is in ``contributions``, and in `RetrievalItem.score`.
+    Each priority gets a band of scores in [0, 1]: by default a rule sentence is above any case. The
+    original score of a hit is in ``contributions``, and in `RetrievalItem.score`.
 
     Args:
-        vector: Any retriever with scores in [0, 1], for cases and templates; a `Leg` brings its own
+        vector: Any retriever with scores in [0, 1], for cases and templates; a `Leg` sets its own
             timeout and retries. None for rules only.
         rules: A `KGRuleRetriever`; likewise. None for cases only.
-        text_to_cypher: For ``infer_rules(use_llm=True)``; None for none.
-        policy: Which chapters ask the rules, priorities, templates, limits.
-        top_k: How many items to return when the query does not say; None for all.
+        text_to_cypher: Statement generator for ``infer_rules(use_llm=True)``; optional.
+        policy: Chapters with rules, priorities, templates and limits.
+        top_k: Number of items if the query sets none; None for all.
         filters: Conditions on metadata that every hit satisfies.
-        scope: The rows that are visible, on both sides.
+        scope: Visible rows, on both sides.
         name: Name in traces.
 
     Raises:
-        ConfigurationError: There is neither side.
+        ConfigurationError: Both sides are missing.
 
     Examples:
         >>> from llama_retrieval_ext.samples.construction_safety import open_construction_safety
@@ -124,21 +125,22 @@ class KnowledgeRetriever(Retriever):
         policy: KnowledgePolicy | None = None,
         scope: Scope | None = None,
     ) -> Self:
-        """Return a retriever over a vector store and a graph, either of which may be missing.
+        """Return a retriever over a vector store, a graph, or both.
 
-        `close` closes what was opened by URL here.
+        `close` closes what this method opened by URL.
 
         Args:
             store: A URL such as ``embedded:./kb``, a LlamaIndex vector store or index.
             graph: A URL such as ``graph:./dir``, a LlamaIndex property graph store or index.
-            rules: Rules, or the path of their file; None for those of `KGRetriever`.
+            rules: Rules, or the path of their file; None for the rules of `KGRetriever`.
             embed_model: The embedding model of the store.
-            llm: For ``infer_rules(use_llm=True)``, over a graph on Neo4j; None for none.
+            llm: LLM for ``infer_rules(use_llm=True)``, with a Neo4j graph; optional.
             policy: As for the constructor.
-            scope: The rows that are visible.
+            scope: Visible rows.
 
         Raises:
-            ConfigurationError: There is neither a store nor a graph, or rules without a graph.
+            ConfigurationError: Store and graph are both missing, or there are rules without a
+                graph.
             StoreError: One of them cannot be opened.
         """
         if graph is None and (rules is not None or llm is not None):
@@ -167,11 +169,11 @@ class KnowledgeRetriever(Retriever):
         return retriever
 
     def close(self) -> None:
-        """Close what `from_storage` opened; a second call does nothing."""
+        """Close what `from_storage` opened; a second call is a no-op."""
         self.owned.close()
 
     async def aclose(self) -> None:
-        """`close`, for ``async with`` and the like."""
+        """Close as `close` does, for async callers."""
         self.close()
 
     def __enter__(self) -> Self:
@@ -182,17 +184,17 @@ class KnowledgeRetriever(Retriever):
 
     @property
     def children(self) -> Sequence[BaseRetriever]:
-        """The retrievers of the sides."""
+        """Retrievers of the sides."""
         return [leg.retriever for leg in self.legs.values()]
 
     @property
     def leg_names(self) -> list[str | None]:
-        """The names of the sides."""
+        """Names of the sides."""
         return chosen_names([*self.legs.values()])
 
     @property
     def label(self) -> str:
-        """Its class."""
+        """Class name."""
         return type(self).__name__
 
     @checked_call
@@ -209,18 +211,18 @@ class KnowledgeRetriever(Retriever):
         timeout_s: float | None = None,
         context: Mapping[str, object] | None = None,
     ) -> KnowledgeResponse:
-        """Return conclusions of rules, and cases, for a question.
+        """Return rule conclusions and cases for a question.
 
         Args:
             query: Text, ``QueryBundle`` or `Query`.
-            chapter: The chapter that is being written, such as ``safety``.
-            engineering_type: Such as ``subway``; conditions of rules see both.
-            processes: Names or ids of processes; None for those that the query names.
-            filters: Further conditions on metadata, for this call.
+            chapter: Chapter to write, such as ``safety``.
+            engineering_type: For example ``subway``; conditions of rules read both.
+            processes: Names or ids of processes; None for those in the query.
+            filters: Additional conditions on metadata, for this call.
             scope: Narrows the scope of the retriever for this call.
-            top_k: How many items, for this call.
-            timeout_s: Seconds for the whole answer.
-            context: Further values for conditions of rules.
+            top_k: Number of items, for this call.
+            timeout_s: Time limit of the whole answer, in seconds.
+            context: Additional values for conditions of rules.
         """
         bound = knowledge_query(query, chapter, engineering_type, processes, context).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s
@@ -237,7 +239,7 @@ class KnowledgeRetriever(Retriever):
         processes: Sequence[str] | None = None,
         **options: Unpack[SearchOptions],
     ) -> KnowledgeResponse:
-        """`search` without blocking the event loop."""
+        """Return the result of `search` without blocking the event loop."""
         context = options.pop("context", None)
         bound = knowledge_query(query, chapter, engineering_type, processes, context).but(**options)
         result = await arun(search_plan(self, bound))
@@ -246,12 +248,12 @@ class KnowledgeRetriever(Retriever):
     def retrieve_regulations(
         self, engineering_type: str | None, processes: Sequence[str], *, scope: Scope | None = None
     ) -> list[RetrievalItem]:
-        """Return the conclusions of rules for processes; an empty list without a rule side.
+        """Return rule conclusions for processes; an empty list without a rule side.
 
         Args:
-            engineering_type: For the conditions of rules; None for none.
+            engineering_type: Value for the conditions of rules; optional.
             processes: Names or ids.
-            scope: The rows that are visible.
+            scope: Visible rows.
 
         Raises:
             TooFewLegsError: The rule side failed.
@@ -263,7 +265,7 @@ class KnowledgeRetriever(Retriever):
     async def aretrieve_regulations(
         self, engineering_type: str | None, processes: Sequence[str], *, scope: Scope | None = None
     ) -> list[RetrievalItem]:
-        """`retrieve_regulations` without blocking the event loop."""
+        """Return the result of `retrieve_regulations` without blocking the event loop."""
         only = self._only(RULE_SIDE)
         query = knowledge_query(named(processes), None, engineering_type, processes)
         return (await only.asearch(query, scope=scope)).regulations
@@ -281,10 +283,10 @@ class KnowledgeRetriever(Retriever):
 
         Args:
             query: The question.
-            chapter: Leaves out the cases of other chapters.
-            engineering_type: Leaves out the cases of other engineering types.
-            limit: How many cases at most.
-            scope: The rows that are visible.
+            chapter: Excludes cases of other chapters.
+            engineering_type: Excludes cases of other engineering types.
+            limit: Maximum number of cases.
+            scope: Visible rows.
 
         Raises:
             TooFewLegsError: The vector side failed.
@@ -302,7 +304,7 @@ class KnowledgeRetriever(Retriever):
         *,
         scope: Scope | None = None,
     ) -> list[RetrievalItem]:
-        """`retrieve_cases` without blocking the event loop."""
+        """Return the result of `retrieve_cases` without blocking the event loop."""
         only = self._only(VECTOR_SIDE, limit=limit)
         asked = knowledge_query(query, chapter, engineering_type)
         return (await only.asearch(asked, scope=scope)).cases
@@ -315,17 +317,18 @@ class KnowledgeRetriever(Retriever):
         *,
         scope: Scope | None = None,
     ) -> list[RetrievalItem]:
-        """Return the conclusions of rules for processes, optionally with rows by an LLM's Cypher.
+        """Return rule conclusions for processes, optionally with rows of LLM-written Cypher.
 
         Args:
-            context: The question; or what conditions of rules see, with the question as ``query``.
-            processes: Names or ids; none for those that the question names.
-            use_llm: Whether an LLM may also write a statement for the question. Its rows come
-                after the conclusions of rules; where it fails, the conclusions stand alone.
-            scope: The rows that are visible.
+            context: The question, or the values for conditions of rules with the question as
+                ``query``.
+            processes: Names or ids; empty for those in the question.
+            use_llm: Whether an LLM also writes a statement for the question. Its rows follow the
+                rule conclusions; if it fails, only the conclusions are returned.
+            scope: Visible rows.
 
         Raises:
-            ConfigurationError: There is no LLM to use.
+            ConfigurationError: No LLM is set.
             TooFewLegsError: The rule side failed.
         """
         only = self._inferring(use_llm)
@@ -339,7 +342,7 @@ class KnowledgeRetriever(Retriever):
         *,
         scope: Scope | None = None,
     ) -> list[RetrievalItem]:
-        """`infer_rules` without blocking the event loop."""
+        """Return the result of `infer_rules` without blocking the event loop."""
         only = self._inferring(use_llm)
         return (await only.asearch(_question(context, processes), scope=scope)).regulations
 
@@ -355,7 +358,7 @@ class KnowledgeRetriever(Retriever):
         return only
 
     def _only(self, *sides: str, limit: int | None = None) -> Self:
-        """The same with fewer sides."""
+        """Return a copy with only these sides."""
         only = copy.copy(self)
         only.owned = ExitStack()
         only.legs = {side: leg for side, leg in self.legs.items() if side in sides}
@@ -374,7 +377,7 @@ class KnowledgeRetriever(Retriever):
         }
 
     def _sides_for(self, query: Query) -> list[str]:
-        """The sides that the query goes to."""
+        """Return the sides to query."""
         chapter = query.context.get(CHAPTER_KEY)
         asks_rules = self.policy.asks_rules(None if chapter is None else str(chapter))
         return [side for side in self.legs if side != RULE_SIDE or asks_rules]
@@ -404,7 +407,7 @@ class KnowledgeRetriever(Retriever):
 
 
 def _question(context: str | Mapping[str, object], processes: Sequence[str]) -> Query:
-    """The query of `infer_rules`: the text of the context, or the names of the processes."""
+    """Return the query of `infer_rules`: the text in the context, or the process names."""
     values = {"query": context} if isinstance(context, str) else dict(context)
     text = values.pop("query", None) or named(processes)
     return knowledge_query(str(text), processes=processes or None, context=values)

@@ -1,4 +1,4 @@
-"""`KnowledgePolicy`: how the hits of both sides become one list, as data."""
+"""`KnowledgePolicy`: settings for merging rule and vector hits."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,28 +19,28 @@ VECTOR_SIDE: Final = "vector"
 RULE_SIDE: Final = "rules"
 GENERATED: Final = "generated"
 _PRIORITIES: Final = MappingProxyType({RULE: 1, CASE: 2, TEMPLATE: 3, GENERATED: 4})
-# Share of its band of scores that a kind of item uses, so that bands do not touch.
+# Share of its score band that a kind of item uses; leaves gaps between bands.
 _INSIDE: Final = 0.999
 
 
 @checked_arguments
 @dataclass(frozen=True, slots=True)
 class KnowledgePolicy:
-    """How a `KnowledgeRetriever` decides, as data.
+    """Settings of a `KnowledgeRetriever`.
 
     Args:
-        rule_chapters: The rules are asked for a chapter whose name contains one of these, in any
-            case, and where no chapter is given.
+        rule_chapters: Rules run if the chapter name contains one of these (case-insensitive), or if
+            no chapter is given.
         priorities: Order of the kinds of items, 1 first: ``kg_rule``, ``vector`` (cases),
-            ``template`` and ``generated`` (what an LLM's statement found).
+            ``template`` and ``generated`` (rows of an LLM-written statement).
         template_collections: Collections whose passages are templates rather than cases.
-        collection_key: Metadata field that names the collection of a passage.
-        chapter_key: Metadata field that names the chapter of a case; a case of another chapter than
-            the query's is left out, one without the field fits all. None: chapters do not matter.
-        engineering_type_key: Likewise for the engineering type.
-        case_top_k: How many cases, and how many templates, to return at most.
-        case_threshold: Least score of a case or a template, in [0, 1].
-        candidates: How many passages to request from the vector side, to select these from.
+        collection_key: Metadata field with the collection of a passage.
+        chapter_key: Metadata field with the chapter of a case. Cases of other chapters than that of
+            the query are left out; a case without the field matches all. None ignores chapters.
+        engineering_type_key: The same for the engineering type.
+        case_top_k: Maximum number of cases, and of templates.
+        case_threshold: Minimum score of a case or a template, in [0, 1].
+        candidates: Number of passages to request from the vector side.
 
     Raises:
         ConfigurationError: A value is out of range.
@@ -76,7 +76,7 @@ class KnowledgePolicy:
             )
 
     def asks_rules(self, chapter: str | None) -> bool:
-        """Whether the rules are asked for a chapter.
+        """Return whether rules run for a chapter.
 
         Examples:
             >>> [KnowledgePolicy().asks_rules(each) for each in ("第五章 安全管理", "Cost")]
@@ -89,14 +89,14 @@ class KnowledgePolicy:
         return any(each.casefold() in name for each in self.rule_chapters)
 
     def is_template(self, metadata: Mapping[str, object]) -> bool:
-        """Whether a passage with this metadata is a template."""
+        """Return whether a passage with this metadata is a template."""
         return metadata.get(self.collection_key) in self.template_collections
 
 
 def items_of(side: str, answer: Sequence[NodeWithScore], policy: KnowledgePolicy) -> list[Hit]:
-    """Return a side's hits with the source, the priority and the score that the policy gives them.
+    """Return the hits of a side with source, priority and score by the policy.
 
-    A side that found nothing says so: the answer is then degraded.
+    A side without hits marks the answer degraded.
     """
     shares = _shares([hit.score for hit in answer])
     items = [
@@ -111,7 +111,7 @@ def items_of(side: str, answer: Sequence[NodeWithScore], policy: KnowledgePolicy
 
 
 def each_text_once(hits: Sequence[Hit]) -> list[Hit]:
-    """Return the first hit of each text, whatever its case and spacing."""
+    """Return the first hit of each text, ignoring case and spacing."""
     first: dict[str, Hit] = {}
     for hit in hits:
         first.setdefault(" ".join(hit.node.get_content().split()).casefold(), hit)
@@ -135,7 +135,7 @@ def _item(side: str, hit: NodeWithScore, part: Contribution, policy: KnowledgePo
 
 
 def _cases(items: Sequence[Hit], policy: KnowledgePolicy) -> list[Hit]:
-    """The best cases and templates, as many of each as the policy allows."""
+    """Return the best cases and templates, limited by the policy."""
     kept: list[Hit] = []
     for source in (CASE, TEMPLATE):
         near = [
@@ -149,7 +149,7 @@ def _cases(items: Sequence[Hit], policy: KnowledgePolicy) -> list[Hit]:
 
 
 def _shares(scores: Sequence[float | None]) -> list[float]:
-    """Scores in [0, 1]; those of a retriever that gives greater ones are divided by the best."""
+    """Return scores in [0, 1]; divided by the best score if that is above 1."""
     known = [0.0 if score is None or not math.isfinite(score) else score for score in scores]
     best = max([1.0, *known])
     return [max(0.0, score / best) for score in known]

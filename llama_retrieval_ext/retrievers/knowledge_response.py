@@ -1,4 +1,4 @@
-"""The query and the response of a `KnowledgeRetriever`."""
+"""Query and response of a `KnowledgeRetriever`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,14 +23,15 @@ TEMPLATE: Final = "template"
 
 @dataclass(frozen=True, slots=True)
 class RetrievalItem:
-    """One piece of knowledge.
+    """One item of knowledge.
 
     Attributes:
         content: The sentence of a rule, or the text of a passage.
         source: ``kg_rule``, ``vector`` or ``template``.
-        priority: By the policy; 1 comes first.
-        score: In [0, 1], of its own side.
-        metadata: Of the node; for a sentence with the edges of its ``proof``, in words.
+        priority: Priority by the policy; 1 comes first.
+        score: Score in [0, 1], given by its side.
+        metadata: Metadata of the node; for a rule sentence, also the edges of its ``proof`` as
+            text.
     """
 
     content: str
@@ -61,14 +62,14 @@ class RetrievalItem:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class KnowledgeResponse(SearchResult):
-    """The result of a `KnowledgeRetriever`; also a `SearchResult` with the same as hits.
+    """Result of a `KnowledgeRetriever`; also a `SearchResult` with the same hits.
 
     Attributes:
-        items: Everything, by priority, then score.
+        items: All items, by priority, then score.
         regulations: The items that rules concluded.
         cases: The items from the vector side, without templates.
-        query_context: The query, chapter, engineering type, the processes that were
-            found, and whether the rules were asked.
+        query_context: The query, chapter, engineering type, found processes, and whether the rules
+            ran.
     """
 
     items: list[RetrievalItem] = field(default_factory=list)
@@ -95,7 +96,7 @@ class KnowledgeResponse(SearchResult):
     def to_dict(self) -> dict[str, object]:
         """Return the response as JSON."""
         return {
-            # Not super(): a dataclass with slots is another class than the one that is written.
+            # Not super(): ``slots=True`` replaces the class that super() refers to.
             **SearchResult.to_dict(self),
             "items": [item.to_dict() for item in self.items],
             "regulations": [item.to_dict() for item in self.regulations],
@@ -115,7 +116,7 @@ def knowledge_query(
     processes: Sequence[str] | None = None,
     context: Mapping[str, object] | None = None,
 ) -> Query:
-    """Return a query whose context has chapter, engineering type and processes, where given."""
+    """Return a query with chapter, engineering type and processes in its context, if given."""
     values = {CHAPTER_KEY: chapter, TYPE_KEY: engineering_type}
     own: dict[str, object] = {key: value for key, value in values.items() if value is not None}
     if processes is not None:
@@ -124,12 +125,12 @@ def knowledge_query(
 
 
 def named(processes: Sequence[str]) -> str:
-    """Return processes as the text of a query."""
+    """Return processes as query text."""
     return processes if isinstance(processes, str) else ", ".join(map(str, processes))
 
 
 def is_or_lacks(key: str, value: str) -> MetadataFilters:
-    """The filter for what has a value in a field, or lacks the field."""
+    """Return the filter for nodes with this value in a field, or without the field."""
     return MetadataFilters(
         filters=[
             MetadataFilter(key=key, value=value),

@@ -1,4 +1,4 @@
-"""A retriever that searches with several wordings of a query."""
+"""Retriever that searches with several wordings of a query."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,10 +19,11 @@ from llama_retrieval_ext.stages.rewrite.multi_query import MULTI_QUERY_PROMPT, M
 
 
 class QueryVariantsRetriever(FusionRetriever):
-    """What ``fan_out >> retriever >> RRF()`` gives, and in its result what each wording found.
+    """``fan_out >> retriever >> RRF()`` with the hits of each wording in its result.
 
     The result's details have ``retrieval_details``, a list of ``query``, ``hits_count`` and
-    ``hits`` in the order of the queries. Takes the arguments of `FusionRetriever`; it has one leg.
+    ``hits`` in the order of the queries. It takes the arguments of `FusionRetriever` and has one
+    leg.
     """
 
     def _note(self, asks: Mapping[str, Ask], rankings: Rankings) -> None:
@@ -34,7 +35,7 @@ class QueryVariantsRetriever(FusionRetriever):
 def note_retrievals(
     queries: Sequence[Query], rankings: Sequence[Sequence[NodeWithScore]], *, source: str
 ) -> None:
-    """Put what each query found into the result's details, where a result is made."""
+    """Note the hits of each query in the result's details."""
     if current_context().trace is None:
         return
     note_details(
@@ -52,24 +53,25 @@ def note_retrievals(
 class MultiQueryRetriever(QueryVariantsRetriever):
     """``MultiQuery(llm) >> base_retriever >> RRF()``: one retriever, the query in several wordings.
 
-    When the LLM fails, is late, or writes no query, the answer is the base retriever's to the query
-    itself, and marked degraded. The result's details have ``generated_queries``, ``queries_count``
-    (the original included) and ``retrieval_details`` with what each query found.
+    If the LLM fails, times out, or writes no query, the base retriever answers the original query,
+    and the answer is marked degraded. The result's details have ``generated_queries``,
+    ``queries_count`` (the original included) and ``retrieval_details`` with the hits of each query.
 
     Args:
-        base_retriever: Ours or any other LlamaIndex retriever. Each query asks it for its own
-            number of hits, or as many as the caller wants if that is more.
+        base_retriever: Ours or any other LlamaIndex retriever. Each query requests its default
+            number of hits, or ``top_k`` of the call if that is larger.
         llm: Any LlamaIndex LLM.
-        num_queries: How many queries the LLM writes, at least 1; each costs a retrieval.
-        include_original: Whether the query itself is searched for as well.
+        num_queries: Number of queries that the LLM writes, at least 1; each costs a retrieval.
+        include_original: Whether to search for the original query too.
         rrf_k: Smoothing constant of the fusion, in ranks; see `RRF`.
-        top_k: How many hits to return when the query does not say; None for all that were found.
-        prompt: With ``{query}`` and ``{n}``; other braces stay as they are.
-        timeout_s: Seconds the LLM may take, within half of what is left of the query's time.
+        top_k: Number of hits if the query sets none; None for all that were found.
+        prompt: Template with ``{query}`` and ``{n}``; other braces are kept.
+        timeout_s: Time limit of the LLM in seconds, at most half of the remaining time of the
+            query.
         name: Name in traces and ``Hit.source``.
 
     Raises:
-        ConfigurationError: An argument cannot work.
+        ConfigurationError: An argument is invalid.
 
     Examples:
         >>> from llama_retrieval_ext.testing.fakes import FakeRetriever

@@ -1,4 +1,4 @@
-"""Presets: whole pipelines by name, from the parts that an application has."""
+"""Presets: complete pipelines by name, built from given parts."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -32,7 +32,7 @@ from llama_retrieval_ext.stages.rerank.mmr import MMR
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank, RuleWeights
 from llama_retrieval_ext.stages.selection import BestPart
 
-# The least number of hits of each part, from which reranking and fusion choose.
+# Minimum number of hits of each part, as input of reranking and fusion.
 _CANDIDATES: Final = 50
 _CANDIDATES_PER_HIT: Final = 4
 AUTO: Final = "auto"
@@ -40,17 +40,17 @@ AUTO: Final = "auto"
 
 @dataclass(frozen=True, kw_only=True)
 class PresetParts:
-    """What presets are built from; each preset says which of these it needs.
+    """Parts of presets; `Preset.needs` lists the required ones.
 
     Attributes:
         vector: Retrieval by meaning.
         keyword: Retrieval by terms.
         graph: Retrieval over a graph, such as a `GraphRetriever`.
-        embed_model: The model of the stored embeddings, for diversity; None where the hits come
-            from a store of this package, which knows its own.
-        llm: Only for ``intent_by_llm``.
-        reranker: Reranks instead of `RuleRerank`: a stage, a LlamaIndex postprocessor, or a model
-            of the package ``rerankers``. Where it fails, the order stays and the answer is marked
+        embed_model: The model of the stored embeddings, for diversity; None if the hits come from a
+            store of this package, which has its model.
+        llm: LLM, only for ``intent_by_llm``.
+        reranker: Replacement of `RuleRerank`: a stage, a LlamaIndex postprocessor, or a model of
+            the package ``rerankers``. If it fails, the order is unchanged and the answer is marked
             degraded.
     """
 
@@ -63,24 +63,24 @@ class PresetParts:
 
     @property
     def present(self) -> list[str]:
-        """The names of the parts that are there."""
+        """Names of the parts that are set."""
         return [each.name for each in fields(self) if getattr(self, each.name) is not None]
 
     def rerank(self) -> Refine:
-        """The reranking stage."""
+        """Return the reranking stage."""
         return RuleRerank() if self.reranker is None else RerankChain(self.reranker)
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A preset as data: how it reads, what it needs, and what can be set.
+    """Definition of a preset: expression, required parts and options.
 
     Attributes:
-        expression: The pipeline, as it is written.
-        description: What it is for.
-        needs: Names of parts of which all must be there.
-        needs_one_of: Names of parts of which one must be there; empty for none.
-        options: What can be set, with the defaults.
+        expression: The pipeline as an expression.
+        description: Purpose of the preset.
+        needs: Names of the required parts.
+        needs_one_of: Names of parts of which one is required; may be empty.
+        options: Options with their defaults.
     """
 
     expression: str
@@ -90,7 +90,7 @@ class Preset:
     options: Mapping[str, object] = field(default_factory=dict)
 
     def missing(self, parts: PresetParts) -> list[str]:
-        """The parts that it lacks, in words."""
+        """Return the missing parts, in words."""
         alternatives = [] if not self.needs_one_of else [" or ".join(self.needs_one_of)]
         has_one = any(name in parts.present for name in self.needs_one_of)
         return [
@@ -145,23 +145,23 @@ def build_preset(
 ) -> RetrievalPipeline:
     """Return the pipeline of a preset.
 
-    Retrievers of this package that are set to fewer hits are requested for ``4 * top_k`` and at
-    least 50: the stages behind choose from these.
+    Retrievers of this package with a smaller ``top_k`` return ``4 * top_k`` hits, at least 50, as
+    input of the later stages.
 
     Args:
-        name: A name in `PRESETS`. ``auto`` chooses; the pipeline has the name of the preset that
-            was chosen, and its ``description`` says why.
-        parts: What there is. Retrievers of another package work as well.
-        top_k: How many hits to return when the query does not say; at least 1.
-        options: What `PRESETS` lists for the preset: ``vector_weight``, ``graph_weight`` and
-            ``keyword_weight`` of fusion; ``enable_multi_hop`` and ``max_hops`` of a
-            `GraphRetriever`, which then starts from the entities that the query names rather than
-            from a seed, as a walk from a seed counts no hops; ``lambda_param``, from 1 for
-            relevance alone to 0 for diversity alone; ``intent_by_llm``, whether ``semantic`` lets
-            the LLM read questions whose kind no rule recognises.
+        name: A name in `PRESETS`. ``auto`` chooses a preset; the pipeline then has the name of that
+            preset, and its ``description`` has the reason.
+        parts: Available parts. Retrievers of other packages work too.
+        top_k: Number of hits if the query sets none; at least 1.
+        options: Options that `PRESETS` lists for the preset: ``vector_weight``, ``graph_weight``
+            and ``keyword_weight`` of fusion; ``enable_multi_hop`` and ``max_hops`` of a
+            `GraphRetriever`, which then starts from the entities in the query instead of a seed,
+            because a walk from a seed does not count hops; ``lambda_param``, from 1 for relevance
+            alone to 0 for diversity alone; ``intent_by_llm``, whether ``semantic`` uses the LLM for
+            questions whose kind no rule recognises.
 
     Raises:
-        ConfigurationError: There is no such preset or option, a part is missing, or a value is out
+        ConfigurationError: The preset or an option is unknown, a part is missing, or a value is out
             of range.
 
     Examples:
@@ -213,7 +213,7 @@ def _advanced(parts: PresetParts, legs: _Legs, options: Mapping[str, object]) ->
     return [branches(*(Leg(leg, each) for leg, each in there.items())), fusion, parts.rerank()]
 
 
-# Terms and relations are absent at 0; cosines have no such zero.
+# A score of 0 means no match for keywords and graphs; cosines have no such zero.
 _SCALES: Final = {
     "vector": Normalisation.MIN_MAX,
     "keyword": Normalisation.FROM_ZERO,
@@ -233,7 +233,7 @@ def _semantic(parts: PresetParts, legs: _Legs, options: Mapping[str, object]) ->
     ]
 
 
-# Exact questions go by their terms, definitions by titles; the others keep the order by meaning.
+# Exact questions are reranked by terms, definitions by titles; others keep the vector order.
 _INTENTS: Final = {
     "exact": IntentProfile(
         "an exact term, phrase, code or name",
@@ -252,7 +252,7 @@ def _rules() -> RuleSelector:
 
 
 def _intent(llm: LLM | None) -> IntentAdaptive:
-    """The stage that follows the kind of question; without an LLM, by the default rules."""
+    """Return the stage for the kind of question; without an LLM, by the default rules."""
     selector = None if llm is None else CascadeSelector(_rules(), LLMSelector(llm))
     return IntentAdaptive(_INTENTS, selector=selector)
 
@@ -263,7 +263,7 @@ _STAGES: Final[Mapping[str, Callable[[PresetParts, _Legs, Mapping[str, object]],
 
 
 def _chosen(name: str, parts: PresetParts) -> tuple[str, str]:
-    """The preset that a name stands for, and its description."""
+    """Return the preset of a name, and its description."""
     if name not in list(PRESETS):
         near = nearest(str(name), PRESETS)
         advice = f"did you mean {near!r}? " if near else ""
@@ -312,7 +312,7 @@ def _check_parts(name: str, parts: PresetParts) -> None:
 
 
 def _deep(part: BaseRetriever | None, depth: int) -> BaseRetriever | None:
-    """The part, or a copy of it that returns as many hits as the stages behind choose from."""
+    """Return the part, or a copy that returns at least ``depth`` hits."""
     if not isinstance(part, Retriever) or part.top_k is None or part.top_k >= depth:
         return part
     deeper = copy.copy(part)
@@ -321,7 +321,7 @@ def _deep(part: BaseRetriever | None, depth: int) -> BaseRetriever | None:
 
 
 def _with_hops(graph: BaseRetriever | None, options: Mapping[str, object]) -> BaseRetriever | None:
-    """The graph retriever with the options of hops."""
+    """Return the graph retriever with the hop options."""
     hops = {name: options[name] for name in ("enable_multi_hop", "max_hops") if name in options}
     if not hops or graph is None:
         return graph

@@ -1,4 +1,4 @@
-"""Several retrievers, fused, under the name and arguments of LlamaIndex's."""
+"""Fusion of several retrievers, with LlamaIndex's name and arguments."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -26,7 +26,7 @@ from llama_retrieval_ext.stages.rewrite.multi_query import MULTI_QUERY_PROMPT, M
 
 _TOP_K: Final = 2  # LlamaIndex's
 
-# LlamaIndex gives hits without a score a score of 0; refusing them would break migrating programs.
+# LlamaIndex scores hits without a score as 0; an error would break migrated programs.
 _MODES: Final[Mapping[str, Callable[[Weights], Fusion]]] = {
     FUSION_MODES.RECIPROCAL_RANK.value: lambda weights: RRF(weights=weights),
     FUSION_MODES.RELATIVE_SCORE.value: lambda weights: RelativeScore(
@@ -42,33 +42,34 @@ _MODES: Final[Mapping[str, Callable[[Weights], Fusion]]] = {
 
 
 class QueryFusionRetriever(FusionRetriever):
-    """``MultiQuery(llm) >> (a | b) >> fusion``: several retrievers, perhaps in several wordings.
+    """``MultiQuery(llm) >> (a | b) >> fusion``: several retrievers, optionally several wordings.
 
-    Takes LlamaIndex's arguments, so that changing the import is enough, and has its attributes,
-    which may be assigned to: ``similarity_top_k``, ``mode``, ``num_queries``, ``query_gen_prompt``.
-    Takes more as well: legs by name with their own limits, any fusion, and weights that count in
-    every mode. A leg that fails is left out and the answer marked degraded.
+    It takes LlamaIndex's arguments, so that only the import changes, and has its assignable
+    attributes ``similarity_top_k``, ``mode``, ``num_queries`` and ``query_gen_prompt``. In addition
+    it takes legs by name with their own limits, any fusion, and weights in every mode. A leg that
+    fails is left out, and the answer is marked degraded.
 
     Args:
-        retrievers: In order, or by name; a `Leg` brings its own weight, limit and retries.
-        llm: Writes the other wordings. Not needed, and not looked for, with ``num_queries=1``.
-        query_gen_prompt: With ``{query}`` and ``{num_queries}``; other braces stay as they are.
-        mode: How rankings become one: one of LlamaIndex's modes, or a `Fusion`.
-        similarity_top_k: How many hits to return when the query does not say; 2 as in LlamaIndex.
-        num_queries: The number of queries, the original included.
-        use_async: As LlamaIndex takes it; legs run side by side whatever it says, in threads where
+        retrievers: Retrievers in order, or by name; a `Leg` sets its own weight, limit and retries.
+        llm: LLM for the other wordings. Not used with ``num_queries=1``.
+        query_gen_prompt: Template with ``{query}`` and ``{num_queries}``; other braces are kept.
+        mode: One of LlamaIndex's fusion modes, or a `Fusion`.
+        similarity_top_k: Number of hits if the query sets none; 2 as in LlamaIndex.
+        num_queries: Number of queries, including the original.
+        use_async: Accepted as in LlamaIndex and ignored: legs always run in parallel, in threads if
             the caller is not async.
-        verbose: Whether to log each answer; more stands in ``search(query).trace``.
+        verbose: Whether to log each answer; see ``search(query).trace`` for more.
         callback_manager: LlamaIndex's, for applications that still use one.
-        objects: Index nodes with what they stand for.
-        object_map: What index nodes stand for, by id.
-        retriever_weights: In the order of the retrievers, or by name; None for those of the legs.
-        top_k: The name of ``similarity_top_k`` in other retrievers here; give one of them.
-        min_success: How many legs must answer, or the query fails; None for what a `Fusion` given
-            as ``mode`` says, or else 1.
+        objects: Index nodes that carry the objects they refer to.
+        object_map: Objects that index nodes refer to, by id.
+        retriever_weights: Weights in the order of the retrievers, or by name; None for those of the
+            legs.
+        top_k: Name of ``similarity_top_k`` in this package; pass only one of them.
+        min_success: Number of legs that must succeed, else the query fails; None for the value of a
+            `Fusion` passed as ``mode``, or else 1.
 
     Raises:
-        ConfigurationError: An argument cannot work, or ``num_queries`` is above 1 without an LLM.
+        ConfigurationError: An argument is invalid, or ``num_queries`` is above 1 without an LLM.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - LlamaIndex's arguments
@@ -112,11 +113,11 @@ class QueryFusionRetriever(FusionRetriever):
         if callback_manager is not None:
             self.callback_manager = callback_manager
 
-    # LlamaIndex's public attributes, which applications assign to.
+    # LlamaIndex's public attributes, which applications assign.
 
     @property
     def mode(self) -> FUSION_MODES | str | Fusion:
-        """How rankings become one: one of LlamaIndex's modes, or a `Fusion`."""
+        """Fusion mode: one of LlamaIndex's modes, or a `Fusion`."""
         return self._mode
 
     @mode.setter
@@ -126,7 +127,7 @@ class QueryFusionRetriever(FusionRetriever):
 
     @property
     def num_queries(self) -> int:
-        """The number of queries, the original included."""
+        """Number of queries, including the original."""
         return self._num_queries
 
     @num_queries.setter
@@ -135,7 +136,7 @@ class QueryFusionRetriever(FusionRetriever):
 
     @property
     def query_gen_prompt(self) -> str:
-        """The prompt for other wordings."""
+        """Prompt for other wordings."""
         return self._query_gen_prompt
 
     @query_gen_prompt.setter

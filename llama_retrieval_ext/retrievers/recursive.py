@@ -1,4 +1,4 @@
-"""Retrieval that follows references from node to node, retriever and query engine."""
+"""Retriever that follows index nodes to nodes, retrievers and query engines."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -29,31 +29,31 @@ from llama_retrieval_ext.results import Hit
 
 
 class RecursiveRetriever(Retriever):
-    """The root's hits, with every index node among them replaced by what its id leads to.
+    """Retriever that replaces each index node among the root's hits by the target of its id.
 
-    An id is looked up among the nodes, then the retrievers, then the query engines. Problems do
-    not fail the query: an unknown id, a cycle, an exhausted budget or a failing branch leaves the
-    index node in the ranking and marks the answer degraded. A target of several index nodes is
-    called once; siblings are called together.
+    An id is looked up in the nodes, then the retrievers, then the query engines. Problems do not
+    fail the query: for an unknown id, a cycle, an exhausted budget or a failed branch, the index
+    node stays in the ranking and the answer is marked degraded. A target of several index nodes is
+    called once; siblings are called in parallel.
 
     Args:
-        root_id: Key of the retriever to begin with, in ``retriever_dict``.
+        root_id: Key of the first retriever in ``retriever_dict``.
         retriever_dict: Retrievers by id.
-        query_engine_dict: Query engines by id; their answer becomes a node.
+        query_engine_dict: Query engines by id; each answer becomes a node.
         node_dict: Nodes by id.
         callback_manager: LlamaIndex's, for applications that still use one.
-        query_response_tmpl: Text of the node made of a query engine's answer, with ``{query_str}``
-            and ``{response}``; LlamaIndex's unless given.
-        verbose: Whether to log each answer; more stands in ``search(query).trace``.
-        max_depth: How many index nodes deep to follow, at least 1.
-        max_fan_out: How many different ids to follow at each depth, best first.
-        policy: How the scores of an index node and of what it leads to become one.
+        query_response_tmpl: Text template of the node for a query engine's answer, with
+            ``{query_str}`` and ``{response}``; default as in LlamaIndex.
+        verbose: Whether to log each answer; see ``search(query).trace`` for more.
+        max_depth: Maximum depth of index nodes to follow, at least 1.
+        max_fan_out: Maximum number of distinct ids to follow at each depth, best first.
+        policy: How the scores of an index node and its target are combined.
         decay: Factor per level, for ``ScorePolicy.DECAYED``, in ``(0, 1]``.
-        top_k: How many hits to return when the query does not say; None for all.
+        top_k: Number of hits if the query sets none; None for all.
 
     Raises:
-        ConfigurationError: There is no retriever under ``root_id``, an id leads to two things, or
-            an argument is out of range.
+        ConfigurationError: ``root_id`` has no retriever, an id has two targets, or an argument is
+            out of range.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - LlamaIndex's arguments, and the budgets it lacks
@@ -87,7 +87,7 @@ class RecursiveRetriever(Retriever):
         if not (is_number(decay) and 0 < decay <= 1):
             raise ConfigurationError(f"decay must be in (0, 1], got {decay!r}")
         self.root_id = root_id
-        self._sources: Sources | None = None  # filled by a copy that `retrieve_all` makes
+        self._sources: Sources | None = None  # set on the copy of `retrieve_all`
         self._targets = _one_target_an_id(retriever_dict, query_engine_dict or {}, node_dict or {})
         self._resolver = Resolver(
             self._lookup,
@@ -101,7 +101,7 @@ class RecursiveRetriever(Retriever):
 
     @property
     def children(self) -> Sequence[BaseRetriever]:
-        """Every retriever, the root first."""
+        """All retrievers, the root first."""
         first = sorted(self._targets, key=lambda id_: id_ != self.root_id)
         targets = (self._targets[id_] for id_ in first)
         return [target for target in targets if isinstance(target, BaseRetriever)]
@@ -109,14 +109,14 @@ class RecursiveRetriever(Retriever):
     def retrieve_all(
         self, query_bundle: QueryType
     ) -> tuple[list[NodeWithScore], list[NodeWithScore]]:
-        """LlamaIndex's: what ``retrieve`` gives, and what the query engines' answers draw on.
+        """Return the hits and the source nodes of the query engines' answers, as LlamaIndex does.
 
         Args:
             query_bundle: Text, ``QueryBundle`` or `Query`.
 
         Returns:
-            The hits, and the source nodes of the answers among them in the order of those, each
-            once, with the scores that the query engines gave.
+            The hits, and the source nodes of the answers among them, in the same order, each once,
+            with the scores of the query engines.
         """
         sources: Sources = {}
         nodes = self._noting(sources).retrieve(query_bundle)
@@ -125,7 +125,7 @@ class RecursiveRetriever(Retriever):
     async def aretrieve_all(
         self, query_bundle: QueryType
     ) -> tuple[list[NodeWithScore], list[NodeWithScore]]:
-        """`retrieve_all` without blocking the event loop."""
+        """Return the result of `retrieve_all` without blocking the event loop."""
         sources: Sources = {}
         nodes = await self._noting(sources).aretrieve(query_bundle)
         return nodes, _drawn_on(nodes, sources)
@@ -159,7 +159,7 @@ def _drawn_on(nodes: Sequence[NodeWithScore], sources: Sources) -> list[NodeWith
 
 
 def _scored(hits: list[Hit]) -> list[Hit]:
-    """Hits of a foreign root, each with a score: 1.0 where none has one, as in LlamaIndex."""
+    """Return the hits of a foreign root with scores: 1.0 if none has one, as in LlamaIndex."""
     with_score = [hit for hit in hits if hit.score is not None]
     if len(with_score) == len(hits):
         return hits

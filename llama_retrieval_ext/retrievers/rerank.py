@@ -1,4 +1,4 @@
-"""A retriever with a reranker behind it."""
+"""Retriever with a reranker."""
 
 from collections.abc import Sequence
 
@@ -18,26 +18,26 @@ from llama_retrieval_ext.stages.rerank.chain import AnyReranker, RerankChain, as
 
 
 class RerankRetriever(Retriever):
-    """The hits of a retriever in the order of a reranker: ``retriever >> reranker >> Top(k)``.
+    """Retriever that reranks the hits of another: ``retriever >> reranker >> Top(k)``.
 
-    When the reranker fails or is late, the order stays the retriever's and the answer is marked
-    degraded. For several that stand in for each other, hand in a `RerankChain`; to fail with the
-    reranker, write ``retriever >> Postprocessed(reranker)``.
+    If the reranker fails or times out, the order of the retriever is kept and the answer is marked
+    degraded. For several rerankers with fallback, pass a `RerankChain`. To fail if the reranker
+    fails, write ``retriever >> Postprocessed(reranker)``.
 
     Args:
-        retriever: Whose hits are reranked; any LlamaIndex retriever.
+        retriever: Source of the hits; any LlamaIndex retriever.
         reranker: A stage such as `RuleRerank` or `MMR`, any LlamaIndex postprocessor, or a model of
-            the package ``rerankers``. For a declared scale of scores, hand in
+            the package ``rerankers``. To declare the scale of scores, pass
             ``Postprocessed(reranker, score_kind=...)``.
-        top_k: How many hits to return when the query does not say; None for all that the reranker
-            gives.
-        fetch_k: How many hits to ask the retriever for, at least as many as are returned; None for
-            its own number, or the query's if that is more. A foreign one always gives its own.
-        timeout_s: Seconds the reranker may take; None for as long as the query may.
+        top_k: Number of hits if the query sets none; None for all that the reranker returns.
+        fetch_k: Number of hits to request from the retriever, at least the number returned; None
+            for its default, or that of the query if larger. Foreign retrievers always use their
+            own.
+        timeout_s: Time limit of the reranker in seconds; None for that of the query.
         name: Name in traces.
 
     Raises:
-        ConfigurationError: A number is out of range; ``reranker`` is none; or it is set to return
+        ConfigurationError: A number is out of range; ``reranker`` is not a reranker, or returns
             fewer hits than ``top_k``.
 
     Examples:
@@ -73,11 +73,11 @@ class RerankRetriever(Retriever):
 
     @property
     def children(self) -> Sequence[BaseRetriever]:
-        """The retriever whose hits are reranked."""
+        """Retriever whose hits are reranked."""
         return [self.retriever]
 
     def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
-        """What the retriever is sure to need."""
+        """Return the plan for the prefetch of the retriever."""
         children = [
             self._for_children(query).for_child(top_k=self._depth(query))
             for query in self._answerable(queries)
@@ -100,7 +100,7 @@ class RerankRetriever(Retriever):
 def _check_room(reranker: object, top_k: int | None) -> None:
     if not isinstance(reranker, Postprocessed) or top_k is None:
         return
-    own = getattr(reranker.postprocessor, "top_n", None)  # what LlamaIndex's rerankers call it
+    own = getattr(reranker.postprocessor, "top_n", None)  # name in LlamaIndex's rerankers
     if isinstance(own, int) and own < top_k:
         name = type(reranker.postprocessor).__name__
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""A pipeline built step by step."""
+"""Pipeline built step by step."""
 
 import copy
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ from llama_retrieval_ext.results import Hit
 
 
 class RetrievalPipeline(Retriever):
-    """What ``a >> b >> c`` gives, stage by stage, for code that decides on its way.
+    """Pipeline ``a >> b >> c`` built stage by stage, for code that chooses stages at run time.
 
     Args:
         name: Name in traces.
-        top_k: How many hits to return when the query does not say; None for all.
-        description: What it is for, in words.
+        top_k: Number of hits if the query sets none; None for all.
+        description: Purpose, in words.
 
     Raises:
         ConfigurationError: The name or the description is not a string.
@@ -48,14 +48,15 @@ class RetrievalPipeline(Retriever):
         self._stages: tuple[object, ...] = ()
 
     def add_stage(self, stage: object) -> Self:
-        """A pipeline with one more stage behind; the one it is called on stays as it is.
+        """Return a pipeline with one more stage at the end; the original is unchanged.
 
         Args:
-            stage: Anything that ``>>`` takes: a rewrite, a retriever, ``a | b``, a fusion, a
+            stage: Anything that ``>>`` accepts: a rewrite, a retriever, ``a | b``, a fusion, a
                 refinement, or a LlamaIndex retriever or postprocessor.
 
         Raises:
-            CompositionError: It does not fit behind what is there; the message says what does.
+            CompositionError: The stage cannot follow the existing ones; the message lists the
+                stages that can.
         """
         if not is_stage(stage):
             raise CompositionError(
@@ -69,17 +70,17 @@ class RetrievalPipeline(Retriever):
 
     @property
     def pipeline(self) -> Self:
-        """Itself: what a preset gives is both the retriever and its pipeline."""
+        """The pipeline itself, because a preset is both a retriever and a pipeline."""
         return self
 
     @property
     def stages(self) -> tuple[object, ...]:
-        """What was added, in its order."""
+        """Added stages, in order."""
         return self._stages
 
     @property
     def children(self) -> Sequence[BaseRetriever]:
-        """The pipeline as one retriever; none while it is not finished."""
+        """Pipeline as one retriever; empty until it is complete."""
         return [self._value] if isinstance(self._value, BaseRetriever) else []
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:

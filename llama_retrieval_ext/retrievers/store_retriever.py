@@ -1,4 +1,4 @@
-"""What the retrievers over one store share: the store's backend and embedding model."""
+"""Base class of retrievers over one store, with its backend and embedding model."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ from llama_retrieval_ext.stores.nodes_by_id import nodes_by_id
 from llama_retrieval_ext.stores.open import Storage, source_of
 from llama_retrieval_ext.stores.search import checked_hits, prefetch_searches, search
 
-# Makes the plan for a number of hits.
+# Returns the plan for a number of hits.
 Deep: TypeAlias = Callable[[int], Plan[list[Hit]]]
 # Neighbouring hits of one document often come in pairs, seldom in larger groups.
 _FIRST: Final = 2
@@ -32,19 +32,19 @@ _GROWTH: Final = 4
 
 
 def first_depth(top_k: int, *, most: int | None) -> int:
-    """Return how many hits to request first, before collapsing."""
+    """Return the number of hits to request first, before collapsing."""
     return _within(most, _FIRST * top_k, top_k)
 
 
 def for_more(request: EngineQuery, top_k: int) -> EngineQuery:
-    """The same search for another number of hits."""
+    """Return the same search with another number of hits."""
     return replace(request, search=replace(request.search, top_k=top_k))
 
 
 def collapsed(
     hits: Deep, collapse: Collapse, *, top_k: int, most: int | None, source: str
 ) -> Plan[list[Hit]]:
-    """The plan for the first hits of a whole ranking after it was collapsed."""
+    """Return the plan for the first hits of a collapsed ranking."""
     depth = first_depth(top_k, most=most)
     while True:
         ranking = yield from hits(depth)
@@ -62,7 +62,7 @@ def collapsed(
 
 
 def _within(most: int | None, depth: int, top_k: int) -> int:
-    """Limit a depth to that of the engine, but not below ``top_k``, which the engine may refuse."""
+    """Return the depth limited to that of the engine, but not below ``top_k``."""
     return depth if most is None else min(depth, max(most, top_k))
 
 
@@ -70,12 +70,12 @@ _MODELS: Final = "pass a LlamaIndex embedding model, as resolve_embed_model('loc
 
 
 class StoreRetriever(Retriever):
-    """A retriever over one store.
+    """Base class of retrievers over one store.
 
     Attributes:
-        backend: The searches of the store.
-        embed_model: Turns query text into vectors; None where queries carry their embedding.
-        collapse: What stays of each document; None for everything.
+        backend: Search backend of the store.
+        embed_model: Embedding model for query text; None if queries carry their embedding.
+        collapse: Limit of hits per document; None for no limit.
     """
 
     collapse: Collapse | None = None
@@ -101,7 +101,7 @@ class StoreRetriever(Retriever):
         self.object_map = dict(source.objects)
 
     def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
-        """All their searches, in a batch where the engine takes one."""
+        """Run all searches of the queries, as a batch if the engine supports it."""
         answerable = self._answerable(queries)
         if self.embed_model is not None and self._embeds:
             failed = yield from prefetch_embeddings(answerable, self.embed_model)
@@ -116,7 +116,7 @@ class StoreRetriever(Retriever):
 
     @property
     def _embeds(self) -> bool:
-        """Whether queries have to be embedded."""
+        """Whether queries need an embedding."""
         return True
 
     @abstractmethod
@@ -146,7 +146,7 @@ class StoreRetriever(Retriever):
     def _checked(
         self, candidates: Plan[list[Candidate]], query: Query, *pushed_down: str
     ) -> Plan[list[Hit]]:
-        """The hits of a search of the engine that satisfy the query's condition."""
+        """Return the hits of an engine search that satisfy the condition of the query."""
         answer = yield from candidates
         self._note_pushdown(query, *pushed_down)
         return self._gated(answer, query)
@@ -161,18 +161,18 @@ class StoreRetriever(Retriever):
             trace.notes["pushed_down"] = [*what, *described_binding(query)]
 
     def read_node(self, node_id: str) -> Plan[BaseNode | None]:
-        """The node from the store, whatever its scope."""
+        """Return the node from the store, ignoring scope."""
         nodes = yield from call(nodes_by_id(self.backend, [node_id]))
         return nodes.get(node_id)
 
     def _collapsed(self, hits: Deep, query: Query, collapse: Collapse) -> Plan[list[Hit]]:
-        """Collapse a ranking that grows until enough hits are left."""
+        """Return a collapsed ranking; request more hits until enough are left."""
         most = self.backend.features.most_hits
         return collapsed(hits, collapse, top_k=query.top_k or 1, most=most, source=self.name)
 
     @property
     def _origin(self) -> Origin:
-        """Where stages find what is stored beside the text of the hits."""
+        """Source of stored data beside the text of the hits, for stages."""
         return Origin(self.backend.store, self.embed_model)
 
     def _gated(self, candidates: Sequence[Candidate], query: Query) -> list[Hit]:

@@ -15,19 +15,19 @@ from llama_retrieval_ext.stores.open import Storage
 
 
 class VectorRetriever(StoreRetriever):
-    """The nodes whose embeddings are nearest to the query's.
+    """Retriever of the nodes whose embeddings are nearest to the query.
 
     Args:
         store: A URL such as ``embedded:./kb``, a LlamaIndex vector store, or a
-            ``VectorStoreIndex``, whose embedding model is then used.
-        embed_model: The embedding model that the store was filled with. Not needed where every
-            query carries its embedding.
-        top_k: How many hits to return when the query does not say; at least 1.
+            ``VectorStoreIndex``, with its embedding model.
+        embed_model: The embedding model that the store was filled with. Not needed if every query
+            carries its embedding.
+        top_k: Number of hits if the query sets none; at least 1.
         filters: Conditions on metadata that every hit satisfies.
-        scope: Bounds every query.
-        collapse: How many hits of each document, or of each value of a metadata field, to return at
-            most; the search goes on until there are ``top_k`` of them. None for any number.
-        similarity_top_k: LlamaIndex's name of ``top_k``; give one of them.
+        scope: Scope that limits every query.
+        collapse: Maximum number of hits per document, or per value of a metadata field; the search
+            continues until there are ``top_k`` hits. None for no limit.
+        similarity_top_k: LlamaIndex's name of ``top_k``; pass only one of them.
         name: Name in traces and ``Hit.source``; ``vector`` unless given.
 
     Scores are the store's own and raw: cosine in ``[-1, 1]`` for the embedded engine; see

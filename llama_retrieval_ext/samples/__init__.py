@@ -1,1 +1,1 @@
-"""Documents to try the package on: Chinese safety law, and Python's own language reference."""
+"""Sample documents: Chinese safety law, and Python's language reference."""

@@ -1,4 +1,4 @@
-"""A sample graph of safety on building sites, in Chinese and English, with rules and texts."""
+"""Sample graph of safety on building sites, in Chinese and English, with rules and texts."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -41,8 +41,8 @@ def construction_safety() -> tuple[list[GraphNode], list[Edge]]:
 
     Processes use equipment, have hazards and quality points; equipment causes hazards; measures
     mitigate hazards; processes and measures are regulated by articles of `zh_safety_laws`, which
-    are passages with the ids that they have there. Names are Chinese; ``name_en`` and ``aliases``
-    are English too.
+    are passages with the same ids. Names are Chinese; ``name_en`` and ``aliases`` are also in
+    English.
 
     Examples:
         >>> nodes, edges = construction_safety()
@@ -75,7 +75,7 @@ def construction_rules() -> RuleSet:
 
 
 def open_construction_safety() -> tuple[EmbeddedGraph, RuleSet]:
-    """Return the sample graph, in memory, and its rules; whoever opens it closes it.
+    """Return the sample graph, in memory, and its rules; the caller closes the graph.
 
     Examples:
         >>> graph, rules = open_construction_safety()

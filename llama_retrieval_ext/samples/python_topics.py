@@ -1,4 +1,4 @@
-"""English sample documents that every Python carries: the topics behind ``help()``."""
+"""English sample documents from Python itself: the topics of ``help()``."""
 
 import re
 import sys
@@ -15,7 +15,7 @@ def python_topics() -> list[Document]:
     """Return Python's language reference, one document per topic of ``help()``, sorted by topic.
 
     Ids are ``python/topic``. Metadata: ``topic`` and ``python``, the version, such as ``3.12``;
-    the version is kept from embeddings and prompts. The text differs between versions of Python.
+    the version is excluded from embeddings and prompts. The text depends on the Python version.
 
     Examples:
         >>> by_id = {document.doc_id: document for document in python_topics()}
@@ -37,5 +37,5 @@ def _document(topic: str) -> Document:
 
 
 def _tidy(text: str) -> str:
-    """Drop the lines drawn under headings, and all but one of several empty lines."""
+    """Return text without underlines of headings and repeated empty lines."""
     return _EMPTY_LINES.sub("\n\n", _UNDERLINE.sub("", text)).strip()

@@ -1,4 +1,4 @@
-"""The sample of Chinese safety law that is shipped with the package."""
+"""Sample of Chinese safety law, shipped with the package."""
 
 import json
 from importlib.resources import files
@@ -6,7 +6,7 @@ from importlib.resources import files
 from llama_index.core.schema import Document
 
 _DATA = files("llama_retrieval_ext.samples").joinpath("zh_safety_laws.jsonl")
-# True of every sentence and useful to none: embedded, they would blur what the article says.
+# Excluded from embeddings: they carry no information about the article's content.
 _BOOKKEEPING = ["date", "source"]
 
 
@@ -14,8 +14,8 @@ def zh_safety_laws() -> list[Document]:
     """Return four Chinese laws on work safety, one document per article, in the order of the laws.
 
     Ids are ``law#article``. Metadata: ``law``, ``chapter``, ``article``, ``date`` (of the version)
-    and ``source``; the last two are kept from embeddings and prompts. ``SOURCE.md`` next to the
-    data says where the text comes from and why it may be shipped.
+    and ``source``; the last two are excluded from embeddings and prompts. ``SOURCE.md`` next
+    to the data states the origin of the text and the licence.
 
     Examples:
         >>> document = zh_safety_laws()[0]

@@ -1,4 +1,4 @@
-"""Scores that fade with the age of a hit."""
+"""Score decay by the age of a hit."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -20,14 +20,14 @@ _DAY_S = 86_400.0
 
 
 class Curve(NamedEnum):
-    """How a hit fades; each is a formula of ``formulas.decay``."""
+    """Decay curves; each is a formula of ``formulas.decay``."""
 
     EXPONENTIAL = "exponential"
     GAUSSIAN = "gaussian"
     LINEAR = "linear"
 
     def factor(self, age: float, *, half_life: float) -> float:
-        """Return the factor at an age, in ``[0, 1]``; one half at the half-life."""
+        """Return the factor for an age, in ``[0, 1]``; 0.5 at the half-life."""
         if self is Curve.GAUSSIAN:
             return gaussian_decay(age, half_life=half_life)
         if self is Curve.LINEAR:
@@ -37,20 +37,20 @@ class Curve(NamedEnum):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Recency(RecordsArguments):
-    """A factor in ``[0, 1]`` for the age in a hit's metadata.
+    """Factor in ``[0, 1]`` computed from the age in a hit's metadata.
 
     Args:
         key: The metadata key with the date or number.
-        half_life: The age at which a hit counts half: in days for dates, for numbers in their unit.
-        curve: How it fades.
-        origin: Where age is 0. None is the moment of the query, and an ISO date that day; then the
-            values are dates: ISO 8601, also ``2024`` and ``2024-05``, or Python's. A number makes
-            the values numbers, as ``Recency("year", half_life=3, origin=2026)``. What lies ahead of
-            it has age 0. Times without a zone are UTC.
+        half_life: The age with factor 0.5: in days for dates, in their unit for numbers.
+        curve: The decay curve.
+        origin: The point where age is 0: None for the time of the query, or an ISO date. Values are
+            then dates: ISO 8601, also ``2024`` and ``2024-05``, or Python's. With a
+            number, values are numbers: ``Recency("year", half_life=3, origin=2026)``. Values after
+            the origin have age 0. Times without a zone are UTC.
         unknown: The factor of hits without an age, in ``[0, 1]``.
 
     Raises:
-        ConfigurationError: A value is out of range, or ``origin`` is no date.
+        ConfigurationError: A value is out of range, or ``origin`` is not a date.
 
     Examples:
         >>> recency = Recency("date", half_life=30, origin="2026-03-01")
@@ -78,7 +78,7 @@ class Recency(RecordsArguments):
             )
 
     def factor(self, metadata: Mapping[str, object]) -> float | None:
-        """Return the factor for a hit's metadata; None where its age cannot be read.
+        """Return the factor for a hit's metadata; None if its age cannot be parsed.
 
         A hit without an age has the factor ``unknown``.
         """
@@ -95,7 +95,7 @@ class Recency(RecordsArguments):
 
 
 def _days(value: object) -> float | None:
-    """Days since 1970; None for what is no date."""
+    """Return the days since 1970; None if the value is not a date."""
     if isinstance(value, str):
         return _days(_parsed(value.strip()))
     if isinstance(value, datetime):
@@ -107,7 +107,7 @@ def _days(value: object) -> float | None:
 
 
 def _parsed(text: str) -> datetime | None:
-    # A year and a month are dates in metadata, and none to Python.
+    # Python does not parse a year, or a year and a month, as a date.
     whole = text + {4: "-01-01", 7: "-01"}.get(len(text), "")
     try:
         return datetime.fromisoformat(whole)
@@ -127,19 +127,19 @@ def _number(value: object) -> float | None:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ScoreDecay(Recency, Refine):
-    """Hits with scores that fade with their age, in the new order.
+    """Refinement that lowers scores by the age of hits and sorts again.
 
-    With the factor ``f`` of its age a score ``s`` becomes ``s - (1 - f) |s|``: ``f`` times ``s``,
-    or, for a score below 0, which that would raise, as far down as a positive one. So older is
-    never better. Mind the scale: scores of `RRF` lie close together, so age soon outweighs rank.
+    With the factor ``f``, a score ``s`` becomes ``s - (1 - f) |s|``. For a positive score this is
+    ``f`` times ``s``; a negative score is lowered by the same amount, so an older hit never gains.
+    Scores of `RRF` lie close together, so age quickly outweighs rank there.
 
-    It takes the arguments of `Recency`. Where an age is given but cannot be read, the factor is
-    ``unknown`` and the answer is marked degraded. The factor is the score of the hit's last
-    contribution, and what it took away its share.
+    It takes the arguments of `Recency`. If an age is present but cannot be parsed, the factor is
+    ``unknown`` and the answer is marked degraded. The hit's last contribution has the factor as
+    its score and the reduction as its share.
 
     Raises:
-        ConfigurationError: A value is out of range, or ``origin`` is no date.
-        ScoreError: While a query is answered: a hit has no score, or one that is not finite.
+        ConfigurationError: A value is out of range, or ``origin`` is not a date.
+        ScoreError: During a query: a hit has no score, or one that is not finite.
 
     Examples:
         >>> ScoreDecay("published", half_life=365)
@@ -150,7 +150,7 @@ class ScoreDecay(Recency, Refine):
     fast: ClassVar[bool] = True
 
     def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:  # noqa: ARG002
-        """Return the faded hits, in their new order."""
+        """Return the hits with decayed scores, best first."""
         factors = [self.factor(hit.node.metadata) for hit in hits]
         unread = factors.count(None)
         if unread:

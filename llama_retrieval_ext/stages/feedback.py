@@ -1,4 +1,4 @@
-"""Pseudo-relevance feedback: a query that learns from its own first hits."""
+"""Pseudo-relevance feedback: rewrites of a query by its own first hits."""
 
 import re
 from collections import Counter
@@ -25,24 +25,24 @@ from llama_retrieval_ext.stages.hit_embeddings import origin_model, stored_embed
 from llama_retrieval_ext.text.normalization import CJK
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
-# Words, and of CJK runs the pairs of neighbours, as the tokenizer has them.
+# Words, and pairs of adjacent characters in CJK runs, as in the tokenizer.
 _WORD: Final = re.compile(rf"(?=([{CJK}]{{2}}))|((?:(?![{CJK}])\w)+)")
-# Engines count how often a query has a term: the likeliest is repeated so many times.
+# Engines weight a query term by its count: the most probable term is repeated this many times.
 _MOST_REPEATED: Final = 4
-# A word that is no stop word in any language.
+# A word that is not a stop word in any language.
 _FIRST: Final = "zyx"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Feedback(Rewrite):
-    """Base of the rewrites that search once to find out how to search.
+    """Base of rewrites that use the hits of a first search.
 
-    What the first search sees, its words, goes into the second: bind a scope to the whole pipeline
-    or to the query, so that it holds for both.
+    Text found by the first search becomes part of the second query: bind a scope to the whole
+    pipeline or to the query, so that it applies to both searches.
 
     Args:
-        retriever: Finds the first hits; the same as behind it, as a rule.
-        hits: How many of them count as relevant, at least 1.
+        retriever: Finds the first hits; usually the retriever that follows.
+        hits: Number of first hits treated as relevant, at least 1.
     """
 
     retriever: BaseRetriever
@@ -62,17 +62,17 @@ class Feedback(Rewrite):
 class RM3(Feedback):
     """Adds the words of the first hits to a query: ``RM3(bm25) >> bm25``, for keyword search.
 
-    The words are repeated by their probability, up to four times, as engines count the terms of a
-    query. Off by default: it loses on our test collections, whose answers are few (the README of
-    this package has the figures), and is for collections in which many texts answer a question. The
+    Words are repeated by their probability, up to four times, because engines count the terms of a
+    query. Off by default: it lowers quality on our test collections, where few texts answer a
+    question (figures in the README of this package). Use it where many texts answer a question. The
     result's details have ``feedback_terms``.
 
     Args:
-        retriever: Finds the first hits; the same as behind it, as a rule.
-        hits: How many of them count as relevant, at least 1.
-        terms: How many of their terms are added, at least 1.
+        retriever: Finds the first hits; usually the retriever that follows.
+        hits: Number of first hits treated as relevant, at least 1.
+        terms: Number of terms to add, at least 1.
         original: The share of the query's own words, from 0 to 1.
-        tokenizer: Cuts text into terms; the one of the store, where it is not the default.
+        tokenizer: Splits text into terms. Pass the store's own if it is not the default.
 
     Raises:
         ConfigurationError: An argument is out of range.
@@ -101,7 +101,7 @@ class RM3(Feedback):
         relevance_model({"": 1}, [], [], terms=self.terms, original=self.original)  # checks them
 
     def rewrite_plan(self, query: Query) -> Plan[Query]:
-        """The plan for the query with the words of its first hits."""
+        """Return the plan for the query with the words of its first hits."""
         hits = yield from self._first(query)
         own, spelling = self._terms(query.query_str)
         if not hits or not own:
@@ -117,11 +117,11 @@ class RM3(Feedback):
         return reworded(query, " ".join(_repeated(model, spelling)))
 
     def _terms(self, text: str) -> tuple[Counter[str], dict[str, str]]:
-        """How often each term is in a text, and how it is spelled there at first."""
+        """Return the count of each term in a text, and its first spelling there."""
         counts: Counter[str] = Counter()
         spelling: dict[str, str] = {}
         for word in (pair or other for pair, other in _WORD.findall(text)):
-            # Behind another word: a query of nothing but stop words keeps them.
+            # The tokenizer keeps the stop words of a query of stop words only: put a word first.
             term = " ".join(self.tokenizer.query_tokens(f"{_FIRST} {word}")[1:])
             if term:
                 counts[term] += 1
@@ -130,7 +130,7 @@ class RM3(Feedback):
 
 
 def _repeated(model: Mapping[str, float], spelling: Mapping[str, str]) -> list[str]:
-    """The words of a model, each as often as its probability has it."""
+    """Return the words of a model, each repeated by its probability."""
     most = max(model.values())
     return [
         spelling[term]
@@ -143,19 +143,19 @@ def _repeated(model: Mapping[str, float], spelling: Mapping[str, str]) -> list[s
 class Rocchio(Feedback):
     """Moves the embedding of a query towards its first hits: ``Rocchio(dense) >> dense``.
 
-    The embeddings of the hits come from the store that they were found in. Off by default: it loses
-    on our test collections, as `RM3` does. Where embeddings cannot be had, the query goes on as it
-    was, and the answer is marked degraded.
+    The embeddings of the hits come from the store that they were found in. Off by default: it
+    lowers quality on our test collections, as `RM3` does. If embeddings are not available, the
+    query stays unchanged and the answer is marked degraded.
 
     Args:
-        retriever: Finds the first hits; the same as behind it, as a rule.
-        hits: How many of them count as relevant, at least 1.
+        retriever: Finds the first hits; usually the retriever that follows.
+        hits: Number of first hits treated as relevant, at least 1.
         alpha: Weight of the query, at least 0.
         beta: Weight of the mean of the hits, at least 0.
 
     Raises:
-        ConfigurationError: An argument is out of range; while a query is answered: the hits come
-            from stores with embeddings of different models.
+        ConfigurationError: An argument is out of range. During a query: the hits come from stores
+            with embeddings of different models.
 
     Source:
         `llama_retrieval_ext.formulas.rocchio`.
@@ -176,7 +176,7 @@ class Rocchio(Feedback):
         rocchio([0.0], [], alpha=self.alpha, beta=self.beta)  # checks them
 
     def rewrite_plan(self, query: Query) -> Plan[Query]:
-        """The plan for the query with the embedding that was moved."""
+        """Return the plan for the query with the moved embedding."""
         hits = yield from self._first(query)
         if not hits:
             return query

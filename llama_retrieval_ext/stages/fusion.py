@@ -1,4 +1,4 @@
-"""The fusions: reciprocal ranks, weighted sums, CombMAX, CombMNZ, Borda count, consensus."""
+"""Fusions: reciprocal ranks, weighted sums, CombMAX, CombMNZ, Borda count, consensus."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,15 +27,15 @@ _SOME_BELOW_ZERO: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Max(Fusion):
-    """The best weighted score that any leg gives: LlamaIndex's SIMPLE.
+    """Best weighted score of any leg: LlamaIndex's SIMPLE.
 
-    Raw scores, so it is for legs of one scale, such as several indexes of one embedding model.
+    It uses raw scores, so all legs need one scale, such as several indexes of one embedding model.
 
     Args:
-        weights: By leg name, or in the order of the legs; None for the weights of the legs.
-        unscored: What happens to a hit without a score.
-        min_success: How many legs must answer, or the query fails; None for what the legs say, or
-            else 1.
+        weights: By leg name, or in leg order. None takes the weights of the legs.
+        unscored: Treatment of hits without a score.
+        min_success: Minimum number of legs that must answer, else the query fails. None takes the
+            setting of the legs, or else 1.
 
     Source:
         `llama_retrieval_ext.formulas.comb_max`.
@@ -50,12 +50,12 @@ class Max(Fusion):
         of_type(self.unscored, Unscored, "unscored")
 
     def shares(self, legs: Sequence[LegRanking]) -> Sequence[Mapping[str, float]]:
-        """Weight times raw score."""
+        """Return weight times raw score."""
         scores = [leg.scaled(Normalisation.NONE, self.unscored) for leg in legs]
         return comb_max_shares(scores, weights=weights_of(legs))
 
     def combine(self, shares: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
-        """The best share of every id."""
+        """Return the best share of each id."""
         return best_of_legs(shares)
 
 
@@ -64,11 +64,11 @@ class CombMNZ(Fusion):
     """Sum of normalised scores times the number of legs that found the hit: rewards agreement.
 
     Args:
-        weights: By leg name, or in the order of the legs; None for the weights of the legs.
-        normalise: The common scale; it must not give negative scores.
-        unscored: What happens to a hit without a score.
-        min_success: How many legs must answer, or the query fails; None for what the legs say, or
-            else 1.
+        weights: By leg name, or in leg order. None takes the weights of the legs.
+        normalise: The common scale; it must not produce negative scores.
+        unscored: Treatment of hits without a score.
+        min_success: Minimum number of legs that must answer, else the query fails. None takes the
+            setting of the legs, or else 1.
 
     Raises:
         ConfigurationError: The scale has negative scores.
@@ -93,25 +93,25 @@ class CombMNZ(Fusion):
             )
 
     def shares(self, legs: Sequence[LegRanking]) -> Sequence[Mapping[str, float]]:
-        """Weight times normalised score."""
+        """Return weight times normalised score."""
         scores = [leg.scaled(self.normalise, self.unscored) for leg in legs]
         return comb_mnz_shares(scores, weights=weights_of(legs))
 
     def combine(self, shares: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
-        """The sum of the shares of every id times their number."""
+        """Return the sum of the shares of each id times their number."""
         return sum_times_count(shares)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RRF(Fusion):
-    """Reciprocal rank fusion: needs no scores, only the order of each leg.
+    """Reciprocal rank fusion: uses only the order of each leg, no scores.
 
     Args:
-        k: Smoothing constant, in ranks; larger values flatten the lead of the top. 60 is the
-            value of the paper.
-        weights: By leg name, or in the order of the legs; None for the weights of the legs.
-        min_success: How many legs must answer, or the query fails; None for what the legs say, or
-            else 1.
+        k: Smoothing constant, in ranks; larger values reduce the lead of the top ranks. The paper
+            uses 60.
+        weights: By leg name, or in leg order. None takes the weights of the legs.
+        min_success: Minimum number of legs that must answer, else the query fails. None takes the
+            setting of the legs, or else 1.
 
     Source:
         `llama_retrieval_ext.formulas.rrf`.
@@ -133,7 +133,7 @@ class RRF(Fusion):
         reciprocal_rank_shares([], k=self.k)  # checks k
 
     def shares(self, legs: Sequence[LegRanking]) -> Sequence[Mapping[str, float]]:
-        """Weight over ``k`` plus rank."""
+        """Return weight divided by ``k`` plus rank."""
         rankings = [list(leg.hits) for leg in legs]
         return reciprocal_rank_shares(rankings, k=self.k, weights=weights_of(legs))
 
@@ -143,20 +143,19 @@ class WeightedSum(Fusion):
     """Convex combination: each leg's scores on a common scale, times its share of the weights.
 
     Args:
-        weights: By leg name, or in the order of the legs; None for the weights of the legs. Only
-            their proportions matter.
-        normalise: The common scale, or one for each leg by its name. The default, min-max of each
-            ranking, is the usual one; it gives the last hit of every leg 0.
-        unscored: What happens to a hit without a score.
-        min_success: How many legs must answer, or the query fails; None for what the legs say, or
-            else 1.
+        weights: By leg name, or in leg order. None takes the weights of the legs. Only their
+            proportions matter.
+        normalise: The common scale, or a scale by leg name. The default, min-max of each ranking,
+            is the usual one; it gives the last hit of every leg 0.
+        unscored: Treatment of hits without a score.
+        min_success: Minimum number of legs that must answer, else the query fails. None takes the
+            setting of the legs, or else 1.
 
-    The weights of the legs that answered count as the whole: a leg that failed does not lower
-    every score.
+    Weights are normalised over the legs that answered, so a failed leg does not lower all scores.
 
     Raises:
-        ConfigurationError: A scale is none; while a query is answered: there are scales by name,
-            and none for a leg.
+        ConfigurationError: A scale is not a `Normalisation`. During a query: there are scales by
+            name, and none for a leg.
 
     Source:
         `llama_retrieval_ext.formulas.weighted_sum`.
@@ -185,12 +184,12 @@ class WeightedSum(Fusion):
             of_type(scale, Normalisation, f"normalise of {leg!r}" if leg else "normalise")
 
     def shares(self, legs: Sequence[LegRanking]) -> Sequence[Mapping[str, float]]:
-        """Weight as a part of all weights, times the normalised score."""
+        """Return the relative weight times the normalised score."""
         scores = [leg.scaled(self.scale_of(leg.name), self.unscored) for leg in legs]
         return weighted_sum_shares(scores, weights=weights_of(legs))
 
     def scale_of(self, leg: str) -> Normalisation:
-        """The scale of a leg's scores.
+        """Return the scale of a leg's scores.
 
         Raises:
             ConfigurationError: There are scales for other legs, and none for this one.
@@ -220,11 +219,11 @@ class RelativeScore(WeightedSum):
 class DistributionBased(WeightedSum):
     """Weighted sum of scores placed between three standard deviations, by Qdrant's formula.
 
-    Less moved by a single outlier than min-max, and the last hit of a leg keeps a score. Not cut:
-    the best of many keyword hits lies beyond three deviations as a rule, and what it is ahead by
-    counts. LlamaIndex's formula has n where this one has n - 1, and 1 for equal scores:
-    ``QueryFusionRetriever(mode="dist_based_score")``, or ``normalise=`` with
-    ``Normalisation.DISTRIBUTION_BASED_LLAMA_INDEX``.
+    A single outlier has less effect than with min-max, and the last hit of a leg keeps a score.
+    Values are not clipped to ``[0, 1]``: the best of many keyword hits is usually more than three
+    deviations above the mean, and its lead counts. LlamaIndex's formula has n instead of n - 1,
+    and 1 for equal scores: ``QueryFusionRetriever(mode="dist_based_score")``, or ``normalise=``
+    with ``Normalisation.DISTRIBUTION_BASED_LLAMA_INDEX``.
 
     Examples:
         >>> DistributionBased().normalise
@@ -237,12 +236,12 @@ class DistributionBased(WeightedSum):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Borda(Fusion):
-    """Borda count: each leg votes with points for rank; what it did not rank shares the rest.
+    """Borda count: each leg gives points by rank; hits it did not rank share the remaining points.
 
     Args:
-        weights: By leg name, or in the order of the legs; None for the weights of the legs.
-        min_success: How many legs must answer, or the query fails; None for what the legs say, or
-            else 1.
+        weights: By leg name, or in leg order. None takes the weights of the legs.
+        min_success: Minimum number of legs that must answer, else the query fails. None takes the
+            setting of the legs, or else 1.
 
     Source:
         `llama_retrieval_ext.formulas.borda`.
@@ -252,22 +251,22 @@ class Borda(Fusion):
     min_success: int | None = None
 
     def shares(self, legs: Sequence[LegRanking]) -> Sequence[Mapping[str, float]]:
-        """Weight times points."""
+        """Return weight times points."""
         return borda_shares([list(leg.hits) for leg in legs], weights=weights_of(legs))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Consensus(Fusion):
-    """Another fusion, of the hits alone that enough legs found.
+    """Another fusion, restricted to hits that enough legs found.
 
-    A leg that failed agrees with nothing: with two legs, of which one failed, ``at_least=2`` gives
-    an empty, degraded answer; ``min_success=2`` makes it an error.
+    A failed leg finds nothing: if one of two legs fails, ``at_least=2`` gives an empty, degraded
+    answer, and ``min_success=2`` raises an error.
 
     Args:
-        at_least: How many legs must have found a hit, at least 1.
-        fusion: How the hits that remain are ranked.
-        min_success: How many legs must answer, or the query fails; None for what the fusion inside
-            says.
+        at_least: Minimum number of legs that must find a hit, at least 1.
+        fusion: Ranks the remaining hits.
+        min_success: Minimum number of legs that must answer, else the query fails. None takes the
+            setting of the inner fusion.
 
     Raises:
         ConfigurationError: ``at_least`` is below 1.
@@ -276,7 +275,7 @@ class Consensus(Fusion):
     at_least: int
     fusion: Fusion = field(default_factory=RRF)
     min_success: int | None = None
-    weights: Weights = field(init=False)  # those of the fusion inside
+    weights: Weights = field(init=False)  # those of the inner fusion
 
     def __post_init__(self) -> None:
         in_at_least([], at_least=self.at_least)  # checks it
@@ -287,7 +286,7 @@ class Consensus(Fusion):
         Fusion.__post_init__(self)
 
     def shares(self, legs: Sequence[LegRanking]) -> Sequence[Mapping[str, float]]:
-        """The shares of the fusion inside, for hits with consensus."""
+        """Return the shares of the inner fusion, for hits with consensus."""
         agreed = in_at_least([list(leg.hits) for leg in legs], at_least=self.at_least)
         return [
             {node_id: share for node_id, share in shares.items() if node_id in agreed}
@@ -295,5 +294,5 @@ class Consensus(Fusion):
         ]
 
     def combine(self, shares: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
-        """As the fusion inside."""
+        """Return the combination by the inner fusion."""
         return self.fusion.combine(shares)

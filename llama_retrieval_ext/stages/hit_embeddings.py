@@ -1,4 +1,4 @@
-"""Embeddings of hits: those that nodes carry stay there; others come from stores or a model."""
+"""Embeddings of hits that their nodes do not carry, from stores or a model."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
@@ -13,7 +13,7 @@ from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Togeth
 from llama_retrieval_ext.formulas.cosine import Vector
 from llama_retrieval_ext.results import Hit, Origin, origin_of
 
-# Node ids to their embeddings; ids that are not known are left out.
+# Maps node ids to embeddings; unknown ids are left out.
 EmbeddingLookup: TypeAlias = Callable[[Sequence[str]], Mapping[str, Vector]]
 EmbeddingSource: TypeAlias = BasePydanticVectorStore | EmbeddingLookup
 
@@ -21,20 +21,20 @@ EmbeddingSource: TypeAlias = BasePydanticVectorStore | EmbeddingLookup
 def stored_embeddings(
     hits: Sequence[Hit], source: EmbeddingSource | None, model: BaseEmbedding | None = None
 ) -> Plan[dict[str, Vector]]:
-    """The plan for the embeddings that stores have.
+    """Return the plan for the embeddings that stores have.
 
     Args:
-        hits: Whose embeddings; nodes that carry theirs need not be looked up.
-        source: A store or a function; None for the stores that the hits were found in.
-        model: The model that the embeddings must be of; None for any.
+        hits: The hits; nodes that carry an embedding need no lookup.
+        source: A store or a function. None uses the stores that the hits were found in.
+        model: The model that made the embeddings; None for any.
 
     Returns:
-        By node id; nodes without a known embedding are left out.
+        Embeddings by node id; nodes without a known embedding are left out.
 
     Raises:
-        ConfigurationError: The source cannot give nodes by id.
+        ConfigurationError: The source cannot return nodes by id.
     """
-    if not hits:  # to some stores no ids at all mean every node there is
+    if not hits:  # for some stores, no ids mean all nodes
         return {}
     if source is None:
         return (yield from origin_embeddings(hits, model))
@@ -52,11 +52,11 @@ def stored_embeddings(
 
 
 def origin_embeddings(hits: Sequence[Hit], model: BaseEmbedding | None) -> Plan[dict[str, Vector]]:
-    """The plan for the embeddings in the stores that hits were found in, one request a store.
+    """Return the plan for embeddings from the stores that hits were found in, one request each.
 
     Args:
-        hits: Whose embeddings; one without a known store has none.
-        model: Stores that are known to have embeddings of another model are left out.
+        hits: The hits; those without a known store get no embedding.
+        model: Stores known to have embeddings of another model are skipped.
     """
     stores: dict[int, BasePydanticVectorStore] = {}
     ids: dict[int, list[str]] = {}
@@ -82,10 +82,10 @@ def _fits(origin: Origin, model: BaseEmbedding | None) -> bool:
 
 
 def origin_model(hits: Sequence[Hit]) -> BaseEmbedding | None:
-    """The embedding model of the stores that hits were found in; None where none is known.
+    """Return the embedding model of the stores that hits were found in; None if unknown.
 
     Raises:
-        ConfigurationError: They have different ones, so that their embeddings cannot be compared.
+        ConfigurationError: The stores have different models, so embeddings cannot be compared.
     """
     origins = [origin for hit in hits if (origin := origin_of(hit)) is not None]
     models = {id(each.embed_model): each.embed_model for each in origins}
@@ -101,9 +101,9 @@ def origin_model(hits: Sequence[Hit]) -> BaseEmbedding | None:
 
 
 def text_embeddings(hits: Sequence[Hit], model: BaseEmbedding) -> Plan[dict[str, Vector]]:
-    """The plan for the embeddings of the texts of hits, in one batch; by node id."""
+    """Return the plan for embeddings of the texts of hits by node id, in one batch."""
     texts = [hit.node.get_content(metadata_mode=MetadataMode.EMBED) for hit in hits]
-    # BaseEmbedding's own async way embeds on the loop.
+    # BaseEmbedding's default async methods block the event loop.
     is_async = (
         type(model)._aget_text_embedding is not BaseEmbedding._aget_text_embedding  # noqa: SLF001
         or type(model)._aget_text_embeddings is not BaseEmbedding._aget_text_embeddings  # noqa: SLF001
@@ -116,8 +116,8 @@ def text_embeddings(hits: Sequence[Hit], model: BaseEmbedding) -> Plan[dict[str,
 
 
 def _stored(store: BasePydanticVectorStore, ids: list[str]) -> Plan[dict[str, Vector] | None]:
-    """The embeddings in a store; None if it cannot give nodes by their ids."""
-    if isinstance(store, SimpleVectorStore):  # keeps no nodes, only their embeddings
+    """Return the plan for the embeddings in a store; None if it cannot return nodes by id."""
+    if isinstance(store, SimpleVectorStore):  # stores no nodes, only embeddings
         kept = store.data.embedding_dict
         return {node_id: kept[node_id] for node_id in ids if node_id in kept}
     is_async = type(store).aget_nodes is not BasePydanticVectorStore.aget_nodes

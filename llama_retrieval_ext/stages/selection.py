@@ -1,4 +1,4 @@
-"""Stages that leave hits out or move them: duplicates, thresholds, cuts."""
+"""Stages that remove or move hits: duplicates, thresholds, cuts."""
 
 import math
 from collections import Counter
@@ -20,12 +20,12 @@ from llama_retrieval_ext.text.normalization import normal
 
 
 class Alike(NamedEnum):
-    """When two hits are the same.
+    """Criteria by which two hits are duplicates.
 
     Attributes:
-        ID: They are the same node.
-        CONTENT: They have the same text, but for case, white space and Unicode form.
-        NEARLY: They are made of nearly the same words.
+        ID: The hits are the same node.
+        CONTENT: The texts are equal, ignoring case, white space and Unicode form.
+        NEARLY: The texts have nearly the same words.
     """
 
     ID = "id"
@@ -35,19 +35,18 @@ class Alike(NamedEnum):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Dedupe(Refine):
-    """The hits without those that repeat a better one; order and scores stay.
+    """Refinement that removes duplicates of better hits; order and scores are unchanged.
 
-    A hit without text, such as an image, repeats nothing but itself.
+    A hit without text, such as an image, duplicates only itself.
 
     Args:
-        by: When two hits are the same.
-        at_least: For `Alike.NEARLY`: the share of all words of both that must be common to them
-            (Jaccard similarity of their words, of Chinese their pairs of characters), in
-            ``(0, 1]``. Texts that differ in a number alone are nearly the same: mind that with
-            prices and paragraphs of law.
+        by: The criterion for duplicates.
+        at_least: For `Alike.NEARLY`: minimum Jaccard similarity of the words of both texts (of
+            character pairs for Chinese), in ``(0, 1]``. Texts that differ only in a number are
+            nearly the same: take care with prices and paragraphs of law.
 
     Raises:
-        ConfigurationError: ``by`` is no `Alike`, or ``at_least`` is out of range.
+        ConfigurationError: ``by`` is not an `Alike`, or ``at_least`` is out of range.
 
     Examples:
         >>> Dedupe()
@@ -65,7 +64,7 @@ class Dedupe(Refine):
             raise ConfigurationError(f"at_least must be above 0 and at most 1, got {self.at_least}")
 
     def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:  # noqa: ARG002
-        """Return the hits that are not repeated."""
+        """Return the hits without duplicates."""
         if self.by is Alike.ID:
             return _first(hits, _node_id)
         if self.by is Alike.CONTENT:
@@ -105,7 +104,7 @@ class Top(Refine):
     """The first hits of a ranking.
 
     Args:
-        k: How many, at least 1.
+        k: Number of hits, at least 1.
 
     Raises:
         ConfigurationError: ``k`` is below 1.
@@ -131,11 +130,11 @@ class Top(Refine):
 class BestPart(Refine):
     """The first part of a ranking, and at least as many hits as the query asks for.
 
-    It stands before a stage that works on the better hits alone, such as `MMR`, which goes by its
-    own measure of relevance.
+    Use it before a stage that should see only the better hits, such as `MMR`, which has its own
+    measure of relevance.
 
     Args:
-        share: How much of the ranking stays; above 0 and at most 1.
+        share: The share of the ranking to keep; above 0 and at most 1.
 
     Raises:
         ConfigurationError: ``share`` is out of range.
@@ -163,22 +162,22 @@ class BestPart(Refine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Threshold(Refine):
-    """The hits whose score is at least so much, in their order; no hits if confidence is low.
+    """Refinement that removes hits with a low score, or all hits if confidence is low.
 
-    What a score means is up to what stands before: a cosine, the probability of a reranker with a
-    declared scale. Scores of `RRF` depend on ranks alone, and those that a fusion normalised by the
-    best and worst of a result say nothing about how good the best is; both make poor floors. There
-    ``confidence`` does: the estimate of a calibrated knowledge base that the answer is there at
-    all (``SearchResult.confidence``). It keeps or drops the whole ranking.
+    The meaning of a score depends on the stage before: a cosine, or the probability of a reranker
+    with a declared scale. Scores of `RRF` depend on ranks alone, and scores normalised by the best
+    and worst of a result do not show how good the best is; do not use ``min_score`` with these.
+    Use ``confidence`` instead: a calibrated knowledge base's estimate that it contains
+    the answer (``SearchResult.confidence``). It keeps or drops the whole ranking.
 
     Args:
-        min_score: The lowest score that stays; finite. None for any.
-        confidence: The lowest confidence, in ``[0, 1]``, of a ranking that stays. None for any.
+        min_score: The lowest score to keep; finite. None for no limit.
+        confidence: The lowest confidence, in ``[0, 1]``, to keep a ranking. None for no limit.
 
     Raises:
         ConfigurationError: Neither is set, ``min_score`` is not finite, or ``confidence`` is out of
-            range. While a query is answered: nothing in front estimates a confidence.
-        ScoreError: While a query is answered: a hit has no score, or one that is not finite.
+            range. During a query: no earlier stage estimates a confidence.
+        ScoreError: During a query: a hit has no score, or one that is not finite.
 
     Examples:
         >>> Threshold(0.3), Threshold(confidence=0.5)
@@ -201,7 +200,7 @@ class Threshold(Refine):
             raise ConfigurationError(f"confidence must be between 0 and 1, got {sure!r}")
 
     def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:  # noqa: ARG002
-        """Return the hits that stay."""
+        """Return the hits to keep."""
         if self.confidence is not None and hits and not _is_confident(self.confidence):
             return []
         least = self.min_score
@@ -209,7 +208,7 @@ class Threshold(Refine):
 
 
 def _is_confident(least: float) -> bool:
-    """Whether the answer is there by the estimate, or its search failed and the result says so."""
+    """Return whether the estimate is high enough, or missing because its search failed."""
     session = current_context().session
     if session.confidence is None and not session.degraded:
         raise ConfigurationError(
@@ -221,7 +220,7 @@ def _is_confident(least: float) -> bool:
 
 
 class HasNode(Protocol):
-    """Whatever was found."""
+    """Protocol of search hits with a node."""
 
     @property
     def node(self) -> BaseNode:
@@ -234,20 +233,20 @@ H = TypeVar("H", bound=HasNode)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Collapse(Refine):
-    """The best hits of each source; what ranks behind them is left out, order and scores stay.
+    """Refinement that keeps the best hits of each source; order and scores are unchanged.
 
-    The source of a hit is the file that its document came from (``file_path`` in its metadata), so
-    that the pages of a PDF count as one; a document without one is its own source.
+    The source of a hit is the file of its document (``file_path`` in its metadata), so the pages of
+    a PDF are one source. A document without a file is its own source.
 
-    As a stage it can only leave out, so let more hits come in than shall come out. A retriever over
-    a store that is given it as ``collapse`` looks for more by itself.
+    As a stage it only removes hits, so its input must be larger than the wanted output. As the
+    ``collapse`` argument of a retriever over a store, the retriever fetches more hits as needed.
 
     Args:
-        size: How many hits of a source stay, at least 1.
-        by: A metadata field to go by instead: of each string or number in it so many hits stay.
+        size: Number of hits to keep of each source, at least 1.
+        by: A metadata field to use instead of the source; groups hits by its string or number.
 
-    A node without a source, or with anything else in the field, repeats nothing and stays. The
-    same source in another scope is another source.
+    A node without a source, or with a field value of another type, is always kept. The same source
+    in another scope is another source.
 
     Raises:
         ConfigurationError: ``size`` is below 1, or ``by`` is empty.
@@ -271,14 +270,14 @@ class Collapse(Refine):
             )
 
     def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:  # noqa: ARG002
-        """Return the hits that stay."""
+        """Return the hits to keep."""
         return self.of(hits)
 
     def of(self, ranking: Iterable[H]) -> list[H]:
-        """What stays of a ranking.
+        """Return the hits of a ranking to keep.
 
         Args:
-            ranking: Best first.
+            ranking: The ranking, best first.
         """
         seen: Counter[Hashable] = Counter()
         first: dict[Hashable, str] = {}
@@ -296,7 +295,7 @@ class Collapse(Refine):
         return kept
 
     def _group(self, node: BaseNode) -> Hashable:
-        alone = (node.node_id,)  # which equals no document, string or number
+        alone = (node.node_id,)  # not equal to any document, string or number
         if self.by is None:
             return source_of_node(node) or alone
         value = node.metadata.get(self.by)
@@ -307,18 +306,18 @@ class Collapse(Refine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LongContextReorder(Refine):
-    """The best hits at both ends and the weakest in the middle, where models overlook them.
+    """Refinement with the best hits at both ends and the weakest in the middle.
 
-    Ranks 1, 3, 5, ... come first, then ..., 6, 4, 2. This is the one stage that leaves the order of
-    a ranking: scores stay as they are and so no longer fall from hit to hit. Put it last. When the
-    query says how many hits it wants, they are the best ones: the cut is made here, before the
-    order is changed.
+    Models overlook the middle of a long context. Ranks 1, 3, 5, ... come first, then ..., 6, 4, 2.
+    This is the only stage whose output is not sorted: scores are unchanged and no longer decrease
+    from hit to hit. Put it last. If the query sets a number of hits, the best ones are selected
+    here, before the order changes.
 
     Source:
         Liu et al., "Lost in the Middle: How Language Models Use Long Contexts", TACL 2024,
-        https://doi.org/10.1162/tacl_a_00638, which shows the effect and proposes no order; this one
-        is ours. LlamaIndex's and LangChain's stages of the name begin with rank 2 when the number
-        of hits is even.
+        https://doi.org/10.1162/tacl_a_00638, which shows the effect but proposes no order; this
+        order is our own. LlamaIndex's and LangChain's stages of the same name start with rank 2 if
+        the number of hits is even.
 
     Examples:
         >>> LongContextReorder()
@@ -330,10 +329,10 @@ class LongContextReorder(Refine):
 
     @property
     def keeps_order(self) -> bool:
-        """It does not."""
+        """Always false."""
         return False
 
     def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
-        """Return the same hits in that order."""
+        """Return the same hits in the new order."""
         answer = hits[: query.top_k]
         return [*answer[::2], *reversed(answer[1::2])]

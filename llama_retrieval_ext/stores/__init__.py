@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EmbeddedVectorStore", "GenericBackend", "open_store"]
 
-# A type checker that saw these would take any misspelled name for one of ours.
+# Hidden from type checkers, which would otherwise accept any misspelled name.
 if not TYPE_CHECKING:
     _MODULES = {
         "llama_retrieval_ext.stores.embedded.store": ("EmbeddedVectorStore",),

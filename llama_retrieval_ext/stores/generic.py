@@ -1,4 +1,4 @@
-"""The backend for any LlamaIndex vector store: vector search, by the store's own `query`."""
+"""Backend for any LlamaIndex vector store: vector search through the store's own `query`."""
 
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -41,13 +41,13 @@ class GenericBackend(UnbatchedSearches):
     """Vector search of any LlamaIndex vector store.
 
     Other query modes may silently fall back to vector search, so keyword search is refused. Filters
-    go to the store as LlamaIndex filters; for ``SimpleVectorStore``, which has no nested ones, they
-    are evaluated here.
+    go to the store as LlamaIndex filters; ``SimpleVectorStore`` has no nested filters, so its
+    filters are evaluated here.
 
     Args:
         store: The vector store.
-        lookup: Gives nodes by the ids that the store returns, as far as there are any, for a store
-            that keeps no text.
+        lookup: Returns the nodes with the ids that the store returns, where they exist; for a
+            store that keeps no text.
         lower_is_better: Whether the store's "similarities" are distances.
         drop_violations: Whether hits from outside scope or filters degrade the answer instead of
             raising.
@@ -82,17 +82,17 @@ class GenericBackend(UnbatchedSearches):
         self._sign = -1.0 if lower_is_better else 1.0
 
     def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
-        """Nearest nodes to an embedding, as the store scores them.
+        """Return the nodes nearest to an embedding, with the store's scores.
 
         Raises:
-            UnsupportedFilterError: The store says that it cannot evaluate the condition.
+            UnsupportedFilterError: The store cannot evaluate the condition.
             ScoreError: The store returns hits without scores.
-            DimensionMismatchError: The embedding does not have the store's dimension, as far as
-                that can be known.
+            DimensionMismatchError: The embedding does not have the store's dimension, where that
+                is known.
         """
         check_exact(self.engine, self.features, VectorQuery((), search))
         condition = None if search.condition is None else simplified(search.condition)
-        if condition is False:  # nothing can satisfy it, and a store may take it for no condition
+        if condition is False:  # no node matches, and a store may ignore such a condition
             return Call(list)
         query = self._query(embedding, search.top_k, None if condition is True else condition)
 
@@ -110,7 +110,7 @@ class GenericBackend(UnbatchedSearches):
         return Call(search_blocking, search_async if self.features.real_async else None)
 
     def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:  # noqa: ARG002 - refused
-        """Refused.
+        """Raise `UnsupportedModeError`: keyword search is not supported.
 
         Raises:
             UnsupportedModeError: Always.
@@ -121,7 +121,7 @@ class GenericBackend(UnbatchedSearches):
         )
 
     def describe(self) -> Mapping[str, object]:
-        """The store's class."""
+        """Return the store's class."""
         return {"engine": self.engine}
 
     @contextmanager
@@ -139,7 +139,7 @@ class GenericBackend(UnbatchedSearches):
         query = VectorStoreQuery(query_embedding=list(embedding), similarity_top_k=top_k)
         if isinstance(self.store, SimpleVectorStore):
             _check_dimension(self.store, embedding)
-            # It compares all of them anyway; those at the cut would be any of equal ones.
+            # It compares all nodes anyway; a lower limit would cut ties arbitrarily.
             query.similarity_top_k = max(1, len(self.store.data.embedding_dict))
             query.node_ids = None if condition is None else _matching(self.store, condition)
         elif condition is not None:

@@ -1,4 +1,4 @@
-"""Reads nodes of a store by their ids, in one request."""
+"""Reading nodes of a store by their ids, in one request."""
 
 from collections.abc import Sequence
 
@@ -15,14 +15,14 @@ def nodes_by_id(backend: Backend, ids: Sequence[str]) -> Call[dict[str, BaseNode
     """Return the nodes with these ids; ids that the store does not have are left out.
 
     Args:
-        backend: Whose store is read.
-        ids: No ids give no nodes.
+        backend: The backend of the store.
+        ids: Node ids; empty returns no nodes.
 
     Raises:
-        ConfigurationError: The store cannot give nodes by id.
+        ConfigurationError: The store cannot return nodes by id.
     """
     node_ids, store = list(dict.fromkeys(ids)), backend.store
-    if not node_ids:  # to some stores that means every node there is
+    if not node_ids:  # some stores return every node for an empty list
         return Call(dict, _nothing)
     if isinstance(backend, GenericBackend) and backend.lookup is not None:
         lookup = backend.lookup

@@ -1,4 +1,4 @@
-"""Opens a store by URL, and finds the backend for whatever a user has."""
+"""Opening a store by URL, and the backend for a URL, store or index."""
 
 import difflib
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ Storage: TypeAlias = str | BasePydanticVectorStore | VectorStoreIndex | Backend
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A backend, and what came with its store."""
+    """A backend, and the embedding model and objects of its index."""
 
     backend: Backend
     embed_model: BaseEmbedding | None = None
@@ -47,25 +47,25 @@ def open_store(
     """Open or create the store at a URL; the caller closes it.
 
     Args:
-        url: ``embedded:DIRECTORY``, or ``embedded::memory:`` for one that is gone when closed;
+        url: ``embedded:DIRECTORY``, or ``embedded::memory:`` for one that is discarded when closed;
             ``qdrant://host:6333/collection``, ``milvus://host:19530/collection`` or
-            ``elasticsearch://host:9200/index``. Credentials are named in the URL's query by the
-            environment variables that hold them.
-        tokenizer: For keyword search; None for what the store has recorded, or the default.
-        distance: How embeddings are compared: ``cosine``, ``dot`` or ``euclid``; None for what the
-            store has recorded, or cosine.
-        store_params: Settings of the engine, for when it makes the collection: of Qdrant those of
-            its "create collection", ``vector``, ``sparse_vector`` and ``search``; of Milvus the
-            fields of ``MilvusParams``; of Elasticsearch those of ``IndexParams``; of the embedded
-            engine ``vectors`` and ``index``, as for `EmbeddedVectorStore`; ``index`` may be another
-            each time. Those for searches (``search``, ``search_params``, ``num_candidates``)
-            count for this object; of a collection that is there, the others must be what it was
-            made with, or be left out.
-        must_exist: Whether it is an error if there is no store; nothing is created then.
+            ``elasticsearch://host:9200/index``. The URL's query names the environment
+            variables that hold the credentials.
+        tokenizer: For keyword search; None for the recorded one, or the default.
+        distance: How embeddings are compared: ``cosine``, ``dot`` or ``euclid``; None for the
+            recorded one, or cosine.
+        store_params: Settings of the engine, applied when it creates the collection. Qdrant: those
+            of its "create collection", ``vector``, ``sparse_vector`` and ``search``. Milvus: the
+            fields of ``MilvusParams``. Elasticsearch: the fields of ``IndexParams``. Embedded:
+            ``vectors`` and ``index``, as for `EmbeddedVectorStore`; ``index`` may differ each
+            time. Settings for searches (``search``, ``search_params``, ``num_candidates``)
+            apply to this object. For an existing collection, all others must equal the recorded
+            ones, or be left out.
+        must_exist: Whether a missing store is an error; if so, no store is created.
 
     Raises:
         ConfigurationError: The URL names no engine, the engine has no such setting, the collection
-            was made with another, or there is none and it must exist.
+            was created with another value, or it is missing and must exist.
         StoreFormatError: The directory holds something else.
         StoreUnavailableError: The engine cannot be reached, or another process has the directory.
         MissingDependencyError: The engine's extra is not installed.
@@ -107,7 +107,7 @@ def open_store(
 
 
 _EMBEDDED: Final = "embedded"
-# Scheme by engine; the engine names its sub-package here, its function to open, and its extra.
+# Engine by scheme. The engine's name is also that of its sub-package, open function and extra.
 _SERVERS: Final[Mapping[str, str]] = {
     "qdrant": "qdrant",
     "qdrants": "qdrant",
@@ -132,7 +132,7 @@ def _missing(url: str) -> ConfigurationError:
 
 
 def _check_host(scheme: str, rest: str) -> None:
-    """Raise for a folder after ``//``, which is parsed as a host."""
+    """Raise if a folder follows ``//``, because it would be parsed as a host."""
     folder = rest.removeprefix("//")
     is_folder = scheme == _EMBEDDED or folder.startswith((".", "/", "~"))
     if folder != rest and is_folder and scheme in (_EMBEDDED, *_SERVERS):
@@ -165,7 +165,7 @@ def source_of(storage: Storage) -> Source:
             ``VectorStoreIndex``, or a backend.
 
     Raises:
-        ConfigurationError: It is none of these, or there is no store at the URL.
+        ConfigurationError: The value has another type, or there is no store at the URL.
     """
     if isinstance(storage, str):
         return Source(backend_for(open_store(storage, must_exist=True)))
@@ -197,7 +197,7 @@ def backend_for(store: BasePydanticVectorStore, *, lookup: Lookup | None = None)
 
 
 def _engine_of(store: BasePydanticVectorStore) -> str | None:
-    """Return the engine of a store's class, of this package or of LlamaIndex's."""
+    """Return the engine of a store's class, from this package or from LlamaIndex."""
     homes = [kind.__module__ for kind in type(store).__mro__]
     return next(
         (

@@ -1,4 +1,4 @@
-"""Searches of retrievers: prefetched in a batch or sent, and each hit checked against the query."""
+"""Searches of retrievers: prefetched or sent; each hit is checked against the query."""
 
 import logging
 from collections import Counter
@@ -30,7 +30,7 @@ from llama_retrieval_ext.stores.engine.backend import (
 )
 
 _logger = logging.getLogger(__name__)
-# What a hit's fields hold unless a search sets them; to validate each would double its time.
+# Default values of a hit's fields. Hits skip validation, which would double their time.
 _HIT: Final = {name: field.default for name, field in Hit.model_fields.items()}
 
 
@@ -53,7 +53,7 @@ def search_hybrid(
 ) -> Plan[list[Candidate] | None]:
     """Return the chosen candidates of two queries, prefetched or from one request.
 
-    None where there is no such request; see `Backend.hybrid`.
+    Return None if the engine has no such request; see `Backend.hybrid`.
     """
     known = prefetched_candidates(backend, [vector, keyword])
     if known is None and by_key:
@@ -66,10 +66,10 @@ def search_hybrid(
 
 
 def prefetch_searches(backend: Backend, queries: Sequence[EngineQuery]) -> Plan[None]:
-    """Run searches in a batch, where the engine takes one.
+    """Run searches in a batch, where the engine supports it.
 
-    A store that cannot be reached has been waited for: each search of the batch then fails with its
-    error once, in the query that it belongs to, and does not wait again.
+    If the store cannot be reached, the batch waits once: each of its searches then fails with that
+    error in its own query, without waiting again.
     """
     session = current_context().session
     once = list(dict.fromkeys(queries))
@@ -128,18 +128,18 @@ def checked_hits(
 ) -> list[Hit]:
     """Return hits of the candidates that satisfy a condition, evaluated again in plain Python.
 
-    Engines and their integrations have bugs, and a hit from another tenant must not depend on them.
+    Engines and their integrations have bugs; this check keeps hits of other tenants out anyway.
 
     Args:
-        found: What a store returned.
+        found: The candidates that a store returned.
         condition: Scope and filters of the query.
         store: The store's name, for messages.
         drop_violations: Whether hits that violate it are dropped instead of raising.
         source: The source of the hits.
-        origin: Where stages find what is stored beside the hits' text.
+        origin: The object through which stages read data stored beside the hits' text.
 
     Raises:
-        ScopeViolationError: A hit violates the condition, and is not to be dropped.
+        ScopeViolationError: A hit violates the condition, and ``drop_violations`` is false.
     """
     hits = [
         assembled(
@@ -181,7 +181,7 @@ def checked_hits(
                 "hits all the same, give its backend drop_violations=True",
                 dropped,
             )
-        # The caller may not see the ids.
+        # Ids go to the log only: the caller may not be allowed to see them.
         _logger.warning(named)
         note_degraded(source, f"{message}; they were dropped")
     return passed

@@ -1,4 +1,4 @@
-"""Contracts and fakes for tests of your own retrievers, stages and stores; they need pytest."""
+"""Contracts, which need pytest, and fakes for tests of retrievers, stages and stores."""
 
 from typing import TYPE_CHECKING
 
@@ -48,7 +48,7 @@ __all__ = [
     "sample_nodes",
 ]
 
-# A type checker that saw these would take any misspelled name for one of ours.
+# Hidden from type checkers, which would otherwise accept any misspelled name.
 if not TYPE_CHECKING:
     _MODULES = {
         "llama_retrieval_ext.testing.backend_contract": (

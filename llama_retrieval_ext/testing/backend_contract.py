@@ -1,4 +1,4 @@
-"""`BackendContract`: what every backend promises, as tests to inherit."""
+"""`BackendContract`: requirements for every backend, as tests to inherit."""
 # ruff: noqa: D102 - the names of the tests say what they say
 
 import asyncio
@@ -53,7 +53,7 @@ _SCOPES = (None, ACME, Scope("nobody"))
 
 
 class BothSearchesContract:
-    """The part of `BackendContract` on batches, on ids first, and on fusion in the engine."""
+    """Part of `BackendContract` about batches, hybrid search by ids, and engine fusion."""
 
     def test_a_batch_finds_what_single_searches_find(
         self, backend: Backend, embed_model: BaseEmbedding
@@ -97,7 +97,7 @@ class BothSearchesContract:
             together = backend.batch(queries)
             assert together is not None
             near, sharing = found_by(together)
-            for top_k in (2, 15):  # few of the candidates, and most of them
+            for top_k in (2, 15):  # a few of the candidates, and most of them
                 chosen = _Choosing(top_k)
                 hybrid = backend.hybrid(*queries, chosen, top_k=top_k)
                 assert hybrid is not None
@@ -141,7 +141,7 @@ class BothSearchesContract:
 
 
 class _Choosing:
-    """Chooses the last of both rankings, and remembers them."""
+    """Chooser that takes the last of both rankings, and records them."""
 
     def __init__(self, top_k: int) -> None:
         self._top_k = top_k
@@ -156,14 +156,14 @@ class _Choosing:
         return self.best
 
 
-# How one kind of search is asked: a text and the rest.
+# A function for one kind of search, of a text and the other arguments.
 EngineQuery: TypeAlias = Callable[[str, Search], Call[list[Candidate]]]
 
 _EVERYTHING = len(sample_nodes())
 
 
 class BackendContract(BothSearchesContract):
-    """Subclass it, give it a ``backend`` over `sample_nodes`, and pytest tests every promise.
+    """Tests of a backend: subclass it with a fixture ``backend`` over `sample_nodes`.
 
     ::
 
@@ -172,22 +172,22 @@ class BackendContract(BothSearchesContract):
             def backend(self, embed_model):
                 return MyBackend(store_of(sample_nodes(embed_model)))
 
-    What is tested is what ``backend.features`` declares; the rest must be refused.
+    Features declared in ``backend.features`` are tested; the others must be refused.
     """
 
     @pytest.fixture
     def embed_model(self) -> BaseEmbedding:
-        """What embeds the sample nodes and the queries."""
+        """Return the embedding model of the sample nodes and the queries."""
         return FakeEmbedding()
 
     @pytest.fixture
     def backend(self) -> Backend:
-        """The backend under test, filled with `sample_nodes`; every subclass has its own."""
+        """Return the backend under test with `sample_nodes`; every subclass overrides it."""
         raise NotImplementedError(f"{type(self).__name__} needs a fixture named backend")
 
     @pytest.fixture
     def searches(self, backend: Backend, embed_model: BaseEmbedding) -> list[EngineQuery]:
-        """The kinds of search that the backend declares."""
+        """Return the kinds of search that the backend declares."""
         kinds: list[EngineQuery] = []
         if backend.features.dense is not None:
             kinds.append(
@@ -324,7 +324,7 @@ class BackendContract(BothSearchesContract):
 
 
 def _later(ask: EngineQuery, text: str, search: Search) -> Callable[[], list[Candidate]]:
-    """The search as a function: a backend may refuse when it is asked or when it is run."""
+    """Return the search as a function: a backend may refuse at creation or execution."""
     return lambda: found_by(ask(text, search))
 
 
@@ -353,12 +353,12 @@ T = TypeVar("T")
 
 
 def found_by(search: Call[T]) -> T:
-    """What a search finds."""
+    """Return the result of a search."""
     return run(call(search))
 
 
 def ids_of(candidates: Sequence[Candidate]) -> list[str]:
-    """The ids, in their order."""
+    """Return the ids in order."""
     return [each.node_id for each in candidates]
 
 

@@ -17,7 +17,7 @@ from llama_retrieval_ext.testing.with_pytest import pytest
 ACME = Scope("acme")
 GLOBEX = Scope("globex")
 
-# Each finds something of both tenants, by its words as well as by its embedding.
+# Each query finds nodes of both tenants, by words and by embedding.
 SAMPLE_QUERIES = ("annual leave days", "员工年假", "parse_filters function", "canteen lunch")
 
 # Tenant, name, knowledge base, title, language, year, score and tags; the texts are below.
@@ -52,15 +52,15 @@ _TEXTS = {
 
 
 def sample_nodes(embed_model: BaseEmbedding | None = None) -> list[TextNode]:
-    """The sample documents, one node each, fresh at every call.
+    """Return the sample documents, one node each; new objects at every call.
 
     Metadata: ``tenant_id`` (acme or globex), ``kb_id`` (handbook or engineering), ``title``,
     ``lang``, ``year`` (whole number), ``score`` (number with a fraction), ``tags`` (list of
-    strings, once empty). The node ``stray-note`` has only a title: it belongs to nobody, and every
-    scope excludes it. Two nodes have the same text, so that their scores tie.
+    strings, once empty). The node ``stray-note`` has only a title: it has no owner, and every scope
+    excludes it. Two nodes have the same text, so their scores tie.
 
     Args:
-        embed_model: Embeds the text of each node; without it nodes have no embedding.
+        embed_model: Embeds the text of each node; None for nodes without embeddings.
 
     Returns:
         The same nodes in the same order every time.
@@ -160,11 +160,11 @@ class RetrieverFixtures:
     """Fixtures and settings that a subclass of a contract overrides.
 
     Attributes:
-        queries: Each must find nodes of both tenants of the sample corpus.
-        prefix_stable: Whether a smaller ``top_k`` gives the beginning of a larger one. Switch it
-            off only where the number of hits is an input to the ranking.
-        independent: Whether a hit that a narrower query may see is found by it as well. Switch it
-            off only where paths lead to hits through nodes that it may not see.
+        queries: Queries; each must find nodes of both tenants of the sample corpus.
+        prefix_stable: Whether the hits for a smaller ``top_k`` start those for a larger one.
+            Disable it only if the number of hits is an input to the ranking.
+        independent: Whether a narrower query finds all hits that it may see. Disable it only if
+            paths lead to hits through nodes outside of its scope.
     """
 
     queries: ClassVar[tuple[str, ...]] = SAMPLE_QUERIES
@@ -173,12 +173,12 @@ class RetrieverFixtures:
 
     @pytest.fixture
     def retriever(self) -> Retriever:
-        """The retriever under test, over `sample_nodes`; every subclass has its own."""
+        """Return the retriever under test over `sample_nodes`; every subclass overrides it."""
         raise NotImplementedError(f"{type(self).__name__} needs a fixture named retriever")
 
     @pytest.fixture
     def empty_retriever(self, retriever: Retriever) -> Retriever:
-        """The same kind of retriever over nothing; unless overridden, in the scope of nobody."""
+        """Return a retriever without nodes; by default one in the scope of an unknown tenant."""
         return retriever.for_scope(Scope("nobody"))
 
 

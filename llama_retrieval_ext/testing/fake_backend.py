@@ -1,4 +1,4 @@
-"""`FakeBackend`: a store in memory, with dense and keyword search and fusion."""
+"""`FakeBackend`: an in-memory store with dense and keyword search and fusion."""
 
 import math
 from collections import Counter
@@ -33,13 +33,13 @@ EVERYTHING = EngineFeatures(
 
 
 class FakeBackend:
-    """Searches a list of nodes: dense by cosine, keyword by the number of shared words.
+    """Backend over a list of nodes: dense by cosine, keyword by the number of shared words.
 
-    Override `shows` for a backend whose filters leak.
+    Override `shows` to simulate a backend whose filters leak.
 
     Args:
-        nodes: What it finds; with embeddings of length 1 for dense search.
-        features: What it serves; the rest it refuses.
+        nodes: The nodes, with embeddings of length 1 for dense search.
+        features: The supported features; others are refused.
         drop_violations: As in `Backend`.
 
     Examples:
@@ -66,38 +66,38 @@ class FakeBackend:
 
     @property
     def store(self) -> BasePydanticVectorStore:
-        """A store that is not asked anything."""
+        """An unused store."""
         return self._store
 
     @property
     def features(self) -> EngineFeatures:
-        """What it was told to serve."""
+        """The configured features."""
         return self._features
 
     @property
     def drop_violations(self) -> bool:
-        """What it was told to do."""
+        """The configured value."""
         return self._drop_violations
 
     def describe(self) -> Mapping[str, object]:
-        """Its name and size."""
+        """Return its name and size."""
         return {"engine": self.engine, "nodes": len(self.nodes)}
 
     def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
-        """Nodes by cosine."""
+        """Return nodes by cosine."""
         if self._features.dense is None:
             raise UnsupportedModeError("this fake has no vector search")
         return Call(lambda: self._best(search, lambda node: _cosine(embedding, node)))
 
     def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
-        """Nodes by the number of words they share with the text."""
+        """Return nodes by the number of words shared with the text."""
         if self._features.keyword is None:
             raise UnsupportedModeError("this fake has no keyword search")
         words = Counter(word for word in words_of(text) if word)
         return Call(lambda: self._best(search, lambda node: _shared(words, node)))
 
     def batch(self, queries: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
-        """All of them, where it was told to serve two at once."""
+        """Return the results of all queries, or None if batches are not supported."""
         if not self._features.one_round_trip:
             return None
         calls = [
@@ -111,7 +111,7 @@ class FakeBackend:
     def hybrid(
         self, vector: VectorQuery, keyword: KeywordQuery, choose: Choose, *, top_k: int
     ) -> Call[list[Candidate]] | None:
-        """The chosen candidates of both, where it serves two at once."""
+        """Return the chosen candidates of both searches, or None if batches are not supported."""
         both = self.batch([vector, keyword])
         if both is None:
             return None
@@ -120,7 +120,7 @@ class FakeBackend:
     def fused(
         self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
     ) -> Call[list[Candidate]]:
-        """Both, fused by the formula that the fusion has."""
+        """Return both rankings, fused by the fusion's formula."""
         candidates = replace(search, top_k=how.candidates)
         dense, keyword = self.dense(embedding, candidates), self.keyword(text, candidates)
         return Call(
@@ -128,7 +128,7 @@ class FakeBackend:
         )
 
     def shows(self, node: TextNode, condition: Condition | None) -> bool:
-        """Whether a search with this condition may find the node."""
+        """Return whether a search with this condition may find the node."""
         return matches(condition, node.metadata)
 
     def _best(self, search: Search, score: Callable[[TextNode], float | None]) -> list[Candidate]:

@@ -1,4 +1,4 @@
-"""Plain LlamaIndex retrievers that know nothing of this package, and misbehave on demand."""
+"""Plain LlamaIndex retrievers with configurable failures, and an embedding model."""
 
 import asyncio
 import math
@@ -29,14 +29,14 @@ Row: TypeAlias = (
 
 
 class FakeRetriever(BaseRetriever):
-    """Answers every query with the same hits, by a blocking call only.
+    """LlamaIndex retriever with fixed hits and only a blocking call.
 
-    Like some retrievers in the wild it hands out the very same objects every time: whoever changes
-    one of its hits changes its next answer.
+    Like some real retrievers it returns the same objects every time: a change to one of its hits
+    changes its next answer.
 
     Args:
         rows: Node id, score, and perhaps text (the id, if not) and metadata of each hit.
-        delay_s: Seconds an answer takes.
+        delay_s: Duration of an answer in seconds.
         error: Raised instead of an answer, after the delay.
 
     Examples:
@@ -63,7 +63,7 @@ class FakeRetriever(BaseRetriever):
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         self.calls.append(query_bundle)
-        if self.delay_s:  # even a sleep of 0 s hands the processor to somebody else
+        if self.delay_s:  # even a sleep of 0 s yields the processor
             time.sleep(self.delay_s)
         return self._answer()
 
@@ -74,7 +74,7 @@ class FakeRetriever(BaseRetriever):
 
 
 class FakeAsyncRetriever(FakeRetriever):
-    """A `FakeRetriever` that also has a real async way."""
+    """`FakeRetriever` with a real async method."""
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         self.calls.append(query_bundle)
@@ -83,13 +83,13 @@ class FakeAsyncRetriever(FakeRetriever):
 
 
 class FlakyRetriever(FakeRetriever):
-    """A `FakeRetriever` that fails a few times, and then answers.
+    """`FakeRetriever` that fails a few times, and then answers.
 
     Args:
         rows: As for `FakeRetriever`.
-        failures: How many calls fail first.
-        error: What they raise; a ``ConnectionError`` unless given.
-        delay_s: Seconds each call takes.
+        failures: Number of first calls that fail.
+        error: The error they raise; by default a ``ConnectionError``.
+        delay_s: Duration of each call in seconds.
 
     """
 
@@ -112,7 +112,7 @@ class FlakyRetriever(FakeRetriever):
 
 
 class HangingRetriever(FakeRetriever):
-    """A `FakeRetriever` that answers only once `release` is called.
+    """`FakeRetriever` that blocks until `release` is called.
 
     Args:
         rows: As for `FakeRetriever`.
@@ -128,7 +128,7 @@ class HangingRetriever(FakeRetriever):
         self._released = Event()
 
     def release(self) -> None:
-        """Let all answers go, those still to be asked for included."""
+        """Release all answers, including those of later calls."""
         self._released.set()
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
@@ -145,22 +145,22 @@ def _hit(row: Row) -> NodeWithScore:
     return NodeWithScore(node=TextNode(id_=node_id, text=text, metadata=metadata), score=score)
 
 
-# Runs of CJK ideographs, and words of everything else.
+# Runs of CJK ideographs, and words of other characters.
 _RUNS = re.compile(r"[\u3400-\u9fff]+|[^\W\u3400-\u9fff]+")
 
 
 class FakeEmbedding(BaseEmbedding):
-    """Hashes the words of a text into a vector, so that texts with common words are near.
+    """Embedding model that hashes words into a vector: texts with common words are near.
 
     Each word counts in one of ``dim`` places; Chinese counts by pairs of characters. Vectors have
-    length 1 and no negative entry: cosines lie in ``[0, 1]``, up to collisions 0 where no word is
-    shared.
+    length 1 and no negative entry: cosines are in ``[0, 1]``, and 0 for texts without shared words,
+    except for hash collisions.
 
     Args:
         dim: Length of the vectors.
-        seed: Another seed is another model: its vectors mean nothing to the first.
-        delay_s: Seconds each call takes.
-        fail: Raised by each call, while it is set.
+        seed: Another seed is another model, with incompatible vectors.
+        delay_s: Duration of each call in seconds.
+        fail: If set, each call raises it.
 
     Examples:
         >>> model = FakeEmbedding(dim=4)
@@ -179,12 +179,12 @@ class FakeEmbedding(BaseEmbedding):
 
     @classmethod
     def class_name(cls) -> str:
-        """LlamaIndex's name of the class in serialised form."""
+        """Return LlamaIndex's name of the class in serialised form."""
         return "FakeEmbedding"
 
     @property
     def calls(self) -> list[str]:
-        """Every text it was asked to embed, queries and documents, oldest first."""
+        """All embedded texts, queries and documents, oldest first."""
         return self._calls
 
     def _embed(self, text: str) -> list[float]:
@@ -202,7 +202,7 @@ class FakeEmbedding(BaseEmbedding):
         return int.from_bytes(digest, "big") % self.dim
 
     def _get_text_embedding(self, text: str) -> list[float]:
-        if self.delay_s:  # even a sleep of 0 s hands the processor to somebody else
+        if self.delay_s:  # even a sleep of 0 s yields the processor
             time.sleep(self.delay_s)
         return self._embed(text)
 
@@ -218,28 +218,28 @@ class FakeEmbedding(BaseEmbedding):
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text in lower case; Chinese in pairs of characters; never empty."""
+    """Return the words of a text in lower case, Chinese as character pairs; never empty."""
     words: list[str] = []
     for run in _RUNS.findall(text.lower()):
         if "\u3400" <= run[0] <= "\u9fff" and len(run) > 1:
             words += [run[index : index + 2] for index in range(len(run) - 1)]
         else:
             words.append(run)
-    return words or [""]  # a text without words is a vector too, and not the zero vector
+    return words or [""]  # a text without words must not become the zero vector
 
 
 class FixedRetriever(Retriever):
-    """Answers every query with the same rows, as far as scope, filters and ``top_k`` let it.
+    """Retriever with fixed rows, limited by scope, filters and ``top_k``.
 
     Args:
         rows: Node id, score, and perhaps text and metadata of each hit; as for `FakeRetriever`.
-        top_k: How many hits to return when the query does not say.
+        top_k: Number of hits to return if the query does not set it.
         name: Name in traces and ``Hit.source``, and the representation.
-        delay_s: Seconds an answer takes; the event loop is free meanwhile.
+        delay_s: Duration of an answer in seconds, without blocking the event loop.
         error: Raised instead of an answer, after the delay.
 
     Attributes:
-        calls: Every query it was asked, oldest first.
+        calls: All received queries, oldest first.
 
     Examples:
         >>> retriever = FixedRetriever([("a", 0.9), ("b", 0.5)], name="fixed")

@@ -1,4 +1,4 @@
-"""Whether what an engine fuses is what this package would make of the same two rankings."""
+"""Check that an engine fuses two rankings as this package does."""
 
 import math
 from bisect import bisect_left, bisect_right
@@ -14,15 +14,15 @@ from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search, fusing
 from llama_retrieval_ext.stores.engine.pushdown import LEGS, FusedSearch, NativeFusion
 
-# Engines calculate in 32 bits.
+# Engines compute in 32 bits.
 TOLERANCE = 1e-6
-# And the deviation of scores that lie close together loses more.
+# The deviation of scores that are close together loses more precision.
 _BY_DISTRIBUTION = 5e-6
 
 
 @dataclass(frozen=True, slots=True)
 class SearchCase:
-    """A hybrid search: what both legs look for, and which nodes count."""
+    """Hybrid search: the queries of both legs, and the condition on nodes."""
 
     embedding: Sequence[float]
     text: str
@@ -31,7 +31,7 @@ class SearchCase:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a leg gives to a node, at least and at most: which of equals ranks higher is open."""
+    """Minimum and maximum share of a node in a leg: the order of ties is open."""
 
     low: float
     high: float
@@ -41,7 +41,7 @@ class Share:
 
     @property
     def size(self) -> float:
-        """How large it can be, whatever its sign."""
+        """The maximum absolute value."""
         return max(abs(self.low), abs(self.high))
 
 
@@ -49,11 +49,11 @@ _NOTHING = Share(0.0, 0.0)
 
 
 def sample_fusions(native: NativeFusion, *, candidates: int) -> Iterator[FusedSearch]:
-    """Fusions of a kind that an engine declares, with several constants and weights.
+    """Yield fusions of a kind that an engine declares, with several constants and weights.
 
     Args:
-        native: What it declares.
-        candidates: How many hits of each leg are looked at.
+        native: The declared fusion.
+        candidates: Number of hits of each leg.
     """
     weights = [(1.0, 1.0), (0.5, 0.5)]
     if not native.equal_weights:
@@ -71,12 +71,12 @@ def sample_fusions(native: NativeFusion, *, candidates: int) -> Iterator[FusedSe
 def assert_fusion_agrees(backend: Backend, case: SearchCase, how: FusedSearch) -> None:
     """Fail unless the engine's ranking is one that our fusion of both legs can give.
 
-    Where no two nodes tie in a leg there is exactly one such ranking, up to equal fused scores.
-    Scores may differ by a millionth of what the legs give, by distribution by five.
+    If no two nodes tie in a leg, there is exactly one such ranking, up to equal fused scores.
+    Scores may differ by a millionth of the legs' shares, for distribution fusion by five.
 
     Args:
-        backend: One that declares the fusion.
-        case: What is searched.
+        backend: A backend that declares the fusion.
+        case: The search.
         how: The fusion.
     """
     uncut = Normalisation.DISTRIBUTION_BASED_UNCUT
@@ -125,7 +125,7 @@ def _all(search: Search) -> Search:
 def _shares(
     leg: Sequence[Candidate], cut: float, how: FusedSearch, index: int
 ) -> Mapping[str, Share]:
-    """What a leg gives to all that may be among its candidates."""
+    """Return the shares of all possible candidates of a leg."""
     cut_leg = leg if cut == math.inf else leg[: int(cut)]
     by_score = [] if how.by_rank else _share_by_score(cut_leg, how, index)
     shares = {}
@@ -140,7 +140,7 @@ def _shares(
             k, weight = how.by_rank.k, how.weights[index]
             worst = weight / (k + as_good)
             best = weight / (k + better + 1)
-        if as_good > cut:  # perhaps not among the candidates
+        if as_good > cut:  # may not be among the candidates
             worst, best = min(worst, 0.0), max(best, 0.0)
         shares[each.node_id] = Share(min(worst, best), max(worst, best))
     return shares
@@ -149,8 +149,8 @@ def _shares(
 def _share_by_score(
     leg: Sequence[Candidate], how: FusedSearch, index: int
 ) -> list[tuple[float, float]]:
-    """Scores turned round, so that they rise, each with its share."""
-    # Both legs, one of them empty: a weighted sum divides by the weights of all.
+    """Return negated, rising scores, each with its share."""
+    # Passes both legs, one empty, because a weighted sum divides by all weights.
     rankings = [
         LegRanking(name, {each.node_id: each.score for each in leg} if at == index else {}, weight)
         for at, (name, weight) in enumerate(zip(LEGS, how.weights, strict=True))
@@ -160,7 +160,7 @@ def _share_by_score(
 
 
 def _place(leg: Sequence[Candidate], candidate: Candidate) -> tuple[int, int]:
-    """How many are better, and how many at least as good."""
+    """Return how many candidates are better, and how many at least as good."""
     near = TOLERANCE * max(1.0, abs(candidate.score))
     better = bisect_left(leg, -candidate.score - near, key=_falling)
     return better, bisect_right(leg, -candidate.score + near, key=_falling)
@@ -171,7 +171,7 @@ def _falling(candidate: Candidate) -> float:
 
 
 def _certain(legs: Sequence[Sequence[Candidate]], cuts: Sequence[float]) -> set[str]:
-    """The nodes that are candidates whatever the order of equals."""
+    """Return the nodes that are candidates for any order of ties."""
     return {
         each.node_id
         for leg, cut in zip(legs, cuts, strict=True)

@@ -1,4 +1,4 @@
-"""`GraphContract`: what every graph backend promises, as tests to inherit."""
+"""`GraphContract`: requirements for every graph backend, as tests to inherit."""
 # ruff: noqa: D102 - the names of the tests say what they say
 
 import asyncio
@@ -46,7 +46,7 @@ def sample_graph() -> tuple[list[GraphNode], list[Edge]]:
 
 
 class GraphContract:
-    """Subclass it, give it a ``graph`` over `sample_graph`, and pytest tests every promise.
+    """Tests of a graph backend: subclass it with a fixture ``graph`` over `sample_graph`.
 
     ::
 
@@ -58,7 +58,7 @@ class GraphContract:
 
     @pytest.fixture
     def graph(self) -> GraphBackend:
-        """The backend under test; every subclass has its own."""
+        """Return the backend under test; every subclass overrides it."""
         raise NotImplementedError(f"{type(self).__name__} needs a fixture named graph")
 
     def test_nodes_come_back_as_they_were_written(self, graph: GraphBackend) -> None:
@@ -150,7 +150,7 @@ class GraphContract:
 
 
 def answer(request: Call[T]) -> T:
-    """Return what a request gives, after checking that its coroutine gives the same."""
+    """Return the result of a request; check that its coroutine gives the same."""
     result = request.function()
     if request.coroutine is not None:
 
@@ -170,11 +170,11 @@ def reached(
 
 
 class WritableGraphContract(GraphContract):
-    """What a graph promises that also writes."""
+    """Additional tests of a writable graph backend."""
 
     @pytest.fixture
     def graph(self) -> WritableGraph:
-        """The backend under test; every subclass has its own."""
+        """Return the backend under test; every subclass overrides it."""
         raise NotImplementedError(f"{type(self).__name__} needs a fixture named graph")
 
     def test_writing_again_changes_nothing(self, graph: WritableGraph) -> None:
@@ -278,7 +278,7 @@ class WritableGraphContract(GraphContract):
 
 
 def everything(graph: GraphBackend) -> tuple[list[GraphNode], list[Edge], list[tuple[str, str]]]:
-    """Return all that one tenant sees."""
+    """Return all nodes, edges and names that one tenant sees."""
     ids = [node.id for node in sample_graph()[0]]
     nodes = graph.nodes(ids, scope=SCOPE).function()
     edges = graph.edges_between(ids, scope=SCOPE).function()

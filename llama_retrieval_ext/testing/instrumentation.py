@@ -1,4 +1,4 @@
-"""Records what LlamaIndex's instrumentation is told, for tests about spans and events."""
+"""Recording of LlamaIndex's instrumentation, for tests of spans and events."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -14,13 +14,13 @@ from pydantic import PrivateAttr
 
 @dataclass(slots=True)
 class SeenSpan:
-    """A span as it was reported.
+    """Recorded span.
 
     Attributes:
         id_: LlamaIndex's id: ``ClassName.method-uuid``.
-        parent_id: The id of the span around it; None outside any.
+        parent_id: The id of the enclosing span, or None.
         instance: The object whose method it is.
-        ended: Whether it was left, in order or by an error.
+        ended: Whether it ended, normally or by an error.
     """
 
     id_: str
@@ -36,17 +36,17 @@ class SeenSpan:
 
 @dataclass(slots=True)
 class Recording:
-    """Spans and events, in the order in which they began."""
+    """Spans and events, in the order of their start."""
 
     spans: list[SeenSpan] = field(default_factory=list)
     events: list[BaseEvent] = field(default_factory=list)
 
     def of_methods(self, *methods: str) -> list[SeenSpan]:
-        """The spans of these methods."""
+        """Return the spans of these methods."""
         return [span for span in self.spans if span.method in methods]
 
     def parent_of(self, span: SeenSpan, *methods: str) -> SeenSpan | None:
-        """The nearest span of these methods around a span; None where there is none."""
+        """Return the nearest enclosing span of these methods, or None."""
         by_id = {each.id_: each for each in self.spans}
         around = by_id.get(span.parent_id or "")
         while around is not None and around.method not in methods:
@@ -56,10 +56,10 @@ class Recording:
 
 @contextmanager
 def recorded() -> Generator[Recording]:
-    """Record everything that is reported within the block.
+    """Record all spans and events reported within the block.
 
     Yields:
-        The recording, which is filled meanwhile.
+        The recording, filled during the block.
 
     Examples:
         >>> from llama_retrieval_ext.testing.fakes import FakeRetriever
@@ -82,7 +82,7 @@ def recorded() -> Generator[Recording]:
         root.event_handlers.remove(events)
 
 
-# The signatures are LlamaIndex's; what is not recorded goes into the keywords.
+# The signatures are LlamaIndex's; unused arguments go into the keywords.
 class _SpanHandler(BaseSpanHandler[BaseSpan]):
     _recording: Recording = PrivateAttr()
 

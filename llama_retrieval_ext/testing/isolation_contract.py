@@ -1,4 +1,4 @@
-"""The promises about scope and filters: they narrow, they hold, and nothing else is lost."""
+"""Tests of scope and filters: they narrow, always apply, and lose no other hits."""
 # ruff: noqa: D102 - the names of the tests say what they say
 
 import asyncio
@@ -47,7 +47,7 @@ _SCOPES = (ACME, GLOBEX, Scope("acme", ["engineering"]), Scope(kb_ids=["handbook
 
 
 class IsolationContract(RetrieverFixtures):
-    """Nobody sees what is outside the scope, and a filter is never dropped."""
+    """Tests that no hit is outside the scope and that no filter is dropped."""
 
     def test_filters_keep_what_matches_and_only_that(self, retriever: Retriever) -> None:
         for query in self.queries:
@@ -71,7 +71,7 @@ class IsolationContract(RetrieverFixtures):
                     assert_same_ranking(hits, asynchronous)
             assert_same_ranking(
                 _everything(retriever, query), unlimited
-            )  # for_scope left it as it was
+            )  # for_scope did not change it
 
     def test_a_scope_of_the_call_does_what_a_bound_one_does(self, retriever: Retriever) -> None:
         for scope in _SCOPES:
@@ -136,9 +136,9 @@ class IsolationContract(RetrieverFixtures):
         unlimited: Sequence[NodeWithScore],
         condition: Condition,
     ) -> None:
-        """Every hit satisfies the condition, and no hit of the unlimited ranking that does is lost.
+        """Fail unless hits satisfy the condition and include all such hits of the full ranking.
 
-        More may have come in: what a leg's own limit had kept out.
+        More hits are allowed: those that a leg's own limit excluded before.
         """
         assert all(matches(condition, hit.node.metadata) for hit in hits)
         expected = [hit for hit in unlimited if matches(condition, hit.node.metadata)]

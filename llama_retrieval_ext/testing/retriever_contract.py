@@ -1,4 +1,4 @@
-"""`RetrieverContract`: what every retriever of this package promises, as tests to inherit."""
+"""`RetrieverContract`: requirements for every retriever, as tests to inherit."""
 # ruff: noqa: D102 - the names of the tests say what they say
 
 import asyncio
@@ -32,7 +32,7 @@ from llama_retrieval_ext.trace import Trace
 
 
 class RankingContract(RetrieverFixtures):
-    """A ranking: best first, bounded, unique, finite, repeatable; and nothing else is touched."""
+    """Tests of a ranking: sorted, bounded, unique, finite, repeatable, without side effects."""
 
     def test_every_query_has_hits_best_first_and_equal_scores_go_by_node_id(
         self, retriever: Retriever
@@ -155,7 +155,7 @@ _HIT_KEYS = {
 
 
 class ResultContract(RetrieverFixtures):
-    """A search result: the hits of `retrieve`, with a trace and whatever is missing."""
+    """Tests of a search result: the hits of `retrieve`, a trace, and missing parts."""
 
     def test_search_and_asearch_have_the_hits_of_retrieve_and_nothing_is_missing(
         self, retriever: Retriever
@@ -229,7 +229,7 @@ _THREADS = 8
 
 
 class HostContract(RetrieverFixtures):
-    """It goes wherever a LlamaIndex retriever goes."""
+    """Tests that the retriever works wherever a LlamaIndex retriever does."""
 
     def test_a_query_engine_answers_from_its_hits(self, retriever: Retriever) -> None:
         engine = RetrieverQueryEngine.from_args(retriever, llm=MockLLM())
@@ -314,7 +314,7 @@ class HostContract(RetrieverFixtures):
 
 
 class RetrieverContract(RankingContract, ResultContract, IsolationContract, HostContract):
-    """Subclass it, give it a ``retriever`` over `sample_nodes`, and pytest tests every promise.
+    """Tests of a retriever: subclass it with a fixture ``retriever`` over `sample_nodes`.
 
     ::
 
@@ -323,10 +323,9 @@ class RetrieverContract(RankingContract, ResultContract, IsolationContract, Host
             def retriever(self):
                 return MyRetriever(sample_nodes(FakeEmbedding()), top_k=5)
 
-    Where one retriever over an engine passes it, `RankingContract` and `IsolationContract` are
-    enough for its variants: what they answer may differ, how they are called does not. A retriever
-    over nothing may be given as ``empty_retriever``. What a retriever legitimately differs in is
-    said by the class attributes of
-    `llama_retrieval_ext.testing.corpus.RetrieverFixtures`.
+    If one retriever over an engine passes, `RankingContract` and `IsolationContract` are enough for
+    its variants: their answers may differ, but their calls do not. The fixture ``empty_retriever``
+    may return a retriever without nodes. Class attributes of
+    `llama_retrieval_ext.testing.corpus.RetrieverFixtures` declare legitimate differences.
 
     """

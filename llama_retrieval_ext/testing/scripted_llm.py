@@ -1,4 +1,4 @@
-"""An LLM for tests that says what it was told to say."""
+"""An LLM for tests with scripted answers."""
 # ruff: noqa: ARG002, FBT001, FBT002 - the signatures are LlamaIndex's
 
 import asyncio
@@ -30,19 +30,19 @@ Answer: TypeAlias = str | BaseException | tuple[float, str]
 
 
 class ScriptedLLM(CustomLLM):
-    """Gives its answers in order, one a prompt, and remembers the prompts.
+    """LLM that gives its answers in order, one per prompt, and records the prompts.
 
-    An answer is a text, an exception to raise, or a text after so many seconds. Chat and streaming,
-    sync and async, all draw on the same answers.
+    An answer is a text, an exception to raise, or a pair of delay in seconds and text. Chat and
+    streaming, sync and async, use the same answers.
 
-    A prompt that leaves no room for ``num_output`` tokens, by LlamaIndex's tokenizer, is an
+    A prompt that leaves no room for ``num_output`` tokens, by LlamaIndex's tokenizer, raises an
     ``AssertionError``.
 
     Args:
-        answers: What to say; when they run out, the next prompt is a ``LookupError``. Or a function
-            of the prompt, for prompts whose order is not known.
-        context_window: Tokens of prompt and answer together.
-        num_output: Tokens of them for the answer.
+        answers: The answers; when they run out, the next prompt raises a ``LookupError``. Or a
+            function of the prompt, for prompts in unknown order.
+        context_window: Number of tokens of prompt and answer together.
+        num_output: Number of these tokens for the answer.
 
     Examples:
         >>> llm = ScriptedLLM(["two", (0.01, "late")])
@@ -73,19 +73,19 @@ class ScriptedLLM(CustomLLM):
 
     @classmethod
     def class_name(cls) -> str:
-        """LlamaIndex's name of the class in serialised form."""
+        """Return LlamaIndex's name of the class in serialised form."""
         return "ScriptedLLM"
 
     @property
     def metadata(self) -> LLMMetadata:
-        """A completion model; by default with room for long prompts."""
+        """Metadata of a completion model; by default with room for long prompts."""
         return LLMMetadata(
             context_window=self.context_window, num_output=self.num_output, model_name="scripted"
         )
 
     @property
     def prompts(self) -> list[str]:
-        """Every prompt it was given, oldest first."""
+        """All received prompts, oldest first."""
         return self._prompts
 
     def _next(self, prompt: str) -> tuple[float, str | BaseException]:
@@ -101,7 +101,7 @@ class ScriptedLLM(CustomLLM):
 
     def _check_budget(self, prompt: str) -> None:
         if len(prompt.encode()) + self.num_output <= self.context_window:
-            return  # a token has a byte at least
+            return  # a token has at least one byte
         tokens = len(get_tokenizer()(prompt))
         if tokens + self.num_output > self.context_window:
             raise AssertionError(
@@ -114,9 +114,9 @@ class ScriptedLLM(CustomLLM):
 
     @llm_completion_callback()
     def complete(self, prompt: str, formatted: bool = False, **_: object) -> CompletionResponse:
-        """The next answer."""
+        """Return the next answer."""
         delay_s, answer = self._next(prompt)
-        if delay_s:  # even a sleep of 0 s hands the processor to somebody else
+        if delay_s:  # even a sleep of 0 s yields the processor
             time.sleep(delay_s)
         return _said(answer)
 
@@ -124,7 +124,7 @@ class ScriptedLLM(CustomLLM):
     async def acomplete(
         self, prompt: str, formatted: bool = False, **_: object
     ) -> CompletionResponse:
-        """The next answer, without blocking the loop."""
+        """Return the next answer, without blocking the loop."""
         delay_s, answer = self._next(prompt)
         await asyncio.sleep(delay_s)
         return _said(answer)
@@ -136,7 +136,7 @@ class ScriptedLLM(CustomLLM):
         formatted: bool = False,
         **_: object,
     ) -> CompletionResponseGen:
-        """The next answer, word by word."""
+        """Return the next answer, word by word."""
         return _streamed(self.complete(prompt, formatted=formatted))
 
     @llm_completion_callback()
@@ -146,7 +146,7 @@ class ScriptedLLM(CustomLLM):
         formatted: bool = False,
         **_: object,
     ) -> CompletionResponseAsyncGen:
-        """The next answer, word by word, without blocking the loop."""
+        """Return the next answer, word by word, without blocking the loop."""
         whole = await self.acomplete(prompt, formatted=formatted)
 
         async def words() -> CompletionResponseAsyncGen:
@@ -157,7 +157,7 @@ class ScriptedLLM(CustomLLM):
 
     @llm_chat_callback()
     async def achat(self, messages: Sequence[ChatMessage], **_: object) -> ChatResponse:
-        """The next answer as a message, without blocking the loop."""
+        """Return the next answer as a message, without blocking the loop."""
         whole = await self.acomplete(self._prompt(messages), formatted=True)
         return completion_response_to_chat_response(whole)
 
@@ -167,7 +167,7 @@ class ScriptedLLM(CustomLLM):
         messages: Sequence[ChatMessage],
         **_: object,
     ) -> ChatResponseAsyncGen:
-        """The next answer as a message, word by word, without blocking the loop."""
+        """Return the next answer as a message, word by word, without blocking the loop."""
         whole = await self.acomplete(self._prompt(messages), formatted=True)
 
         async def words() -> ChatResponseAsyncGen:

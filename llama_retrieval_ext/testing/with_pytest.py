@@ -1,4 +1,4 @@
-"""pytest, for the contract classes; the fakes and the corpus do without it."""
+"""Import of pytest for the contract classes; fakes and corpus do not need it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,9 +13,9 @@ except ModuleNotFoundError as error:
 
 @contextmanager
 def case(*what: object) -> Iterator[None]:
-    """Name the case, in a test of several, in whatever fails inside."""
+    """Add the name of the case to any failure inside the block."""
     try:
         yield
-    except BaseException as error:  # pytest's own failures are no Exceptions
+    except BaseException as error:  # pytest's own failures are not Exceptions
         error.add_note(f"case: {', '.join(map(repr, what))}")
         raise

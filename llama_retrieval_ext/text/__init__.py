@@ -1,4 +1,4 @@
-"""How text is cut into terms for keyword search."""
+"""Tokenization of text into terms for keyword search."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Tokenizer"]
 
-# A type checker that saw these would take any misspelled name for one of ours.
+# A type checker that sees these accepts any misspelled name.
 if not TYPE_CHECKING:
     _MODULES = {"llama_retrieval_ext.text.tokenizer": ("Tokenizer",)}
     __getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -1,4 +1,4 @@
-"""The working part of a tokenizer: its caches and its stemmer, made when first used."""
+"""The implementation of a tokenizer: its caches and its stemmer, created on first use."""
 
 import re
 import unicodedata
@@ -38,12 +38,12 @@ _ENTRIES: Final = 2**15
 
 
 class Analyser:
-    """Text to tokens and to counted term ids, for documents and for queries.
+    """Converter from text to tokens and term counts, for documents and for queries.
 
     Args:
         language: Name of a Snowball algorithm, or "none".
-        stop_words: Casefolded words that queries drop.
-        segment: From Chinese text to its words; None for pairs of characters.
+        stop_words: Casefolded words to remove from queries.
+        segment: Function from Chinese text to its words; None for pairs of characters.
         split_identifiers: Whether a name is also found by its parts.
     """
 
@@ -68,20 +68,20 @@ class Analyser:
         self._chunk_bytes = BoundedCache[str, bytes](self._packed_chunk, entries=_ENTRIES)
 
     def document(self, text: str) -> list[str]:
-        """The tokens of a document."""
+        """Return the tokens of a document."""
         return self._all(pieces(normal(text)), self._document_grams)
 
     def query(self, text: str) -> list[str]:
-        """The tokens of a query, without stop words unless it has nothing else."""
+        """Return the tokens of a query, without stop words unless it has nothing else."""
         found = pieces(normal(text))
         telling = [piece for piece in found if not self._stops(piece)]
         return self._all(telling, self._query_grams) or self._all(found, self._query_grams)
 
     def document_counts(self, text: str) -> dict[int, int]:
-        """How often each term id is among the tokens of a document."""
+        """Return the count of each term id among the tokens of a document."""
         text = normal(text)
-        # What stands between spaces comes again, punctuation and all, often enough to be looked up
-        # as it is: four times as fast as to find the words first.
+        # Chunks between spaces, with their punctuation, repeat often: a lookup of the whole chunk
+        # is four times as fast as finding its words first.
         chunks = map(self._chunk_ids.__getitem__, text.split())
         counts = Counter(chain.from_iterable(chunks))
         if not text.isascii() and has_cjk(text):
@@ -89,7 +89,7 @@ class Analyser:
         return dict(counts)
 
     def document_ids(self, text: str) -> bytes:
-        """The term id of each token of a document, 32 bits each, in no order."""
+        """Return the term id of each token of a document, 32 bits each, in no order."""
         text = normal(text)
         ids = b"".join(map(self._chunk_bytes.__getitem__, text.split()))
         if not text.isascii() and has_cjk(text):
@@ -99,7 +99,7 @@ class Analyser:
         return ids
 
     def query_counts(self, text: str) -> dict[int, int]:
-        """How often each term id is among the tokens of a query."""
+        """Return the count of each term id among the tokens of a query."""
         return self._counts(self.query(text))
 
     def _all(self, found: list[str], grams: Callable[[str], list[str]]) -> list[str]:
@@ -109,16 +109,16 @@ class Analyser:
         return tokens
 
     def _stops(self, piece: str) -> bool:
-        # In capitals it is a name: IT, US, WHO. But "I" is always written so.
+        # A word in capitals is a name: IT, US, WHO. "I" is the exception.
         word = without_possessive(piece)
         return word.casefold() in self._stop_words and not (len(word) > 1 and word.isupper())
 
     def _word(self, piece: str) -> tuple[str, ...]:
-        # A mark on a digit is a part that folds to nothing.
+        # A combining mark on a digit folds to the empty string.
         return tuple(filter(None, map(self._stem, self._spellings(piece))))
 
     def _chunk(self, chunk: str) -> tuple[int, ...]:
-        """The term ids of the words, not of the CJK runs, in what stands between two spaces."""
+        """Return the term ids of the words in a chunk between spaces, without CJK runs."""
         found = map(self._tokens.__getitem__, words(chunk))
         return tuple(map(self._ids.__getitem__, chain.from_iterable(found)))
 
@@ -138,8 +138,8 @@ class Analyser:
 
 
 NO_STEMMING: Final = "none"
-# These algorithms know only a to z: résumés must lose its accents to lose its plural. The others
-# read accents (French chanté, chante), which may go only after the ending.
+# These algorithms support only a to z, so accents are removed before stemming (résumés). The
+# others use accents (French chanté, chante), so accents are removed after stemming.
 _PLAIN_LETTERS: Final = frozenset({"english", "porter", "indonesian"})
 _SCRIPTS: Final[dict[str, tuple[Script, ...]]] = {
     "arabic": ("arabic",),
@@ -155,7 +155,7 @@ _SCRIPTS: Final[dict[str, tuple[Script, ...]]] = {
 
 
 def check_language(language: str) -> None:
-    """Refuse a language that Snowball has no algorithm for.
+    """Raise if Snowball has no algorithm for a language.
 
     Args:
         language: Name of a Snowball algorithm, or "none".
@@ -173,16 +173,16 @@ def check_language(language: str) -> None:
 
 
 def word_stemmer(language: str) -> Callable[[str], str]:
-    """A function from a casefolded word to its folded stem; threads may share it.
+    """Return a function from a casefolded word to its folded stem; it is thread-safe.
 
-    Only words written in nothing but the language's script are stemmed: not ``utf8``, not another
-    script's. Every word is folded.
+    Only words that consist of letters of the language's script are stemmed, so ``utf8`` and words
+    of other scripts are not. Every word is folded.
 
     Args:
         language: Name of a Snowball algorithm, or "none" to fold only.
 
     Returns:
-        A function of one word; it never gives the empty string for a word with a letter.
+        A function of one word; it never returns the empty string for a word with a letter.
 
     Examples:
         >>> [word_stemmer("english")(word) for word in ("running", "résumés", "utf8s")]
@@ -193,8 +193,8 @@ def word_stemmer(language: str) -> Callable[[str], str]:
         return fold
     ranges = "".join(RANGES[script] for script in _SCRIPTS.get(language, ("latin",)))
     stemmable = re.compile(f"[{ranges}]+").fullmatch
-    snowball = Stemmer.Stemmer(language, 0)  # no cache of its own: ours keeps the result
-    lock = Lock()  # a Snowball stemmer holds the word it works on
+    snowball = Stemmer.Stemmer(language, 0)  # 0 disables its cache: ours has the result
+    lock = Lock()  # a Snowball stemmer is not thread-safe
 
     def stem(word: str) -> str:
         if not stemmable(word):
@@ -209,13 +209,13 @@ def word_stemmer(language: str) -> Callable[[str], str]:
 
 
 # Canonical combining classes of the marks to drop: overlays, Hebrew points, Arabic and Syriac
-# vowel signs, and everything written above, below or beside a letter. Kept, because they make
-# another letter: nukta (7), kana voicing (8), virama (9), Thai and Lao tones (103 to 122).
+# vowel signs, and all marks above, below or beside a letter. Marks that make another letter are
+# kept: nukta (7), kana voicing (8), virama (9), Thai and Lao tones (103 to 122).
 _DROPPED: Final = frozenset({1, *range(10, 37), *range(202, 241)})
-# On a Cyrillic letter these two make another letter (й, ї, ў), as no other mark does.
+# On a Cyrillic letter only these two marks make another letter (й, ї, ў).
 _CYRILLIC_LETTER_MARKS: Final = "\u0306\u0308"
-# Letters that look like one with a mark but have no decomposition, and the Cyrillic one that is
-# mostly typed without its dots.
+# Letters that look accented but have no decomposition, and the Cyrillic letter that is mostly
+# typed without its dots.
 _LETTERS: Final = str.maketrans(
     {
         "ø": "o", "đ": "d", "ð": "d", "ħ": "h", "ł": "l", "ŧ": "t", "æ": "ae", "œ": "oe",
@@ -225,10 +225,10 @@ _LETTERS: Final = str.maketrans(
 
 
 def fold(word: str) -> str:
-    """The word without accents: French, Spanish or Vietnamese is often typed without them.
+    """Return the word without accents: typed French, Spanish or Vietnamese often lacks them.
 
-    Latin, Greek, Hebrew and Arabic lose their marks; Cyrillic only stress marks and the dots of ё;
-    other scripts nothing that makes a letter.
+    Latin, Greek, Hebrew and Arabic lose their marks; Cyrillic loses only stress marks and the dots
+    of ё; other scripts keep all marks that make another letter.
 
     Args:
         word: One casefolded word in NFKC.

@@ -1,4 +1,4 @@
-"""`Gazetteer`: finds known names in a text, as they are written or nearly so."""
+"""`Gazetteer`: finds known names in a text, exactly or approximately."""
 
 import re
 import unicodedata
@@ -16,12 +16,12 @@ from llama_retrieval_ext.text.segmentation import starts_cjk
 from llama_retrieval_ext.text.traditional_chinese import simplified
 
 _EXTRA: Final = "graph"
-# A name is compared with the text if it shares this part of its pairs of characters with it.
+# A name is compared with the text if the text has this share of its pairs of characters.
 _SHARED: Final = 0.4
 _CANDIDATES: Final = 50
-# Pairs of characters that more names have tell little, and cost the most.
+# Pairs of characters that more names have are uninformative, and slow.
 _COMMON: Final = 3_000
-# Shorter names are too much like other words.
+# Shorter names are too similar to other words.
 _SHORTEST: Final = 4
 _SHORTEST_CJK: Final = 3
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
@@ -33,10 +33,10 @@ class Mention:
 
     Attributes:
         start: Index of its first character in the text.
-        end: Index behind its last.
-        name: As the gazetteer has it, normalised.
+        end: Index after its last character.
+        name: The name in the gazetteer, normalised.
         ids: Ids with that name, sorted.
-        score: 1 for the name itself, else how alike it is, in (0, 1).
+        score: 1 for an exact match, else the similarity, in (0, 1).
     """
 
     start: int
@@ -47,19 +47,19 @@ class Mention:
 
     @property
     def length(self) -> int:
-        """Characters of the text."""
+        """Number of characters of the text that it covers."""
         return self.end - self.start
 
 
 class Gazetteer:
-    """Names and what they stand for.
+    """Index from names to ids.
 
-    Text and names are compared in NFKC, casefolded, in simplified Chinese. A name in a script that
-    has spaces is found at word boundaries only; a Chinese one anywhere. Of names that overlap the
-    longest counts.
+    Text and names are compared in NFKC, casefolded, in simplified Chinese. A name in a script with
+    spaces matches at word boundaries only; a Chinese name matches anywhere. Of overlapping names
+    the longest is kept.
 
     Args:
-        names: Name and id; a name may stand for several.
+        names: Pairs of name and id; a name may have several ids.
 
     Raises:
         MissingDependencyError: The extra ``graph`` is not installed.
@@ -84,7 +84,7 @@ class Gazetteer:
         self._names = sorted(ids)
         self._ids = [tuple(sorted(ids[name])) for name in self._names]
         engine = _package("ahocorasick_rs")
-        # Overlapping matches: one that ends inside a word must not hide another that does not.
+        # Overlapping matches: a match that ends inside a word must not hide a valid one.
         self._automaton = engine.AhoCorasick(self._names) if self._names else None
         self._pairs = _PairIndex(self._names)
 
@@ -92,7 +92,7 @@ class Gazetteer:
         return len(self._names)
 
     def find(self, text: str) -> list[Mention]:
-        """Return the names in a text, in their order, none overlapping another."""
+        """Return the names in a text, in order, without overlaps."""
         if self._automaton is None:
             return []
         plain, offsets = normalised(text)
@@ -106,13 +106,13 @@ class Gazetteer:
         return mentions
 
     def find_similar(self, text: str, *, threshold: float = 0.85) -> list[Mention]:
-        """Return the names in a text and those that parts of it resemble, in their order.
+        """Return the exact and the approximate matches of names in a text, in order.
 
-        A name that is there exactly counts, unless it is part of a longer one that is there nearly.
+        An exact match is kept, unless it is part of a longer approximate match.
 
         Args:
             text: The text to search.
-            threshold: Least similarity, in (0, 1]: 1 less the share of edits.
+            threshold: Minimum similarity, in (0, 1]: 1 minus the share of edits.
 
         Raises:
             ConfigurationError: The threshold is out of range.
@@ -154,7 +154,7 @@ class Gazetteer:
 
 
 def normalised(text: str) -> tuple[str, Sequence[int]]:
-    """Return the text as names are compared, and the index in it that each character came from.
+    """Return the text normalised for comparison, and the original index of each character.
 
     Examples:
         >>> normalised("ﬁre")
@@ -163,14 +163,14 @@ def normalised(text: str) -> tuple[str, Sequence[int]]:
     """
     if text.isascii():
         return text.lower(), range(len(text))
-    text = _SURROGATE.sub("\ufffd", text)  # no engine takes half a character
+    text = _SURROGATE.sub("\ufffd", text)  # no engine accepts a lone surrogate
     if unicodedata.is_normalized("NFKC", text) and len(folded := text.casefold()) == len(text):
-        return simplified(folded), range(len(text))  # no character became two
+        return simplified(folded), range(len(text))  # the length is unchanged
     characters: list[str] = []
     offsets: list[int] = []
     start = 0
     for at in range(1, len(text) + 1):
-        # A letter and the marks on it are one.
+        # A letter and its marks stay together.
         if at == len(text) or not unicodedata.combining(text[at]):
             part = simplified(unicodedata.normalize("NFKC", text[start:at]).casefold())
             characters.append(part)
@@ -180,7 +180,7 @@ def normalised(text: str) -> tuple[str, Sequence[int]]:
 
 
 class _PairIndex:
-    """Which names share pairs of neighbouring characters with a text."""
+    """Index of names by their pairs of neighbouring characters."""
 
     def __init__(self, names: Sequence[str]) -> None:
         joined = "\0".join(names) + "\0"
@@ -196,7 +196,7 @@ class _PairIndex:
         self._sizes = np.bincount(self._owners, minlength=len(names)) if names else np.zeros(1)
 
     def candidates(self, text: str) -> list[int]:
-        """Return the names that share most with a text, best first, ties in their order."""
+        """Return the names that share most pairs with a text, best first, ties in order."""
         codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
         codes = codes.astype(np.uint64)
         if len(codes) < 2 or not len(self._keys):  # noqa: PLR2004 - a pair
@@ -220,7 +220,7 @@ class _PairIndex:
         shared = counts[names]
         sizes = self._sizes[names]
         kept = shared >= _SHARED * sizes
-        # Pairs that are there less those that are not: short names are in every text by accident.
+        # Shared pairs minus missing pairs: short names match every text by chance.
         names, surplus = names[kept], (2 * shared - sizes)[kept]
         best = np.lexsort((names, -surplus))[:_CANDIDATES]
         return [int(name) for name in names[best]]
@@ -229,7 +229,7 @@ class _PairIndex:
 def _similar_window(
     fuzz: ModuleType, name: str, text: str, threshold: float
 ) -> tuple[float, int, int] | None:
-    """Return the part of a text most like a name, and how alike they are."""
+    """Return the part of a text most similar to a name, and the similarity."""
     if len(name) < (_SHORTEST_CJK if starts_cjk(name) else _SHORTEST):
         return None
     aligned = fuzz.partial_ratio_alignment(name, text, score_cutoff=100 * threshold - 10)
@@ -241,7 +241,7 @@ def _similar_window(
 
 
 def _widened(text: str, start: int, end: int) -> tuple[int, int]:
-    """Move both ends to where words begin and end, and off spaces."""
+    """Move both ends to word boundaries, without spaces."""
     while start < end and text[start].isspace():
         start += 1
     while start < end and text[end - 1].isspace():
@@ -268,7 +268,7 @@ def _is_bounded(text: str, start: int, end: int) -> bool:
 
 
 def _joins(left: str, right: str) -> bool:
-    """Whether two neighbours are of one word; Chinese has no words that one sees."""
+    """Return whether two neighbours belong to one word; never for Chinese characters."""
     return left.isalnum() and right.isalnum() and not (starts_cjk(left) or starts_cjk(right))
 
 

@@ -1,4 +1,4 @@
-"""Where a text says what a query asks for."""
+"""Positions of query terms in a text, and excerpts around them."""
 
 import re
 from bisect import bisect_right
@@ -10,12 +10,12 @@ from llama_retrieval_ext.text.tokenizer import Tokenizer
 _WORD: Final = re.compile(rf"[^\W{CJK}]+(?:[.'’&-][^\W{CJK}]+)*(?:\+\+|#)?")  # noqa: RUF001
 _CJK_TERM: Final = re.compile(rf"[{CJK}]+")
 _TOKENIZER: Final = Tokenizer()
-# How much of a text before the first match of an excerpt is shown.
+# Characters of context before the first match of an excerpt.
 _LEAD: Final = 60
 
 
 def matched_spans(text: str, question: str) -> list[tuple[int, int]]:
-    """Where the terms of a question stand in a text: start and end of each, in order.
+    """Return the start and end of each term of a question in a text, in order.
 
     Examples:
         >>> text = "Annual leaves: 年假规定"
@@ -41,12 +41,12 @@ def matched_spans(text: str, question: str) -> list[tuple[int, int]]:
 
 
 def excerpt(text: str, query: str, *, length: int) -> str:
-    """Return the part of a text that has most of a query's terms, on one line.
+    """Return the part of a text with the most query terms, on one line.
 
     Args:
-        text: Of any length.
+        text: A text of any length.
         query: The query; empty for the beginning of the text.
-        length: How many characters at most, without the dots at its ends.
+        length: Maximum number of characters, without the dots at its ends.
 
     Examples:
         >>> excerpt("Welcome to us. " * 9 + "Annual leave is 25 days.", "annual leave", length=40)

@@ -1,4 +1,4 @@
-"""The spellings under which a name can be found: as a whole, and by its parts."""
+"""Spellings of an identifier for search: the whole name and its parts."""
 
 import re
 from itertools import accumulate
@@ -15,7 +15,7 @@ _PARTS: Final = re.compile(
     rf"|[{_UPPER}]?{_LOWER}+"
     rf"|[{_UPPER}]+"
 )
-# What the whole is written without; between digits it stays: 1.2.3 is not 123.
+# Removed from the whole name, but not between digits: 1.2.3 is not 123.
 _JOINTS: Final = re.compile(r",|(?<!\d)[.'’\-‐_]+|[.'’\-‐_]+(?!\d)")  # noqa: RUF001
 _SPACERS: Final = re.compile(rf"[{CONNECTORS},_]+")
 _SIGN: Final = re.compile(r"(?:\+\+|#)$")
@@ -24,17 +24,17 @@ _MOST_PARTS: Final = 12
 
 
 def spellings(piece: str) -> list[str]:
-    """A name as one word without its joints, then its parts, all casefolded.
+    """Return a name as one word without separators, then its parts, all casefolded.
 
     So ``userName``, ``user_name``, ``user-name`` and ``username`` find each other, and ``name``
-    finds them all. A number with points is also its beginnings, so that 3.12 finds 3.12.1.
+    finds them all. A number with points also gives its prefixes, so that 3.12 finds 3.12.1.
 
     Args:
-        piece: A word as `pieces` cuts it.
+        piece: A word as returned by `pieces`.
 
     Returns:
-        Spellings, whole first; none for mere underscores. What would have more than 12 parts, a
-        hash or encoded data, is only cut at its joints.
+        Spellings, whole first; none if there are only underscores. A name with more than 12
+        parts (a hash, encoded data) is split at its separators only.
 
     Examples:
         >>> spellings("HTTPServer2")
@@ -46,9 +46,9 @@ def spellings(piece: str) -> list[str]:
 
     """
     name, *signed = _without_sign(without_possessive(piece))
-    if name.startswith("."):  # of .NET is left what ASP.NET has, too
+    if name.startswith("."):  # .NET becomes NET, which ASP.NET also has
         signed, name = [name.casefold()], name[1:]
-    elif signed and len(name) == 1:  # C++ is no C
+    elif signed and len(name) == 1:  # C++ must not match C
         return signed
     whole = _JOINTS.sub("", name).casefold()
     parts = _parts(name)
@@ -60,13 +60,13 @@ def spellings(piece: str) -> list[str]:
 
 
 def plain_spellings(piece: str) -> list[str]:
-    """The words of a name as they stand; only numbers keep their points.
+    """Return the words of a name unchanged; only numbers keep their points.
 
     Args:
-        piece: A word as `pieces` cuts it.
+        piece: A word as returned by `pieces`.
 
     Returns:
-        Casefolded words; none for mere underscores.
+        Casefolded words; none if there are only underscores.
 
     Examples:
         >>> plain_spellings("os.getUser_name"), plain_spellings("1.2.3"), plain_spellings("C#")
@@ -80,10 +80,10 @@ def plain_spellings(piece: str) -> list[str]:
 
 
 def without_possessive(piece: str) -> str:
-    """The word without ``'s``.
+    """Return the word without ``'s``.
 
     Args:
-        piece: A word as `pieces` cuts it.
+        piece: A word as returned by `pieces`.
 
     Returns:
         The word up to a final ``'s`` or ``'S``, with either apostrophe.
@@ -100,7 +100,7 @@ _PLAIN: Final = re.compile(rf"(?<![\w.])\d+(?:\.\d+)+(?!\w)|[^{CONNECTORS},]+")
 
 
 def _without_sign(name: str) -> list[str]:
-    """The name and, if it has a sign, its last word with it: Objective-C, c++."""
+    """Return the name and, if it ends with a sign, its last word with the sign."""
     bare = _SIGN.sub("", name)
     return [name] if bare == name else [bare, _SPACERS.split(name)[-1].casefold()]
 
@@ -110,7 +110,7 @@ def _parts(name: str) -> list[str]:
 
 
 def _beginnings(part: str) -> list[str]:
-    """1.2.3, 1.2 and 1 of 1.2.3; of anything without a point, itself."""
+    """Return the prefixes of a number (1.2.3, 1.2, 1); a part without a point is returned alone."""
     if "." not in part:
         return [part]
     return [*accumulate(part.split("."), lambda left, right: f"{left}.{right}")][::-1]

@@ -1,4 +1,4 @@
-"""Synthetic questions for a known text: parts of a sentence, and wrong words."""
+"""Synthetic questions for a known text: parts of a sentence mixed with wrong words."""
 
 import re
 from collections.abc import Sequence
@@ -8,32 +8,32 @@ from typing import Final
 from llama_retrieval_ext.text.normalization import CJK
 
 _SENTENCE: Final = re.compile(r"[^.!?\u3002\uff01\uff1f\n]+")
-# Pairs of CJK characters, which have about the length of a word, and words of other scripts.
+# Pairs of CJK characters (about as long as a word), and words of other scripts.
 _WORD: Final = re.compile(rf"[{CJK}]{{1,2}}|(?:(?![{CJK}])\w)+")
 _CJK: Final = re.compile(f"[{CJK}]")
-# A sentence with fewer is a heading or a fragment; a question is hardly ever longer.
+# A sentence with fewer words is a heading or a fragment; questions are rarely longer.
 _FEWEST, _MOST = 5, 12
 _SHORTEST: Final = 3
-# How much of a sentence is remembered, and how much of that wrongly. Chosen so that calibration by
-# such questions orders real ones: without wrong words they are too easy.
+# Share of the sentence that is kept, and share of that which is replaced. Without wrong words the
+# questions are too easy, and calibration by them does not order real questions.
 _REMEMBERED: Final = (0.3, 0.9)
 _WRONG: Final = (0.2, 0.8)
 
 
 def known_item_question(text: str, others: Sequence[str], random: Random) -> str | None:
-    """Return a question that a text answers, made of the words of one of its sentences.
+    """Return a question made of the words of one sentence of a text.
 
     Three to twelve words of a random sentence stay, in their order; a fifth to four fifths of these
-    are replaced by words of other texts. So the questions differ as real ones do, in how much they
-    share with their answer.
+    are replaced by words of other texts. So the overlap between question and answer varies, as it
+    does for real questions.
 
     Args:
         text: The text.
         others: Texts to take the wrong words from.
-        random: Source of chance.
+        random: Random number generator.
 
     Returns:
-        The question; None where no sentence has five different words.
+        The question; None if no sentence has five different words.
 
     Examples:
         >>> text = "Employees have 25 days of paid annual leave."

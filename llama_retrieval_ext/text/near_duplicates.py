@@ -1,16 +1,16 @@
-"""How much two texts have in common, by the words they are made of."""
+"""Similarity of texts by their shared words."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
-# Words as they stand: no stems, and stop words count.
+# Words are not stemmed, and stop words count.
 _WORDS = Tokenizer(language="none", stop_words="none", split_identifiers=False)
 
 
 def shingles(text: str) -> frozenset[str]:
-    """The words of a text; of Chinese, Japanese and Korean the pairs of characters.
+    """Return the words of a text; for Chinese, Japanese and Korean the pairs of characters.
 
     Examples:
         >>> sorted(shingles("Fire! Fire in the mine: 火灾了"))
@@ -21,16 +21,16 @@ def shingles(text: str) -> frozenset[str]:
 
 
 def first_of_alike(sets: Iterable[frozenset[str]], *, at_least: float) -> Iterator[int]:
-    r"""For each set the first one before it that it is like and that was kept, or else itself.
+    r"""Yield for each set the place of the first earlier kept set similar to it, or its own place.
 
     .. math:: J(A, B) = \frac{|A \cap B|}{|A \cup B|}
 
     Args:
-        sets: In the order in which they are kept. An empty one is like no other.
-        at_least: The Jaccard similarity from which two sets are alike; in ``(0, 1]``.
+        sets: Sets by priority: the first of similar sets is kept. An empty set matches none.
+        at_least: Minimum Jaccard similarity of similar sets; in ``(0, 1]``.
 
     Returns:
-        One place a set, from 0. Time grows with the number of kept sets that share an element.
+        One place per set, from 0. Time grows with the number of kept sets that share an element.
 
     Source:
         Broder, "On the Resemblance and Containment of Documents", SEQUENCES 1997, the resemblance,
@@ -43,8 +43,8 @@ def first_of_alike(sets: Iterable[frozenset[str]], *, at_least: float) -> Iterat
 
     """
     kept: list[frozenset[str]] = []
-    places: list[int] = []  # of the kept sets among all
-    holders: dict[str, list[int]] = {}  # the kept sets that have an element
+    places: list[int] = []  # position of each kept set among all sets
+    holders: dict[str, list[int]] = {}  # the kept sets that contain an element
     for number, current in enumerate(sets):
         shared = Counter(place for element in current for place in holders.get(element, ()))
         alike = [

@@ -1,8 +1,8 @@
-"""Which writing system a text is in, to tell Chinese, Japanese and English queries apart.
+"""Detection of the writing system of a text, to separate Chinese, Japanese and English queries.
 
-The writing systems that are distinguished, as ranges for a regular expression's ``[...]``.
+Supported writing systems, as ranges for a regular expression's ``[...]``.
 
-Letters only, as they stand after NFKC: no half-width, full-width or presentation forms.
+Letters after NFKC only: no half-width, full-width or presentation forms.
 """
 
 import re
@@ -24,7 +24,7 @@ Script: TypeAlias = Literal[
     "hangul",
 ]
 
-# With the iteration mark, the ideographic zero and the Suzhou numerals, which stand among Han.
+# Includes the iteration mark, the ideographic zero and the Suzhou numerals, used among Han.
 HAN: Final = (
     "\u3005-\u3007\u3021-\u3029\u3038-\u303b\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003ffff"
@@ -51,28 +51,28 @@ RANGES: Final[dict[Script, str]] = {
 
 
 _LOOKED_AT: Final = 2000
-# A character of these says about as much as a word of the others.
+# One character of these scripts carries about as much meaning as a word of the others.
 _SYLLABIC: Final = frozenset({"han", "kana", "hangul"})
 _RUNS: Final[dict[Script, re.Pattern[str]]] = {
     script: re.compile(f"[{letters}]+") for script, letters in RANGES.items()
 }
-# Chinese has hardly any kana (の on a shop sign); Japanese prose is half kana.
+# Chinese text has almost no kana (の on a shop sign); Japanese prose is half kana.
 _KANA_IN_JAPANESE: Final = 0.2
 
 
 def dominant_script(text: str) -> Script | Literal["none"]:
-    """The script that says most of a text: "han" is Chinese, "kana" Japanese, "hangul" Korean.
+    """Return the main script of a text: "han" is Chinese, "kana" Japanese, "hangul" Korean.
 
     A word of an alphabet weighs as much as one Han, kana or Hangul character, so a Chinese question
     about ``sentence_transformers`` is Chinese. Han with at least a fifth of kana is Japanese;
     Japanese written in Han alone cannot be distinguished from Chinese.
 
     Args:
-        text: Any text; the first 2,000 characters are looked at.
+        text: Any text; only the first 2,000 characters are used.
 
     Returns:
-        The script; of two with the same weight the first in `RANGES`; "none" without a letter of
-        any of them.
+        The script; ties go to the first in `RANGES`; "none" if the text has no letter of any of
+        them.
 
     Examples:
         >>> dominant_script("请用 Python 写一个 BM25"), dominant_script("what does 火 mean?")
@@ -96,8 +96,8 @@ def _weight(script: Script, *, text: str) -> int:
     return sum(map(len, found)) if script in _SYLLABIC else len(found)
 
 
-# Letters that NFKC leaves alone, and signs that end a word with and without it. A text of nothing
-# else skips NFKC, whose way with full-width commas is a third of the work on Chinese text.
+# Letters that NFKC does not change, and signs that end a word with or without it. A text of only
+# these skips NFKC: its handling of full-width commas is a third of the time on Chinese text.
 _UNSETTLED: Final = re.compile(
     "[^\x00-\x7f"
     "\u00a0\u00ab\u00b0\u00b1\u00b7\u00bb\u00c0-\u0131\u014a-\u017e\u0391-\u03c9\u0400-\u045f"
@@ -106,22 +106,22 @@ _UNSETTLED: Final = re.compile(
     "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
     "！％（），／：；？～]"  # noqa: RUF001 - full-width on purpose
 )
-# Inside a word these are not seen: soft hyphen, Arabic tatweel, zero-width joiners, byte order
+# Invisible inside a word: soft hyphen, Arabic tatweel, zero-width joiners, byte order
 # mark, variation selectors.
 _INVISIBLE: Final = re.compile(
     "[\u00ad\u0640\u200c\u200d\u2060\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef]+"
 )
-# NFKC sorts the marks on a letter, in quadratic time. No letter has 32; every mark is one of these.
+# NFKC sorts the marks on a letter in quadratic time. No real letter has 32 marks.
 _PILE: Final = re.compile(r"([^\w\s]{32})[^\w\s]+")
 
 
 def normal(text: str) -> str:
-    r"""The text in Unicode's compatibility form, without invisible characters; case is kept.
+    r"""Return the text in NFKC, without invisible characters; case is kept.
 
-    A full-width comma stays a comma that ends a word: Chinese lists numbers with it.
+    A full-width comma still ends a word, because Chinese lists numbers with it.
 
     Args:
-        text: Anything, lone surrogates and control characters included.
+        text: Any string, including lone surrogates and control characters.
 
     Returns:
         The NFKC form. Linear time; a run of more than 32 signs and marks is cut to 32.

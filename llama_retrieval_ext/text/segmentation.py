@@ -1,6 +1,6 @@
-"""Terms of Chinese, Japanese and Korean text, which has no spaces to tell its words apart.
+"""Segmentation of Chinese, Japanese and Korean text, which has no spaces between words.
 
-Each function gives the same terms for a traditional Chinese character and the simplified one.
+Each function returns the same terms for a traditional and a simplified Chinese character.
 """
 
 import re
@@ -17,8 +17,8 @@ from llama_retrieval_ext.errors import MissingDependencyError
 from llama_retrieval_ext.text.normalization import CJK, HAN, HANGUL, HIRAGANA, KATAKANA
 from llama_retrieval_ext.text.traditional_chinese import simplified
 
-# One script at a time: 東京タワーへ行く is 東京, タワー, へ, 行, く, and its nouns stand free of
-# the endings written in hiragana.
+# One script per run: 東京タワーへ行く is 東京, タワー, へ, 行, く, which separates nouns from
+# endings in hiragana.
 RUN: Final = f"[{HAN}]+|[{HIRAGANA}]+|[{KATAKANA}]+|[{HANGUL}]+"
 _RUN: Final = re.compile(RUN)
 _CJK: Final = re.compile(f"[{CJK}]")
@@ -38,9 +38,9 @@ starts_cjk: Final = _CJK.match
 
 
 def document_grams(run: str) -> list[str]:
-    """Every character of a run, then every pair of neighbours.
+    """Return every character of a run, then every pair of neighbours.
 
-    The characters are there for queries of one character; the length of a document counts both.
+    Single characters serve queries of one character; the length of a document counts both.
 
     Args:
         run: Characters of one script.
@@ -53,15 +53,15 @@ def document_grams(run: str) -> list[str]:
         ['火', '灾', '了', '火灾', '灾了']
 
     """
-    characters = [*simplified(run)]  # made once: twice as fast as pairing the string with itself
+    characters = [*simplified(run)]  # a list is twice as fast here as the string
     return [*characters, *map(add, characters, characters[1:])]
 
 
 def query_grams(run: str) -> list[str]:
-    """Every pair of neighbours in a run, or the character if it stands alone.
+    """Return every pair of neighbours in a run, or its single character.
 
-    A pair is nearly as specific as a word and needs no dictionary; single characters beside it add
-    nothing but work (measured: the same ranking for a sixteenth of the postings).
+    A pair is nearly as specific as a word and needs no dictionary. Single characters in addition
+    only cost time (measured without them: the same ranking from a sixteenth of the postings).
 
     Args:
         run: Characters of one script.
@@ -80,16 +80,16 @@ def query_grams(run: str) -> list[str]:
 
 
 def word_grams(run: str, *, segment: Callable[[str], list[str]]) -> list[str]:
-    """Every character of a run, then its words of two characters or more.
+    """Return every character of a run, then its words of two characters or more.
 
-    The characters bridge what the dictionary cuts differently in query and document.
+    Characters still match where the dictionary segments query and document differently.
 
     Args:
         run: Characters of one script.
-        segment: From Chinese text to its words.
+        segment: Function from Chinese text to its words.
 
     Returns:
-        Characters, then words; of another script than Han its `document_grams`.
+        Characters, then words; `document_grams` for scripts other than Han.
 
     Examples:
         >>> word_grams("安全法", segment=lambda run: [run[:2], run[2:]])
@@ -98,20 +98,20 @@ def word_grams(run: str, *, segment: Callable[[str], list[str]]) -> list[str]:
     """
     if not _HAN.match(run):
         return document_grams(run)
-    run = simplified(run)  # the dictionary's spelling, too
+    run = simplified(run)  # the dictionary is in simplified Chinese
     return [*run, *(word for word in segment(run) if len(word) > 1)]
 
 
-# One of these between two words makes one name of them: os.path, e-mail, O'Brien, AT&T.
+# One of these characters joins two words to one name: os.path, e-mail, O'Brien, AT&T.
 CONNECTORS: Final = r".'’&\-‐"  # noqa: RUF001 - typographic apostrophe and hyphen on purpose
 
 
 def pieces(text: str) -> list[str]:
-    """Cut text into CJK runs of one script and words; the rest is dropped.
+    """Split text into words and CJK runs of one script; drop the rest.
 
-    A word keeps what makes a name or number of it: ``C++``, ``C#``, ``.NET``, ``1.2.3``,
+    A word keeps the signs of names and numbers: ``C++``, ``C#``, ``.NET``, ``1.2.3``,
     ``1,000``, ``os.path.join``, ``snake_case``, ``state-of-the-art``. An e-mail address or URL is
-    cut at its ``@``, ``:`` and ``/``. Thai, Lao, Khmer and Burmese are cut at spaces only.
+    split at ``@``, ``:`` and ``/``. Thai, Lao, Khmer and Burmese are split at spaces only.
 
     Args:
         text: In NFKC. A word ends after 128 letters, a name after 8 words. Linear time.
@@ -128,7 +128,7 @@ def pieces(text: str) -> list[str]:
 
 
 def words(text: str) -> list[str]:
-    """The `pieces` that are words.
+    """Return the `pieces` that are words.
 
     Args:
         text: In NFKC.
@@ -154,20 +154,20 @@ def _words() -> re.Pattern[str]:
     return re.compile(_word())
 
 
-@cache  # made at first use: finding Unicode's marks takes some ten milliseconds
+@cache  # lazy: finding Unicode's marks takes about ten milliseconds
 def _word() -> str:
     letter = rf"[^\W{CJK}]"
-    # \w leaves combining marks out, and without them Hindi would be cut at its vowels.
+    # \w excludes combining marks; without them Hindi is split at its vowels.
     word = f"{letter}{{1,128}}+(?:[{_marks()}]{{1,8}}+{letter}{{0,128}}+){{0,64}}+"
     joint = rf"(?:[{CONNECTORS}]|(?<=\d),(?=\d{{3}}(?!\d)))"
-    # A # belongs to a single letter only: C#, not issue#7.
+    # A # belongs to a word of one letter only: C#, not issue#7.
     sign = r"(?:\+\+|(?<!\w\w)(?<![\d_])#)"
     name = rf"{word}(?:{joint}{word}){{0,7}}+{sign}?"
     return rf"\.(?i:net)\b|{name}"
 
 
 def _marks() -> str:
-    """Ranges of all combining marks of scripts in use."""
+    """Return the ranges of all combining marks of scripts in use."""
     ranges: list[list[int]] = []
     for code in range(0x0300, 0x20000):
         if unicodedata.category(chr(code)).startswith("M"):
@@ -179,12 +179,12 @@ def _marks() -> str:
 
 
 def chinese_segmenter() -> Callable[[str], list[str]]:
-    """A function from Chinese text to its words, in rjieba's search mode.
+    """Return a function from Chinese text to its words, in rjieba's search mode.
 
-    Search mode gives a long word and the words in it: 中华人民共和国, and also 中华, 人民, 共和国.
+    Search mode returns a long word and the words in it: 中华人民共和国, 中华, 人民, 共和国.
 
     Returns:
-        The function; threads may share it.
+        The function; it is thread-safe.
 
     Raises:
         MissingDependencyError: rjieba is not installed.
@@ -203,15 +203,15 @@ def chinese_segmenter() -> Callable[[str], list[str]]:
 
 
 NO_TERM: Final = -1
-_ENTRIES: Final = 2**16  # of pairs, two generations: some 20 MB when full
+_ENTRIES: Final = 2**16  # per generation of pairs; about 20 MB for both when full
 
 
 class GramIds:
-    """Term ids of the `document_grams` of all runs in a text, in four fifths of the time.
+    """Counter of the term ids of a text's `document_grams`, in four fifths of the time.
 
-    A pair of characters is one 32-bit number in UTF-16, and a number is looked up faster than the
-    string that would have to be made of it. Every pair of neighbours is looked up, and that some
-    are no terms is kept like the rest: faster than to find the runs first.
+    A pair of characters is one 32-bit number in UTF-16, and the lookup of a number is faster than
+    building the string. Every pair of neighbours is looked up, and pairs that are no term are
+    cached too: this is faster than finding the runs first.
     """
 
     __slots__ = ("_characters", "_pairs")
@@ -221,7 +221,7 @@ class GramIds:
         self._pairs = BoundedCache[int, int](_id_of_pair, entries=_ENTRIES)
 
     def count(self, text: str, *, into: Counter[int]) -> None:
-        """Add every gram of a text to the counts of its term id, and the rest to `NO_TERM`.
+        """Count the grams of a text by term id, and all other pairs under `NO_TERM`.
 
         Args:
             text: In NFKC.
@@ -235,7 +235,7 @@ class GramIds:
 
         """
         units = text.encode("utf-16-le", "surrogatepass")
-        if len(units) != 2 * len(text):  # rare characters take two units, and pairs would break
+        if len(units) != 2 * len(text):  # characters of two units would break the pairs
             into.update(term_id(gram) for run in runs(text) for gram in document_grams(run))
         else:
             into.update(map(self._characters.__getitem__, text))
@@ -244,8 +244,8 @@ class GramIds:
 
 def _numbers(units: bytes) -> Iterable[int]:
     """Return one number for each pair of neighbours."""
-    # The low bytes of both come first: a dict uses the low bits of a number, and if these were one
-    # character, all pairs with that character would collide.
+    # The low bytes of both characters come first: a dict hashes by low bits, and with one
+    # character in them all pairs with that character would collide.
     low, high = units[::2], units[1::2]
     pairs = bytearray(4 * max(len(low) - 1, 0))
     pairs[::4], pairs[1::4], pairs[2::4], pairs[3::4] = low[:-1], low[1:], high[:-1], high[1:]
@@ -262,46 +262,47 @@ def _id_of_gram(gram: str) -> int:
 
 
 def term_id(token: str) -> int:
-    """The number that stands for a token in every store, on every machine.
+    """Return the id of a token, the same in every store and on every machine.
 
-    Two tokens share one with probability ``2**-32``: of a million distinct tokens, about a hundred
-    pairs do, and each is then searched as if it were both. CRC-32, because nothing here needs a
-    cryptographic hash and it is six times as fast; on the vocabulary of our test corpora (223,000
+    Two tokens share an id with probability ``2**-32``: among a million distinct tokens about a
+    hundred pairs do, and a search for one then also finds the other. CRC-32 is six times as fast as
+    a cryptographic hash, which is not needed here; on the vocabulary of our test corpora (223,000
     tokens, 5.8 collisions expected by chance) it has 5.
 
     Args:
-        token: Any string, lone surrogates included.
+        token: Any string, including lone surrogates.
 
     Returns:
-        An unsigned 32-bit integer, as Qdrant and Milvus want it.
+        An unsigned 32-bit integer, as Qdrant and Milvus require.
 
     Examples:
         >>> term_id("retrieval"), term_id("火灾")
         (249460906, 243498011)
 
     """
-    # surrogatepass: a lone surrogate in a document must not stop its indexing.
+    # surrogatepass: a lone surrogate in a document must not break indexing.
     return crc32(token.encode("utf-8", "surrogatepass"))
 
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-# Longer strings hardly ever come again, and a few of them would fill the memory.
+# Longer strings rarely repeat, and a few of them would fill the memory.
 LONGEST_KEY: Final = 24
 
 
 class BoundedCache(dict[K, V], Generic[K, V]):
-    """What a function gives for a key: looked up with ``cache[key]``, computed when missing.
+    """Cache of a function's results: ``cache[key]`` returns the result, computed if missing.
 
-    A dict, so that ``map(cache.__getitem__, words)`` runs without a line of Python per known word.
-    It has two generations: when the young one is full it becomes the old one, from which a key
-    that is asked for again is taken over, and the old one's forgotten keys go. So frequent words
-    stay, for no book-keeping on a hit. Threads may share it: at worst they compute twice.
+    It is a dict, so ``map(cache.__getitem__, words)`` runs no Python code for cached words.
+    It has two generations: when the young one is full, it replaces the old one, and the keys that
+    are only in the old one are dropped. A lookup copies a key from the old to the young one. So
+    frequent words stay, without bookkeeping on a hit. It is thread-safe: at worst a result is
+    computed twice.
 
     Args:
         compute: A pure function of the key.
-        entries: How many results a generation holds.
+        entries: Maximum number of results per generation.
 
     Examples:
         >>> asked = []
@@ -320,7 +321,7 @@ class BoundedCache(dict[K, V], Generic[K, V]):
         self._old: dict[K, V] = {}
 
     def __missing__(self, key: K) -> V:
-        old = self._old  # another thread may put the next one in its place
+        old = self._old  # another thread may replace it
         value = old[key] if key in old else self._compute(key)
         if not isinstance(key, str) or len(key) <= LONGEST_KEY:
             if len(self) >= self._entries:

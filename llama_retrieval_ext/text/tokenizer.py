@@ -1,4 +1,4 @@
-"""The tokenizer of keyword search, as a value that a store can keep beside its index."""
+"""The tokenizer of keyword search, as a value that a store saves with its index."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -11,10 +11,10 @@ from llama_retrieval_ext.text.identifiers import without_possessive
 from llama_retrieval_ext.text.normalization import normal
 from llama_retrieval_ext.text.segmentation import chinese_segmenter, has_cjk, pieces
 
-# The closed word classes that queries are full of. Question words matter most: they are rare in
-# documents, so BM25 would give them a high weight. Negations are in: a bag of
-# words cannot say what is not. Left out are "if" and "while", which questions about code are about,
-# and words that are also names or nouns ("may", "will", "might", "must").
+# Closed word classes, frequent in queries. Question words matter most: they are rare in documents,
+# so BM25 would give them a high weight. Negations are included: a bag of words cannot express
+# negation. Excluded are "if" and "while", which are topics of questions about code, and words that
+# are also names or nouns ("may", "will", "might", "must").
 # fmt: off
 ENGLISH_STOP_WORDS: Final = frozenset({
     # articles, conjunctions, prepositions, particles
@@ -41,35 +41,35 @@ _CJK_MODES: Final = ("bigrams", "words")
 
 @dataclass(frozen=True, kw_only=True)
 class Tokenizer:
-    """How text becomes terms, the same for documents and queries, wherever they are indexed.
+    """Converter from text to terms, the same for documents and queries on every engine.
 
-    A value: its fields are all there is to it, equal tokenizers give equal tokens, and
-    ``Tokenizer.from_dict(tokenizer.to_dict())`` is the same one. It may be shared by threads,
-    pickled and copied; its caches (some 50 MB when full) are made at first
-    use and stay behind.
+    It is a value: equal tokenizers return equal tokens, and
+    ``Tokenizer.from_dict(tokenizer.to_dict())`` is equal to the original. It is thread-safe and can
+    be pickled and copied; its caches (about 50 MB when full) are created on first use and are not
+    copied.
 
-    Text is brought to NFKC and casefolded; accents are folded, so "ecole" finds "école". Words of
-    one language are stemmed, names are found whole and by their parts, and ``C++``, ``C#``,
-    ``.NET``, ``R`` and ``1.2.3`` are words. Traditional Chinese characters are simplified ones.
-    Tokens are never empty and hold no white space. Thai, Lao, Khmer and Burmese are cut at spaces
-    only.
+    Text is normalised to NFKC and casefolded; accents are folded, so "ecole" finds "école". Words
+    of one language are stemmed, names are found whole and by their parts, and ``C++``, ``C#``,
+    ``.NET``, ``R`` and ``1.2.3`` are words. Traditional Chinese becomes simplified.
+    Tokens are never empty and contain no white space. Thai, Lao, Khmer and Burmese are split at
+    spaces only.
 
     A document's length, for BM25, is the number of its tokens: the sum of its `term_counts`.
 
     Attributes:
-        language: Snowball algorithm that stems the words of its script, or "none". English by
-            default: it also does code good, whose names are English words.
-        stop_words: Words a query drops, unless it has no other or they stand in capitals (IT, WHO).
-            "english", "none", or your own. Documents keep them, so "to be or not to be" is
-            findable, and another list needs no new index.
-        cjk: How Chinese, Japanese and Korean are cut: "bigrams", pairs of neighbours (the better
-            one in our measurements, needs nothing), or "words", Chinese words by a dictionary
-            (extra ``zh``).
-        split_identifiers: Whether ``getUserName`` is also "get", "user" and "name".
-        version: Of the rules above; a store written by other rules is not readable by these.
+        language: Snowball algorithm that stems the words of its script, or "none". English is
+            the default; it also suits code, whose names are English words.
+        stop_words: Words removed from a query, except in capitals (IT, WHO) or if no other word is
+            left. "english", "none", or your own. Documents keep them, so "to be or not to be" is
+            findable, and a change of the list needs no new index.
+        cjk: Segmentation of Chinese, Japanese and Korean: "bigrams", pairs of neighbours (better
+            in our measurements, no dependency), or "words", Chinese words by a dictionary (extra
+            ``zh``).
+        split_identifiers: Whether ``getUserName`` also gives "get", "user" and "name".
+        version: Version of these rules; a store written with another version is not readable.
 
     Raises:
-        ConfigurationError: A field has a value that cannot work.
+        ConfigurationError: A field has an invalid value.
 
     Examples:
         >>> tokenizer = Tokenizer()
@@ -98,16 +98,16 @@ class Tokenizer:
         _check_version(self.version)
 
     def __getstate__(self) -> dict[str, object]:
-        return asdict(self)  # the fields only: a stemmer cannot be pickled
+        return asdict(self)  # only the fields: a stemmer cannot be pickled
 
     def tokens(self, text: str) -> list[str]:
-        """The tokens of a document, in the order of its text.
+        """Return the tokens of a document, in the order of its text.
 
         Args:
             text: Any string. Linear time.
 
         Returns:
-            Tokens as often as they occur. A name gives the whole, then its parts; a CJK run its
+            Tokens, with repetitions. A name gives the whole, then its parts; a CJK run gives its
             characters, then its pairs or words.
 
         Examples:
@@ -118,14 +118,14 @@ class Tokenizer:
         return self._analyser.document(text)
 
     def query_tokens(self, text: str) -> list[str]:
-        """The tokens to look for, all of which a document with the same words has.
+        """Return the tokens of a query; a document with the same words has all of them.
 
         Args:
             text: Any string. Linear time.
 
         Returns:
-            As `tokens`, without stop words, and of a CJK run only the pairs, or the one character
-            it has.
+            The same as `tokens`, but without stop words, and only the pairs of a CJK run, or its
+            single character.
 
         Examples:
             >>> Tokenizer().query_tokens("how to prevent 火灾 in a mine")
@@ -135,7 +135,7 @@ class Tokenizer:
         return self._analyser.query(text)
 
     def term_counts(self, text: str) -> dict[int, int]:
-        """How often each term is in a document: `tokens`, counted by `term_id`, only faster.
+        """Return the count of each term in a document: `tokens` by `term_id`, but faster.
 
         Args:
             text: Any string. Linear time.
@@ -167,7 +167,7 @@ class Tokenizer:
         return self._analyser.document_ids(text)
 
     def query_terms(self, text: str) -> dict[int, int]:
-        """How often each term is in a query: `query_tokens`, counted by `term_id`.
+        """Return the count of each term in a query: `query_tokens`, counted by `term_id`.
 
         Args:
             text: Any string. Linear time.
@@ -179,22 +179,22 @@ class Tokenizer:
         return self._analyser.query_counts(text)
 
     def to_dict(self) -> dict[str, object]:
-        """Every field, as JSON has it."""
+        """Return every field as a JSON value."""
         return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> "Tokenizer":
-        """The tokenizer that `to_dict` recorded.
+        """Return the tokenizer that `to_dict` recorded.
 
         Args:
-            data: All fields and no others.
+            data: Exactly all fields.
 
         Returns:
             A tokenizer equal to the recorded one.
 
         Raises:
-            ConfigurationError: A field is unknown or missing, the version is another, or a value
-                cannot work.
+            ConfigurationError: A field is unknown or missing, the version differs, or a value is
+                invalid.
 
         Examples:
             >>> Tokenizer.from_dict(Tokenizer(language="german").to_dict()).language

@@ -1,10 +1,10 @@
-"""One spelling for traditional and simplified Chinese characters."""
+"""Conversion of traditional Chinese characters to simplified ones."""
 
 from typing import Final
 
-# Each traditional character and, behind it, the simplified one: what the transform
-# Traditional-Simplified of Unicode's CLDR 42 makes of single characters (UNICODE-LICENSE.txt).
-# Where several became one (後 and 后, 髮 and 發), the words they stand in still tell them apart.
+# Each traditional character, followed by the simplified one: the transform
+# Traditional-Simplified of Unicode's CLDR 42 on single characters (UNICODE-LICENSE.txt).
+# Where several become one (後 and 后, 髮 and 發), the surrounding words still differ.
 _PAIRS: Final = (
     "㠏㟆㩜㨫䊷䌶䋙䌺䋻䌾䝼䞍䬗扬䯀䯅䰾鲃䱽䲝䲁鳚䶧咬丟丢並并乾干亂乱亙亘亞亚佇伫佈布佔占併并"
     "來来侖仑侶侣侷局俁俣係系俔伣俠侠俬私俱具倀伥倆俩倈俫倉仓個个們们倖幸倣仿倫伦偉伟側侧偵侦"
@@ -141,18 +141,18 @@ _SIMPLIFIED: Final = str.maketrans(_PAIRS[::2], _PAIRS[1::2])
 
 
 def simplified(run: str) -> str:
-    """The run with each traditional Chinese character as the simplified one.
+    """Return the run with each traditional Chinese character simplified.
 
-    Texts from the mainland are then found by questions from Taiwan and Hong Kong, and the other way
-    round, as in collections such as Wikipedia, where both stand side by side. Character by
-    character, for what is right in a word does not matter: text and question are changed alike.
-    Japanese loses nothing by it: its pairs of characters hardly ever become the same.
+    So questions from Taiwan and Hong Kong find texts from the mainland, and the reverse, also in
+    collections with both, such as Wikipedia. The conversion is by character, not by word: text and
+    question are converted in the same way, so the correct form does not matter. Japanese is not
+    harmed: two different pairs of its characters almost never become the same.
 
     Args:
         run: CJK characters.
 
     Returns:
-        As many characters. ``simplified(simplified(run)) == simplified(run)``.
+        The same number of characters. ``simplified(simplified(run)) == simplified(run)``.
 
     Examples:
         >>> simplified("臺灣的軟體"), simplified("软件"), simplified("東京タワー")

@@ -1,4 +1,4 @@
-"""Reads YAML nodes with line numbers; errors list the expected names and values."""
+"""YAML nodes with line numbers; errors list the expected names and values."""
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
@@ -11,15 +11,15 @@ from llama_retrieval_ext.errors import RetrievalExtError, RuleSyntaxError
 T = TypeVar("T")
 
 MAX_BYTES: Final = 1_000_000
-# The parser in C, where PyYAML was built with it, is ten times as fast.
+# The C parser is ten times as fast, but PyYAML may be built without it.
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def composed(text: str, reader: "Reader") -> yaml.Node:
-    """Return the node of a text.
+    """Parse a text and return its root node.
 
     Raises:
-        RetrievalExtError: The reader's error: the text is no YAML, too long or too deep, or has
+        RetrievalExtError: The reader's error: the text is not YAML, is too long or too deep, or has
             references.
     """
     if len(text.encode("utf-8", "replace")) > reader.max_bytes:
@@ -37,7 +37,7 @@ def composed(text: str, reader: "Reader") -> yaml.Node:
 
 
 def _check_events(text: str, reader: "Reader") -> None:
-    """Refuse references, a few lines of which stand for gigabytes, and deep nesting."""
+    """Raise on references, which can expand to gigabytes, and on deep nesting."""
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
@@ -49,7 +49,7 @@ def _check_events(text: str, reader: "Reader") -> None:
 
 
 class Reader:
-    """Reads YAML nodes; errors name file, line and column.
+    """Reader of YAML nodes; errors name file, line and column.
 
     Args:
         file: Name of the text in messages.
@@ -90,7 +90,7 @@ class Reader:
         return items
 
     def value(self, node: yaml.Node) -> Any:  # noqa: ANN401 - whatever YAML has
-        """Return a scalar, or a list of scalars, as Python has it."""
+        """Return a scalar, or a list of scalars, as a Python value."""
         if isinstance(node, yaml.SequenceNode):
             return [self.value(item) for item in node.value]
         if not isinstance(node, yaml.ScalarNode):
@@ -108,11 +108,11 @@ def position(at: object) -> tuple[int, int]:
 
 
 class Fields:
-    """The fields of one mapping, each checked when it is read.
+    """Fields of one mapping, each checked when it is read.
 
     Args:
-        reader: Where errors come from.
-        node: The mapping.
+        reader: Reader that creates the errors.
+        node: The mapping node.
         found: Nodes of its fields, by name.
         what: Its name in messages.
     """
@@ -126,13 +126,13 @@ class Fields:
         return key in self.found
 
     def need(self, key: str) -> yaml.Node:
-        """Return the node of a field that must be there."""
+        """Return the node of a required field."""
         if key not in self.found:
             raise self.reader.error(self.node, f"{self.what} needs the field {key!r}")
         return self.found[key]
 
     def get(self, key: str, kind: type[T], default: T) -> T:
-        """Return a scalar field of a type."""
+        """Return a scalar field of the given type, or the default."""
         if key not in self.found:
             return default
         value = self.reader.value(self.found[key])
@@ -143,10 +143,10 @@ class Fields:
                 kind, "true or false"
             )
             raise self.reader.error(self.found[key], f"{key!r} is {name}, got {value!r}")
-        return value  # pyright: ignore[reportReturnType]  # of the kind, as was checked
+        return value  # pyright: ignore[reportReturnType]  # its type was checked
 
     def text(self, key: str) -> str:
-        """Return a text that must be there."""
+        """Return a required text."""
         self.need(key)
         value = self.get(key, str, "")
         if not value.strip():
@@ -154,7 +154,7 @@ class Fields:
         return value
 
     def word(self, key: str, check: Callable[[str], str]) -> str:
-        """Return a label, type, property or variable that must be there."""
+        """Return a required label, type, property or variable."""
         value = self.text(key)
         try:
             return check(value)
@@ -162,7 +162,7 @@ class Fields:
             raise self.reader.error(self.found[key], f"{key!r}: {error}") from error
 
     def choice(self, key: str, choices: Mapping[str, T], default: T) -> T:
-        """Return one of some values that have names."""
+        """Return the value that a field selects by name, or the default."""
         if key not in self.found:
             return default
         name = self.get(key, str, "")

@@ -305,6 +305,13 @@ class StoreContract(Generic[S]):
         assert result.ids == list(vectors)
         assert result.similarities == pytest.approx(scores, rel=1e-5, abs=1e-5)
 
+    def test_a_first_add_that_is_refused_leaves_the_dimension_open(self, store: S) -> None:
+        with pytest.raises(DimensionMismatchError):
+            store.add([node("a", 1.0, 0.0), node("b", 1.0)])
+        assert store.dimension is None
+        store.add([node("c", 1.0)])
+        assert ids(store) == ["c"]
+
     def test_zeros_are_similar_to_nothing(self, store: S) -> None:
         store.add([node("zero", 0.0, 0.0), node("away", -1.0, 0.0), node("near", 1.0, 0.0)])
         result = store.query(query(query_embedding=[1.0, 0.0]))

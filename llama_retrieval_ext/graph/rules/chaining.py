@@ -1,6 +1,6 @@
-"""Chained rules: a step along a concluded edge becomes the pattern that concludes it.
+"""Chained rules: a step along a concluded edge is replaced by the pattern that concludes it.
 
-So a chain of rules is one pattern without conclusions in it, one Cypher statement, one traversal.
+So a chain of rules becomes one pattern over stored edges: one Cypher statement, one traversal.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,9 +22,9 @@ class Variant:
 
     Attributes:
         rule: The rule.
-        pattern: Without steps along concluded edges.
-        chain: Ids of the rules that are used, this one first.
-        confidence: The product of theirs.
+        pattern: Its pattern, without steps along concluded edges.
+        chain: Ids of the rules used, this one first.
+        confidence: Product of the confidences of these rules.
     """
 
     rule: Rule
@@ -35,11 +35,11 @@ class Variant:
 
 @dataclass(frozen=True)
 class RuleSet:
-    """Rules that are used together; a conclusion of one can be a step of another.
+    """Set of rules; a conclusion of one can be a step of another.
 
     Attributes:
-        rules: In the order of the file.
-        file: Where they were read, for messages.
+        rules: Rules in the order of the file.
+        file: Name of the source file, for messages.
 
     Raises:
         RuleError: Two rules have the same id.
@@ -66,11 +66,11 @@ class RuleSet:
 
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
-        """The ways in which the rules match, by stored edges and by other rules' conclusions.
+        """All ways to match the rules, by stored edges and by conclusions of other rules.
 
         Raises:
-            RuleCycleError: A rule needs its own conclusion.
-            RuleError: A chain is longer than 4 rules, has too many ways to match, or leads through
+            RuleCycleError: A rule depends on its own conclusion.
+            RuleError: A chain is longer than 4 rules, has too many ways to match, or passes
                 an optional, repeated or excluded step.
         """
         found = [way for rule in self.rules for way in _unfolded(rule, self, (rule.id,))]
@@ -113,7 +113,7 @@ def _check_steps(rule: Rule, rules: RuleSet) -> None:
 
 
 def _ends(step: Step) -> list[tuple[str, str]]:
-    """The variables at the source and the target of the concluded edge."""
+    """Return pairs of the variables at source and target of the concluded edge."""
     forward, backward = (step.source, step.target), (step.target, step.source)
     if step.direction is Direction.OUT:
         return [forward]
@@ -121,7 +121,7 @@ def _ends(step: Step) -> list[tuple[str, str]]:
 
 
 def _inlined(outer: Variant, step: Step, inner: Variant, source: str, target: str) -> Variant:
-    """Put a rule's pattern in the place of a step along its conclusion."""
+    """Replace a step along a rule's conclusion by the rule's pattern."""
     concludes = inner.rule.concludes
     if concludes is None:
         raise RuleError(f"rule {inner.rule.id!r} concludes nothing")
@@ -172,7 +172,7 @@ def _unique(labels: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
 
 
 def _ordered(start: str, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Order required steps so that each leaves a bound variable, turned round where need be."""
+    """Order required steps so that each starts at a bound variable; reverse some if needed."""
     bound = {start}
     waiting = [step for step in steps if not step.optional]
     done: list[Step] = []

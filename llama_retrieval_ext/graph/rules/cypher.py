@@ -1,4 +1,4 @@
-"""Compiles a pattern to one Cypher statement; every value is a parameter."""
+"""Compiler from a pattern to one Cypher statement; every value is a parameter."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -17,7 +17,7 @@ _ARROWS: Final = {
     Direction.ANY: ("-", "-"),
 }
 _IS_LIST: Final = "{0} IS :: LIST<ANY> NOT NULL"
-# By operator, with the property and the parameter. A comparison with null is false.
+# Templates by operator, for property and parameter. A comparison with null is false.
 _CONDITIONS: Final[Mapping[FilterOperator, str]] = {
     FilterOperator.EQ: "coalesce({0} = {1}, false)",
     FilterOperator.NE: "NOT coalesce({0} = {1}, false)",
@@ -57,24 +57,24 @@ def compiled(
     """Return the statement of a pattern and its parameters.
 
     Args:
-        pattern: Without conditions on the context, which hold already.
-        seeds: Ids that the start is one of; None for every node.
+        pattern: A pattern whose conditions on the context already hold.
+        seeds: Allowed ids of the start node; None for every node.
         context: Values for conditions.
-        scope: The rows that are visible; every node and edge of a match is in it.
-        limit: Most rows.
+        scope: The visible rows; every node and edge of a match is in the scope.
+        limit: Maximum number of rows.
 
     Returns:
-        A statement whose rows have ``ids``, one a variable of the pattern and null for an optional
-        one, and ``proof``, a list of edges for each required and then each optional step.
+        A statement whose rows have ``ids``, one per variable of the pattern (null for a missing
+        optional one), and ``proof``, a list of edges per step, required steps first.
 
     Raises:
-        ConfigurationError: A label, relation type or property has characters that none may have.
+        ConfigurationError: A label, relation type or property has an invalid character.
     """
     return _Compilation(pattern, context, scope).statement(seeds, limit)
 
 
 class _Compilation:
-    """The names and parameters of one statement."""
+    """Names and parameters of one statement."""
 
     def __init__(
         self, pattern: Pattern, context: Mapping[str, object], scope: Scope | None
@@ -83,7 +83,7 @@ class _Compilation:
         self.context = context
         self.scope = scope
         self.parameters: dict[str, Any] = scope_parameters(scope)
-        # Names of ours: a rule's words are in the statement only where they are quoted.
+        # Generated names: words of a rule are in the statement only in quotes.
         self.names = {name: f"v{at}" for at, name in enumerate(pattern.variables)}
 
     def statement(self, seeds: Sequence[str] | None, limit: int) -> tuple[str, dict[str, Any]]:

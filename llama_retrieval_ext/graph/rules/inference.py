@@ -15,15 +15,15 @@ from llama_retrieval_ext.query import Scope
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """A sentence that a rule concludes, and why.
+    """A sentence that a rule concludes, with its proof.
 
     Attributes:
         rule: The rule.
         text: The sentence.
-        confidence: Of the rule and those that it is chained with, in (0, 1].
-        chain: Ids of the rules that were used, this one first.
-        bindings: Node of each variable; None for an optional one that is not there.
-        proof: The edges that make it true.
+        confidence: Product over the chained rules, in (0, 1].
+        chain: Ids of the rules used, this one first.
+        bindings: Node id of each variable; None for a missing optional one.
+        proof: The edges that prove it.
         nodes: The nodes of the bindings and of the proof, by id.
     """
 
@@ -37,25 +37,25 @@ class Conclusion:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Optional variables that are bound to nothing: a finding, not a failure."""
+        """Optional variables without a node: a finding, not an error."""
         return tuple(name for name, node_id in self.bindings if node_id is None)
 
     @property
     def start(self) -> str:
-        """Id of the node that the rule starts at."""
+        """Id of the start node of the rule."""
         return self.bindings[0][1] or ""
 
     @property
     def is_whole(self) -> bool:
-        """Whether every node of the proof is still there; not if one was deleted meanwhile."""
+        """Whether every node of the proof still exists."""
         return all(end in self.nodes for edge in self.proof for end in (edge.source, edge.target))
 
     def name_of(self, node_id: str, *, language: str = "") -> str:
-        """Return what a node of the conclusion is called.
+        """Return the name of a node of the conclusion.
 
         Args:
             node_id: A node of the bindings or of the proof.
-            language: Prefers the property ``name_`` and this, such as ``name_en``, where it is set.
+            language: Language of the name: for ``en`` the property ``name_en``, if it is set.
         """
         node = self.nodes.get(node_id)
         if node is None:
@@ -63,7 +63,7 @@ class Conclusion:
         return name_in(node, language)
 
     def proof_in_words(self, *, language: str = "") -> list[str]:
-        """Return each edge of the proof by the names of its ends."""
+        """Return each edge of the proof as text, with the names of its ends."""
         return [
             f"{self.name_of(edge.source, language=language)} -{edge.type}-> "
             f"{self.name_of(edge.target, language=language)}"
@@ -95,16 +95,16 @@ def infer(
     """Return the conclusions of rules, the most important first.
 
     Args:
-        graph: The graph that the rules are matched against.
-        rules: The rules; each way to match is one request to the graph, and they run together.
-        seeds: Ids that the start of each rule is one of; None for every node.
-        context: Of the query, for conditions. Its ``language`` chooses names: for ``en`` the
-            property ``name_en`` of a node, where it is set.
+        graph: The graph to match.
+        rules: The rules; each way to match is one request to the graph, and all run concurrently.
+        seeds: Allowed ids of the start node of each rule; None for every node.
+        context: Values of the query, for conditions. Its ``language`` selects names: for ``en`` the
+            property ``name_en`` of a node, if it is set.
         scope: The rows that are visible.
 
     Returns:
         A plan for the execution drivers ``run`` and ``arun``: conclusions by priority, then
-        confidence, rule and text; one for each sentence with other nodes, with the shortest proof.
+        confidence, rule and text; one per sentence and set of nodes, with the shortest proof.
 
     Raises:
         RuleError: A rule has too many matches.
@@ -135,7 +135,7 @@ def infer(
 
 
 def _partition(match: Match) -> Partition:
-    """The partition that a match lies in, as far as its edges tell."""
+    """Return the partition in the properties of a match's edges."""
     named = (Partition.of(edge.properties) for step in match.proof for edge in step)
     return next((own for own in named if own != Partition()), Partition())
 
@@ -143,7 +143,7 @@ def _partition(match: Match) -> Partition:
 def _nodes(
     graph: GraphBackend, found: Sequence[tuple[Match, Partition]], scope: Scope | None
 ) -> Plan[dict[Partition, dict[str, GraphNode]]]:
-    """The nodes of the matches; the same id may be another node in another partition."""
+    """Return the nodes of the matches by partition, because partitions can share ids."""
     ids: dict[Partition, set[str]] = {}
     for match, own in found:
         ids.setdefault(own, set()).update(_ids_of(match))
@@ -156,7 +156,7 @@ def _nodes(
 
 
 def name_in(node: GraphNode, language: str) -> str:
-    """Return the name of a node in a language, or the one that it has."""
+    """Return the name of a node in a language, or its default name."""
     own = node.properties.get(f"name_{language}") if language else None
     return own if isinstance(own, str) and own else node.name
 
@@ -189,7 +189,7 @@ def _ids_of(match: Match) -> set[str]:
 
 
 def _strength(conclusion: Conclusion) -> tuple[object, ...]:
-    """Sort key of proofs of the same: the most certain, the shortest, the first."""
+    """Return the sort key of proofs of one conclusion: confidence, then length, then order."""
     edges = tuple(edge.id for edge in conclusion.proof)
     return -conclusion.confidence, len(edges), edges
 

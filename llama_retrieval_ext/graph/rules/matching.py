@@ -1,4 +1,4 @@
-"""Finds the matches of a pattern: by one Cypher statement, or by traversal of an adjacency."""
+"""Pattern matching by one Cypher statement, or by traversal of an adjacency."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from llama_retrieval_ext.graph.rules.rule import Pattern, Step
 from llama_retrieval_ext.query import Scope
 
 MAX_MATCHES: Final = 10_000
-# Edges that one traversal may look at.
+# Maximum number of edges that one traversal visits.
 MAX_EDGES: Final = 200_000
 
 _EdgeIds: TypeAlias = frozenset[tuple[str, str, str]]
@@ -28,11 +28,11 @@ _Ways: TypeAlias = Iterator[tuple[str, tuple[Edge, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """One way in which a pattern matches.
+    """One match of a pattern.
 
     Attributes:
-        ids: Node of each of the pattern's variables, in their order; None for an optional one that
-            is not there.
+        ids: Node id of each variable of the pattern, in their order; None for a missing optional
+            one.
         proof: Edges of each required step, then of each optional one.
     """
 
@@ -41,7 +41,7 @@ class Match:
 
     @property
     def order(self) -> tuple[object, ...]:
-        """Sort key: by nodes, then by edges; a node that is not there comes last."""
+        """Return the sort key: nodes, then edges; a missing node comes last."""
         nodes = tuple((id_ is None, id_ or "") for id_ in self.ids)
         return nodes, tuple(tuple(edge.id for edge in step) for step in self.proof)
 
@@ -59,12 +59,12 @@ def find_matches(
     Args:
         graph: The graph to search.
         pattern: The pattern to search for.
-        seeds: Ids that the start is one of; None for every node with its label.
-        context: Of the query.
-        scope: The rows that are visible; every node and edge of a match is in it.
+        seeds: Allowed ids of the start node; None for every node with its label.
+        context: Values of the query, for conditions.
+        scope: The visible rows; every node and edge of a match is in the scope.
 
     Raises:
-        RuleError: There are more than 10,000 matches, or a traversal looks at too many edges.
+        RuleError: There are more than 10,000 matches, or a traversal visits too many edges.
         ConfigurationError: The graph supports neither Cypher nor traversal.
     """
     if (seeds is not None and not seeds) or not _context_holds(pattern, context):
@@ -106,7 +106,7 @@ def _context_holds(pattern: Pattern, context: Mapping[str, object]) -> bool:
 
 
 class _Traversal:
-    """A depth-first search for one pattern, in one partition after the other."""
+    """Depth-first search for one pattern, one partition after the other."""
 
     def __init__(
         self, graph: AdjacencyGraph, pattern: Pattern, context: Mapping[str, object]
@@ -194,6 +194,6 @@ class _Traversal:
 
 
 def stored_properties(node: GraphNode) -> dict[str, object]:
-    """Return what conditions and texts see of a node: its properties, id, and name or text."""
+    """Return the values of a node for conditions and texts: properties, id, name or text."""
     own = {"name": node.name} if node.text is None else {"text": node.text}
     return {**node.properties, "id": node.id, **own}

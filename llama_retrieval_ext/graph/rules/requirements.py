@@ -8,17 +8,17 @@ from llama_retrieval_ext.graph.rules.inference import Conclusion
 
 @dataclass(frozen=True, slots=True)
 class ProcessRequirements:
-    """Everything that a process requires, by the names of the nodes.
+    """Requirements of a process, by the names of the nodes.
 
-    It is made of what rules conclude: a rule takes part by the names of its variables,
-    ``equipment``, ``hazard``, ``measure`` and ``quality_point``.
+    They come from conclusions of rules, by the names of the rules' variables: ``equipment``,
+    ``hazard``, ``measure`` and ``quality_point``.
 
     Attributes:
         process: The name of the process.
-        equipment: Equipment that it uses.
-        hazards: Each hazard with the measures against it; without one, that is a finding.
-        quality_points: Points that its quality depends on.
-        conclusions: The sentences, each with its proof, the most important first.
+        equipment: Equipment that the process uses.
+        hazards: Each hazard with the measures against it; no measure is a finding.
+        quality_points: Points that determine its quality.
+        conclusions: Conclusions with proofs, the most important first.
     """
 
     process: str
@@ -29,11 +29,11 @@ class ProcessRequirements:
 
     @classmethod
     def of(cls, process: str, conclusions: Iterable[Conclusion]) -> "ProcessRequirements":
-        """Return the requirements that conclusions about a process state, in their order.
+        """Return the requirements from the conclusions about a process, in their order.
 
         Args:
             process: The name of the process.
-            conclusions: About this process.
+            conclusions: Conclusions about this process.
         """
         kept = tuple(conclusions)
         equipment: dict[str, None] = {}
@@ -74,6 +74,6 @@ class ProcessRequirements:
 
 
 def _names(conclusion: Conclusion) -> dict[str, str]:
-    """The names of the nodes that variables are bound to; none for what is not there."""
+    """Return the node name of each bound variable."""
     bound = {name: id_ for name, id_ in conclusion.bindings if id_ is not None}
     return {name: conclusion.name_of(id_) for name, id_ in bound.items()}

@@ -1,8 +1,8 @@
-"""`Rule`: a pattern over the graph and its conclusion. Frozen values; YAML is their notation.
+"""`Rule`: a pattern over the graph and its conclusion, as frozen values; YAML is the notation.
 
-A pattern is a start node and steps, each from a variable that is bound to another. Within the
-required steps of a pattern no edge is used twice, as in one Cypher ``MATCH``; an optional step and
-an exclusion may use any edge.
+A pattern is a start node and steps, each from a bound variable to another variable. The required
+steps of a pattern use no edge twice, as in one Cypher ``MATCH``; an optional step and an exclusion
+may use any edge.
 """
 
 import re
@@ -19,17 +19,17 @@ from llama_retrieval_ext.graph.elements import Direction
 
 MAX_HOPS: Final = 6
 MAX_STEPS: Final = 16
-# A name of a variable, and of a variable's property in a text: {hazard} or {hazard.level}.
+# A variable or its property in a text: {hazard} or {hazard.level}.
 VARIABLE: Final = re.compile(r"[^\W\d]\w{0,63}")
 _SLOT: Final = re.compile(r"\{\{|\}\}|\{(\w+)(?:\.([^{}]+))?\}|[{}]")
 
 
 @dataclass(frozen=True, slots=True)
 class FromContext:
-    """The value of a condition, taken from the context of the query.
+    """Reference to a value in the context of the query, for a condition.
 
     Attributes:
-        key: Its name there. Where the context has no such value the condition does not hold.
+        key: Name of the value. If the context lacks it, the condition is false.
     """
 
     key: str
@@ -43,9 +43,9 @@ class Where:
     """A condition on a property of a node, or on the context of the query.
 
     Attributes:
-        variable: The node's variable; None for the context.
+        variable: Variable of the node; None for the context.
         key: The property, or the name in the context.
-        operator: As in filters on metadata, with the same meaning.
+        operator: Operator of metadata filters, with the same meaning.
         value: The value to compare with.
     """
 
@@ -55,7 +55,7 @@ class Where:
     value: RuleValue = None
 
     def compare(self, context: Mapping[str, object]) -> Compare:
-        """Return the condition with its value; one that never holds where the context lacks it."""
+        """Return the condition with its value; it never holds if the context lacks the value."""
         if not isinstance(self.value, FromContext):
             return Compare(self.key, self.operator, self.value)
         value = context.get(self.value.key)
@@ -67,14 +67,14 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step along edges, once or several times.
+    """One step of a pattern, along one or several edges.
 
     Attributes:
-        source: The variable it leaves, bound by an earlier step.
-        types: Relation types, one of which an edge has.
-        target: The variable it reaches; one that is bound already must be reached.
-        direction: Of the edges, seen from the source.
-        hops: Least and most edges, each of them as the types and the direction say.
+        source: Start variable, bound by an earlier step.
+        types: Allowed relation types of an edge.
+        target: End variable; if it is already bound, the step must end at its node.
+        direction: Direction of the edges, seen from the source.
+        hops: Minimum and maximum number of edges, each of the types and the direction.
         optional: Whether the pattern matches without it.
     """
 
@@ -88,14 +88,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Pattern:
-    """The part of a graph that a rule matches.
+    """Pattern of a rule: the nodes and edges to match.
 
     Attributes:
-        start: The variable that seeds bind.
-        labels: Variables and the labels their nodes must have.
-        steps: In an order in which each leaves a bound variable.
-        unless: Steps that must not be possible.
-        where: Conditions; of an optional step's variable they are part of that step.
+        start: Variable that the seeds bind.
+        labels: Pairs of a variable and a required label of its node.
+        steps: Steps, ordered so that each starts at a bound variable.
+        unless: Steps that must be impossible.
+        where: Conditions; those on the variable of an optional step belong to that step.
     """
 
     start: str
@@ -106,12 +106,12 @@ class Pattern:
 
     @cached_property
     def required(self) -> tuple[Step, ...]:
-        """Steps without which it does not match."""
+        """Required steps."""
         return tuple(step for step in self.steps if not step.optional)
 
     @cached_property
     def optional(self) -> tuple[Step, ...]:
-        """The other steps."""
+        """Optional steps."""
         return tuple(step for step in self.steps if step.optional)
 
     @cached_property
@@ -121,7 +121,7 @@ class Pattern:
         return tuple(dict.fromkeys(names))
 
     def labels_of(self, variable: str) -> tuple[str, ...]:
-        """Return the labels that a variable's node must have."""
+        """Return the required labels of a variable's node."""
         return tuple(label for name, label in self.labels if name == variable)
 
     def where_of(self, variable: str) -> tuple[Where, ...]:
@@ -134,9 +134,9 @@ class Concludes:
     """An edge that follows from a match, for other rules to step along.
 
     Attributes:
-        source: The variable it starts at.
-        type: Its relation type.
-        target: The variable it ends at.
+        source: Variable of the start node.
+        type: Relation type.
+        target: Variable of the end node.
     """
 
     source: str
@@ -146,21 +146,21 @@ class Concludes:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A pattern, and the conclusion for each match.
+    """A pattern with the conclusion for each match.
 
     Attributes:
-        id: Its name, unique among rules that are used together.
+        id: Name of the rule, unique in a rule set.
         pattern: The pattern to match.
         then: The conclusion in words: ``{variable}`` is a node's name, ``{variable.property}`` a
             property, ``{{`` a brace.
         kind: The kind of conclusion, such as ``safety``.
         priority: 1 is the most important.
-        confidence: In (0, 1]; chained rules multiply theirs.
-        missing: Text for an optional node, or a property, that is not there.
+        confidence: In (0, 1]; confidences of chained rules are multiplied.
+        missing: Text for a missing optional node or property.
         concludes: The edge that other rules can use.
 
     Raises:
-        RuleError: A part of it is out of range or refers to nothing; the message says which.
+        RuleError: A part is out of range or has an unknown reference; the message names it.
     """
 
     id: str
@@ -180,8 +180,8 @@ class Rule:
         """Return the conclusion for a match.
 
         Args:
-            names: Name of the node of each bound variable.
-            properties: Its properties.
+            names: Node name of each bound variable.
+            properties: Node properties of each bound variable.
         """
 
         def fill(slot: re.Match[str]) -> str:
@@ -196,7 +196,7 @@ class Rule:
 
     @property
     def slots(self) -> list[tuple[str, str | None]]:
-        """Variables and properties that the conclusion names."""
+        """Return the variables and properties in the text of the conclusion."""
         return [(slot[1], slot[2]) for slot in _SLOT.finditer(self.then) if slot[1] is not None]
 
     def _problems(self) -> Iterator[str]:
@@ -218,7 +218,7 @@ class Rule:
 
 
 def pattern_problems(pattern: Pattern) -> Iterator[str]:
-    """Yield what is wrong with a pattern."""
+    """Yield a message for each error in a pattern."""
     if len(pattern.steps) + len(pattern.unless) > MAX_STEPS:
         yield f"it has more than {MAX_STEPS} steps"
     bound = {pattern.start}
@@ -263,7 +263,7 @@ def _fits(operator: FilterOperator, value: object) -> bool:
 
 
 def _is_scalar(value: object) -> bool:
-    """Whether every engine can compare it: text, or a number of 64 bits."""
+    """Return whether every engine can compare the value: text, or a number of 64 bits."""
     if isinstance(value, bool):
         return False
     if isinstance(value, int):

@@ -1,4 +1,4 @@
-"""YAML as the notation of rules: read with line numbers and advice, printed back the same.
+"""YAML notation of rules: parser with line numbers and suggestions, and printer.
 
 ::
 
@@ -21,7 +21,7 @@
         missing: a measure that nobody has named
         concludes: {from: process, relation: REQUIRES, to: hazard}
 
-A rule file is data: nothing in it is run or imported, and references (``&``, ``*``) are refused.
+A rule file is data: nothing in it is executed or imported; references (``&``, ``*``) are refused.
 """
 
 import difflib
@@ -60,11 +60,11 @@ _STEP_KEYS: Final = ("from", "follow", "direction", "hops", "optional", "node", 
 
 
 def load_rules(path: str | Path) -> RuleSet:
-    """Return the rules of a file.
+    """Read a rule file and return its rules.
 
     Raises:
         RuleSyntaxError: The file cannot be read; the message names line and column.
-        RuleError: Rules do not fit together.
+        RuleError: The rules are inconsistent, such as equal ids or a cycle.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -74,15 +74,15 @@ def load_rules(path: str | Path) -> RuleSet:
 
 
 def parse_rules(text: str, *, file: str = "") -> RuleSet:
-    """Return the rules of a text.
+    """Parse a text and return its rules.
 
     Args:
         text: YAML.
-        file: Its name in messages.
+        file: Name of the file in messages.
 
     Raises:
-        RuleSyntaxError: It is no rule file; the message names line and column.
-        RuleError: Rules do not fit together.
+        RuleSyntaxError: The text is not a rule file; the message names line and column.
+        RuleError: The rules are inconsistent, such as equal ids or a cycle.
     """
     reader = Reader(file)
     root = reader.fields(composed(text, reader), ("rules",), "a rule file")
@@ -214,7 +214,7 @@ def _where(reader: Reader, node: yaml.Node) -> Where:
 
 
 def _check_value(reader: Reader, node: yaml.Node, where: Where) -> None:
-    """Check a condition as a filter on metadata is checked."""
+    """Check a condition with the checks of metadata filters."""
     value = list(where.value) if isinstance(where.value, tuple) else where.value
     for number in value if isinstance(value, list) else [value]:
         if isinstance(number, int) and not -(2**63) <= number < 2**63:
@@ -243,7 +243,7 @@ def _concludes(reader: Reader, fields: Fields) -> Concludes | None:
 
 
 def _word(word: str) -> str:
-    """Check a label, relation type or property as Cypher's are checked."""
+    """Check a label, relation type or property with the checks for Cypher."""
     quoted(word)
     return word
 
@@ -255,7 +255,7 @@ def _variable(word: str) -> str:
 
 
 def _nearest(message: str, words: Sequence[str]) -> str:
-    """Advice on a variable that a message quotes."""
+    """Return a suggestion for a variable that a message quotes."""
     quoted = message.split("'")[3::2]
     near = [n for word in quoted for n in difflib.get_close_matches(word, words, n=1) if n != word]
     return f"; did you mean {near[0]!r}?" if near else ""

@@ -1,4 +1,4 @@
-"""`Extraction`: LlamaIndex's extractors, whose entities and relations go into the graph."""
+"""`Extraction`: writes entities and relations of LlamaIndex's extractors into the graph."""
 
 from collections.abc import Sequence
 
@@ -24,8 +24,8 @@ class Extraction:
     """Extracts entities and relations from passages for a graph.
 
     Args:
-        links: Which entities passages are linked to; None for the default.
-        extractors: LlamaIndex's, such as ``SimpleLLMPathExtractor``, run in their order.
+        links: The entities that passages are linked to; None for the default.
+        extractors: LlamaIndex extractors, such as ``SimpleLLMPathExtractor``, run in order.
 
     Raises:
         ConfigurationError: One is not a LlamaIndex transformation.
@@ -47,11 +47,11 @@ class Extraction:
         self.fingerprint = repr((*names, ner, fingerprint_of(extractors)))
 
     def extracted(self, documents: Sequence[Prepared]) -> list[Prepared | Exception]:
-        """Return the documents with rows for the graph on their nodes, or the error of each."""
+        """Return each document with graph rows on its nodes, or its error."""
         return each_or_error(documents, self._extracted) if self._extractors else [*documents]
 
     def _extracted(self, documents: Sequence[Prepared]) -> list[Prepared]:
-        # Extractors change what they get.
+        # Extractors modify their input.
         copies = [
             node.model_copy(update={"metadata": dict(node.metadata)})
             for document in documents
@@ -74,7 +74,7 @@ def extraction_for(
     """Return the extraction for a graph; None without one.
 
     Raises:
-        ConfigurationError: There are arguments for a graph, and no graph.
+        ConfigurationError: Graph arguments are given without a graph.
     """
     if graph is not None:
         return Extraction(links, extractors or ())

@@ -23,14 +23,14 @@ _OBJECT = ", given as an object"
 
 @dataclass(frozen=True, slots=True)
 class GraphSide:
-    """The graph of a knowledge base, open.
+    """The open graph of a knowledge base.
 
     Attributes:
-        url: As it is recorded; a description for an object without a URL.
-        graph: Takes passages, documents and entities.
+        url: The recorded URL; a description for an object without a URL.
+        graph: Stores passages, documents and entities.
         graphs: The links between passages, shared by all retrievers.
-        links: Which evidence links them.
-        close: Closes it, if it was opened here.
+        links: The evidence that links passages.
+        close: Closes the graph if it was opened here.
     """
 
     url: str
@@ -45,11 +45,12 @@ def open_graph_side(graph: Graph, links: PassageLinks | None, kb_url: str) -> Gr
 
     Args:
         graph: A URL, or another argument of `graph_of`.
-        links: Which evidence links passages; None for all.
-        kb_url: The knowledge base.
+        links: The evidence that links passages; None for all.
+        kb_url: URL of the knowledge base.
 
     Raises:
-        ConfigurationError: It is none, it cannot be written to, or only one of both is in memory.
+        ConfigurationError: It is no graph, it is not writable, or only one of graph and knowledge
+            base is in memory.
         StoreUnavailableError: Its directory is in use.
     """
     from llama_retrieval_ext.graph.passage_graphs import PassageGraphs  # noqa: PLC0415 - scipy
@@ -70,10 +71,10 @@ def open_graph_side(graph: Graph, links: PassageLinks | None, kb_url: str) -> Gr
 
 
 def open_recorded(recorded: str, kb_url: str) -> GraphSide:
-    """Open the graph that a knowledge base has recorded.
+    """Open the graph recorded by a knowledge base.
 
     Raises:
-        ConfigurationError: It was given as an object that has no URL.
+        ConfigurationError: It was given as an object without a URL.
     """
     if not recorded.endswith(_OBJECT):
         return open_graph_side(recorded, None, kb_url)
@@ -84,7 +85,7 @@ def open_recorded(recorded: str, kb_url: str) -> GraphSide:
 
 
 def is_same_graph(recorded: str, given: str) -> bool:
-    """Whether two URLs name one graph; options such as credentials do not count.
+    """Return whether two URLs name one graph; options such as credentials do not count.
 
     Examples:
         >>> is_same_graph("neo4j://db/kb?user_env=USER", "neo4j://db:7687/kb")
@@ -115,13 +116,13 @@ def _leave_open() -> None:
     """No-op: the caller closes its own graph."""
 
 
-# Module state, because a process can open a directory only once, but a knowledge base often.
+# Module state: a process can open a directory only once, but a knowledge base many times.
 _opening = Lock()
 _users: dict[Path, tuple[WritableGraph, int]] = {}
 
 
 def _shared(url: str) -> tuple[WritableGraph, Callable[[], None]]:
-    """Open the graph at a URL; knowledge bases of this process share one on disk."""
+    """Open the graph at a URL; on disk, knowledge bases of this process share it."""
     scheme, _, name = url.partition(":")
     if scheme != "graph" or name == MEMORY or name.startswith("//") or not name:
         opened = open_graph(url)

@@ -22,7 +22,7 @@ class GraphTarget:
 
     Args:
         graph: The graph.
-        links: Which entities passages are linked to.
+        links: The entities that passages are linked to.
         key: Distinguishes the rows of this knowledge base from those of others in the same graph.
     """
 
@@ -36,7 +36,7 @@ class GraphTarget:
         self._graph.nodes([], scope=None).function()
 
     def upsert(self, nodes: Sequence[BaseNode]) -> None:
-        """Write the rows of passages, in place of their earlier ones."""
+        """Write the rows of passages, replacing their earlier rows."""
         known: set[tuple[object, str]] = set()
         said: dict[str, Contents] = {}
         for node in nodes:
@@ -57,7 +57,7 @@ class GraphTarget:
         """No-op: graphs write to disk at once."""
 
     def copy_unsaid_to(self, other: WritableGraph) -> None:
-        """Copy the rows that come from no document, such as those of a graph of equipment."""
+        """Copy the rows that come from no document, such as an equipment graph."""
         rows = self._graph.said_by([""]).function()[""]
         if rows.nodes or rows.edges:
             other.upsert(*rows).function()

@@ -1,1 +1,1 @@
-"""Which documents a knowledge base has, and what is being written: in a file or on a server."""
+"""List of the documents of a knowledge base and of unfinished writes, in a file or on a server."""

@@ -1,9 +1,9 @@
-"""The journal records what is being written, so that it can be finished or undone at any time.
+"""The journal records unfinished writes, so that they can be finished or undone at any time.
 
-A document that is not at rest is ``adding`` (it was not there before), ``updating`` (it was) or
+A document that is being changed is ``adding`` (it is new), ``updating`` (it exists) or
 ``deleting``. Its nodes are ``fresh`` (of the new version only), ``doomed`` (of the old version
-only) or neither. During an update the whole new version is kept until it is stored: after a crash
-it is unknown which nodes the engine has replaced already.
+only) or neither. During an update the journal keeps the whole new version until it is stored:
+after a crash it is unknown which nodes the engine has replaced already.
 """
 
 import sqlite3
@@ -63,29 +63,29 @@ class Journal(Protocol):
     """Records the changes of a writer; the caller holds the lock of the knowledge base."""
 
     def begin(self, documents: Sequence[Prepared]) -> list[Reply]:
-        """Claim documents that are about to be written, before any of it is.
+        """Claim documents before they are written.
 
         Args:
-            documents: New versions of documents; of each key one.
+            documents: New versions of documents, one per key.
 
         Returns:
-            For each its claim; or UNCHANGED if it is stored already; or an error, such as for node
-            ids that another document has; or None if another writer has claimed it.
+            For each document its claim; UNCHANGED if this version is stored already; an error, such
+            as for node ids of another document; or None if another writer has claimed it.
         """
         ...
 
     def begin_deleting(self, keys: Sequence[DocumentKey]) -> list[Reply]:
-        """Claim documents that are about to be deleted; UNCHANGED for those that do not exist."""
+        """Claim documents before they are deleted; UNCHANGED for those that do not exist."""
         ...
 
     def unfinished(self) -> list[Claim]:
-        """Claim what this writer, or a dead one, has begun and not finished."""
+        """Claim the unfinished changes of this writer or of a dead one."""
         ...
 
     def new_version(self, claim: Claim) -> Prepared | None:
         """Return the new version of a document that is being updated; None if it was not kept.
 
-        Then none of it was written.
+        If it was not kept, no part of it was written.
         """
         ...
 
@@ -98,17 +98,17 @@ class Journal(Protocol):
         ...
 
     def undo(self, claim: Claim) -> None:
-        """Record that a document is as it was before, without its fresh nodes.
+        """Record that a document has its old version again, without its fresh nodes.
 
-        Some of its other nodes may have been replaced already, so that a document that was being
-        updated counts as changed, whatever comes next.
+        An updated document always counts as changed afterwards, because some of its other nodes may
+        have been replaced already.
         """
         ...
 
     def unowned(self, claims: Sequence[Claim]) -> list[str]:
         """Return the ids of nodes written under lost claims that no document has.
 
-        Another writer has taken this one for dead and has undone its changes.
+        Another writer considered this one dead and has undone its changes.
         """
         ...
 
@@ -124,7 +124,7 @@ def claim_of(
 
 def duplicate_error(document: Prepared, node_id: str, owner: DocumentKey) -> DuplicateNodeError:
     """Return the error for a document with a node id that another document has."""
-    # Documents outside the scope of the caller are not named.
+    # The message does not name documents outside the caller's scope.
     same_scope = owner[:2] == document.key[:2]
     whose = f"document {owner.ref!r}" if same_scope else "another scope"
     return DuplicateNodeError(
@@ -137,27 +137,27 @@ def duplicate_error(document: Prepared, node_id: str, owner: DocumentKey) -> Dup
 class LocalJournal:
     """The journal of a `LocalLedger`, in the same database.
 
-    No other process writes to it: unfinished changes are those of a crash or a failure.
+    No other process writes to it: unfinished changes come from a crash or a failure.
 
     Args:
-        database: The ledger's.
+        database: The ledger's database.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def begin(self, documents: Sequence[Prepared]) -> list[Reply]:
-        """Claim documents that are about to be written; see `Journal.begin`."""
+        """Claim documents before they are written; see `Journal.begin`."""
         with self._database.transaction() as connection:
             return [_begin(connection, each) for each in documents]
 
     def begin_deleting(self, keys: Sequence[DocumentKey]) -> list[Reply]:
-        """Claim documents that are about to be deleted; UNCHANGED for those that do not exist."""
+        """Claim documents before they are deleted; UNCHANGED for those that do not exist."""
         with self._database.transaction() as connection:
             return [_begin_deleting(connection, key) for key in keys]
 
     def unfinished(self) -> list[Claim]:
-        """Return the claims of what was begun and is not finished."""
+        """Return the claims of unfinished changes."""
         query = "SELECT tenant, kb, ref, state FROM documents WHERE state IS NOT NULL"
         rows = [list(map(str, row)) for row in self._database.rows(query)]
         return [
@@ -184,7 +184,7 @@ class LocalJournal:
         with self._database.transaction() as connection:
             for claim in claims:
                 document = _id_of(connection, claim.key)
-                # By the index on documents: that on roles has the whole batch (hence +role).
+                # `+role` forces the index on documents; the one on roles matches the whole batch.
                 for statement in (
                     "DELETE FROM nodes WHERE document = ? AND +role = 'doomed'",
                     "UPDATE nodes SET role = NULL WHERE document = ? AND +role = 'fresh'",
@@ -196,7 +196,7 @@ class LocalJournal:
         return list(claims)
 
     def undo(self, claim: Claim) -> None:
-        """Record that a document is as it was before; see `Journal.undo`."""
+        """Record that a document has its old version again; see `Journal.undo`."""
         with self._database.transaction() as connection:
             document = _id_of(connection, claim.key)
             for statement in (

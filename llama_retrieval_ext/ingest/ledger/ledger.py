@@ -24,7 +24,7 @@ from llama_retrieval_ext.query import Scope
 
 # 2: the ledger keeps the source of each document.
 FORMAT = 2
-# 3: there is a graph, with which earlier versions would not keep in step.
+# 3: there is a graph, which earlier versions would not update.
 _GRAPH_FORMAT = 3
 
 
@@ -33,19 +33,18 @@ class KnowledgeBaseConfig:
     """The configuration of a knowledge base.
 
     Attributes:
-        embed_model: Name of the embedding model that made its vectors.
-        tokenizer: Settings of the tokenizer of its keyword search; empty where the engine has its
-            own.
-        require_scope: Whether queries without a scope are refused. None in a request leaves the
+        embed_model: Name of its embedding model.
+        tokenizer: Settings of its keyword tokenizer; empty if the engine has its own.
+        require_scope: Whether queries without a scope are rejected. None in a request keeps the
             recorded setting.
-        dimension: Dimension of its vectors; None until there are some. In a request, the dimension
-            that the embedding model declares.
+        dimension: Dimension of its vectors; None until the first is stored. In a request, the
+            dimension that the embedding model declares.
         format: Version of the ledger.
         removing: Whether its removal has begun.
-        params: Engine settings as JSON, for when the collection is created; empty for none.
+        params: Engine settings as JSON, applied when the collection is created; empty for none.
         calibrations: Its calibrations, as JSON by scope; empty for none.
-        graph: URL of the graph that is kept in step; empty for none.
-        graph_key: Distinguishes its rows from those that others write to the same graph.
+        graph: URL of its graph; empty for none.
+        graph_key: Distinguishes its rows from the rows of others in the same graph.
     """
 
     embed_model: str
@@ -71,15 +70,15 @@ class KnowledgeBaseConfig:
         """Return the configuration to keep when a knowledge base is opened.
 
         Args:
-            requested: What the caller opens it with. The caller may require a scope although the
-                knowledge base does not; it is then required of this caller alone.
-            where: The knowledge base, for messages.
+            requested: The caller's configuration. It may require a scope although the knowledge
+                base does not; this then applies to this caller only.
+            where: Name of the knowledge base, for messages.
 
         Raises:
             StoreFormatError: A newer version wrote it.
             StoreUnavailableError: It is being removed.
-            ModelMismatchError: It was made with another embedding model, or one whose vectors have
-                another dimension.
+            ModelMismatchError: It was created with another embedding model, or one with another
+                dimension.
             ConfigurationError: It requires a scope and the caller does not, or its keyword search
                 has another tokenizer, or it has another graph.
             GraphRequiredError: It has a graph, and is opened without one.
@@ -166,10 +165,10 @@ class StoredDocument:
 
     Attributes:
         document_id: Its id; ``ref_doc_id`` of its nodes.
-        source: The file that it came from; its own id where there is none.
-        tenant_id: Its tenant; None where it has none.
-        kb_id: Its knowledge base within the tenant; None where it has none.
-        n_nodes: How many nodes it has.
+        source: The file that it came from; its own id if there is none.
+        tenant_id: Its tenant; None if it has none.
+        kb_id: Its knowledge base within the tenant; None if it has none.
+        n_nodes: Number of its nodes.
     """
 
     document_id: str
@@ -185,9 +184,9 @@ class StoredSource:
 
     Attributes:
         source: The path of the file, or the id of the document.
-        documents: How many documents it has.
-        nodes: How many nodes these have.
-        scope: The scope it belongs to; None where it is in none.
+        documents: Number of its documents.
+        nodes: Number of their nodes.
+        scope: The scope that it belongs to; None for none.
     """
 
     source: str
@@ -197,7 +196,7 @@ class StoredSource:
 
 
 class Entry(NamedTuple):
-    """A document as the ledger records it: key, digest, source, number of nodes."""
+    """The ledger's entry for a document: key, digest, source, number of nodes."""
 
     key: DocumentKey
     digest: str
@@ -206,7 +205,7 @@ class Entry(NamedTuple):
 
 
 def unknown_nodes_error(where: str, count: int) -> StoreFormatError:
-    """Return the error for a store whose nodes no ledger records."""
+    """Return the error for a store with nodes but without a ledger."""
     return StoreFormatError(
         f"{where} holds {count} nodes that were not added through a knowledge base; search it "
         "with VectorRetriever and KeywordRetriever, or add the documents to a new one"
@@ -220,34 +219,35 @@ class Ledger(ABC):
 
     @abstractmethod
     def config(self) -> KnowledgeBaseConfig | None:
-        """Return how the knowledge base is set up; None for one that is not yet."""
+        """Return the configuration; None if the knowledge base is not set up yet."""
 
     @abstractmethod
     def update_config(
         self, change: Callable[[KnowledgeBaseConfig | None], KnowledgeBaseConfig | None]
     ) -> KnowledgeBaseConfig | None:
-        """Replace the configuration by what `change` makes of it, and return the new one.
+        """Replace the configuration by the result of `change`; return the new one.
 
         Args:
-            change: May be called again with what another writer has recorded meanwhile.
+            change: Maps the old configuration to the new; called again if another writer has
+                changed it meanwhile.
         """
 
     def admit(self, requested: KnowledgeBaseConfig, where: str) -> bool:
         """Check the caller's configuration; return False if the knowledge base is not set up yet.
 
         Args:
-            requested: What the caller opens it with.
-            where: The knowledge base, for messages.
+            requested: The caller's configuration.
+            where: Name of the knowledge base, for messages.
 
         Raises:
             StoreFormatError: A newer version wrote it.
             StoreUnavailableError: It is being removed.
-            ModelMismatchError: It was made with another embedding model.
-            ConfigurationError: It was made with other settings.
+            ModelMismatchError: It was created with another embedding model.
+            ConfigurationError: It was created with other settings.
         """
         recorded = self.config()
         if requested.require_scope is None:
-            # Decided now: if another process sets it up with True, this one must not go on.
+            # Fixed now: if another process sets it up with True, this one must fail.
             requires = recorded is not None and recorded.require_scope
             requested = replace(requested, require_scope=requires)
         self._admitted = requested, where
@@ -263,18 +263,20 @@ class Ledger(ABC):
         return self._admitted is not None and bool(self._admitted[0].require_scope)
 
     def dimension(self) -> int | None:
-        """Return the dimension of the vectors; None until there are some."""
+        """Return the dimension of the vectors; None until the first is stored."""
         config = self.config()
         return None if config is None else config.dimension
 
     def record_dimension(self, dimension: int) -> None:
         """Record the dimension of the vectors before the first is stored.
 
-        The first writer decides on the tokenizer, and whether all callers need a scope.
+        The first writer sets the tokenizer and whether all callers need a scope.
 
         Raises:
-            ConfigurationError: Since it was opened, another process has set it up otherwise.
-            ModelMismatchError: Likewise, with another embedding model or dimension.
+            ConfigurationError: Another process has set it up with other settings since it was
+                opened.
+            ModelMismatchError: Another process has set it up with another embedding model or
+                dimension.
         """
 
         def decided(recorded: KnowledgeBaseConfig | None) -> KnowledgeBaseConfig | None:
@@ -297,7 +299,7 @@ class Ledger(ABC):
 
     @abstractmethod
     def n_nodes_at_rest(self, *, exact: bool = False) -> int | None:
-        """Return how many nodes the store must hold; None while something is being written.
+        """Return the expected number of nodes in the store; None during writes.
 
         Args:
             exact: Whether to count them document by document.
@@ -305,7 +307,7 @@ class Ledger(ABC):
 
     @abstractmethod
     def digests(self, keys: Iterable[DocumentKey]) -> list[str | None]:
-        """Return the digest of each document, in this order; None for one that is not stored."""
+        """Return the digest of each document, in order; None for one that is not stored."""
 
     @abstractmethod
     def node_ids(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, list[str]]:
@@ -313,30 +315,30 @@ class Ledger(ABC):
 
     @abstractmethod
     def doubt_all(self) -> None:
-        """Let every document count as changed, so that adding it again writes it again."""
+        """Mark every document as changed, so that adding it again writes it again."""
 
     @abstractmethod
     def entries(self) -> list[Entry]:
-        """Return all documents that are not being written, in the order they came in."""
+        """Return all documents that are not being written, in insertion order."""
 
     @abstractmethod
     def named(self, name: str, scope: Scope | None) -> list[Entry]:
-        """Return the documents with this id or source in a scope; without one, in none."""
+        """Return the documents with this id or source in a scope; None means in no scope."""
 
     @abstractmethod
     def visible(self, scope: Scope | None) -> list[Entry]:
-        """Return the documents that a scope can see, as they came in; without a scope, all."""
+        """Return the documents visible to a scope in insertion order; without a scope, all."""
 
     @abstractmethod
     def count(self) -> tuple[int, int]:
-        """Return how many documents and nodes there are."""
+        """Return the number of documents and nodes."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release what the ledger has open."""
+        """Close the ledger's resources."""
 
     def documents(self, scope: Scope | None) -> list[StoredDocument]:
-        """Return the documents that a scope can see, by id; without a scope, all."""
+        """Return the documents visible to a scope, by id; without a scope, all."""
         entries = sorted(
             self.visible(scope), key=lambda each: (each.key.ref, each.key.tenant, each.key.kb)
         )
@@ -346,7 +348,7 @@ class Ledger(ABC):
         ]
 
     def sources(self, scope: Scope | None) -> list[StoredSource]:
-        """Return the sources that a scope can see, by name; without a scope, all."""
+        """Return the sources visible to a scope, by name; without a scope, all."""
         counts: dict[tuple[str, str, str], list[int]] = {}
         for key, _, source, n_nodes in self.visible(scope):
             counts.setdefault((source, key.tenant, key.kb), []).append(n_nodes)
@@ -356,18 +358,18 @@ class Ledger(ABC):
         ]
 
     def n_sources(self) -> int:
-        """Return how many sources there are."""
+        """Return the number of sources."""
         return len(self.sources(None))
 
     def sample(self, scope: Scope | None, size: int) -> list[str]:
-        """Return the ids of the first nodes that a scope can see; without a scope, of any."""
+        """Return the ids of the first nodes visible to a scope; without a scope, of any."""
         ids = self.node_ids(each.key for each in self.visible(scope))
         return sorted(node_id for own in ids.values() for node_id in own)[:size]
 
 
 def config_from(recorded: Mapping[str, object]) -> KnowledgeBaseConfig | None:
-    """Return the configuration that a ledger records; None where it records nothing."""
-    # A newer version may record other fields; it is refused by its format.
+    """Return the configuration from a ledger's record; None if it is empty."""
+    # A newer version may record other fields; `check_format` rejects it.
     fields = {name: recorded[name] for name in KnowledgeBaseConfig.__slots__ if name in recorded}
     return KnowledgeBaseConfig(**fields) if fields else None  # type: ignore[arg-type]  # from JSON
 

@@ -1,6 +1,6 @@
 """`LocalLedger`: the ledger of a knowledge base on this machine, in a SQLite file.
 
-One process has the file open. Its objects share a lock for writing; each reads the file again.
+Only one process opens the file. Its objects share a write lock; each rereads the file.
 """
 
 import json
@@ -23,15 +23,15 @@ from llama_retrieval_ext.ingest.ledger.ledger import Entry, KnowledgeBaseConfig,
 from llama_retrieval_ext.ingest.readers.documents import DocumentKey
 from llama_retrieval_ext.query import Scope
 
-# Another handle on the same file holds it for milliseconds; a minute is for a machine that swaps.
+# Other handles lock the file for milliseconds; a minute allows for a machine that swaps.
 _WAIT_S = 60.0
 
 
 class Database:
-    """A SQLite database for use from any thread.
+    """A thread-safe SQLite database.
 
     Args:
-        path: The file, created if need be; None for one in memory.
+        path: The file, created if missing; None for one in memory.
         schema: Statements that create missing tables.
     """
 
@@ -45,13 +45,13 @@ class Database:
                 isolation_level=None,
                 check_same_thread=False,
             )
-        # Also without a call of `close`: Python 3.13 warns of connections that are left open.
+        # Closes it without a call of `close`, too: Python 3.13 warns about open connections.
         self._end = weakref.finalize(self, self._connection.close)
         try:
             with self._translated():
                 self._connection.execute("PRAGMA journal_mode = WAL")
-                # A commit survives a power cut: a ledger that is older than the store would leave
-                # nodes that no document has.
+                # Commits must survive a power cut: a ledger older than the store would leave nodes
+                # without a document.
                 self._connection.execute("PRAGMA synchronous = FULL")
                 self._connection.executescript(schema)
         except StoreError:
@@ -60,21 +60,21 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Generator[sqlite3.Connection]:
-        """Commit all that is done with the connection, or nothing."""
+        """Yield the connection; commit on success, else roll back."""
         with self._lock, self._translated():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
                 self._connection.execute("COMMIT")
             except BaseException:
-                # A full disk has rolled it back already.
+                # SQLite rolls back by itself when the disk is full.
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
 
     @contextmanager
     def connection(self) -> Generator[sqlite3.Connection]:
-        """Hold the connection, outside of a transaction."""
+        """Yield the connection, outside of a transaction."""
         with self._lock, self._translated():
             yield self._connection
 
@@ -103,9 +103,8 @@ class Database:
             raise StoreFormatError(f"{self._where} is no ledger of ours: {error}") from error
 
 
-# The source of a document is empty where it is its own. Its state and a node's role are NULL at
-# rest; `journal.py` says what they are in motion. A document's key has its columns in the order of
-# `DocumentKey`.
+# `source` is empty if the document is its own source. `state` and `role` are NULL unless a change
+# is unfinished; `journal.py` lists their values. The key columns have the order of `DocumentKey`.
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS manifest (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS documents (
@@ -124,7 +123,7 @@ CREATE TABLE IF NOT EXISTS redo (
 CREATE INDEX IF NOT EXISTS redo_of_document ON redo (document);
 """
 
-# How many documents are in motion, and how many nodes there are.
+# Number of unfinished documents, and number of nodes.
 _IN_MOTION_AND_NODES: Final = (
     "SELECT (SELECT count(*) FROM documents WHERE state IS NOT NULL), count(*) FROM nodes"
 )
@@ -132,12 +131,12 @@ _IN_MOTION_AND_NODES: Final = (
 _BY_SOURCE: Final = "CREATE INDEX IF NOT EXISTS documents_of_source ON documents (source)"
 # The name of a document's source.
 _SOURCE: Final = "CASE source WHEN '' THEN ref ELSE source END"
-# Documents of a source count once, whatever their number.
+# All documents of a source count once.
 _N_SOURCES: Final = f"SELECT count(*) FROM (SELECT DISTINCT tenant, kb, {_SOURCE} FROM documents)"  # noqa: S608
 
 
 def open_tables(path: Path | None) -> Database:
-    """Open the tables in a file, created if need be; None for memory."""
+    """Open the tables in a file, created if missing; None for memory."""
     database = Database(path, SCHEMA)
     try:
         columns = {name for _, name, *_ in database.rows("PRAGMA table_info(documents)")}
@@ -155,21 +154,21 @@ class LocalLedger(Ledger):
     """A ledger in a SQLite database.
 
     Args:
-        database: Has the tables of `SCHEMA`.
+        database: Contains the tables of `SCHEMA`.
     """
 
     def __init__(self, database: Database) -> None:
         self.database = database
 
     def config(self) -> KnowledgeBaseConfig | None:
-        """Return how the knowledge base is set up; None for one that is not yet."""
+        """Return the configuration; None if the knowledge base is not set up yet."""
         rows = self.database.rows("SELECT key, value FROM manifest")
         return config_from({key: json.loads(value) for key, value in rows})
 
     def update_config(
         self, change: Callable[[KnowledgeBaseConfig | None], KnowledgeBaseConfig | None]
     ) -> KnowledgeBaseConfig | None:
-        """Replace the configuration by what `change` makes of it, and return the new one."""
+        """Replace the configuration by the result of `change`; return the new one."""
         with self.database.transaction() as connection:
             config = change(self.config())
             if config is not None:
@@ -181,12 +180,12 @@ class LocalLedger(Ledger):
         """No-op: no other process has the file open."""
 
     def n_nodes_at_rest(self, *, exact: bool = False) -> int | None:  # noqa: ARG002 - always is
-        """Return how many nodes the store must hold; None while something is being written."""
+        """Return the expected number of nodes in the store; None during writes."""
         ((in_motion, nodes),) = self.database.rows(_IN_MOTION_AND_NODES)
         return None if in_motion else int(nodes)
 
     def digests(self, keys: Iterable[DocumentKey]) -> list[str | None]:
-        """Return the digest of each document, in this order; None for one that is not stored."""
+        """Return the digest of each document, in order; None for one that is not stored."""
         query = (
             "SELECT digest FROM documents WHERE tenant = ? AND kb = ? AND ref = ? AND state IS NULL"
         )
@@ -202,26 +201,26 @@ class LocalLedger(Ledger):
         return {key: [id_ for (id_,) in self.database.rows(query, *key)] for key in keys}
 
     def doubt_all(self) -> None:
-        """Let every document count as changed, so that adding it again writes it again."""
+        """Mark every document as changed, so that adding it again writes it again."""
         with self.database.transaction() as connection:
             connection.execute("UPDATE documents SET digest = ''")
 
     def entries(self) -> list[Entry]:
-        """Return all documents that are not being written, in the order they came in."""
+        """Return all documents that are not being written, in insertion order."""
         return self._entries("state IS NULL")
 
     def named(self, name: str, scope: Scope | None) -> list[Entry]:
-        """Return the documents with this id or source in a scope; without one, in none."""
+        """Return the documents with this id or source in a scope; None means in no scope."""
         condition, values = _visible_to(scope, none="tenant = '' AND kb = ''")
         return self._entries(f"(ref = ? OR source = ?) AND {condition}", name, name, *values)
 
     def visible(self, scope: Scope | None) -> list[Entry]:
-        """Return the documents that a scope can see, as they came in; without a scope, all."""
+        """Return the documents visible to a scope in insertion order; without a scope, all."""
         condition, values = _visible_to(scope, none="1")
         return self._entries(condition, *values)
 
     def sample(self, scope: Scope | None, size: int) -> list[str]:
-        """Return the ids of the first nodes that a scope can see; without a scope, of any."""
+        """Return the ids of the first nodes visible to a scope; without a scope, of any."""
         condition, values = _visible_to(scope, none="1")
         query = (
             "SELECT node_id FROM nodes JOIN documents ON document = id "  # noqa: S608
@@ -230,7 +229,7 @@ class LocalLedger(Ledger):
         return [node_id for (node_id,) in self.database.rows(query, *values, size)]
 
     def n_sources(self) -> int:
-        """Return how many sources there are."""
+        """Return the number of sources."""
         ((count,),) = self.database.rows(_N_SOURCES)
         return int(count)
 
@@ -241,7 +240,7 @@ class LocalLedger(Ledger):
             connection.executemany(statement, [(each, *key) for key, each in sources.items()])
 
     def count(self) -> tuple[int, int]:
-        """Return how many documents and nodes there are."""
+        """Return the number of documents and nodes."""
         query = "SELECT (SELECT count(*) FROM documents), (SELECT count(*) FROM nodes)"
         ((documents, nodes),) = self.database.rows(query)
         return int(str(documents)), int(nodes)

@@ -2,8 +2,8 @@
 
 The record of a document has its key, digest, source and node ids and, while a writer changes it,
 the claim: the writer, the time, and the new version. It is replaced as a whole. Long values are
-stored in records of their own, their parts. A document names its parts before they are written and
-until they are deleted, so that a crash leaves no part that no record names.
+stored in separate records, their parts. A document lists its parts before they are written and
+until they are deleted, so that a crash leaves no unlisted part.
 """
 
 import json
@@ -31,12 +31,12 @@ _INLINE: Final = 4_000
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A text in a record, or the name of its parts.
+    """A text in a record, or a reference to its parts.
 
     Attributes:
         text: The text, if it is short.
-        stamp: Identifies the parts; empty where there are none.
-        n_parts: How many parts there are.
+        stamp: Identifies the parts; empty if there are none.
+        n_parts: Number of parts.
     """
 
     text: str = ""
@@ -55,11 +55,11 @@ class Change:
 
     Attributes:
         state: Adding, updating or deleting; None for a document at rest.
-        digest: Of the new version, as are the others.
+        digest: Digest of the new version; the following attributes describe it, too.
         source: Its source.
-        n_nodes: How many nodes it has.
+        n_nodes: Number of its nodes.
         nodes: Their ids, as a JSON list.
-        redo: For an update, all of its nodes with their embeddings.
+        redo: For an update, all its nodes with their embeddings.
     """
 
     state: JournalState | None = None
@@ -79,16 +79,16 @@ class DocumentRecord:
 
     Attributes:
         key: The document.
-        created: When it was first added, in nanoseconds since 1970.
-        digest: Of the stored version; empty if it counts as changed.
-        source: The file it came from; empty where it is its own source.
-        n_nodes: How many nodes it has.
+        created: Time when it was first added, in nanoseconds since 1970.
+        digest: Digest of the stored version; empty if it counts as changed.
+        source: The file it came from; empty if it is its own source.
+        n_nodes: Number of its nodes.
         nodes: Their ids, as a JSON list.
         change: The change that a writer has begun.
         trash: Values whose parts may not have been deleted yet.
         writer: The writer that changes it.
-        since: When the writer last renewed its claim, in milliseconds since 1970.
-        version: Of the record; empty for one that is not stored.
+        since: Time when the writer last renewed its claim, in milliseconds since 1970.
+        version: Version of the record; empty if it is not stored.
     """
 
     key: DocumentKey
@@ -115,13 +115,13 @@ class DocumentRecord:
 
     @property
     def values(self) -> list[Value]:
-        """All values with parts that it names."""
+        """All its values that have parts."""
         named = (self.nodes, self.change.nodes, self.change.redo, *self.trash)
         return [each for each in named if each.n_parts]
 
     @property
     def entry(self) -> Entry:
-        """The document as readers see it; while it is being added, its new version."""
+        """The document as visible to readers; during its addition, the new version."""
         shown = self.change if self.change.state is JournalState.ADDING else self
         return Entry(self.key, self.digest, shown.source or self.key.ref, shown.n_nodes)
 
@@ -138,7 +138,7 @@ class DocumentRecord:
         return _at_rest(replace(self, digest=""), self.change.nodes, self.change.redo)
 
     def to_record(self) -> Record:
-        """Return the record as it is stored."""
+        """Return the stored form of the record."""
         fields: dict[str, str | int] = {
             "kind": _DOCUMENT,
             "ref": _digest(self.key.ref),
@@ -193,7 +193,7 @@ def documents_in(records: Iterable[Record]) -> dict[DocumentKey, DocumentRecord]
 
 
 def all_documents(scope: Scope | None = None) -> MetadataFilters:
-    """Return the filters for the documents that a scope can see; without a scope, for all."""
+    """Return the filters for the documents visible to a scope; without a scope, for all."""
     conditions = [where("kind", _DOCUMENT)]
     if scope is not None and scope.tenant_id is not None:
         conditions.append(where("tenant", _digest(scope.tenant_id)))
@@ -203,7 +203,7 @@ def all_documents(scope: Scope | None = None) -> MetadataFilters:
 
 
 def named_documents(name: str, scope: Scope | None) -> MetadataFilters:
-    """Return the filters for an id or source in a scope; without a scope, in none."""
+    """Return the filters for an id or source in a scope; None means in no scope."""
     in_none = [where("tenant", _digest("")), where("kb", _digest(""))] if scope is None else []
     either = [where("ref", _digest(name)), where("source", _digest(name))]
     is_named = MetadataFilters(filters=[*either], condition=FilterCondition.OR)
@@ -211,7 +211,7 @@ def named_documents(name: str, scope: Scope | None) -> MetadataFilters:
 
 
 def temporary(*, until_ms: int, writer: str) -> MetadataFilters:
-    """Return the filters for records that a writer has begun, or any writer until then."""
+    """Return the filters for changes begun by this writer, or by any writer until a time."""
     return MetadataFilters(
         filters=[where(_SINCE, until_ms, FilterOperator.LTE), where(_WRITER, writer)],
         condition=FilterCondition.OR,
@@ -219,7 +219,7 @@ def temporary(*, until_ms: int, writer: str) -> MetadataFilters:
 
 
 def begun_after(ms: int) -> MetadataFilters:
-    """Return the filters for records that any writer has begun later than that."""
+    """Return the filters for changes begun by any writer after a time."""
     return all_of(where(_SINCE, ms, FilterOperator.GT))
 
 
@@ -227,7 +227,7 @@ class Values:
     """Stores values that have parts.
 
     Args:
-        records: Has the parts.
+        records: Contains the parts.
     """
 
     def __init__(self, records: RecordStore) -> None:
@@ -235,7 +235,7 @@ class Values:
         self._unwritten: dict[str, str] = {}
 
     def create(self, text: str) -> Value:
-        """Return a value for a text; `write` stores its parts, if it has any."""
+        """Return a value for a text; `write` stores its parts, if any."""
         if len(text) <= _INLINE:
             return Value(text)
         value = Value("", secrets.token_hex(16), -(-len(text) // _PART))
@@ -245,7 +245,7 @@ class Values:
         return value
 
     def write(self, values: Iterable[Value]) -> None:
-        """Store the parts of values that were created here; forget those of all others."""
+        """Store the parts of these values if created here; forget all other created values."""
         texts, self._unwritten = self._unwritten, {}
         ids = [id_ for value in values for id_ in value.part_ids]
         self._records.put([Record(id_, texts[id_], {"kind": "part"}) for id_ in ids])

@@ -1,7 +1,7 @@
 """`RemoteJournal`: the claims of writers, in the records of a `RemoteLedger`.
 
-A writer claims a document by replacing its record in the version that it has read. Another writer
-of the document waits. An old claim belongs to a dead writer, and the next writer takes it over.
+A writer claims a document by replacing the record version that it has read. Other writers of the
+document wait. An old claim belongs to a dead writer, and the next writer takes it over.
 """
 
 import json
@@ -41,8 +41,8 @@ class RemoteJournal:
     """The journal of a `RemoteLedger`: claims in the records of documents.
 
     Args:
-        ledger: Has the records.
-        stored: Returns the nodes with these ids that the store holds.
+        ledger: Contains the records.
+        stored: Returns the stored nodes with these ids.
     """
 
     def __init__(
@@ -54,14 +54,14 @@ class RemoteJournal:
         self._stored = stored
         self._writer = secrets.token_hex(8)
         self._claimed: dict[DocumentKey, DocumentRecord] = {}
-        # Claims of dead writers are searched for after an error, after meeting a claim, and
-        # every now and then.
+        # Search for claims of dead writers after an error, after meeting a claim, and at
+        # intervals.
         self._must_look = True
         self._meets_claims = False
         self._look_at_ms = 0
 
     def begin(self, documents: Sequence[Prepared]) -> list[Reply]:
-        """Claim documents that are about to be written; see `Journal.begin`."""
+        """Claim documents before they are written; see `Journal.begin`."""
         found = self._read(each.key for each in documents)
         old_ids = self._node_ids(found)
         replies: dict[DocumentKey, Reply] = {
@@ -88,7 +88,7 @@ class RemoteJournal:
         return [replies[each.key] for each in documents]
 
     def begin_deleting(self, keys: Sequence[DocumentKey]) -> list[Reply]:
-        """Claim documents that are about to be deleted; UNCHANGED for those that do not exist."""
+        """Claim documents before they are deleted; UNCHANGED for those that do not exist."""
         found = self._read(keys)
         change = Change(JournalState.DELETING)
         claimed = self._claim(
@@ -99,7 +99,7 @@ class RemoteJournal:
         return [claims.get(key, WriteOutcome.UNCHANGED) for key in keys]
 
     def unfinished(self) -> list[Claim]:
-        """Claim what this writer, or a dead one, has begun and not finished."""
+        """Claim the unfinished changes of this writer or of a dead one."""
         now_ms, patience_s = self._ledger.now_ms, self._ledger.patience_s
         if not self._must_look and now_ms < self._look_at_ms:
             return []
@@ -129,7 +129,7 @@ class RemoteJournal:
         return Prepared(claim.key, change.digest, tuple(nodes))
 
     def confirm(self, claims: Sequence[Claim]) -> list[Claim]:
-        """Return the claims that no other writer has taken over; renew those that grow old."""
+        """Return the claims that no other writer has taken over; renew old ones."""
         old_ms = self._ledger.now_ms - round(self._ledger.patience_s * 500)
         held = [self._claimed[each.key] for each in claims if each.key in self._claimed]
         if any(each.since <= old_ms for each in held):
@@ -149,7 +149,7 @@ class RemoteJournal:
         return [each for each in claims if each.key in finished]
 
     def undo(self, claim: Claim) -> None:
-        """Record that a document is as it was before; see `Journal.undo`."""
+        """Record that a document has its old version again; see `Journal.undo`."""
         record = self._claimed.get(claim.key)
         if record is None:
             return
@@ -169,7 +169,7 @@ class RemoteJournal:
         ]
 
     def _read(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, DocumentRecord]:
-        """Return the records of documents that are about to be claimed."""
+        """Return the records of documents to be claimed."""
         found = self._ledger.read_to_write(keys)
         self._must_look = True  # until all is finished
         self._meets_claims = any(not each.is_at_rest for each in found.values())
@@ -178,7 +178,7 @@ class RemoteJournal:
     def _changing(
         self, stored: DocumentRecord | None, document: Prepared, number: int
     ) -> DocumentRecord:
-        """Return the record that says that this version is being written."""
+        """Return a record with this version as an unfinished change."""
         packed = map(pack_node, document.nodes)
         redo = [[text, b64encode(vector).decode()] for text, vector in packed]
         change = Change(
@@ -193,7 +193,7 @@ class RemoteJournal:
         return replace(stored or DocumentRecord(document.key, created), change=change)
 
     def _claim(self, records: Sequence[DocumentRecord]) -> dict[DocumentKey, DocumentRecord]:
-        """Write records in the name of this writer; return those that no other has replaced."""
+        """Write records as claims of this writer; return those that no other has replaced."""
         now_ms = self._ledger.now_ms
         self._values.delete(value for each in records for value in each.trash)
         claimed = self._replace(
@@ -206,7 +206,7 @@ class RemoteJournal:
     def _replace(
         self, records: Sequence[DocumentRecord], *, held: bool = False
     ) -> dict[DocumentKey, DocumentRecord]:
-        """Write records; return those that no other writer has replaced, in their new version."""
+        """Write records; return those that no other writer has replaced, with new versions."""
         if not records:
             return {}
         versions = self._records.replace([each.to_record() for each in records], held=held)
@@ -221,7 +221,7 @@ class RemoteJournal:
             self._claimed.pop(each.key, None)
 
     def _rest(self, records: Sequence[DocumentRecord]) -> list[DocumentKey]:
-        """Write records whose change is over, then delete their old parts."""
+        """Write records without a pending change, then delete their old parts."""
         written = self._replace(records, held=True)
         self._values.delete(value for each in written.values() for value in each.trash)
         self._release(records)
@@ -243,7 +243,7 @@ class RemoteJournal:
         return [each.key for each in held if each.id in removed]
 
     def _check_still_there(self) -> None:
-        """Undo the claims if the knowledge base was removed in this moment."""
+        """Undo the claims if the knowledge base was removed meanwhile."""
         try:
             self._ledger.check_exists()
         except BaseException:
@@ -257,7 +257,7 @@ class RemoteJournal:
         return dict(zip(records, ids, strict=True))
 
     def _owned_ids(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, set[str]]:
-        """Return the node ids of documents, those of a version that is being written included."""
+        """Return the node ids of documents, including those of versions being written."""
         found = self._ledger.read(keys)
         old = self._ledger.ids_of(each.nodes for each in found.values())
         new = self._ledger.ids_of(each.change.nodes for each in found.values())
@@ -278,7 +278,7 @@ class RemoteJournal:
         nodes = {each.node_id: key_of_node(each) for each in self._stored(list(new))}
         others = {id_: owner for id_, owner in nodes.items() if owner != new[id_].key}
         if others:
-            # Nodes that no document has may be overwritten.
+            # Nodes without a document may be overwritten.
             owned = self._owned_ids(others.values())
             for id_, owner in others.items():
                 if id_ in owned.get(owner, ()):
@@ -287,7 +287,7 @@ class RemoteJournal:
 
 
 def _is_free(stored: DocumentRecord | None, document: Prepared) -> bool:
-    """Whether a document can be claimed and has to be written."""
+    """Return whether a document can be claimed and must be written."""
     return stored is None or (stored.is_at_rest and stored.digest != document.digest)
 
 

@@ -1,4 +1,4 @@
-"""`RemoteLedger`: the ledger of a knowledge base on a server, in records that all share."""
+"""`RemoteLedger`: the ledger of a knowledge base on a server, in shared records."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -42,13 +42,13 @@ _PAUSE_S: Final = (0.005, 0.05)
 
 
 class RemoteLedger(Ledger):
-    """A ledger in records beside the store, where every process finds it.
+    """A ledger in records beside the store, shared by all processes.
 
     Args:
         records: Its records.
-        count_stored: Returns how many nodes the store holds.
-        clock: Returns the seconds since 1970.
-        patience_s: A claim that is older belongs to a dead writer.
+        count_stored: Returns the number of nodes in the store.
+        clock: Returns the time in seconds since 1970.
+        patience_s: Age in seconds after which a claim belongs to a dead writer.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class RemoteLedger(Ledger):
         return round(self._clock() * 1000)
 
     def config(self) -> KnowledgeBaseConfig | None:
-        """Return how the knowledge base is set up; None for one that is not yet."""
+        """Return the configuration; None if the knowledge base is not set up yet."""
         found = self.records.get([CONFIG, _OLD_CONFIG])
         if _OLD_CONFIG in found and CONFIG not in found:
             raise StoreFormatError(
@@ -85,7 +85,7 @@ class RemoteLedger(Ledger):
     def update_config(
         self, change: Callable[[KnowledgeBaseConfig | None], KnowledgeBaseConfig | None]
     ) -> KnowledgeBaseConfig | None:
-        """Replace the configuration by what `change` makes of it, and return the new one."""
+        """Replace the configuration by the result of `change`; return the new one."""
         for _ in range(_TRIES):
             found = self.records.get([CONFIG])
             recorded = self._config_in(found)
@@ -107,7 +107,7 @@ class RemoteLedger(Ledger):
         )
 
     def dimension(self) -> int | None:
-        """Return the dimension of the vectors, which stays once there are some."""
+        """Return the dimension of the vectors, which is constant once recorded."""
         known = None if self._config is None else self._config.dimension
         return super().dimension() if known is None else known
 
@@ -115,7 +115,8 @@ class RemoteLedger(Ledger):
         """Record the dimension of the vectors before the first is stored; see `Ledger`.
 
         Raises:
-            StoreFormatError: The store is not empty: its ledger was removed since it was opened.
+            StoreFormatError: The store is not empty, but its ledger was removed since it was
+                opened.
             StoreClosedError: The knowledge base was removed since it was opened.
         """
         if self.config() is None:
@@ -124,7 +125,7 @@ class RemoteLedger(Ledger):
         super().record_dimension(dimension)
 
     def read(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, DocumentRecord]:
-        """Return the records of documents, and check that the knowledge base is as admitted."""
+        """Return the records of documents; check that the configuration is unchanged."""
         found = self.records.get([CONFIG, *map(record_id, keys)])
         self._config = self._config_in(found)
         if self._config is not None and self._admitted is not None:
@@ -132,7 +133,7 @@ class RemoteLedger(Ledger):
         return documents_in(found.values())
 
     def read_to_write(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, DocumentRecord]:
-        """`read`; raise StoreClosedError if the knowledge base was removed."""
+        """Return the result of `read`; raise StoreClosedError if the knowledge base was removed."""
         found = self.read(keys)
         if self._config is None:
             raise _removed_error()
@@ -151,9 +152,9 @@ class RemoteLedger(Ledger):
             )
 
     def n_nodes_at_rest(self, *, exact: bool = False) -> int | None:
-        """Return how many nodes the store must hold; None while something is being written.
+        """Return the expected number of nodes in the store; None during writes.
 
-        The number that is kept is a guess: a crash, or two writers at once, may leave it behind.
+        The recorded number is an estimate: a crash or concurrent writers may make it wrong.
         """
         if self.records.count(begun_after(0)):
             return None
@@ -167,7 +168,7 @@ class RemoteLedger(Ledger):
         return n_nodes
 
     def add_nodes(self, difference: int) -> None:
-        """Change the number of nodes that is kept."""
+        """Change the recorded number of nodes."""
         for _ in range(_TRIES if difference else 0):
             found = self.records.get([TOTALS]).get(TOTALS, Record(TOTALS, "0", {"kind": TOTALS}))
             text = str(int(found.text) + difference)
@@ -175,7 +176,7 @@ class RemoteLedger(Ledger):
                 return
 
     def digests(self, keys: Iterable[DocumentKey]) -> list[str | None]:
-        """Return the digest of each document, in this order; None for one that is not stored."""
+        """Return the digest of each document, in order; None for one that is not stored."""
         keys = list(keys)
         at_rest = {key: each.digest for key, each in self.read(keys).items() if each.is_at_rest}
         return [at_rest.get(key) for key in keys]
@@ -187,35 +188,35 @@ class RemoteLedger(Ledger):
         return dict(zip(found, map(sorted, ids), strict=True))
 
     def ids_of(self, values: Iterable[Value]) -> list[list[str]]:
-        """Return the node ids in each value; none for one that lost a part."""
+        """Return the node ids in each value; none for one with a missing part."""
         return [json.loads(text or "[]") for text in self.values.read(values)]
 
     def doubt_all(self) -> None:
-        """Let every document count as changed, so that adding it again writes it again."""
+        """Mark every document as changed, so that adding it again writes it again."""
         doubted = [replace(each, digest="") for each in self._at_rest()]
         self.records.replace([each.to_record() for each in doubted])
 
     def entries(self) -> list[Entry]:
-        """Return all documents that are not being written, in the order they came in."""
+        """Return all documents that are not being written, in insertion order."""
         return [each.entry for each in self._at_rest()]
 
     def named(self, name: str, scope: Scope | None) -> list[Entry]:
-        """Return the documents with this id or source in a scope; without one, in none."""
+        """Return the documents with this id or source in a scope; None means in no scope."""
         return [each.entry for each in self._find(named_documents(name, scope))]
 
     def visible(self, scope: Scope | None) -> list[Entry]:
-        """Return the documents that a scope can see, as they came in; without a scope, all."""
+        """Return the documents visible to a scope in insertion order; without a scope, all."""
         return [each.entry for each in self._find(all_documents(scope))]
 
     def count(self) -> tuple[int, int]:
-        """Return how many documents there are, and how many nodes the store holds."""
+        """Return the number of documents, and of nodes in the store."""
         return self.records.count(all_documents()), self._count_stored()
 
     def close(self) -> None:
-        """No-op: the store has the connection."""
+        """No-op: the store owns the connection."""
 
     def _find(self, filters: MetadataFilters) -> list[DocumentRecord]:
-        """Return documents in the order they came in."""
+        """Return documents in insertion order."""
         found = documents_in(self.records.find(filters)).values()
         return sorted(found, key=lambda each: (each.created, each.key))
 

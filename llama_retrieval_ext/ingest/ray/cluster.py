@@ -33,7 +33,7 @@ from llama_retrieval_ext.query import Scope
 
 T = TypeVar("T")
 
-# Errors of a worker that died, after Ray has tried again.
+# Errors of a dead worker after Ray's retries.
 _LOST = (WorkerCrashedError, RayActorError, OutOfMemoryError, ObjectLostError)
 
 
@@ -41,7 +41,7 @@ class Work(NamedTuple):
     """A batch of documents that is being prepared.
 
     Attributes:
-        weight: By how much it advances the progress bar.
+        weight: Amount by which it advances the progress bar.
         keys: The documents that have changed.
         result: The `Batch`, or the report of its writer; None if nothing has changed.
     """
@@ -55,8 +55,8 @@ class Cluster:
     """Prepares the documents of one `Addition` on a Ray cluster, in their order.
 
     Args:
-        addition: The call of `add`.
-        task_options: Ray's, for tasks that split and embed.
+        addition: The `Addition` of the call.
+        task_options: Ray's options for tasks that split and embed.
 
     Raises:
         ConfigurationError: The model or a transformation cannot be sent to other processes.
@@ -65,22 +65,22 @@ class Cluster:
     def __init__(self, addition: Addition, task_options: Mapping[str, Any]) -> None:
         self._addition = addition
         try:
-            # In a list, so that Ray hands tasks the reference: each process loads a model once.
+            # In a list, so that Ray passes the reference to tasks: each process loads a model once.
             self._preparation = [ray.put(addition.parts.preparation)]
         except (TypeError, pickle.PicklingError) as error:
             raise ConfigurationError(
                 f"the embedding model or a transformation cannot be sent to workers ({error}); "
                 "give the model by its notation, such as 'local', and transformations that pickle"
             ) from error
-        # Ray would end a process that has used a GPU, and its model with it.
+        # Otherwise Ray ends a process that has used a GPU, and its model is loaded again.
         self._prepare = ray.remote(**{"max_calls": 0, **task_options})(_prepare)
 
     def leave_out(self, reading: Reading) -> None:
-        """Note the files that cannot be read."""
+        """Record the files that cannot be read."""
         self._addition.tally.merge(_left_out(reading))
 
     def of_files(self, batches: Iterable[Sequence[Path]]) -> Iterator[Work]:
-        """Return work on files, which tasks read."""
+        """Return the work on files, which tasks read."""
         read: Any = ray.remote(num_returns=2)(_read)
         begun = self._ahead(
             (files, *read.remote(self._preparation, self._addition.scope, files))
@@ -89,7 +89,7 @@ class Cluster:
         return self._ahead(self._looked_up(*each) for each in begun)
 
     def of_groups(self, batches: Iterable[Sequence[Group]]) -> Iterator[Work]:
-        """Return work on documents and nodes in this process."""
+        """Return the work on documents and nodes of this process."""
 
         def work() -> Iterator[Work]:
             for batch in batches:
@@ -104,7 +104,7 @@ class Cluster:
         n_writers: int,
         target: tuple[str, Mapping[str, Any], Scope | None],
     ) -> Iterator[Work]:
-        """Return work whose results are written by actors, which are restarted if they die."""
+        """Return the work with results that actors write; actors restart if they die."""
         kind: Any = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=3)(_Writer)
         writers = [kind.remote(*target) for _ in range(n_writers)]
         return self._ahead(
@@ -113,7 +113,7 @@ class Cluster:
         )
 
     def finish(self, work: Work) -> None:
-        """Write what is not written yet, and note the outcomes."""
+        """Write the remaining documents and record the outcomes."""
         if work.result is None:
             return
         try:
@@ -141,7 +141,7 @@ class Cluster:
         return Work(weight, keys, self._prepare.remote(self._preparation, documents, versions))
 
     def _ahead(self, items: Iterable[T]) -> Iterator[T]:
-        """Yield items in order, beginning enough of them to keep all CPUs busy."""
+        """Yield items in order; start enough of them to keep all CPUs busy."""
         begun: deque[T] = deque()
         for item in items:
             begun.append(item)
@@ -170,8 +170,8 @@ def _left_out(reading: Reading) -> IngestionReport:
 
 @lru_cache(maxsize=1)
 def _fetched(reference: Any) -> Preparation:  # noqa: ANN401 - a reference
-    # A splitter's tokenizer is pickled by its name, and tiktoken would download that encoding;
-    # LlamaIndex brings it along, but shows it to tiktoken in here only.
+    # A splitter's tokenizer is pickled by name, and tiktoken would download the encoding.
+    # LlamaIndex ships it, and makes tiktoken use it in `get_tokenizer`.
     get_tokenizer()
     preparation: Preparation = ray.get(reference)
     return preparation
@@ -180,7 +180,7 @@ def _fetched(reference: Any) -> Preparation:  # noqa: ANN401 - a reference
 def _read(
     preparation: Sequence[Any], scope: Mapping[str, str], files: Sequence[Path]
 ) -> tuple[list[SourceDocument], tuple[list[SourceDocument], IngestionReport]]:
-    """Return the documents; and for the driver, their keys and digests, and the failures."""
+    """Return the documents, their keys and digests for the driver, and the failures."""
     reading = Reading()
     found: list[SourceDocument] = []
     failures: dict[str, Exception] = {}

@@ -1,4 +1,4 @@
-"""`ingest_with_ray`: `KnowledgeBase.add` for more documents than one machine prepares in time."""
+"""`ingest_with_ray`: `KnowledgeBase.add` on several machines."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from llama_retrieval_ext.ingest.ray.cluster import Cluster, Work
 
-# A task reads 64 files or 4 MB: seconds of work, and little to do again when a worker dies.
+# A task reads 64 files or 4 MB: seconds of work, and cheap to repeat when a worker dies.
 _FILES = 64
 _FILE_BYTES = 4 * 2**20 // _FILES
 
@@ -46,14 +46,14 @@ def ingest_with_ray(  # noqa: PLR0913 - what is added, to what, and how, in one 
 
     It stores the same nodes under the same ids as ``KnowledgeBase.add``. Unchanged documents are
     neither split nor embedded, but their files are read to compare them. If a process was killed,
-    the same call continues. A batch whose worker dies is prepared again by
-    another, up to three times; then its documents are reported as failures, and the others go in.
+    the same call continues. If a worker dies, another one prepares its batch again, up to three
+    times; then its documents are reported as failures, and the others are stored.
 
-    The cluster is the one that ``ray.init`` has connected to; without one, Ray takes the one that
-    ``RAY_ADDRESS`` names, or starts one on this machine. Its nodes need this package.
+    It uses the cluster that ``ray.init`` has connected to; else the cluster in ``RAY_ADDRESS``;
+    else Ray starts one on this machine. Its nodes need this package.
 
     Args:
-        documents: Files, as for `read_documents`, on a disk that all nodes of the cluster see;
+        documents: Files, as for `read_documents`, on a disk that all nodes of the cluster can read;
             LlamaIndex documents or nodes, as for ``KnowledgeBase.add``; or a Ray ``Dataset``, whose
             rows have an ``id`` and a ``text``, and whose other columns become metadata.
         url: As for ``KnowledgeBase.open``, which creates it if there is none.
@@ -61,22 +61,22 @@ def ingest_with_ray(  # noqa: PLR0913 - what is added, to what, and how, in one 
         scope: The tenant or knowledge base, or both, that the documents belong to.
         include: Patterns of files to read, as for `read_documents`.
         exclude: Patterns of files to skip.
-        n_writers: How many processes write, 1 or more. A single one is this process. More need an
-            engine on a server, and a graph on one if there is a graph.
+        n_writers: Number of processes that write, at least 1. With 1, this process writes. More
+            need an engine on a server, and the graph, if any, on a server.
         task_options: Ray's options for a task that splits and embeds, such as ``{"num_gpus": 0.5}``
             or ``{"memory": 4 * 2**30}``; by default each takes one CPU.
-        show_progress: Whether to show a progress bar on standard error, of files where there are.
+        show_progress: Whether to show a progress bar on standard error; it counts files if given.
         **options: The other arguments of ``KnowledgeBase.open``.
 
     Returns:
         The outcome of each document. Files that cannot be read are among the failures.
 
     Raises:
-        ConfigurationError: An argument cannot work, cannot be sent to other processes, or rows have
-            no id or text.
+        ConfigurationError: An argument is invalid or cannot be sent to other processes, or rows
+            have no id or text.
         ScopeRequiredError: The knowledge base requires a scope.
         ModelMismatchError: The embedding model gives vectors of another dimension.
-        StoreUnavailableError: The store takes no more; what was added before stays.
+        StoreUnavailableError: The store rejects writes; documents added before stay.
         MissingDependencyError: The extra ``ray`` is not installed.
 
     Examples:
@@ -127,7 +127,7 @@ def _source(
     cluster: "Cluster",
     selection: Mapping[str, Any],
 ) -> tuple[Iterable[object], "Iterator[Work]"]:
-    """Return the items that progress counts, and the work."""
+    """Return the items for the progress bar, and the work."""
     if hasattr(documents, "iter_rows"):
         documents = map(_document, documents.iter_rows())
     if isinstance(documents, str | Path):
@@ -158,5 +158,5 @@ def _document(row: dict[str, Any]) -> Document:
 def _file_weight(file: Path) -> int:
     try:
         return 1 + file.stat().st_size // _FILE_BYTES
-    except OSError:  # its reader says what is wrong with it
+    except OSError:  # its reader raises the error
         return 1

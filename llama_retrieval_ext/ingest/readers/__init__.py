@@ -1,1 +1,1 @@
-"""Files as documents with lasting ids."""
+"""Files as documents with stable ids."""

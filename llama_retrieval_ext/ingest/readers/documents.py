@@ -1,4 +1,4 @@
-"""Documents that are added: their keys and digests, and the form in which they are stored."""
+"""Keys, digests and the stored form of added documents."""
 
 import json
 import re
@@ -27,8 +27,8 @@ class DocumentKey(NamedTuple):
     """The identity of a document: its id and scope.
 
     Attributes:
-        tenant: Its tenant; empty where it has none.
-        kb: Its knowledge base within the tenant; empty where it has none.
+        tenant: Its tenant; empty if it has none.
+        kb: Its knowledge base within the tenant; empty if it has none.
         ref: Its id.
     """
 
@@ -39,12 +39,12 @@ class DocumentKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SourceDocument:
-    """A document as the caller passed it.
+    """A document as passed by the caller.
 
     Attributes:
         key: Its identity.
-        nodes: One LlamaIndex ``Document``, or the nodes that make it up.
-        digest: Of everything that decides what is stored.
+        nodes: One LlamaIndex ``Document``, or the document's nodes.
+        digest: Digest of everything that affects its stored form.
     """
 
     key: DocumentKey
@@ -61,7 +61,7 @@ class SourceDocument:
 class Prepared:
     """A document ready to be stored: its nodes have their final ids and embeddings.
 
-    Pickling loses what a store would lose.
+    Pickling loses the same information as a store.
     """
 
     key: DocumentKey
@@ -70,11 +70,11 @@ class Prepared:
 
     @property
     def source(self) -> str:
-        """The file that it came from; empty where it is its own source."""
+        """The file that it came from; empty if it is its own source."""
         return source_in(self.nodes[0].metadata)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # The nodes as they are stored: an eighth of the time that LlamaIndex's pickling takes.
+        # The stored form of nodes: eight times as fast as LlamaIndex's pickling.
         return _unpickled, (self.key, self.digest, [*map(pack_node, self.nodes)])
 
 
@@ -88,7 +88,7 @@ def pack_node(node: BaseNode) -> tuple[str, bytes]:
 
 
 def unpack_node(text: str, embedding: bytes) -> BaseNode:
-    """Return the node that `pack_node` has packed."""
+    """Return the node from the output of `pack_node`."""
     vector = array("d", embedding).tolist()
     return node_from_text(text).model_copy(update={"embedding": vector})
 
@@ -105,13 +105,13 @@ def identified(
 
     Args:
         nodes: One ``Document``, or nodes of one document id.
-        scope: The metadata that the caller's scope stands for; empty for none.
-        fingerprint: Of the transformations that they go through; empty for none.
+        scope: Metadata of the caller's scope; empty for none.
+        fingerprint: Fingerprint of their transformations; empty for none.
 
     Raises:
-        ScopeError: A node says that it belongs elsewhere.
+        ScopeError: A node's metadata name another scope.
         DuplicateNodeError: Two nodes have the same id.
-        ConfigurationError: An id cannot be stored, or something has no JSON form.
+        ConfigurationError: An id cannot be stored, or a value has no JSON form.
     """
     places: dict[DocumentKey, list[BaseNode]] = {}
     for node in nodes:
@@ -144,7 +144,7 @@ def key_of_node(node: BaseNode) -> DocumentKey:
 
 
 def _scope_value(node: BaseNode, scope: Mapping[str, str], key: str) -> str:
-    # Scopes are made of strings: metadata of another type puts a node into none.
+    # Scopes consist of strings: a node with metadata of another type is in no scope.
     claimed = scope.get(key) or node.metadata.get(key)
     return claimed if isinstance(claimed, str) else ""
 
@@ -163,37 +163,37 @@ def _check_ids(key: DocumentKey, nodes: list[BaseNode]) -> None:
         )
 
 
-# Addresses of objects differ from run to run.
+# Object addresses differ between runs.
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 def digest_of(nodes: Iterable[BaseNode], fingerprint: str = "") -> str:
-    """Return a digest of everything that decides what is stored of a document.
+    """Return a digest of everything that affects the stored form of a document.
 
     Args:
         nodes: The document, or its nodes, in order: text, metadata, relationships, ids, embeddings
-            and how their text is put together.
-        fingerprint: Of the transformations the document goes through.
+            and text templates.
+        fingerprint: Fingerprint of the document's transformations.
 
     Returns:
         32 hexadecimal digits, the same in every process.
 
     Raises:
-        ConfigurationError: Something in a node has no JSON form.
+        ConfigurationError: A value in a node has no JSON form.
     """
     digest = blake2b(fingerprint.encode(), digest_size=16)
     for each in nodes:
         node = each.model_copy(update={"metadata": _in_order(each.metadata)})
         digest.update(_content(node))
         if isinstance(node, Node):
-            digest.update(node.hash.encode())  # media, which the JSON leaves out
+            digest.update(node.hash.encode())  # media, which the JSON omits
         if node.embedding is not None:
             digest.update(pack(f"{len(node.embedding)}d", *node.embedding))
     return digest.hexdigest()
 
 
 def fingerprint_of(transformations: Sequence[TransformComponent]) -> str:
-    """Return the classes and settings of transformations, as far as they expose them."""
+    """Return the classes and settings of transformations, as far as exposed."""
     settings = [(type(each).__qualname__, each.to_dict()) for each in transformations]
     return _ADDRESS.sub("", repr(settings))
 
@@ -211,7 +211,7 @@ def _content(node: BaseNode) -> bytes:
     try:
         return node.model_dump_json(exclude={"embedding"}).encode()
     except PydanticSerializationError:
-        pass  # perhaps only lone surrogates, which Python's own JSON escapes
+        pass  # lone surrogates, perhaps, which the standard library escapes
     try:
         return json.dumps(node.model_dump(mode="json", exclude={"embedding"})).encode()
     except (TypeError, ValueError) as error:
@@ -227,7 +227,7 @@ def stamped(node: BaseNode, key: DocumentKey) -> BaseNode:
     Neither is part of the text that is embedded, searched by keyword, or shown to an LLM.
 
     Raises:
-        ScopeError: The node says that it belongs elsewhere: a transformation moved it.
+        ScopeError: The metadata of the node name another scope: a transformation changed it.
     """
     place = {TENANT_KEY: key.tenant, KB_KEY: key.kb}
     for name, value in place.items():
@@ -253,12 +253,12 @@ def _with(keys: list[str], more: dict[str, str]) -> list[str]:
     return list(dict.fromkeys([*keys, *more]))
 
 
-# Metadata key of a node that is being added: further rows for the graph, as JSON.
+# Metadata key of extracted graph rows, as JSON, while a node is being added.
 ROWS_KEY: Final = "__graph_rows__"
 
 
 def without_rows(node: BaseNode) -> BaseNode:
-    """Return the node as it is stored and shown: without its rows for the graph."""
+    """Return the node without its graph rows, as it is stored and shown."""
     if ROWS_KEY not in node.metadata:
         return node
     kept = {key: value for key, value in node.metadata.items() if key != ROWS_KEY}
@@ -277,12 +277,12 @@ def each_or_error(
 ) -> list[B | Exception]:
     """Return the result of each item, or its error.
 
-    All are tried together; if that fails, each alone.
+    Process all items in one call; if that fails, each one separately.
 
     Args:
-        items: What to work on.
-        work: Gives one result an item, in their order, or raises.
-        fatal: Errors that concern no single item; they are raised.
+        items: The items to process.
+        work: Returns one result per item, in order, or raises.
+        fatal: Errors that concern no single item; they propagate.
 
     Examples:
         >>> each_or_error(["1", "x"], lambda texts: [int(text) for text in texts])
@@ -302,7 +302,7 @@ def each_or_error(
 
 
 def batched(items: Iterable[A], weight: Callable[[A], int], limit: int) -> Iterator[list[A]]:
-    """Yield items in lists, each ended by the item with which it weighs `limit` or more.
+    """Yield items in lists; each ends with the item that brings its weight to `limit` or more.
 
     Examples:
         >>> list(batched([1, 2, 3, 4], lambda number: number, 3))

@@ -1,7 +1,7 @@
-"""`read_documents`: a user's files as documents with lasting ids.
+"""`read_documents`: a user's files as documents with stable ids.
 
-Not through LlamaIndex's ``SimpleDirectoryReader``: it makes up random ids, reads a PDF as if it
-were text where the readers' package is missing, and takes every file in a hidden folder for hidden.
+It does not use LlamaIndex's ``SimpleDirectoryReader``, which generates random ids, reads a PDF as
+text if the readers' package is missing, and treats every file in a hidden folder as hidden.
 """
 
 import logging
@@ -26,7 +26,7 @@ class DocumentList(list[Document]):
     """The documents that `read_documents` returns.
 
     Attributes:
-        left_out: Why files could not be read, by their path.
+        left_out: Reasons why files could not be read, by their path.
     """
 
     def __init__(self, documents: Iterable[Document], left_out: dict[Path, str]) -> None:
@@ -40,29 +40,29 @@ def read_documents(
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
 ) -> DocumentList:
-    r"""Read files as documents that `KnowledgeBase.add` recognises when they are added again.
+    r"""Return files as documents with stable ids, which `KnowledgeBase.add` recognises.
 
-    PDF gives a document for each page, PPTX for each slide, CSV and XLSX for each row; DOCX, HTML
-    and text (Markdown, code, whatever else is text in UTF-8, UTF-16 or GB18030) one for each file.
-    Ids are made from absolute paths. The metadata have ``file_path``, which is the source of all
-    documents of a file, and ``file_name``; pages have ``page_label``. PDF, PPTX, XLSX, DOCX and
-    HTML need the extra ``quickstart``.
+    A PDF gives one document per page, PPTX per slide, CSV and XLSX per row; DOCX, HTML and text
+    (Markdown, code and any other text in UTF-8, UTF-16 or GB18030) one per file. Ids are made from
+    absolute paths. The metadata have ``file_path``, which is the source of all documents of a file,
+    and ``file_name``; pages have ``page_label``. PDF, PPTX, XLSX, DOCX and HTML need the extra
+    ``quickstart``.
 
     Args:
-        paths: A file, a folder, which is read with the folders inside, a glob pattern such as
+        paths: A file, a folder, which is read recursively, a glob pattern such as
             ``"docs/**/*.md"``, or several of these. Hidden files in folders are skipped.
-        include: Patterns such as ``"*.md"`` or ``"manuals/*"``; of folders and glob patterns only
-            files are read whose name, or path within the folder, matches one. Empty for all.
-        exclude: Patterns likewise; files that match one, or lie in a folder whose name does, are
-            not read.
+        include: Patterns such as ``"*.md"`` or ``"manuals/*"``. In folders and glob patterns, only
+            files whose name or path within the folder matches one are read. Empty for all.
+        exclude: Patterns of the same form; files that match one, or are in a folder whose name
+            matches, are not read.
 
     Returns:
         A list of documents, in the order of the paths, with an attribute ``left_out``: the reason
-        for each file that could not be read. Documents without text are among them; `add` skips
-        these.
+        for each file that could not be read. Documents without text are included; `add` skips
+        them.
 
     Raises:
-        ConfigurationError: An argument is no path, or no list of patterns.
+        ConfigurationError: An argument is not a path or not a list of patterns.
 
     Examples:
         >>> import tempfile
@@ -82,13 +82,13 @@ def read_documents(
 
 @dataclass
 class Reading:
-    """Documents from files, which are read while the documents are iterated over.
+    """Documents from files, which are read during iteration.
 
     Attributes:
-        documents: The documents. Once.
-        left_out: Why files could not be read, by their path.
-        files: The others.
-        ids: Of the documents.
+        documents: The documents; can be iterated once.
+        left_out: Reasons why files could not be read, by their path.
+        files: Files that were read.
+        ids: Ids of the documents.
     """
 
     documents: Iterable[Document] = ()
@@ -97,14 +97,14 @@ class Reading:
     ids: set[str] = field(default_factory=set)
 
     def finds_any(self) -> bool:
-        """Return whether there is a document; reads up to the first."""
+        """Return whether there is a document; read only up to the first."""
         documents = iter(self.documents)
         first = list(islice(documents, 1))
         self.documents = chain(first, documents)
         return bool(first)
 
     def outdated(self, ids: Iterable[str]) -> list[str]:
-        """Return those ids that are parts which their files no longer have."""
+        """Return the ids of parts that their files no longer contain."""
         return [
             id_ for id_ in ids if id_ not in self.ids and id_.rpartition(_PART)[0] in self.files
         ]
@@ -118,7 +118,7 @@ def iter_documents(
     leave_out: Path | None = None,
     watched: Callable[[list[Path]], Iterable[Path]] = iter,
 ) -> Reading:
-    """`read_documents`, file by file.
+    """Return the documents of `read_documents`, read lazily file by file.
 
     Args:
         paths: As for `read_documents`.
@@ -128,7 +128,7 @@ def iter_documents(
         watched: Wraps the files while they are read, for a progress bar.
 
     Raises:
-        ConfigurationError: An argument is no path, or no list of patterns.
+        ConfigurationError: An argument is not a path or not a list of patterns.
     """
     reading = Reading()
     files = find_files(paths, reading, include=include, exclude=exclude, leave_out=leave_out)
@@ -144,21 +144,21 @@ def find_files(
     exclude: Sequence[str] = (),
     leave_out: Path | None = None,
 ) -> list[Path]:
-    """Return the files that `iter_documents` reads, each once; note patterns without any."""
+    """Return the files that `iter_documents` reads, each once; record patterns without files."""
     selection = _Selection(_patterns(include, "include"), _patterns(exclude, "exclude"), leave_out)
     return list(dict.fromkeys(_files(_as_paths(paths), selection, reading.left_out)))
 
 
 @dataclass(frozen=True)
 class _Selection:
-    """Which files of a folder are read."""
+    """Selects the files of a folder."""
 
     include: tuple[str, ...]
     exclude: tuple[str, ...]
     leave_out: Path | None
 
     def takes(self, file: Path, folder: Path) -> bool:
-        """Whether a file is read; its path is relative to the folder."""
+        """Return whether to read a file; its path is relative to the folder."""
         if any(part.startswith(".") for part in file.parts):
             return False
         if self.leave_out is not None and (folder / file).is_relative_to(self.leave_out):
@@ -218,8 +218,8 @@ def _found(folder: Path, pattern: str, selection: _Selection) -> Iterator[Path]:
 
 
 def read_files(files: Iterable[Path], reading: Reading) -> Iterator[Document]:
-    """Yield the documents in files; note files that cannot be read."""
-    # pypdf logs an error of a broken file three times; it is in the reason for the file.
+    """Yield the documents in files; record files that cannot be read."""
+    # pypdf logs each error of a broken file three times; `left_out` has the reason.
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     readers: dict[str, BaseReader] = {}
     for file in files:
@@ -241,13 +241,13 @@ def read_files(files: Iterable[Path], reading: Reading) -> Iterator[Document]:
 
 
 def _read(file: Path, reader: BaseReader) -> list[Document]:
-    # No dates: they would make a copied or touched file a changed one.
+    # No dates: a copied or touched file would count as changed.
     metadata = {"file_path": str(file), "file_name": file.name}
     documents = reader.load_data(file, extra_info=metadata)
     for part, document in enumerate(documents):
         is_whole = isinstance(reader, TextReader)
         document.id_ = str(file) if is_whole else f"{file}{_PART}{part}"
-        # Names and titles help to find a passage; folders and page numbers only blur it.
+        # Names and titles help retrieval; folders and page numbers add noise.
         document.excluded_embed_metadata_keys = ["file_path", "page_label"]
     return documents
 

@@ -1,4 +1,4 @@
-"""Which reader each kind of file has, and the readers of text and CSV."""
+"""The reader of each file type, and the readers of text and CSV."""
 
 import codecs
 import csv
@@ -18,7 +18,7 @@ EXTRA: Final = "quickstart"
 _LLAMA_INDEX: Final = "llama_index.readers.file"
 _OFFICE: Final = "llama_retrieval_ext.ingest.readers.office"
 _HTML: Final = ("llama_retrieval_ext.ingest.readers.html", "HTMLReader")
-# Readers that need the extra. `CSVReader` reads CSV, and `TextReader` whatever is not here.
+# Readers that need the extra. `CSVReader` reads CSV, and `TextReader` all other files.
 _WITH_EXTRA: Final[Mapping[str, tuple[str, str]]] = {
     ".pdf": (_LLAMA_INDEX, "PDFReader"),
     ".docx": (_LLAMA_INDEX, "DocxReader"),
@@ -28,7 +28,7 @@ _WITH_EXTRA: Final[Mapping[str, tuple[str, str]]] = {
     ".htm": _HTML,
 }
 _TEXT_SUFFIXES: Final = {"", ".txt", ".md", ".rst", ".csv", ".json", ".xml", ".log"}
-# Longer marks first: that of UTF-32 begins with that of UTF-16.
+# Longer marks first: UTF-32's begins with UTF-16's.
 _MARKS: Final = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -38,16 +38,16 @@ _MARKS: Final = (
 )
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0e-\x1f]")
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]")
-# Rare names and symbols are not in GB 2312; of text in Latin-1 next to nothing is.
+# Chinese text is mostly in GB 2312, except rare names and symbols; Latin-1 text hardly ever is.
 _LEAST_COMMON: Final = 0.5
 _HEAD_BYTES: Final = 2**16
 
 
 def reader_for(suffix: str) -> BaseReader:
-    """Return the reader of a kind of file.
+    """Return the reader of a file type.
 
     Args:
-        suffix: Such as ``.pdf``, in lower case; empty for files without one.
+        suffix: File suffix such as ``.pdf``, in lower case; empty for none.
 
     Raises:
         MissingDependencyError: It needs a package that is not installed.
@@ -63,7 +63,7 @@ def reader_for(suffix: str) -> BaseReader:
 
 
 def missing_reader(suffix: str) -> MissingDependencyError:
-    """Return the error for a kind of file whose reader is not installed."""
+    """Return the error for a file type whose reader is not installed."""
     return MissingDependencyError(f"reading {suffix} files", EXTRA)
 
 
@@ -71,10 +71,10 @@ class TextReader(BaseReader):
     """Reads a text file as one document."""
 
     def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
-        """Return the one document of a file.
+        """Return the document of a file.
 
         Raises:
-            ConfigurationError: It is not text in an encoding that can be recognised.
+            ConfigurationError: It is not text in a recognised encoding.
         """
         return [Document(text=read_text(file), metadata=dict(extra_info or {}))]
 
@@ -86,7 +86,7 @@ class CSVReader(BaseReader):
         """Return a document for each row after the first, which names the columns.
 
         Raises:
-            ConfigurationError: It is not text in an encoding that can be recognised.
+            ConfigurationError: It is not text in a recognised encoding.
         """
         rows = csv.reader(StringIO(read_text(file), newline=""))
         columns = next(rows, [])
@@ -115,11 +115,11 @@ def read_text(file: Path) -> str:
     """Return the text of a file in UTF-8, UTF-16 or GB18030.
 
     Raises:
-        ConfigurationError: It is in none of them.
+        ConfigurationError: It is in another encoding.
     """
     with file.open("rb") as opened:
         data = opened.read(_HEAD_BYTES)
-        if len(data) < _HEAD_BYTES or _may_be_text(data):  # a video is not read as a whole
+        if len(data) < _HEAD_BYTES or _may_be_text(data):  # avoids reading a whole video
             data += opened.read()
     text = decode_text(data)
     if text is not None:
@@ -133,8 +133,8 @@ def read_text(file: Path) -> str:
 def decode_text(data: bytes) -> str | None:
     r"""Return bytes as text; None if they are not text in UTF-8, UTF-16 or GB18030.
 
-    Without a byte order mark, UTF-8 is tried first. What could be GB18030 or UTF-16 counts if it
-    holds no control characters and half of what is not ASCII are common Chinese characters.
+    Without a byte order mark, UTF-8 is tried first. GB18030 or UTF-16 is accepted if the text has
+    no control characters and half of its non-ASCII characters are common Chinese characters.
 
     Examples:
         >>> decode_text("安全".encode("gb18030"))
@@ -155,10 +155,10 @@ def decode_text(data: bytes) -> str | None:
 
 
 def _may_be_text(head: bytes) -> bool:
-    """Whether a file that begins so is worth decoding."""
+    """Return whether a file with this beginning may be text."""
     if b"\0" not in head or head.startswith(tuple(mark for mark, _ in _MARKS)):
         return True
-    # The cut may go through a character of four bytes.
+    # The cut may split a character of four bytes.
     return decode_text(head) is not None or decode_text(head[:-2]) is not None
 
 
@@ -170,7 +170,7 @@ def _decoded(data: bytes, encoding: str) -> str | None:
 
 
 def _plausible(text: str | None) -> str | None:
-    """The text, unless it looks like something else in the wrong encoding."""
+    """Return the text; None if it looks like another encoding."""
     if text is None or _CONTROL.search(text):
         return None
     rare = _NOT_ASCII.findall(text)

@@ -1,4 +1,4 @@
-"""Reads HTML files. LlamaIndex's reader of them joins words across tags and requires UTF-8."""
+"""Reads HTML files, because LlamaIndex's reader joins words across tags and requires UTF-8."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from llama_index.core.schema import Document
 
 _WHITE = re.compile(r"\s+")
 _NOT_TEXT = ["script", "style", "noscript", "template"]
-# Where a browser begins a new line.
+# Tags at which a browser starts a new line.
 _BLOCKS = [
     *("p", "div", "section", "article", "main", "header", "footer", "nav", "aside", "blockquote"),
     *("h1", "h2", "h3", "h4", "h5", "h6", "pre", "figure", "figcaption", "table", "tr", "hr"),
@@ -21,12 +21,12 @@ _BLOCKS = [
 class HTMLReader(BaseReader):
     """Reads the text of an HTML file as one document, a line for each block, without scripts.
 
-    The encoding is the one the file declares, or is guessed. The title is the first line, and in
-    the metadata as ``title``.
+    The encoding is declared in the file, else guessed. The title is the first line, and in the
+    metadata as ``title``.
     """
 
     def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
-        """Return the one document of a file."""
+        """Return the document of a file."""
         soup = BeautifulSoup(file.read_bytes(), "html.parser")
         for tag in soup(_NOT_TEXT):
             tag.decompose()
@@ -36,7 +36,7 @@ class HTMLReader(BaseReader):
 
 def _text(soup: BeautifulSoup) -> str:
     for string in soup(string=True):
-        # Comments and the like are strings too, of other classes.
+        # Comments and similar nodes are subclasses of strings.
         if type(string) is NavigableString and string.find_parent("pre") is None:
             string.replace_with(_WHITE.sub(" ", string))
     for tag in soup(["td", "th"]):

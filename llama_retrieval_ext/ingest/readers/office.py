@@ -1,4 +1,4 @@
-"""Readers of spreadsheets and slides; LlamaIndex's for slides needs a model for pictures."""
+"""Readers of spreadsheets and slides; LlamaIndex's slide reader needs an image model."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,8 +17,8 @@ _Untyped: TypeAlias = Any  # python-pptx has no types
 class XLSXReader(BaseReader):
     """Reads each row of a workbook as a document: ``column: value`` for each cell with a value.
 
-    The first row of a sheet that has values names the columns. Formulas have the value that was
-    last computed. The sheet is in the metadata as ``sheet_name``.
+    The first non-empty row of a sheet has the column names. Formulas have their last computed
+    value. The sheet is in the metadata as ``sheet_name``.
     """
 
     def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
@@ -37,7 +37,7 @@ class XLSXReader(BaseReader):
 class PPTXReader(BaseReader):
     """Reads each slide with text as a document: its text, tables and notes.
 
-    Its number is in the metadata as ``page_label``.
+    The slide number is in the metadata as ``page_label``.
     """
 
     def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:

@@ -1,4 +1,4 @@
-"""Keeps a keyword index in step with a LlamaIndex docstore."""
+"""Keeps a keyword index in sync with a LlamaIndex docstore."""
 
 import math
 import time
@@ -18,11 +18,11 @@ from llama_retrieval_ext.retrievers.bm25.index import KeywordIndex
 
 @dataclass(frozen=True, slots=True)
 class DocstoreLimits:
-    """How often a docstore is looked at, and how large it may be.
+    """Refresh interval and size limit of a docstore.
 
     Attributes:
-        cache_ttl_s: For how many seconds the index is good without another look; None for ever.
-        max_chunks: How many nodes the docstore may have; None for any number.
+        cache_ttl_s: Seconds until the docstore is checked again; None for never.
+        max_chunks: Maximum number of nodes in the docstore; None for no limit.
 
     Raises:
         ConfigurationError: A value is out of range.
@@ -43,20 +43,20 @@ class DocstoreLimits:
 
 
 class DocstoreFollower:
-    """Brings an index up to date with a docstore, when that is due.
+    """Updates an index from a docstore, at most once per cache time.
 
     Changes are found by the hashes of text and metadata that the docstore keeps; only changed nodes
     are read and tokenised again.
 
     Args:
-        docstore: Whose nodes the index holds.
-        index: What to keep in step; nothing else changes it.
-        limits: How often it is looked at, and how large it may be.
-        hashes: Of the nodes that the index already holds, by id.
-        clock: Seconds that only go up.
+        docstore: Source of the nodes.
+        index: The index to update; nothing else may change it.
+        limits: Refresh interval and size limit.
+        hashes: Hashes of the nodes that the index already holds, by id.
+        clock: Monotonic clock, in seconds.
 
     Attributes:
-        overflow: Why nodes of the docstore are not in the index; empty where all are.
+        overflow: Reason why nodes of the docstore are not in the index; empty if all are.
     """
 
     def __init__(
@@ -79,17 +79,17 @@ class DocstoreFollower:
         self._looking = Lock()
 
     def __getstate__(self) -> dict[str, object]:
-        # Another process has another clock, and a lock stays where it is.
+        # Clocks differ between processes, and locks cannot be pickled.
         return {**self.__dict__, "_looked_at": -math.inf, "_looking": None}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state, _looking=Lock())
 
     def refresh_if_due(self) -> None:
-        """Bring the index up to date, if the last look is longer ago than it may be.
+        """Update the index if the cache time since the last check has passed.
 
-        Where the docstore has outgrown ``max_chunks``, what was added to it is left out and
-        `overflow` says so.
+        If the docstore has more than ``max_chunks`` nodes, added ones are left out and `overflow`
+        is set.
         """
         if not self._is_due():
             return
@@ -102,7 +102,7 @@ class DocstoreFollower:
                 self._looking.release()
 
     def refresh(self, *, show_progress: bool = False) -> None:
-        """Bring the index up to date now."""
+        """Update the index now."""
         with self._looking:
             self._refresh(show_progress=show_progress)
             if self.overflow:
@@ -124,11 +124,11 @@ class DocstoreFollower:
     def _follow(self, hashes: Mapping[str, str], *, show_progress: bool) -> None:
         changed = [i for i, value in hashes.items() if self._indexed.get(i) != value]
         nodes = _read(self._docstore, changed, of=len(hashes))
-        # A node that has a hash but cannot be read is gone, too.
+        # A node with a hash that cannot be read is deleted, too.
         gone = {*(self._indexed.keys() - hashes.keys()), *changed}
         known = self._index.snapshot.nodes.keys()
         overflow = self._overflow(len((known - gone).union(node.node_id for node in nodes)))
-        if overflow:  # nodes that are indexed still change and go
+        if overflow:  # indexed nodes are still updated and deleted
             nodes = [node for node in nodes if node.node_id in known]
             hashes = {i: value for i, value in hashes.items() if i in known}
         self._index.replace(
@@ -150,14 +150,14 @@ class DocstoreFollower:
 def _hashes(docstore: BaseDocumentStore) -> Mapping[str, str]:
     if not isinstance(docstore, KVDocumentStore):
         return {node_id: node.hash for node_id, node in docstore.docs.items()}
-    # The public get_all_document_hashes gives ids by hash, so that of two nodes with the same text
-    # one is missing, and its deletion would not be seen.
+    # The public get_all_document_hashes maps hash to id: of two nodes with the same text one is
+    # missing, and its deletion would go unnoticed.
     kept = docstore._kvstore.get_all(docstore._metadata_collection)  # noqa: SLF001
     return {node_id: each.get("doc_hash", "") for node_id, each in kept.items()}
 
 
 def _read(docstore: BaseDocumentStore, ids: list[str], *, of: int) -> list[BaseNode]:
     if 2 * len(ids) < of:
-        return docstore.get_nodes(ids, raise_error=False)  # one request a node
+        return docstore.get_nodes(ids, raise_error=False)  # one request per node
     needed = set(ids)
     return [node for node_id, node in docstore.docs.items() if node_id in needed]

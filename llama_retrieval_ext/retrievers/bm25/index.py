@@ -1,4 +1,4 @@
-"""Nodes and their BM25 index at one moment."""
+"""Immutable snapshots of nodes with their BM25 index."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,13 +28,12 @@ from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """How repetition and length count in BM25.
+    """Parameters of BM25.
 
     Attributes:
-        k1: How slowly repetitions of a term saturate, from 0 (they count for nothing). 1.2 is the
+        k1: Saturation of repeated terms: larger saturates later, 0 ignores repetitions. 1.2 is the
             default of Lucene and of the embedded engine.
-        b: How much the length of a document counts, from 0 (not at all) to 1. Their default is
-            0.75.
+        b: Effect of the document length, from 0 (none) to 1 (full). Their default is 0.75.
 
     Raises:
         ConfigurationError: A number is out of range.
@@ -53,29 +52,29 @@ class Parameters:
 
 Mask = npt.NDArray[np.bool_]
 
-# Of what conditions let through, a byte a node; an application has few conditions, or many tenants.
+# Masks take a byte per node; applications have few conditions, or many tenants.
 _MOST_MASK_BYTES = 64 * 2**20
 _MOST_MASKS = 1024
 
 
 class Counted(NamedTuple):
-    """A node and how often its text has which term."""
+    """Node with the count of each term in its text."""
 
     node: BaseNode
     counts: Mapping[int, int]
 
 
 class Snapshot:
-    """Nodes in the order of their ids, and the BM25 weights of their terms. Never changes.
+    """Nodes in the order of their ids, with the BM25 weights of their terms. Immutable.
 
-    bm25s adds the weights up. They are computed here, by `formulas.bm25`, and put into its matrix,
-    because bm25s can change an index only by building it again, document by document: ten times as
-    slow.
+    bm25s sums the weights. They are computed here, by `formulas.bm25`, and stored in its matrix,
+    because bm25s can change an index only by rebuilding it document by document, which is ten times
+    slower.
 
     Args:
-        nodes: The nodes by their ids, in ascending order of these.
+        nodes: The nodes by id, in ascending order of ids.
         postings: The terms of the nodes, in the same order.
-        parameters: Of the formula.
+        parameters: Parameters of the formula.
     """
 
     __slots__ = ("_engine", "_mask", "_rows", "nodes", "parameters", "postings")
@@ -89,17 +88,17 @@ class Snapshot:
         self._rows = tuple(nodes.values())
         self._engine = _filled_engine(postings, parameters)
         masks = min(_MOST_MASKS, 1 + _MOST_MASK_BYTES // (1 + len(nodes)))
-        # Over the nodes and not a method: a cache that references its owner keeps it alive.
+        # Not a method: a cache that references its owner keeps it alive.
         self._mask = lru_cache(masks)(partial(_mask, self._rows))
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Copies and pickles carry what cannot be computed again.
+        # Copies and pickles omit what can be recomputed.
         return Snapshot, (self.nodes, self.postings, self.parameters)
 
     def search(
         self, terms: Mapping[int, int], *, top_k: int, condition: Condition | None
     ) -> list[Candidate]:
-        """The nodes with the highest scores above 0, best first; equal scores by node id."""
+        """Return the nodes with the highest scores above 0, best first; ties by node id."""
         columns = self.postings.columns(terms)
         if not len(columns):
             return []
@@ -112,10 +111,10 @@ class Snapshot:
         return candidates
 
     def changed(self, *, gone: Collection[str], came: Mapping[str, Counted]) -> "Snapshot":
-        """The snapshot without some nodes and with some others, which replace those of their ids.
+        """Return a snapshot without the nodes `gone` and with `came`, which replace equal ids.
 
-        Takes time linear in the size of the index, however little changes: some 80 ms for
-        20,000 nodes of 80 words.
+        Time is linear in the size of the index even for small changes: about 80 ms for 20,000 nodes
+        of 80 words.
         """
         stay = {id_ for id_ in self.nodes if id_ not in gone and id_ not in came}
         ids = sorted(chain(filter(stay.__contains__, self.nodes), came))
@@ -149,7 +148,7 @@ def _mask(nodes: tuple[BaseNode, ...], condition: Condition) -> Mask:
 
 
 def _check_unchanged(candidates: Sequence[Candidate], condition: Condition | None) -> None:
-    # Masks are cached, but callers can change the metadata of an indexed node.
+    # Check again: callers can change the metadata of a node after its mask was cached.
     stale = tuple(each.node_id for each in candidates if not matches(condition, each.node.metadata))
     if stale:
         raise ScopeViolationError(
@@ -160,14 +159,13 @@ def _check_unchanged(candidates: Sequence[Candidate], condition: Condition | Non
 
 
 class KeywordIndex:
-    """Holds the current snapshot, and replaces it as a whole when nodes come or go.
+    """Holder of the current snapshot, which each change replaces as a whole.
 
-    Threads may share it: a search uses one snapshot from beginning to end and never waits; changes
-    wait for each other.
+    Thread-safe: a search uses one snapshot throughout and never blocks; changes are serialised.
 
     Args:
-        tokenizer: Cuts nodes and queries.
-        snapshot: What to begin with.
+        tokenizer: Tokenizer of nodes and queries.
+        snapshot: Initial snapshot.
     """
 
     def __init__(self, tokenizer: Tokenizer, snapshot: Snapshot) -> None:
@@ -177,20 +175,20 @@ class KeywordIndex:
 
     @classmethod
     def empty(cls, tokenizer: Tokenizer, parameters: Parameters) -> "KeywordIndex":
-        """An index without nodes."""
+        """Return an index without nodes."""
         return cls(tokenizer, Snapshot({}, Postings.of([]), parameters))
 
     def __len__(self) -> int:
         return len(self.snapshot.nodes)
 
     def __getstate__(self) -> dict[str, object]:
-        return {"tokenizer": self.tokenizer, "snapshot": self.snapshot}  # a lock stays where it is
+        return {"tokenizer": self.tokenizer, "snapshot": self.snapshot}  # locks cannot be pickled
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state, _changing=Lock())
 
     def search(self, text: str, *, top_k: int, condition: Condition | None) -> list[Candidate]:
-        """The best nodes for a text; see `Snapshot.search`."""
+        """Return the best nodes for a text; see `Snapshot.search`."""
         terms = self.tokenizer.query_terms(text)
         return self.snapshot.search(terms, top_k=top_k, condition=condition)
 
@@ -201,7 +199,7 @@ class KeywordIndex:
         nodes: Iterable[BaseNode] = (),
         within: Condition | None = None,
     ) -> int:
-        """Take out some nodes and put in others, which replace those of the same id."""
+        """Remove some nodes and add others, which replace those with the same id."""
         came = {counted.node.node_id: counted for counted in map(self._counted, nodes)}
         _check_within(came.values(), within)
         with self._changing:

@@ -1,4 +1,4 @@
-"""What the arguments of LlamaIndex's own BM25Retriever mean here."""
+"""Translation of the arguments of LlamaIndex's own BM25Retriever."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from llama_retrieval_ext.errors import ArgumentError, ConfigurationError
 from llama_retrieval_ext.text.analyzer import word_stemmer
 from llama_retrieval_ext.text.tokenizer import StopWords, Tokenizer
 
-# What bm25s calls the languages it has stop words for, and Snowball's name of each.
+# Names in bm25s of the languages with stop words, and their Snowball names.
 _LANGUAGES: Final[Mapping[str, str]] = {
     "da": "danish",
     "de": "german",
@@ -28,16 +28,16 @@ _LANGUAGES: Final[Mapping[str, str]] = {
     "sv": "swedish",
     "tr": "turkish",
 }
-# These are cut into pairs of characters, and BM25 discounts the common ones by itself.
+# Tokenised into pairs of characters; BM25 gives common pairs low weights anyway.
 _WITHOUT_STOP_WORDS: Final = frozenset({"zh", "chinese", "ko", "korean"})
-# Between them, no two algorithms of these languages stem all of these words alike.
+# Any two stemmers of these languages differ on at least one of these words.
 _PROBES: Final = (
     "generously", "skies", "nationalities", "laufenden", "katten", "flickorna", "huset",
     "chantaient", "corriendo", "cantaram", "parlando", "kitaplar", "bakterier", "книгами",
 )  # fmt: skip
 
 
-# LlamaIndex's default; the tokenizer is no pattern, and finds what this one finds and more.
+# LlamaIndex's default. Our tokenizer is not a pattern and finds a superset.
 TOKEN_PATTERN: Final = r"(?u)\b\w\w+\b"  # noqa: S105 - no password
 DEFAULT_TOP_K: Final = 10
 _OF_THE_TOKENIZER: Final = ("language", "stemmer", "skip_stemming")
@@ -54,10 +54,10 @@ _log = logging.getLogger(__name__)
 
 
 class Stemmer(Protocol):
-    """What PyStemmer's ``Stemmer.Stemmer`` can do."""
+    """Interface of PyStemmer's ``Stemmer.Stemmer``."""
 
     def stemWord(self, word: str) -> str:  # noqa: N802 - PyStemmer's name
-        """The word without its ending."""
+        """Return the stem of the word."""
         ...
 
 
@@ -66,8 +66,8 @@ class LlamaIndexOptions(TypedDict, total=False):
 
     ``similarity_top_k`` is ``top_k``; ``language``, ``stemmer`` and ``skip_stemming`` choose the
     tokenizer; ``verbose`` shows a progress bar while nodes are indexed; ``objects`` and
-    ``object_map`` say what index nodes stand for. ``token_pattern`` can only be LlamaIndex's
-    default, ``existing_bm25`` and ``corpus_weight_mask`` only None.
+    ``object_map`` resolve index nodes. ``token_pattern`` must be LlamaIndex's default;
+    ``existing_bm25`` and ``corpus_weight_mask`` must be None.
     """
 
     similarity_top_k: int
@@ -84,7 +84,7 @@ class LlamaIndexOptions(TypedDict, total=False):
 
 
 def check_names(options: Mapping[str, object]) -> None:
-    """Refuse arguments that neither this package nor LlamaIndex has, or that cannot be honoured."""
+    """Raise for arguments that are unknown here and in LlamaIndex, or are not supported."""
     unknown = sorted(options.keys() - {*_OF_THE_TOKENIZER, *_OTHERS})
     if unknown:
         raise ArgumentError(
@@ -103,7 +103,7 @@ def check_names(options: Mapping[str, object]) -> None:
 
 
 def tokenizer_from(options: LlamaIndexOptions, tokenizer: Tokenizer | None) -> Tokenizer:
-    """The tokenizer that these arguments ask for."""
+    """Return the tokenizer for these arguments."""
     named = [name for name in _OF_THE_TOKENIZER if name in options]
     if tokenizer is None and named:
         return tokenizer_for(
@@ -117,7 +117,7 @@ def tokenizer_from(options: LlamaIndexOptions, tokenizer: Tokenizer | None) -> T
 
 
 def top_k_from(options: LlamaIndexOptions, top_k: int) -> int:
-    """The number of hits, under either name."""
+    """Return the number of hits, given under either name."""
     named = options.get("similarity_top_k", top_k)
     if top_k not in (named, DEFAULT_TOP_K):
         raise ConfigurationError(
@@ -133,9 +133,9 @@ def tokenizer_by_default(
     stemmer: Stemmer | None,
     skip_stemming: bool,
 ) -> Tokenizer:
-    """The tokenizer if it is ours, else the one that the others ask for.
+    """Return the tokenizer if it is ours, else one for the other arguments.
 
-    LlamaIndex's deprecated tokenizer function is not used, and a warning says so.
+    LlamaIndex's deprecated tokenizer function is ignored with a warning.
     """
     if tokenizer is None or (callable(tokenizer) and not isinstance(tokenizer, Tokenizer)):
         if tokenizer is not None:
@@ -153,7 +153,7 @@ def tokenizer_by_default(
 def tokenizer_for(
     language: str | Sequence[str] | None, *, stemmer: Stemmer | None, skip_stemming: bool
 ) -> Tokenizer:
-    """The tokenizer that cuts as these arguments mean to.
+    """Return the tokenizer for a language, with or without stemming.
 
     Examples:
         >>> tokenizer_for("de", stemmer=None, skip_stemming=False).language

@@ -1,4 +1,4 @@
-"""Writes a BM25 retriever to a directory, and reads it again."""
+"""Writes a BM25 retriever to a directory and reads it back."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
 class BM25Options(TypedDict, total=False):
-    """The arguments of `BM25Retriever` after the first, which says what they mean."""
+    """Keyword arguments of `BM25Retriever`, documented there."""
 
     top_k: int
     tokenizer: Tokenizer | None
@@ -36,7 +36,7 @@ class BM25Options(TypedDict, total=False):
 
 
 class DocstoreOptions(BM25Options, total=False):
-    """The arguments of `BM25Retriever.from_docstore` after the first, which says what they mean."""
+    """Keyword arguments of `BM25Retriever.from_docstore`, documented there."""
 
     cache_ttl_s: float | None
     max_chunks: int | None
@@ -44,7 +44,7 @@ class DocstoreOptions(BM25Options, total=False):
 
 
 class BM25Settings(TypedDict):
-    """What of a retriever is written down: all but its scope, which is not the file's to say."""
+    """Settings of a retriever that are stored: all except its scope."""
 
     top_k: int
     tokenizer: Tokenizer
@@ -56,7 +56,7 @@ class BM25Settings(TypedDict):
 
 
 def settings_to_json(settings: BM25Settings) -> dict[str, object]:
-    """The settings as JSON has them."""
+    """Return the settings as JSON."""
     filters = settings["filters"]
     return {
         **settings,
@@ -66,7 +66,7 @@ def settings_to_json(settings: BM25Settings) -> dict[str, object]:
 
 
 def settings_from_json(data: Mapping[str, Any]) -> BM25Settings:  # Any: JSON
-    """The settings that `settings_to_json` gave."""
+    """Return the settings from the output of `settings_to_json`."""
     filters = data["filters"]
     return BM25Settings(
         top_k=data["top_k"],
@@ -83,18 +83,18 @@ FILE_NAME: Final = "bm25_retriever.npz"
 FORMAT: Final = "llama_retrieval_ext.BM25Retriever"
 FORMAT_VERSION: Final = 2
 
-Columns: TypeAlias = Mapping[str, npt.NDArray[Any]]  # Any: each has its own kind of number
+Columns: TypeAlias = Mapping[str, npt.NDArray[Any]]  # Any: each has its own dtype
 _COLUMNS: Final = ("terms", "starts", "documents", "counts", "lengths")
 
 
 class Stored(NamedTuple):
-    """What one file holds.
+    """Contents of one file.
 
     Attributes:
-        settings: How the retriever is set up.
-        limits: Those by which it follows a docstore; None where it follows none.
+        settings: Settings of the retriever.
+        limits: Limits for following a docstore; None if it follows none.
         scoped: Whether it was bound to a scope.
-        nodes: By their ids, in ascending order of these.
+        nodes: Nodes by id, in ascending order of ids.
         postings: The terms of the nodes.
     """
 
@@ -106,7 +106,7 @@ class Stored(NamedTuple):
 
 
 def write(path: Path, stored: Stored) -> None:
-    """Write a retriever into a directory, whole or not at all."""
+    """Write a retriever into a directory atomically."""
     header = {
         "format": FORMAT,
         "version": FORMAT_VERSION,
@@ -129,10 +129,10 @@ def write(path: Path, stored: Stored) -> None:
 
 
 def read(path: Path) -> Stored:
-    """The retriever in a directory."""
+    """Return the contents of the file in a directory."""
     file_path = path / FILE_NAME
     try:
-        # Opened here, because np.load leaves a damaged file open.
+        # Opened here because np.load leaves a damaged file open.
         with file_path.open("rb") as file, np.load(file, allow_pickle=False) as columns:
             return _stored(columns, file_path)
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -185,7 +185,7 @@ def _bytes(text: str) -> npt.NDArray[np.uint8]:
 
 
 def node_to_line(node: BaseNode) -> str:
-    """Return a node as one line: JSON, and its embedding.
+    """Return a node as one line of JSON with its embedding.
 
     Examples:
         >>> from llama_index.core.schema import TextNode

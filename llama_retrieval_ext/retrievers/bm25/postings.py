@@ -1,4 +1,4 @@
-"""Which documents have which terms, and how often: the counts that BM25 is computed from."""
+"""Postings: the count of each term in each document, from which BM25 is computed."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,22 +12,23 @@ from llama_retrieval_ext.formulas.bm25 import bm25_idf, bm25_term_weight
 
 Ints: TypeAlias = npt.NDArray[np.int32]
 
-# A key holds the id of a term and, below it, the number of a document.
+# A key holds a term id in its high bits and a document number in its low bits.
 _SHIFT = np.uint64(32)
 _LOW_BITS = np.uint64(2**32 - 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Postings:
-    """An entry for every term of every document, sorted by term, then by document.
+    """Entries for every term of every document, sorted by term, then by document.
 
-    A sparse matrix of terms by documents, 8 bytes an entry. Never changes: `changed` gives another.
+    A sparse matrix of terms by documents, 8 bytes per entry. Immutable: `changed` returns a new
+    one.
 
     Attributes:
         terms: Ids of the terms that occur, ascending; ``(n_terms,)``.
-        starts: Where the entries of each term begin, and where the last end; ``(n_terms + 1,)``.
+        starts: Start of the entries of each term, and the end of the last; ``(n_terms + 1,)``.
         documents: The document of each entry, counted from 0; ``(n_entries,)``.
-        counts: How often that document has the term; ``(n_entries,)``.
+        counts: Count of the term in that document; ``(n_entries,)``.
         lengths: Number of tokens of each document; ``(n_documents,)``.
 
     Examples:
@@ -45,7 +46,7 @@ class Postings:
 
     @classmethod
     def of(cls, documents: Iterable[Mapping[int, int]]) -> Self:
-        """The postings of documents, each given by how often it has which term."""
+        """Return the postings of documents, each given as the count of each term."""
         none = np.empty(0, np.int32)
         empty = cls(
             none.astype(np.uint32), np.zeros(1, np.int64), none, none, np.empty(0, np.int64)
@@ -53,22 +54,22 @@ class Postings:
         return empty.changed(none, dict(enumerate(documents)))
 
     def changed(self, places: Ints, added: Mapping[int, Mapping[int, int]]) -> Self:
-        """The postings after some documents have moved, some have gone and some have come.
+        """Return the postings after documents were moved, removed and added.
 
-        Linear in the number of entries, without a step of Python for those that stay.
+        Time is linear in the number of entries, without a Python loop over unchanged entries.
         """
         rows = places[self.documents]
         stays = rows >= 0
         keys = _keys(np.repeat(self.terms, np.diff(self.starts))[stays], rows[stays])
         added_keys, added_counts = _entries(added)
         keys = np.concatenate([keys, added_keys])
-        # Both parts are sorted, and this kind of sorting merges them in linear time.
+        # Both parts are sorted; a stable sort merges them in linear time.
         order = np.argsort(keys, kind="stable")
         counts = np.concatenate([self.counts[stays], added_counts])[order]
         return self._sorted(keys[order], counts, self._lengths(places, added))
 
     def fit(self, n_documents: int) -> bool:
-        """Whether these can be the postings of so many documents."""
+        """Return whether these are consistent postings of this number of documents."""
         entries = {len(self.documents), len(self.counts), int(self.starts[-1])}
         return (
             len(self.lengths) == n_documents
@@ -78,20 +79,20 @@ class Postings:
         )
 
     def columns(self, terms: Mapping[int, int]) -> npt.NDArray[np.int64]:
-        """Where the terms of a query stand in `terms`, each as often as the query has it.
+        """Return the positions in `terms` of the query's terms, repeated as in the query.
 
-        Terms that no document has are left out.
+        Terms that occur in no document are left out.
         """
         if not len(self.terms):
             return np.empty(0, np.int64)
         term_ids = np.fromiter(terms, np.uint32, len(terms))
         at = np.searchsorted(self.terms, term_ids)
-        at[at == len(self.terms)] = 0  # beyond the last: any place will do, it has another term
+        at[at == len(self.terms)] = 0  # out of range: any position works, its term differs
         times = np.fromiter(terms.values(), np.int64, len(terms))
         return np.repeat(at, np.where(self.terms[at] == term_ids, times, 0))
 
     def weights(self, *, k1: float, b: float) -> npt.NDArray[np.float32]:
-        """What each entry adds to the BM25 score of its document; ``(n_entries,)``, above 0."""
+        """Return the share of each entry in the BM25 score; ``(n_entries,)``, above 0."""
         if not len(self.documents):
             return np.empty(0, np.float32)
         frequencies = np.diff(self.starts)
@@ -133,7 +134,7 @@ def _keys(terms: npt.NDArray[np.uint32], documents: Ints) -> npt.NDArray[np.uint
 
 
 def _entries(added: Mapping[int, Mapping[int, int]]) -> tuple[npt.NDArray[np.uint64], Ints]:
-    """The sorted keys of documents, and the counts that belong to them."""
+    """Return the sorted keys of documents and their counts."""
     sizes = np.fromiter(map(len, added.values()), np.int64, len(added))
     documents = np.repeat(np.fromiter(added, np.int32, len(added)), sizes)
     terms = np.fromiter(chain.from_iterable(added.values()), np.uint32, len(documents))
@@ -148,7 +149,7 @@ _LEAST_BLOCKS = 512
 
 
 def best(scores: npt.NDArray[np.float32], top_k: int) -> npt.NDArray[np.int64]:
-    """Positions of the highest scores above 0, best first; equal scores by position.
+    """Return the positions of the highest scores above 0, best first; ties by position.
 
     Examples:
         >>> print(best(np.array([0, 2, 3, 2, 0], np.float32), 2))
@@ -163,8 +164,8 @@ def best(scores: npt.NDArray[np.float32], top_k: int) -> npt.NDArray[np.int64]:
 
 def _reached_by(scores: npt.NDArray[np.float32], top_k: int) -> float:
     """Return a score that at least ``top_k`` scores reach, and few more; 0 if not worth it."""
-    # A value that ``top_k`` maxima of blocks reach is reached by as many scores. Reading the scores
-    # once takes a tenth of the time of partitioning them.
+    # If ``top_k`` block maxima reach a value, at least ``top_k`` scores reach it. Reading the
+    # scores once takes a tenth of the time of partitioning them.
     blocks = max(_LEAST_BLOCKS, 8 * top_k)
     rows = len(scores) // blocks
     if rows < 2:  # noqa: PLR2004 - blocks of one score are the scores

@@ -1,4 +1,4 @@
-"""Keyword search in process: our extension of LlamaIndex's ``BM25Retriever``."""
+"""In-process keyword search, which extends LlamaIndex's ``BM25Retriever``."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
@@ -47,42 +47,42 @@ from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
 class BM25Retriever(Retriever):
-    """The nodes that share terms with the query, ranked by BM25 in this process.
+    """Retriever of nodes that share terms with the query, ranked by BM25 in this process.
 
-    For some hundred thousand nodes; beyond that, or to keep them on disk, use a store and its
-    ``KeywordRetriever``. What is searched is what LlamaIndex would embed, text and metadata,
-    without the names of tenant and knowledge base.
+    Suitable for up to some hundred thousand nodes; for more, or to keep them on disk, use a store
+    and its ``KeywordRetriever``. The searched text is the one that LlamaIndex would embed (text and
+    metadata), without the names of tenant and knowledge base.
 
     Scores are raw BM25, above 0 and unbounded, by the formula of the embedded engine: Lucene's
     times the constant ``k1 + 1`` (`formulas.bm25`; to bm25s ``method="atire"`` with
-    ``idf_method="lucene"``). A term that the query repeats counts as often.
+    ``idf_method="lucene"``). A repeated term in the query counts each time.
 
-    Term and length statistics are taken over all nodes, whatever the scope: scores, not hits,
-    depend on other tenants' nodes. Where that matters, give each tenant a retriever of its own, or
-    use the embedded engine, which counts by scope.
+    Term and length statistics cover all nodes, for any scope: scores, but not hits, depend on the
+    nodes of other tenants. If that matters, use one retriever per tenant, or the embedded engine,
+    which counts by scope.
 
-    Threads may share a retriever, also while nodes are added and deleted: a query sees all of a
-    change or nothing of it. Every change takes time linear in the size of the index, about 80 ms
-    for 20,000 nodes of 80 words; change many nodes in one call.
+    Thread-safe, also while nodes are added and deleted: a query sees a change completely or not at
+    all. Every change takes time linear in the size of the index, about 80 ms for 20,000 nodes of 80
+    words; change many nodes in one call.
 
     Args:
-        nodes: What to search; of a repeated id the last.
-        top_k: How many hits to return when the query does not say, at least 1.
-        tokenizer: Cuts nodes and queries; the default is for English, Chinese and code.
+        nodes: Nodes to search; for a repeated id the last one counts.
+        top_k: Number of hits if the query sets none, at least 1.
+        tokenizer: Tokenizer of nodes and queries; the default is for English, Chinese and code.
         filters: Conditions on metadata that every hit satisfies.
-        scope: Bounds every query.
-        normalise: Whether the scores of an answer are stretched from 0, for its last hit, to 1.
-            They depend on ``top_k`` then, and cannot be compared across queries.
-        k1: How slowly repetitions of a term saturate; 1.2 as in Lucene.
-        b: How much the length of a document counts, from 0 to 1; 0.75 as in Lucene.
+        scope: Scope that limits every query.
+        normalise: Whether to scale the scores of an answer to [0, 1], with 0 for its last hit. They
+            then depend on ``top_k`` and cannot be compared across queries.
+        k1: Saturation of repeated terms: larger saturates later; 1.2 as in Lucene.
+        b: Effect of the document length, from 0 to 1; 0.75 as in Lucene.
         name: Name in traces and ``Hit.source``; ``bm25`` unless given.
         llama_index: LlamaIndex's names: ``similarity_top_k`` for ``top_k``; ``language``,
             ``stemmer`` and ``skip_stemming`` in place of ``tokenizer``; ``verbose``, ``objects``,
             ``object_map``, ``callback_manager``, and ``token_pattern`` at its default.
 
     Raises:
-        ConfigurationError: A number is out of range, something that is no node is among them, or an
-            argument is unknown, cannot be honoured or contradicts another.
+        ConfigurationError: A number is out of range, an item of ``nodes`` is not a node, or an
+            argument is unknown, not supported or contradicts another.
 
     Examples:
         >>> from llama_index.core.schema import TextNode
@@ -96,7 +96,7 @@ class BM25Retriever(Retriever):
 
     """
 
-    _unrecorded: ClassVar = frozenset({"nodes"})  # the index has them, as they are now
+    _unrecorded: ClassVar = frozenset({"nodes"})  # the index holds the current ones
 
     def __init__(  # noqa: PLR0913 - the four that every retriever has, and what BM25 depends on
         self,
@@ -138,20 +138,20 @@ class BM25Retriever(Retriever):
         show_progress: bool = False,
         **options: Unpack[BM25Options],  # typed, and written down once, in the class
     ) -> Self:
-        """A retriever over the nodes of a docstore, which follows the docstore's changes.
+        """Return a retriever over the nodes of a docstore that follows changes of the docstore.
 
-        Only nodes that have changed are read again. `refresh` looks for changes at once.
+        Only changed nodes are read again. `refresh` checks for changes immediately.
 
         Args:
             docstore: Any LlamaIndex docstore.
-            cache_ttl_s: For how many seconds answers may miss a change. 0 looks for changes at
-                every query, which costs a request to the docstore (3 ms for 20,000 nodes in
-                memory); None never looks again.
-            max_chunks: How many nodes the docstore may have; more are refused. Where it outgrows
-                them later, queries are answered without what was added to it then, and every
-                answer is degraded with a reason that says so.
-            show_progress: Whether a progress bar is shown while nodes are indexed now.
-            options: As the class takes them.
+            cache_ttl_s: Seconds for which answers may miss a change. 0 checks at every query, which
+                costs a request to the docstore (3 ms for 20,000 nodes in memory); None never checks
+                again.
+            max_chunks: Maximum number of nodes in the docstore; more raise an error. If it grows
+                beyond this later, queries ignore the nodes added after that, and every answer is
+                marked degraded with this reason.
+            show_progress: Whether to show a progress bar during this indexing.
+            options: Keyword arguments of the class.
 
         Raises:
             ConfigurationError: A value is out of range, or the docstore has too many nodes.
@@ -164,17 +164,17 @@ class BM25Retriever(Retriever):
     @classmethod
     def from_index(
         cls,
-        index: BaseIndex[Any],  # Any: of whatever structure
+        index: BaseIndex[Any],  # Any: of any structure
         **options: Unpack[DocstoreOptions],
     ) -> Self:
-        """A retriever over the docstore of a LlamaIndex index; see `from_docstore`.
+        """Return a retriever over the docstore of a LlamaIndex index; see `from_docstore`.
 
-        Everything in the docstore is searched, also what ``index.delete_ref_doc`` leaves there
-        unless ``delete_from_docstore=True``.
+        The whole docstore is searched, including nodes that ``index.delete_ref_doc`` leaves there
+        without ``delete_from_docstore=True``.
 
         Args:
-            index: Of any kind.
-            options: As `from_docstore` takes them.
+            index: Any LlamaIndex index.
+            options: Keyword arguments of `from_docstore`.
 
         Raises:
             ConfigurationError: The index keeps its nodes in its vector store and has none in its
@@ -205,26 +205,25 @@ class BM25Retriever(Retriever):
         filters: MetadataFilters | None = None,
         tokenizer: Tokenizer | Callable[[str], list[str]] | None = None,
     ) -> Self:
-        """A retriever from LlamaIndex's own arguments: changing the import is enough.
+        """Return a retriever from LlamaIndex's own arguments, so that only the import changes.
 
         Args:
-            index: Whose docstore is searched; see `from_index`. Give it, nodes or a docstore.
-            nodes: What to search.
-            docstore: What to search; see `from_docstore`.
-            stemmer: Not needed: it must be the one of the language.
-            language: Of the texts, as bm25s names it: its words are stemmed, which LlamaIndex only
-                does for English, and its stop words left out of queries. A list is stop words.
+            index: Index whose docstore is searched; see `from_index`. Pass it, nodes or a docstore.
+            nodes: Nodes to search.
+            docstore: Docstore to search; see `from_docstore`.
+            stemmer: Not needed: must be the stemmer of the language.
+            language: Language of the texts, by its bm25s name. Words are stemmed (in LlamaIndex
+                only for English), and stop words removed from queries. A list gives stop words.
             similarity_top_k: ``top_k``, at least 1; 2 as in LlamaIndex.
-            verbose: Whether a progress bar is shown while nodes are indexed.
-            skip_stemming: Whether words keep their endings.
-            token_pattern: LlamaIndex's default; another is refused: the tokenizer is no pattern.
+            verbose: Whether to show a progress bar during indexing.
+            skip_stemming: Whether to skip stemming.
+            token_pattern: Must be LlamaIndex's default, because the tokenizer is not a pattern.
             filters: Conditions on metadata that every hit satisfies.
-            tokenizer: A `Tokenizer`, in place of language, stemmer and skip_stemming. A function,
-                which LlamaIndex has deprecated and does not use, is not used here either; a warning
-                says so.
+            tokenizer: A `Tokenizer`, instead of language, stemmer and skip_stemming. A function,
+                which LlamaIndex deprecates and ignores, is ignored here too, with a warning.
 
         Raises:
-            ConfigurationError: An argument cannot be honoured.
+            ConfigurationError: An argument is not supported.
         """
         if sum(source is not None for source in (index, nodes, docstore)) != 1:
             raise ConfigurationError("give exactly one of index, nodes and docstore")
@@ -250,22 +249,23 @@ class BM25Retriever(Retriever):
         scope: Scope | None = None,
         docstore: BaseDocumentStore | None = None,
     ) -> Self:
-        """The retriever that `persist` wrote: its nodes, its index and all its settings.
+        """Return the retriever that `persist` wrote, with its nodes, index and settings.
 
-        The scope is not stored, because write access to the file must not grant access to nodes;
-        nor is the docstore. One that followed a docstore comes back over the nodes it had;
-        with ``docstore`` it follows again, by the ``cache_ttl_s`` and ``max_chunks`` it had.
+        The scope is not stored, because write access to the file must not grant access to nodes.
+        The docstore is not stored either: the loaded retriever has the nodes of that time, and
+        follows ``docstore`` if given, with the stored ``cache_ttl_s`` and ``max_chunks``.
 
         Args:
             path: The directory.
-            scope: Bounds every query.
-            docstore: What it follows from now on; only nodes that have changed are read.
+            scope: Scope that limits every query.
+            docstore: Docstore to follow from now on; only changed nodes are read.
 
         Raises:
             ConfigurationError: The docstore has more nodes than ``max_chunks``.
-            ScopeRequiredError: It was bound to a scope, and none is given.
-            StoreFormatError: The directory holds none, a damaged one, or one of a newer version.
-            StoreUnavailableError: The file may not be read.
+            ScopeRequiredError: The stored retriever had a scope, and none is given.
+            StoreFormatError: The directory holds no retriever, a damaged one, or one of a newer
+                version.
+            StoreUnavailableError: The file cannot be read.
         """
         stored = read(Path(path))
         if stored.scoped and scope is None:
@@ -284,24 +284,24 @@ class BM25Retriever(Retriever):
 
     @classmethod
     def from_persist_dir(cls, path: str | Path, encoding: str = "utf-8") -> Self:
-        """`load`, under LlamaIndex's name and with its arguments.
+        """Return the retriever as `load` does, under LlamaIndex's name and arguments.
 
         Args:
             path: The directory.
-            encoding: As in LlamaIndex; the file is UTF-8, whatever it says.
+            encoding: Accepted as in LlamaIndex and ignored; the file is always UTF-8.
         """
         del encoding
         return cls.load(path)
 
     def persist(self, path: str | Path, encoding: str = "utf-8") -> None:
-        """Write the retriever into a directory, from which `load` makes it again.
+        """Write the retriever into a directory, for `load`.
 
-        All nodes are written, also those outside the retriever's scope. They are written whole or
-        not at all: a retriever that is in the directory is kept until then.
+        All nodes are written, also those outside the retriever's scope. The write is atomic: a
+        retriever already in the directory is kept until it completes.
 
         Args:
-            path: The directory, made if it is missing.
-            encoding: As in LlamaIndex; the file is UTF-8, whatever it says.
+            path: The directory, created if missing.
+            encoding: Accepted as in LlamaIndex and ignored; the file is always UTF-8.
 
         Raises:
             ConfigurationError: A node cannot be written as JSON.
@@ -322,17 +322,17 @@ class BM25Retriever(Retriever):
         write(Path(path), Stored(settings, self._limits, scoped, snapshot.nodes, snapshot.postings))
 
     def add(self, nodes: Iterable[BaseNode]) -> None:
-        """Add nodes, which replace those of the same id; the next query finds them.
+        """Add nodes, which replace those with the same id; the next query finds them.
 
-        A node that was changed must be added again to be found by what it is now.
+        Add a changed node again to update its index entry.
 
         Args:
-            nodes: What to add; of a repeated id the last.
+            nodes: Nodes to add; for a repeated id the last one counts.
 
         Raises:
             ConfigurationError: The retriever follows a docstore.
             ScopeError: The retriever is bound to a scope, and a node is outside it.
-            DuplicateNodeError: A node outside that scope has the id of one of these.
+            DuplicateNodeError: A node outside that scope has the same id as one of these.
         """
         self._check_changeable()
         self._index.replace(nodes=nodes, within=self._visible)
@@ -341,14 +341,13 @@ class BM25Retriever(Retriever):
         """Delete nodes by their ids; the next query does not find them.
 
         Args:
-            node_ids: Unknown ones, and those of nodes outside the retriever's scope, are passed
-                over.
+            node_ids: Ids to delete; unknown ids and ids outside the retriever's scope are ignored.
 
         Returns:
-            How many nodes were deleted.
+            Number of deleted nodes.
 
         Raises:
-            ConfigurationError: The retriever follows a docstore, or got a string.
+            ConfigurationError: The retriever follows a docstore, or ``node_ids`` is a string.
         """
         self._check_changeable()
         if isinstance(node_ids, str):
@@ -356,11 +355,11 @@ class BM25Retriever(Retriever):
         return self._index.replace(gone=node_ids, within=self._visible)
 
     def refresh(self) -> None:
-        """Look now for what has changed in the docstore; without one there is nothing to do.
+        """Update the index from the docstore now; no-op without a docstore.
 
         Raises:
-            ConfigurationError: The docstore has more nodes than ``max_chunks``; what was added to
-                it is left out.
+            ConfigurationError: The docstore has more nodes than ``max_chunks``; added ones are left
+                out.
         """
         if self._follower is not None:
             self._follower.refresh()
@@ -390,7 +389,7 @@ class BM25Retriever(Retriever):
         return self._hits((yield from step("search", call(Call(partial(self._find, query))))))
 
     def read_node(self, node_id: str) -> Plan[BaseNode | None]:
-        """The node from the index, whatever its scope."""
+        """Return the node from the index, ignoring scope."""
         return finished(self._index.snapshot.nodes.get(node_id))
 
     def _find(self, query: Query) -> list[Candidate]:
@@ -413,5 +412,5 @@ class BM25Retriever(Retriever):
 
 
 def _own(node: BaseNode) -> BaseNode:
-    # LlamaIndex's postprocessors change text and metadata of the nodes they get; these are indexed.
+    # Copy: LlamaIndex's postprocessors change the nodes they get, and these are indexed.
     return node.model_copy(update={"metadata": dict(node.metadata)})

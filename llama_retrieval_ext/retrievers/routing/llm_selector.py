@@ -25,7 +25,7 @@ else. If none fits, answer: none
 """
 
 
-# Not part of a word, a negative number or a fraction; Chinese stands next to it without a space.
+# Not part of a word, a negative number or a fraction. Chinese may adjoin it without a space.
 _NUMBER = re.compile(r"(?<![A-Za-z0-9_.-])\d{1,3}(?![A-Za-z0-9_]|\.\d)")
 
 
@@ -33,35 +33,34 @@ _NONE = re.compile(r"\W*(none|no source|neither)\b|\W*(都不|没有|无)", re.I
 
 
 class _Answer(NamedTuple):
-    """What the model chose; no number at all is an answer too."""
+    """Route numbers that the model chose; may be empty."""
 
     numbers: list[int]
 
 
 class LLMSelector(Selector):
-    """Takes the routes whose numbers a language model names.
+    """Selector of the routes whose numbers a language model returns.
 
-    The answer is read tolerantly and followed strictly: numbers out of range and repeated ones are
-    not followed. The selector abstains when the model answers that no route fits. It also abstains
-    when the answer has no number in range, or the model fails or is late; then the answer of the
-    router is marked degraded.
+    Parsing is tolerant, but numbers out of range and repeated numbers are ignored. The selector
+    abstains if the model answers that no route fits. It also abstains if the answer has no number
+    in range, or the model fails or times out; then the answer of the router is marked degraded.
 
     Args:
         llm: Any LlamaIndex LLM.
-        max_routes: How many routes it may name, at least 1.
-        timeout_s: Seconds it may take, within half of what is left of the query's time.
+        max_routes: Maximum number of routes, at least 1.
+        timeout_s: Time limit in seconds, at most half of the remaining time of the query.
 
     Raises:
-        ConfigurationError: There is no LLM, or a number is out of range.
+        ConfigurationError: The LLM is missing, or a number is out of range.
     """
 
     def __init__(self, llm: LLM, *, max_routes: int = 1, timeout_s: float = LLM_TIMEOUT_S) -> None:
         self.max_routes = check_count(max_routes, "max_routes")
-        # The router and the cascade have set aside their part of the time already.
+        # The router and the cascade have already limited the time.
         self._writer = LLMWriter(llm, timeout_s, share=1.0)
 
     def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
-        """The routes that the model names, in its order."""
+        """Return the routes that the model chose, in its order."""
         listed = "\n".join(
             f"{number}. {each.name}: {each.description}"
             for number, each in enumerate(choices, start=1)
@@ -77,7 +76,7 @@ class LLMSelector(Selector):
 
 
 def _read(said: str, highest: int) -> _Answer | None:
-    """The route numbers in an answer, in its order, without repetitions; None for none usable."""
+    """Return the distinct route numbers of an answer, in order; None if none is usable."""
     text = cleaned(said)
     if _NONE.match(text):
         return _Answer([])

@@ -1,4 +1,4 @@
-"""A retriever that sends each query to the retrievers that a selector picks."""
+"""Retriever that sends each query to the retrievers that a selector picks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -40,11 +40,11 @@ from llama_retrieval_ext.stages.fusion import RRF
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Route(RecordsArguments):
-    """A retriever with what a selector needs to know about it.
+    """Retriever with its description for selectors.
 
     Args:
-        retriever: Where the route leads; a `Leg` brings its own timeout and retries.
-        description: What is found there, in words for selectors that read.
+        retriever: Target of the route; a `Leg` sets its own timeout and retries.
+        description: Contents of the route, for embedding and LLM selectors.
     """
 
     retriever: BaseRetriever | Leg
@@ -55,32 +55,32 @@ Routes: TypeAlias = Sequence[RetrieverTool] | Mapping[str, Route]
 
 
 class RouterRetriever(Retriever):
-    """Calls the retrievers that a selector picks, and fuses their rankings if it picks several.
+    """Retriever that calls the retrievers a selector picks, and fuses several rankings.
 
-    When the selector fails, abstains, or names a route that there is not, the query takes the
-    fallback; a failure marks the answer degraded. Where the query has a time limit, a selector that
-    takes more than half of what is left has failed. When every picked route fails, the others are
-    called. The reason of each choice is noted in the trace and in the result's ``routes``.
+    If the selector fails, abstains, or names an unknown route, the fallback is used; a failure
+    marks the answer degraded. If the query has a time limit, the selector fails if it takes more
+    than half of the remaining time. If all picked routes fail, the others are called. The trace and
+    the result's ``routes`` have the reason of each choice.
 
     Args:
         selector: One of ours, or any LlamaIndex selector.
         retriever_tools: The routes: LlamaIndex's ``RetrieverTool``s, or `Route`s by name.
-        llm: As LlamaIndex takes it; a selector brings its own.
-        objects: Index nodes with what they stand for.
-        object_map: What index nodes stand for, by id.
-        verbose: Whether to log each answer; more stands in ``search(query).trace``.
-        fallback: Name of the route to take when there is no selection; None for all of them.
-        max_routes: How many picked routes are taken at most; None for all.
-        fusion: How the rankings of several routes become one. Its ``min_success`` is how many of
-            the picked routes must answer; when fewer do, the others are called as well.
-        weigh_by_confidence: Whether the selector's confidence is the weight of a route.
-        top_k: How many hits to return when the query does not say; None for all.
+        llm: Accepted as in LlamaIndex; a selector has its own.
+        objects: Index nodes that carry the objects they refer to.
+        object_map: Objects that index nodes refer to, by id.
+        verbose: Whether to log each answer; see ``search(query).trace`` for more.
+        fallback: Name of the route to use without a selection; None for all routes.
+        max_routes: Maximum number of picked routes to use; None for all.
+        fusion: Fusion of the rankings of several routes. Its ``min_success`` is the number of
+            picked routes that must succeed; if fewer do, the others are called too.
+        weigh_by_confidence: Whether to weigh each route by the confidence of the selector.
+        top_k: Number of hits if the query sets none; None for all.
         callback_manager: LlamaIndex's, for applications that still use one.
         name: Name in traces.
 
     Raises:
-        ConfigurationError: There is no route, the fallback is none, the selector names one that
-            there is not, or the fusion weighs one.
+        ConfigurationError: There are no routes; the fallback is not a route; or the selector names,
+            or the fusion weighs, an unknown route.
     """
 
     def __init__(  # noqa: PLR0913 - LlamaIndex's arguments, and what it gets wrong
@@ -127,10 +127,10 @@ class RouterRetriever(Retriever):
         selector: Selector | BaseSelector | None = None,
         select_multi: bool = False,  # noqa: FBT001, FBT002 - LlamaIndex's
     ) -> Self:
-        """LlamaIndex's constructor: with a selector, or the one that LlamaIndex has for an LLM.
+        """Return a router from LlamaIndex's arguments: a selector, or an LLM for its default one.
 
         Raises:
-            ConfigurationError: There is neither.
+            ConfigurationError: Both are missing.
         """
         if selector is not None:
             return cls(selector, retriever_tools)
@@ -141,12 +141,12 @@ class RouterRetriever(Retriever):
 
     @property
     def children(self) -> Sequence[BaseRetriever]:
-        """The retrievers of all routes."""
+        """Retrievers of all routes."""
         return [leg.retriever for leg in self.legs.values()]
 
     @property
     def leg_names(self) -> list[str | None]:
-        """The names that the legs were given."""
+        """Given names of the legs."""
         return chosen_names([*self.legs.values()])
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
@@ -197,7 +197,7 @@ class RouterRetriever(Retriever):
     def _ask(
         self, query: Query, selections: Sequence[Selection], *, min_success: int
     ) -> Plan[Rankings]:
-        """Return the plan for the rankings of the routes that answer, by name."""
+        """Return the plan for the rankings of the routes that succeed, by name."""
         child = self._for_children(query)
         asks = {each.name: Ask(self.legs[each.name], child) for each in selections}
         report = None if len(selections) == 1 else current_context().on_partial
@@ -210,7 +210,7 @@ class RouterRetriever(Retriever):
     def _joined(
         self, selections: Sequence[Selection], rankings: Mapping[str, Sequence[NodeWithScore]]
     ) -> list[Hit]:
-        """The fused ranking; that of a single route as it is."""
+        """Return the fused ranking; a single ranking is unchanged."""
         if len(selections) == 1:
             return in_order(
                 [as_hit(hit, source=name) for name, only in rankings.items() for hit in only]
@@ -260,7 +260,7 @@ def _routes(routes: Routes) -> tuple[dict[str, Leg], list[Choice]]:
 
 
 def _check_routes(routes: Routes) -> None:
-    """Raise if a route is something else, such as a retriever alone."""
+    """Raise if a route is of another type, such as a retriever."""
     if isinstance(routes, Mapping):
         for name, route in routes.items():
             of_type(

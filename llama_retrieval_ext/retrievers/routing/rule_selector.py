@@ -17,23 +17,23 @@ from llama_retrieval_ext.text.normalization import RANGES, dominant_script
 @checked_arguments
 @dataclass(frozen=True, slots=True, repr=False)
 class RouteRule(RecordsArguments):
-    """Sends a query to a route when everything that it names holds.
+    """Rule that sends a query to a route if all its conditions hold.
 
     Args:
         route: Name of the route.
-        any_of: At least one of these occurs in the query; upper and lower case are the same.
-        pattern: Regular expression that is found in the query.
-        script: The query is mostly written in it: ``han`` for Chinese, ``kana`` for Japanese,
-            ``hangul`` for Korean, ``latin``, ... Languages of one script, such as English and
-            German, are not distinguished: for these write ``any_of`` or ``pattern`` with words that
-            only one of them has, or put the language into ``context``.
-        min_length: At least so many characters.
-        max_length: At most so many characters.
-        context: The query's ``context`` has these values.
-        confidence: How sure the rule is, in ``(0, 1]``.
+        any_of: At least one of these occurs in the query (case-insensitive).
+        pattern: Regular expression that matches in the query.
+        script: Main script of the query: ``han`` for Chinese, ``kana`` for Japanese, ``hangul`` for
+            Korean, ``latin``, ... Languages with the same script, such as English and German, are
+            not distinguished: for these use ``any_of`` or ``pattern`` with words of only one
+            language, or set the language in ``context``.
+        min_length: Minimum number of characters.
+        max_length: Maximum number of characters.
+        context: Values that the query's ``context`` must have.
+        confidence: Confidence of the rule, in ``(0, 1]``.
 
     Raises:
-        ConfigurationError: The rule names no condition, or one that cannot hold.
+        ConfigurationError: The rule has no condition, or one that can never hold.
     """
 
     route: str
@@ -74,18 +74,18 @@ class RouteRule(RecordsArguments):
             ) from error
 
     def to_dict(self) -> dict[str, object]:
-        """Return the rule as JSON, without what is at its default."""
+        """Return the rule as JSON, without default values."""
         return value_to_dict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the rule that `to_dict` has written.
+        """Return the rule from the output of `to_dict`.
 
         Args:
             data: JSON.
 
         Raises:
-            ConfigurationError: There is a field that does not exist, or a bad value.
+            ConfigurationError: A field is unknown, or a value is invalid.
 
         Examples:
             >>> rule = RouteRule("law", any_of=["§", "article"])
@@ -98,7 +98,7 @@ class RouteRule(RecordsArguments):
         return cls(**of_type(data, Mapping, "a rule"))
 
     def holds(self, query: Query) -> bool:
-        """Whether the query satisfies every condition."""
+        """Return whether the query satisfies every condition."""
         text = query.query_str
         folded = text.casefold()
         return (
@@ -112,12 +112,12 @@ class RouteRule(RecordsArguments):
 
 
 class RuleSelector(Selector):
-    r"""Takes every route that a rule sends the query to, in the order of the rules.
+    r"""Selector of the routes whose rules hold, in the order of the rules.
 
-    Abstains when no rule holds.
+    It abstains if no rule holds.
 
     Args:
-        rules: In the order of precedence.
+        rules: Rules in order of precedence.
 
     Examples:
         >>> rules = RuleSelector([RouteRule("code", pattern=r"[a-z]+_[a-z]+")])
@@ -138,25 +138,25 @@ class RuleSelector(Selector):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the selector that `to_dict` has written.
+        """Return the selector from the output of `to_dict`.
 
         Args:
             data: JSON.
 
         Raises:
-            ConfigurationError: It has no list of rules, or one of them cannot be one.
+            ConfigurationError: The list of rules is missing, or a rule is invalid.
         """
         rules: Any = of_type(data, Mapping, "a rule selector").get("rules")
         return cls([RouteRule.from_dict(rule) for rule in of_type(rules, list, "rules")])
 
     def check(self, choices: Sequence[Choice]) -> None:
-        """Nothing, if there are the routes that the rules name.
+        """Raise if a rule names an unknown route.
 
         Args:
             choices: The routes.
 
         Raises:
-            ConfigurationError: A rule names another.
+            ConfigurationError: A rule names an unknown route.
         """
         names = [choice.name for choice in choices]
         unknown = sorted({rule.route for rule in self.rules} - set(names))

@@ -1,4 +1,4 @@
-"""Routing by how near a query is to the descriptions of the routes."""
+"""Selectors: interface, by embeddings, cascade, and adapter of LlamaIndex's."""
 
 import dis
 from abc import ABC
@@ -30,17 +30,17 @@ from llama_retrieval_ext.llm.client import has_async
 from llama_retrieval_ext.pipeline.stages import items_of, plan_of, undefined
 from llama_retrieval_ext.query import Query
 
-# Of the query's time; the rest is for the routes.
+# Share of the query's time; the rest is for the routes.
 _SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A route as a selector sees it.
+    """Name and description of a route, as passed to selectors.
 
     Attributes:
         name: Name of the route, unique among the routes.
-        description: What is found there; selectors that read go by it.
+        description: Contents of the route, for embedding and LLM selectors.
     """
 
     name: str
@@ -49,12 +49,12 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A route that a selector takes.
+    """Route that a selector picked.
 
     Attributes:
         name: Name of the route.
-        confidence: How sure the selector is, in ``(0, 1]``; it can weigh the route in the fusion.
-        reason: Why, in words.
+        confidence: Confidence of the selector, in ``(0, 1]``; can weigh the route in the fusion.
+        reason: Reason, in words.
     """
 
     name: str
@@ -63,10 +63,10 @@ class Selection:
 
 
 class Selector(CheckedArguments, RecordsArguments, ABC):
-    """Picks routes for a query.
+    """Base class of selectors, which pick routes for a query.
 
-    A subclass defines `select`, a plain function of the query and the routes. One that waits for
-    something, such as a model, defines `select_plan` instead, a generator that yields its calls.
+    A subclass defines `select`, a plain function of the query and the routes. A subclass that calls
+    something slow, such as a model, defines `select_plan` instead, a generator of calls.
 
     Examples:
         >>> class Short(Selector):
@@ -76,13 +76,13 @@ class Selector(CheckedArguments, RecordsArguments, ABC):
     """
 
     def check(self, choices: Sequence[Choice]) -> None:
-        """Raise if it cannot pick among these routes; called once, when a router is made.
+        """Raise if the selector cannot pick among these routes; called once per router.
 
         Args:
             choices: The routes.
 
         Raises:
-            ConfigurationError: It cannot.
+            ConfigurationError: The selector does not fit these routes.
         """
 
     def select(
@@ -94,12 +94,12 @@ class Selector(CheckedArguments, RecordsArguments, ABC):
 
         Args:
             query: The query.
-            choices: The routes there are.
+            choices: The available routes.
         """
         raise undefined(self, Selector, "select(self, query, choices)")
 
     def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
-        """The plan for the routes to take; by default one call of `select`."""
+        """Return the plan for the routes to take; by default one call of `select`."""
         answer = yield from call(Call(lambda: self.select(query, choices)))
         return _selections(answer, f"{type(self).__name__}.select")
 
@@ -107,7 +107,7 @@ class Selector(CheckedArguments, RecordsArguments, ABC):
 def selected(
     selector: Selector, query: Query, choices: Sequence[Choice], *, share: float = _SHARE
 ) -> Plan[list[Selection]]:
-    """The plan for a checked selection that takes at most a share of the time that is left."""
+    """Return the plan for a checked selection, limited to a share of the remaining time."""
     function = f"{type(selector).__name__}.select_plan"
     plan = plan_of(selector.select_plan(query, choices), function)
     left_s = current_context().remaining_s()
@@ -121,17 +121,19 @@ def _selections(answer: object, function: str) -> list[Selection]:
 
 
 class EmbeddingSelector(Selector):
-    """Takes the route whose description is nearest to the query, and those nearly as near.
+    """Selector of the routes whose descriptions are nearest to the query.
 
-    Descriptions are embedded once, in one batch. Abstains when even the nearest is not near.
+    Descriptions are embedded once, in one batch. It abstains if no route reaches
+    ``min_similarity``.
 
     Args:
-        embed_model: Embeds queries and descriptions.
-        margin: Routes within this cosine of the nearest are taken too; 0 takes the nearest alone.
+        embed_model: Model for queries and descriptions.
+        margin: Routes whose cosine is at most this far below the best are taken too; 0 takes only
+            the nearest.
         min_similarity: Cosine below which a route is not taken, in ``[-1, 1]``.
 
     Raises:
-        ConfigurationError: ``margin`` is negative or ``min_similarity`` no cosine.
+        ConfigurationError: ``margin`` is negative, or ``min_similarity`` is outside ``[-1, 1]``.
     """
 
     def __init__(
@@ -156,11 +158,11 @@ class EmbeddingSelector(Selector):
         vars(self).update(state, _lock=Lock())
 
     def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
-        """The nearest routes; their confidence is the cosine, brought to ``(0, 1]``."""
+        """Return the nearest routes; confidence is the cosine scaled to ``(0, 1]``."""
         if not query.query_str.strip():
             return []
         described = yield from self._described(choices)
-        # Of the text: an embedding that the query brings is of the routes' model, not of this one.
+        # Embed the text: an embedding in the query is from the routes' model.
         embedding = yield from embed_text(query.query_str, self.embed_model)
         query_vector = _unit(np.asarray(embedding, dtype=np.float64))
         cosines: list[float] = np.clip(described @ query_vector, -1.0, 1.0).tolist()
@@ -195,18 +197,17 @@ def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 class CascadeSelector(Selector):
-    """The selection of the first selector that does not abstain.
+    """Selector that uses the first of several selectors that does not abstain.
 
-    One that fails or is late counts as one that abstains, and the answer is marked degraded. Where
-    the query has a time limit, each selector gets an equal part of what is left for selection. When
-    all abstain, so does the cascade, and the router takes its fallback.
+    A selector that fails or times out counts as abstaining, and the answer is marked degraded. If
+    the query has a time limit, each selector gets an equal part of the remaining selection time. If
+    all abstain, so does the cascade, and the router uses its fallback.
 
     Args:
-        selectors: Ours or LlamaIndex's, in the order in which they are tried, for instance rules,
-            embedding, LLM.
+        selectors: Ours or LlamaIndex's, in the order of trial, for instance rules, embedding, LLM.
 
     Raises:
-        ConfigurationError: There is none, or one is no selector.
+        ConfigurationError: The list is empty, or an item is not a selector.
     """
 
     def __init__(self, *selectors: Selector | BaseSelector) -> None:
@@ -215,12 +216,12 @@ class CascadeSelector(Selector):
         self.selectors = tuple(as_selector(each, "a selector") for each in selectors)
 
     def check(self, choices: Sequence[Choice]) -> None:
-        """Raise if one of them cannot pick among these routes."""
+        """Raise if one of the selectors cannot pick among these routes."""
         for selector in self.selectors:
             selector.check(choices)
 
     def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
-        """The first selection that is not empty."""
+        """Return the plan for the first selection that is not empty."""
         for number, selector in enumerate(self.selectors):
             share = 1 / (len(self.selectors) - number)
             plan = selected(selector, query, choices, share=share)
@@ -234,10 +235,10 @@ _SINGLE = (LLMSingleSelector, PydanticSingleSelector, EmbeddingSingleSelector)
 
 
 class LlamaIndexSelector(Selector):
-    """A LlamaIndex selector: its answer is checked before it is followed.
+    """Adapter of a LlamaIndex selector that checks its answer.
 
-    LlamaIndex reads an answer of 0 as the last route, passes on what is out of range, and lets a
-    selector that is to pick one pick several.
+    LlamaIndex reads an answer of 0 as the last route, does not check the range, and lets a single
+    selector pick several.
 
     Args:
         selector: The selector.
@@ -247,7 +248,7 @@ class LlamaIndexSelector(Selector):
         self.selector = selector
 
     def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
-        """What the selector picks."""
+        """Return the plan for the picks of the selector."""
         tools = [ToolMetadata(name=each.name, description=each.description) for each in choices]
         result: SelectorResult = yield self._call(tools, query)
         picks: dict[int, Selection] = {}
@@ -266,26 +267,26 @@ class LlamaIndexSelector(Selector):
 
     @property
     def _most(self) -> int | None:
-        """How many it was set to pick; None for any number."""
+        """Maximum number of picks; None for no limit."""
         if isinstance(self.selector, _SINGLE):
             return 1
         most = getattr(self.selector, "_max_outputs", None)  # of LlamaIndex's multi-selectors
         return most if isinstance(most, int) else None
 
     def __repr__(self) -> str:
-        return handle_expression(self.selector)  # it is written without this one around it
+        return handle_expression(self.selector)  # without this adapter around it
 
 
 def as_selector(selector: Selector | BaseSelector, what: str) -> Selector:
-    """The selector, or ours around one of LlamaIndex's."""
+    """Return the selector; wrap one of LlamaIndex's."""
     if isinstance(selector, BaseSelector):
         return LlamaIndexSelector(selector)
     return of_type(selector, Selector, what, instead="pass one of ours or of LlamaIndex")
 
 
 def _blocks(selector: BaseSelector) -> bool:
-    """Whether the async way of a selector blocks the event loop: it, or its model, never awaits."""
-    # LlamaIndex's own selectors keep their model there.
+    """Return whether the async method of a selector, or of its model, blocks the event loop."""
+    # LlamaIndex's own selectors store their model there.
     llm, model = getattr(selector, "_llm", None), getattr(selector, "_embed_model", None)
     methods: list[Callable[..., object]] = [type(selector)._aselect]  # noqa: SLF001 - there is no public way to see it
     if isinstance(model, BaseEmbedding):
@@ -294,7 +295,7 @@ def _blocks(selector: BaseSelector) -> bool:
 
 
 def _awaits(method: Callable[..., object]) -> bool:
-    """Whether an async method awaits anything; many only call the blocking one."""
+    """Return whether an async method awaits anything; many only call the blocking one."""
     code = getattr(unwrap(method), "__code__", None)
     return code is None or any(
         each.opname == "GET_AWAITABLE" for each in dis.get_instructions(code)

@@ -1,4 +1,4 @@
-"""Stages as JSON: those that are data alone, without a model, a store or a function."""
+"""Stages as JSON, for stages without a model, a store or a function."""
 
 from collections.abc import Mapping
 from dataclasses import is_dataclass
@@ -30,7 +30,7 @@ _STAGES: Final[Mapping[str, type[Refine]]] = {
 
 
 def stage_to_dict(stage: Refine) -> dict[str, object]:
-    """Return a stage as JSON: its name as ``stage``, and what is not at its default.
+    """Return a stage as JSON: its name as ``stage``, and the non-default arguments.
 
     Examples:
         >>> stage_to_dict(Threshold(0.3))
@@ -46,7 +46,7 @@ def stage_to_dict(stage: Refine) -> dict[str, object]:
 
 
 def stage_from_dict(data: Mapping[str, Any]) -> Refine:
-    """Return the stage that `stage_to_dict` has written.
+    """Return the stage from the output of `stage_to_dict`.
 
     Examples:
         >>> stage_from_dict({"stage": "ScoreDecay", "key": "published", "half_life": 365})
@@ -64,7 +64,7 @@ def stage_from_dict(data: Mapping[str, Any]) -> Refine:
 
 
 def value_to_dict(value: object) -> dict[str, object]:
-    """Return the fields of a dataclass as JSON, without those at their defaults."""
+    """Return the non-default fields of a dataclass as JSON."""
     return {
         name: _json(each, of=f"{name} of {type(value).__name__}")
         for name, each in arguments_of(value).items()
@@ -86,7 +86,7 @@ def _json(value: object, *, of: str) -> object:
 
 
 def _value(hint: Any, data: Any) -> Any:  # noqa: ANN401 - of the type that the hint names
-    """What JSON stands for where a field of this type is expected."""
+    """Return the value of JSON for a field of this type."""
     if isinstance(hint, type) and issubclass(hint, Enum):
         if data not in [each.value for each in hint]:
             expected = ", ".join(repr(each.value) for each in hint)

@@ -1,4 +1,4 @@
-"""Rerankers that stand in for each other."""
+"""A chain of rerankers, tried in order until one works."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ AnyReranker: TypeAlias = Refine | BaseNodePostprocessor | Ranker
 
 
 def as_reranker(part: AnyReranker) -> Refine:
-    """A stage as it is; a LlamaIndex postprocessor or a ranker of ``rerankers`` as a stage."""
+    """Return a stage unchanged, or wrap a LlamaIndex postprocessor or ``rerankers`` model."""
     if isinstance(part, Refine):
         return part
     if isinstance(part, BaseNodePostprocessor):
@@ -35,23 +35,23 @@ def as_reranker(part: AnyReranker) -> Refine:
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class RerankChain(Refine):
-    """The ranking of the first reranker that works; of none, the ranking as it came.
+    """Ranking of the first reranker that works; the input ranking if none does.
 
-    One that fails, is late or returns nothing marks the answer degraded, and the next is tried. A
-    stage that only leaves hits out, such as `Threshold`, may return nothing. Each may take its
-    part of the query's remaining time: half with one to follow, a third with two, so that those
-    behind are reached.
+    If a reranker fails, times out or returns nothing, the answer is marked degraded and the next
+    one is tried. A stage that only removes hits, such as `Threshold`, may return nothing. Each
+    reranker gets an equal part of the query's remaining time: half if one more follows, a third if
+    two follow.
 
     Args:
-        rerankers: In the order in which they are tried; at least one. Stages, LlamaIndex
+        rerankers: The rerankers, in the order they are tried; at least one. Stages, LlamaIndex
             postprocessors, or models of the package ``rerankers``.
-        timeout_s: Seconds that each may take; None for as long as the query may.
+        timeout_s: Time limit in seconds for each; None for the time of the query.
 
     Raises:
-        ConfigurationError: There is none, one is no reranker, or ``timeout_s`` is out of range.
+        ConfigurationError: There is no reranker, one is invalid, or ``timeout_s`` is out of range.
 
-    The order that a reranker gives is kept: where its scores are not in line with it, as when it
-    only reorders, they are raised to those behind. Hits that it adds are left out.
+    The order of a reranker is kept. If its scores contradict that order, for example because it
+    only reorders, a score is raised to those of lower hits. Hits that it adds are removed.
 
     Examples:
         >>> from llama_retrieval_ext.stages.rerank.rules import RuleRerank
@@ -71,7 +71,7 @@ class RerankChain(Refine):
         object.__setattr__(self, "timeout_s", timeout_s)
 
     def refine_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
-        """The plan for the first ranking that can be had."""
+        """Return the plan for the ranking of the first reranker that works."""
         known = {hit.node.node_id for hit in hits}
         for index, stage in enumerate(self.rerankers if hits else ()):
             share = 1.0 / (len(self.rerankers) - index)

@@ -27,8 +27,8 @@ _NUMBER = r"(?<![-\d.])(\d{1,4}(?:\.\d+)?)(?![\d.]*\d)"
 _DOCUMENT = r"(?:doc(?:ument)?|passage|文档|文件|段落)(?:[_ ](?:id|number|index))?"
 _RELEVANCE = r"(?:relevance|score|rating|相关性|相关度|评分|得分|分数)(?: is)?"
 _BETWEEN = r"[ \t\"'`:：,，.|*=>()（）\[\]–—-]*"
-# "Doc: 3, Relevance: 7", "**Document 3** (relevance 7/10)", also behind a list's own number, with
-# the document's title between, the relevance on the next line, or in JSON that is cut off.
+# "Doc: 3, Relevance: 7", "**Document 3** (relevance 7/10)", also after a list number, with the
+# document's title between, with the relevance on the next line, or in truncated JSON.
 _LABELLED: Final = re.compile(
     rf"{_DOCUMENT}[\s\"'`:：#*\[(（【]*(\d{{1,4}})\b(?!\.\d)"
     rf"(?:{_BETWEEN}|(?:(?!{_DOCUMENT})[^\n]){{0,200}}?\n?{_BETWEEN}{_RELEVANCE}{_BETWEEN})"
@@ -52,11 +52,10 @@ _DEEPEST: Final = 6
 
 
 def relevances_in(answer: str, *, documents: int) -> dict[int, float]:
-    r"""The relevance of each document that an answer judges.
+    r"""Return the relevance of each document that an answer judges, by index from 0.
 
-    Lines of number and relevance, JSON, or an order of numbers. A number that is no document, a
-    repeated one, and a relevance that is off the scale are refused: document 0 is none, not the
-    last.
+    The answer has lines of number and relevance, JSON, or an order of numbers. Unknown document
+    numbers (0 included), repeated numbers and relevances outside the scale are ignored.
 
     Examples:
         >>> relevances_in("Doc: 2, Relevance: 9\nDoc: 0, Relevance: 10\nDoc: 2, Relevance: 1",
@@ -103,7 +102,7 @@ def _from_json(text: str) -> Iterator[tuple[int, float]]:
         value, end = json.JSONDecoder().raw_decode(text, start.start())
     except (ValueError, RecursionError):
         return
-    if not _JSON.search(text, end):  # several values are read as lines; "[2] > [1]" is no JSON
+    if not _JSON.search(text, end):  # several values are parsed as lines; "[2] > [1]" is not JSON
         yield from _judgements(value, _DEEPEST)
 
 
@@ -156,32 +155,33 @@ Doc: <number>, Relevance: <0 to 10>
 
 Query: {query}
 """
-# About five hundred tokens: a document says what it is about well before its end.
+# About five hundred tokens: the beginning of a document is enough to judge its topic.
 MAX_CHARACTERS = 2000
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class LLMRerank(Reranker):
-    """Hits by the relevance that a language model gives them.
+    """Reranker that sorts hits by relevance from a language model.
 
-    The model sees numbered documents in batches, all sent at the same time. Its answer is checked:
-    numbers that are no document, repeated ones, and relevances off the scale are refused. Hits that
-    it does not judge come last, in the order they had, with a score of 0. When it fails, is late,
-    or says nothing usable of a batch, the order stays as it was and the answer is marked degraded.
+    The model gets numbered documents in batches, sent concurrently. Unknown document numbers,
+    repeated numbers and relevances outside the scale in its answer are ignored. Hits without a
+    judgement come last, in their previous order, with a score of 0. If the model fails, times out
+    or gives no usable answer for a batch, the order is unchanged and the answer is marked degraded.
 
     Args:
         llm: Any LlamaIndex LLM.
-        top_k: How many hits to keep, at least 1; None for all.
-        batch_size: How many documents a prompt holds, at least 1. Relevances of different batches
-            are compared, so fewer and larger batches are fairer.
-        max_characters: How much of each document is shown.
-        timeout_s: Seconds it may take, within what is left of the query's time; None for 10.
+        top_k: Number of hits to keep, at least 1; None for all.
+        batch_size: Number of documents in a prompt, at least 1. Relevances are compared across
+            batches, so fewer and larger batches are more consistent.
+        max_characters: Number of characters of each document in the prompt.
+        timeout_s: Time limit in seconds, within the query's remaining time; None for 10.
         prompt: The prompt; ``{documents}`` and ``{query}`` are filled in.
 
     Raises:
-        ConfigurationError: There is no LLM, a number is out of range, or the prompt lacks a place.
+        ConfigurationError: There is no LLM, a number is out of range, or the prompt lacks a
+            placeholder.
 
-    Scores are the relevances, in ``[0, 1]``; among equal ones the order is that before.
+    Scores are the relevances, in ``[0, 1]``; ties keep their previous order.
     """
 
     llm: LLM
@@ -209,7 +209,7 @@ class LLMRerank(Reranker):
         object.__setattr__(self, "_writer", writer)
 
     def rerank_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
-        """The plan for the hits by relevance."""
+        """Return the plan for the hits by relevance."""
         starts = range(0, len(hits), self.batch_size)
         tasks = [
             Task(f"documents from {start + 1}", self._judged(query, hits, start))
@@ -218,7 +218,7 @@ class LLMRerank(Reranker):
         outcomes: list[Outcome[dict[int, float]]] = yield Together(tasks)
         batches = [outcome.result() for outcome in outcomes]
         if not all(batches):
-            return None  # the writer has noted why
+            return None  # the reason is already recorded
         relevance = {index: score for batch in batches for index, score in batch.items()}
         best = sorted(range(len(hits)), key=lambda index: (-relevance.get(index, 0.0), index))
         picks = [(index, relevance.get(index, 0.0)) for index in best[: self.top_k]]

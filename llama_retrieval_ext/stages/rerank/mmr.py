@@ -26,35 +26,34 @@ from llama_retrieval_ext.stages.rerank.reranker import Reranker, check_timeout
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MMR(Reranker):
-    """Maximal marginal relevance over the hits so far, wherever they come from.
+    """Maximal marginal relevance over hits of any retriever.
 
-    Each pick is the most relevant that least repeats those picked before. Relevance is the cosine
-    of a hit with the query, whatever score it came with. When embeddings cannot be had, the order
-    stays as it was and the answer is marked degraded.
+    Each pick has the best balance of relevance and difference from earlier picks. Relevance is the
+    cosine of a hit with the query; the input score is not used. If embeddings are not available,
+    the order is unchanged and the answer is marked degraded.
 
     Args:
-        lambda_mult: 1 is relevance alone, 0 is diversity alone; 0.5 weighs them alike.
-        top_k: How many to pick, at least 1; None for all, which takes quadratic time: give it when
-            more than some hundred hits come in.
+        lambda_mult: 1 is relevance alone, 0 is diversity alone; 0.5 weights them equally.
+        top_k: Number of picks, at least 1; None for all, which takes quadratic time: set it for
+            more than a few hundred hits.
         embed_model: The model of the stored embeddings. Embeds the query, and the text of hits
-            whose embedding is not stored. Not needed where queries and hits carry their embeddings,
-            or the hits come from retrievers that know their model: those of this package over a
-            store, and LlamaIndex's vector retriever.
-        store: Where embeddings of hits are looked up that the nodes do not carry: a LlamaIndex
-            vector store, or a function from node ids to a mapping of embeddings. Not needed for
-            hits of these retrievers, whose embeddings are looked up in their stores, in one request
-            each.
-        timeout_s: Seconds it may take; None for as long as the query may.
+            without a stored embedding. Not needed if queries and hits carry their embeddings, or if
+            the hits come from retrievers with a known model: those of this package over a store,
+            and LlamaIndex's vector retriever.
+        store: Source of embeddings that the nodes do not carry: a LlamaIndex vector store, or a
+            function from node ids to a mapping of embeddings. Not needed for hits of the
+            retrievers above: their stores are queried, with one request each.
+        timeout_s: Time limit in seconds; None for the remaining time of the query.
 
     Raises:
-        ConfigurationError: ``lambda_mult``, ``top_k`` or ``timeout_s`` is out of range; while a
-            query is answered: there is no way to an embedding.
-        DimensionMismatchError: While a query is answered: the embeddings are of different models.
+        ConfigurationError: ``lambda_mult``, ``top_k`` or ``timeout_s`` is out of range. During a
+            query: there is no source of embeddings.
+        DimensionMismatchError: During a query: the embeddings are of different models.
 
-    The score is the marginal relevance, in ``[-1, 1]``: lambda times relevance, less what is
-    repeated. Where the first pick has less than the second, as it can with opposed embeddings, it
-    is raised to it, so that the picks are best first by score too; the last contribution of a hit
-    has the plain value.
+    The score is the marginal relevance, in ``[-1, 1]``: lambda times relevance, minus the penalty
+    for repetition. If the first pick scores below the second, which is possible with opposed
+    embeddings, its score is raised to that of the second, so scores never increase. The last
+    contribution of a hit has the original value.
 
     Source:
         `llama_retrieval_ext.formulas.mmr`.
@@ -84,7 +83,7 @@ class MMR(Reranker):
         check_timeout(self.timeout_s)
 
     def rerank_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
-        """The plan for the picks."""
+        """Return the plan for the picks."""
         embedding, vectors = yield from self.vectors_plan(query, hits)
         picks: list[tuple[int, float]] = yield Call(lambda: self._picks(embedding, vectors))
         return reranked(hits, picks, by="MMR")
@@ -92,19 +91,19 @@ class MMR(Reranker):
     def vectors_plan(
         self, query: Query, hits: Sequence[Hit]
     ) -> Plan[tuple[list[float], list[Vector]]]:
-        """The plan for the embedding of the query, and those of the hits in their order.
+        """Return the plan for the embeddings of the query and of the hits, in their order.
 
         Args:
-            query: Which may carry its embedding.
-            hits: Whose nodes may carry theirs.
+            query: The query; may carry its embedding.
+            hits: The hits; their nodes may carry embeddings.
 
         Raises:
-            ConfigurationError: There is no way to an embedding.
+            ConfigurationError: There is no source of embeddings.
         """
         carried = [hit.node.embedding for hit in hits]
         bare = [hit for hit, vector in zip(hits, carried, strict=True) if vector is None]
         known = yield from stored_embeddings(bare, self.store, self.embed_model)
-        # An embedding that the query came with is of the model of the stored ones.
+        # An embedding given with the query is from the model of the stored ones.
         is_stored = bool(known) or len(bare) < len(hits)
         missing = [hit for hit in bare if hit.node.node_id not in known]
         if missing:
@@ -147,6 +146,6 @@ class MMR(Reranker):
 
 
 def _unknown(message: str) -> Exception:
-    """The user's mistake, unless a leg has failed, which perhaps has what is missing."""
+    """Return a configuration error, or an execution error if a failed leg may be the cause."""
     has_failed = bool(current_context().session.degraded)
     return ExecutionError(message) if has_failed else ConfigurationError(message)

@@ -1,4 +1,4 @@
-"""Rerankers of the package ``rerankers``, and whatever else has their one method."""
+"""Rerankers of the package ``rerankers``, and other objects with the same method."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -20,7 +20,7 @@ from llama_retrieval_ext.stages.rerank.reranker import Reranker, check_timeout
 
 
 class RankedDocument(Protocol):
-    """What a ranker says of a document; it has a score, or else a rank from 1."""
+    """A ranker's result for a document: a score, or else a rank from 1."""
 
     @property
     def doc_id(self) -> Any: ...  # noqa: ANN401, D102 - a number or a string, as it was given
@@ -35,23 +35,23 @@ class Ranker(Protocol):
     """A model with the method of the package ``rerankers``."""
 
     def rank(self, query: str, docs: list[str], doc_ids: list[int]) -> Iterable[RankedDocument]:
-        """What it makes of the documents, in any order; some may be missing."""
+        """Return the documents with score or rank, in any order; some may be missing."""
         ...
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ModelRerank(Reranker):
-    """Hits as a reranker of the package ``rerankers`` orders them: ``Reranker("cross-encoder")``.
+    """Reranker around a model of the package ``rerankers``: ``Reranker("cross-encoder")``.
 
-    The package itself is not needed: anything with its ``rank(query, docs, doc_ids)`` does. Without
-    scores its ranks count, and a hit's score is the reciprocal of its rank. What it leaves out is
-    left out. When it fails, the order stays as it was and the answer is marked degraded.
+    The package itself is not needed: any object with ``rank(query, docs, doc_ids)`` works. If it
+    gives no scores, a hit's score is the reciprocal of its rank. Documents missing from its result
+    are removed. If it fails, the order is unchanged and the answer is marked degraded.
 
     Args:
         ranker: The reranker.
         score_kind: The scale of its scores; for most cross-encoders `ScoreKind.LOGIT`.
-        top_k: How many hits to keep, at least 1; None for all.
-        timeout_s: Seconds it may take; None for as long as the query may.
+        top_k: Number of hits to keep, at least 1; None for all.
+        timeout_s: Time limit in seconds; None for the remaining time of the query.
 
     Raises:
         ConfigurationError: The reranker has no such method, or a number is out of range.
@@ -74,10 +74,10 @@ class ModelRerank(Reranker):
         check_timeout(self.timeout_s)
 
     def rerank_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
-        """The plan for the hits by what the model says."""
+        """Return the plan for the hits by the model's scores or ranks."""
         texts = [hit.node.get_content(metadata_mode=MetadataMode.LLM) for hit in hits]
         places = list(range(len(hits)))
-        # list: some rankers are generators, whose work must be done inside the call.
+        # list: some rankers are generators; their work must run inside the call.
         said: list[RankedDocument] = yield Call(
             lambda: list(self.ranker.rank(query.query_str, texts, places))
         )
@@ -97,22 +97,22 @@ class ModelRerank(Reranker):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class EmbeddingRerank(Reranker):
-    """Hits by the cosine of their text's embedding with the query's, both by this model.
+    """Reranker by the cosine of text and query embeddings, both from this model.
 
-    Gives hits of different retrievers scores that can be compared. Texts are embedded anew, in one
-    batch: stored embeddings may be of another model. Those in the store of a retriever of this
-    package that has the very same model are looked up instead. When the model fails, the order
-    stays as it was and the answer is marked degraded.
+    It makes scores of different retrievers comparable. Texts are embedded again, in one batch,
+    because stored embeddings may be of another model. If a hit comes from a retriever of this
+    package with the same model, its stored embedding is used instead. If the model fails, the
+    order is unchanged and the answer is marked degraded.
 
     Args:
         embed_model: The embedding model.
-        top_k: How many hits to keep, at least 1; None for all.
-        timeout_s: Seconds it may take; None for as long as the query may.
+        top_k: Number of hits to keep, at least 1; None for all.
+        timeout_s: Time limit in seconds; None for the remaining time of the query.
 
     Raises:
         ConfigurationError: There is no model, or a number is out of range.
 
-    Scores are cosines, in ``[-1, 1]``; ties go by node id.
+    Scores are cosines, in ``[-1, 1]``; ties are sorted by node id.
     """
 
     embed_model: BaseEmbedding
@@ -129,8 +129,8 @@ class EmbeddingRerank(Reranker):
         check_timeout(self.timeout_s)
 
     def rerank_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
-        """The plan for the hits by cosine."""
-        # An embedding that the query came with is of the retriever's model.
+        """Return the plan for the hits by cosine."""
+        # An embedding given with the query is from the retriever's model.
         question = yield from embed(replace(query, embedding=None), self.embed_model)
         vectors = yield from origin_embeddings(_of_model(hits, self.embed_model), self.embed_model)
         missing = [hit for hit in hits if hit.node.node_id not in vectors]
@@ -146,6 +146,6 @@ class EmbeddingRerank(Reranker):
 
 
 def _of_model(hits: Sequence[Hit], model: BaseEmbedding) -> list[Hit]:
-    """The hits from stores that are known to have embeddings of this model."""
+    """Return the hits from stores known to have embeddings of this model."""
     origins = [(hit, origin_of(hit)) for hit in hits]
     return [hit for hit, origin in origins if origin is not None and origin.embed_model is model]

@@ -1,4 +1,4 @@
-"""`Reranker`: a refinement by something that may fail, and then leaves the order as it was."""
+"""`Reranker`: a refinement that keeps the order if its model or service fails."""
 
 from collections.abc import Sequence
 
@@ -17,19 +17,19 @@ from llama_retrieval_ext.results import Hit
 
 
 class Reranker(Refine):
-    """Orders a ranking anew by means of a model, a store or a service.
+    """Base of refinements that reorder a ranking with a model, a store or a service.
 
-    When that fails, is late or returns nothing, the ranking stays as it was and the answer is
-    marked degraded. In a `RerankChain` the next reranker is tried instead. A mistake of the caller,
-    such as a missing model, is raised.
+    If that fails, times out or returns nothing, the ranking is unchanged and the answer is marked
+    degraded. In a `RerankChain` the next reranker is tried instead. A caller's mistake, such as a
+    missing model, is raised.
 
-    A subclass defines `rerank`, a plain function, which may block; async callers run it in a
-    thread. One with an async client defines `rerank_plan` instead, a generator that yields its
+    A subclass defines `rerank`, a plain function that may block; async callers run it in a thread.
+    A subclass with an async client defines `rerank_plan` instead, a generator that yields its
     calls.
 
     Attributes:
-        score_kind: The scale of the scores it gives.
-        timeout_s: Seconds it may take; None for as long as the query may.
+        score_kind: The scale of its scores.
+        timeout_s: Time limit in seconds; None for the remaining time of the query.
     """
 
     # Fields of our subclasses' dataclasses.
@@ -38,7 +38,7 @@ class Reranker(Refine):
 
     @property
     def reranks(self) -> bool:
-        """It does."""
+        """Always true."""
         return True
 
     def rerank(
@@ -46,10 +46,10 @@ class Reranker(Refine):
         query: Query,  # noqa: ARG002 - subclasses use it
         hits: Sequence[Hit],  # noqa: ARG002 - subclasses use it
     ) -> Sequence[NodeWithScore]:
-        """Return the new ranking of at least one hit, best first; raise what goes wrong.
+        """Return the new ranking of at least one hit, best first; errors are raised.
 
         Args:
-            query: The query as the caller asked it.
+            query: The caller's original query.
             hits: The ranking so far, best first.
         """
         raise undefined(self, Reranker, "rerank(self, query, hits)")
@@ -57,15 +57,15 @@ class Reranker(Refine):
     def rerank_plan(
         self, query: Query, hits: Sequence[Hit]
     ) -> Plan[Sequence[NodeWithScore] | None]:
-        """The plan for the new ranking of at least one hit; by default one call of `rerank`.
+        """Return the plan for the new ranking of at least one hit; by default a call of `rerank`.
 
-        It raises what goes wrong; it returns None when it has noted that itself.
+        The plan raises errors, and returns None for a failure that it has already recorded.
         """
         answer = yield from call(Call(lambda: self.rerank(query, list(hits))))
         return ranking_of(answer, f"{type(self).__name__}.rerank")
 
     def refine_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]]:
-        """The plan for the new ranking, or the old one when there is none."""
+        """Return the plan for the new ranking, or for the old one if there is none."""
         if not hits:
             return []
         ranking = yield from attempted(self, query, hits)
@@ -80,7 +80,7 @@ def attempted(
     timeout_s: float | None = None,
     share: float = 1.0,
 ) -> Plan[list[Hit] | None]:
-    """The plan for what a stage makes of the hits; None, and the answer degraded, when it fails."""
+    """Return the plan for a stage's ranking; on failure None, with the answer marked degraded."""
     name = repr(stage).partition("(")[0]
     own_s = stage.timeout_s if isinstance(stage, Reranker) else None
     task = Task(name, _ranking(stage, query, hits), _least(timeout_s, own_s, _share_s(share)))
@@ -102,7 +102,7 @@ def _ranking(stage: Refine, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]
     )
     answer = yield from plan
     if answer is None and isinstance(stage, Reranker):
-        return None  # and it has said why
+        return None  # the reason is already recorded
     ranking = checked(stage, answer, hits)
     if not ranking and stage.reranks:
         raise ExecutionError(EMPTY)
@@ -110,7 +110,7 @@ def _ranking(stage: Refine, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]
 
 
 def check_timeout(timeout_s: float | None) -> None:
-    """Nothing, if a stage can have so much time."""
+    """Raise if a time limit is invalid."""
     if timeout_s is not None:
         check_seconds(timeout_s, "timeout_s", otherwise="for no limit pass None")
 

@@ -1,4 +1,4 @@
-"""Reranking by declared rules: no model, and every point can be explained."""
+"""Reranking by declared rules: without a model, and explainable."""
 
 import math
 from collections.abc import Collection, Container, Hashable, Iterator, Mapping, Sequence
@@ -21,14 +21,14 @@ from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RuleWeights(RecordsArguments):
-    """How much each rule of `RuleRerank` counts, relative to the others; 0 switches it off.
+    """Relative weights of the rules of `RuleRerank`; 0 disables a rule.
 
     Attributes:
-        place: Where the hit stood before: 1 for the first, one half for the eleventh.
-        terms: The share of the query's words that the text or the title has.
-        phrase: How long a part of the query stands in the text as it is, word by word.
-        title: The share of the title's words that the query has.
-        recency: The factor of the hit's age, where `RuleRerank` has a recency.
+        place: Weight of the previous rank: value 1 for the first hit, 0.5 for the eleventh.
+        terms: Weight of the share of the query's words in the text or the title.
+        phrase: Weight of the longest part of the query that is in the text word by word.
+        title: Weight of the share of the title's words in the query.
+        recency: Weight of the factor of the hit's age, if `RuleRerank` has a recency.
 
     Raises:
         ConfigurationError: A weight is negative or not finite, or all are 0.
@@ -50,14 +50,14 @@ class RuleWeights(RecordsArguments):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Boost(RecordsArguments):
-    """A weight for hits whose metadata has a certain value.
+    """Weight for hits with a given metadata value.
 
     Args:
         key: The metadata key.
-        values: The value, or several of which one must be there. A list in the metadata has a value
-            when it is one of its items.
-        weight: How much it counts beside the `RuleWeights`; above 0. What a hit that is not boosted
-            lacks, it lacks: to punish a value, boost the others.
+        values: The value, or several of which one must match. A list in the metadata matches if
+            one of its items does.
+        weight: Weight relative to the `RuleWeights`; above 0. Other hits get 0 for this rule: to
+            lower hits with some value, boost the other values.
 
     Raises:
         ConfigurationError: The weight is not finite and above 0.
@@ -77,7 +77,7 @@ class Boost(RecordsArguments):
             raise ConfigurationError(f"the weight of the boost for {self.key!r} must be above 0")
 
     def holds_for(self, metadata: Mapping[str, object]) -> bool:
-        """Whether a hit with this metadata is boosted."""
+        """Return whether a hit with this metadata is boosted."""
         value = metadata.get(self.key)
         values = self.values if isinstance(self.values, tuple) else (self.values,)
         items = value if isinstance(value, list | tuple | set) else (value,)
@@ -85,7 +85,7 @@ class Boost(RecordsArguments):
 
 
 def check_weight(weight: float, name: str) -> float:
-    """The same weight, if it can be one."""
+    """Return the weight; raise if it is invalid."""
     if not (is_number(weight) and weight >= 0):
         raise ConfigurationError(
             f"the weight of {name!r} must be finite and not negative, got {weight!r}"
@@ -93,32 +93,33 @@ def check_weight(weight: float, name: str) -> float:
     return weight
 
 
-# The place after which a hit's earlier rank counts half.
+# The distance from the first rank at which the value of the previous rank is one half.
 _HALF_PLACE = 10
-# A phrase is looked for in the first so many words of a query; longer ones are pasted documents.
+# Phrases are searched in this many first words of a query; longer ones are pasted documents.
 _LONGEST_PHRASE = 64
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RuleRerank(Refine):
-    """Hits by the weighted mean of what rules say of them, each in ``[0, 1]``.
+    """Refinement that sorts hits by the weighted mean of rules, each in ``[0, 1]``.
 
-    Words are those of keyword search: stemmed, without stop words, of Chinese the pairs of
-    characters. A rule that does not apply, as recency without a key, does not count; one that a
-    hit has nothing to say to, as a title that is missing, gives it 0.
+    Words are those of keyword search: stemmed, without stop words, and pairs of characters for
+    Chinese. A rule that is not configured, such as recency without a key, is skipped. A rule
+    without data in a hit, such as a missing title, gives 0.
 
     Args:
-        weights: How much each rule counts.
+        weights: The weights of the rules.
         title_key: The metadata key with the title.
-        recency: How to read a hit's age; None leaves recency out.
-        boosts: Further rules, on metadata.
-        tokenizer: How text becomes words.
+        recency: Reads a hit's age; None disables recency.
+        boosts: Additional rules on metadata.
+        tokenizer: Splits text into words.
 
     Raises:
-        ConfigurationError: A weight is out of range, or an argument is of another type.
+        ConfigurationError: A weight is out of range, or an argument has the wrong type.
 
-    Scores are in ``[0, 1]``; ties go by node id. Each rule is one of the hit's contributions: its
-    own value is the score, and the shares sum to the hit's score. Time is linear in the text.
+    Scores are in ``[0, 1]``; ties are sorted by node id. Each rule is one contribution of a hit:
+    the rule's value is its score, and the shares sum to the hit's score. Time is linear in the
+    length of the text.
 
     Examples:
         >>> RuleRerank(boosts=(Boost("kind", "law"),))
@@ -145,7 +146,7 @@ class RuleRerank(Refine):
             of_type(self.recency, Recency, "recency", instead="write Recency(key, half_life=...)")
 
     def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
-        """Return the hits by rules."""
+        """Return the hits in the order of the rules."""
         text = query.query_str
         words = self.tokenizer.query_tokens(text)[:_LONGEST_PHRASE]
         terms = _QueryTerms(frozenset(self.tokenizer.query_terms(text)), words)
@@ -158,14 +159,14 @@ class RuleRerank(Refine):
             Contribution(name, rank, value, weight, weight / total * value)
             for name, weight, value in rules
         )
-        # Rounding can carry a mean over its largest value.
+        # Rounding can raise a mean above its largest value.
         score = min(math.fsum(part.share for part in parts), 1.0)
         return with_score(hit, score, (*replaced(hit, rank), *parts))
 
     def _rules(
         self, terms: "_QueryTerms", hit: Hit, rank: int
     ) -> Iterator[tuple[str, float, float]]:
-        """Name, weight and value of each rule."""
+        """Yield name, weight and value of each rule."""
         weights, metadata = self.weights, hit.node.metadata
         text = hit.node.get_content(metadata_mode=MetadataMode.NONE)
         title = str(metadata.get(self.title_key) or "")
@@ -183,7 +184,7 @@ class RuleRerank(Refine):
             yield f"boost {boost.key}", boost.weight, float(boost.holds_for(metadata))
 
     def _phrase(self, terms: "_QueryTerms", present: AbstractSet[int], text: str) -> float:
-        """The longest part of the query in the text, beyond a single word unless it is all."""
+        """Return the longest query part in the text as a share; 0 for one word of several."""
         if len(terms.words) == 1:
             return coverage(terms.terms, present)
         if not self.weights.phrase or len(terms.terms & present) <= 1:
@@ -193,14 +194,14 @@ class RuleRerank(Refine):
 
 
 class _QueryTerms(NamedTuple):
-    """The query's distinct terms by their ids, and its first words in their order."""
+    """Distinct term ids of a query, and its first words in order."""
 
     terms: frozenset[int]
     words: list[str]
 
 
 def coverage(terms: Collection[Hashable], present: Container[Hashable]) -> float:
-    """The share of the terms that are present; 0 where there are none.
+    """Return the share of the terms that are present; 0 if there are no terms.
 
     Examples:
         >>> coverage({"annual", "leave"}, {"sick", "leave"})
@@ -211,7 +212,7 @@ def coverage(terms: Collection[Hashable], present: Container[Hashable]) -> float
 
 
 def longest_run(terms: Sequence[str], text: Sequence[str]) -> int:
-    """How many tokens in a row stand in the text as they stand in the query, at most.
+    """Return the length of the longest run of tokens shared by query and text.
 
     Examples:
         >>> longest_run(["days", "of", "leave"], ["ten", "days", "of", "rest", "and", "leave"])
@@ -222,7 +223,7 @@ def longest_run(terms: Sequence[str], text: Sequence[str]) -> int:
     for index, token in enumerate(terms):
         places.setdefault(token, []).append(index)
     best = 0
-    running: dict[int, int] = {}  # by the last place in the query, how long the run to it is
+    running: dict[int, int] = {}  # length of the run that ends at a position of the query
     for token in text:
         running = {index: running.get(index - 1, 0) + 1 for index in places.get(token, ())}
         best = max(best, *running.values()) if running else best

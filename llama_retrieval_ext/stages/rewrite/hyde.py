@@ -1,4 +1,4 @@
-"""Documents that might answer a query, as a language model imagines them."""
+"""HyDE: hypothetical documents by a language model that might answer a query."""
 
 import re
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -29,25 +29,25 @@ _LABEL: Final = re.compile(
     r"\W{0,3}(?:passage|answer|document|段落|回答|答案|文档)\W{0,2}[:：]\W{0,2}\s*",  # noqa: RUF001
     re.IGNORECASE,
 )
-# A line before the passage that ends in a colon and is no longer than this announces it.
+# A line before the passage that ends in a colon and is at most this long is an introduction.
 _LONGEST_HEADING: Final = 120
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class HypotheticalDocuments:
-    """Has a language model write passages that might answer a query.
+    """Passages by a language model that might answer a query.
 
     Args:
         llm: Any LlamaIndex LLM.
-        n: How many, at least 1; requested at the same time. Equal ones count once, so more than one
-            needs an LLM whose temperature is above 0.
-        include_original: Whether the query itself counts beside them.
-        prompt: With ``{query}``; other braces stay as they are.
-        max_tokens: Passed on to the LLM; None for its own limit.
-        timeout_s: Seconds the LLM may take, within half of what is left of the query's time.
+        n: Number of passages, at least 1; requested concurrently. Duplicates count once, so more
+            than one needs an LLM with a temperature above 0.
+        include_original: Whether to use the query itself as well.
+        prompt: Template with ``{query}``; other braces are kept.
+        max_tokens: Passed to the LLM; None for its own limit.
+        timeout_s: Time limit of the LLM in seconds, within half of the query's remaining time.
 
     Raises:
-        ConfigurationError: An argument cannot work.
+        ConfigurationError: An argument is invalid.
     """
 
     llm: LLM
@@ -66,7 +66,7 @@ class HypotheticalDocuments:
         object.__setattr__(self, "_writer", writer)
 
     def documents(self, query: Query) -> Plan[list[str]]:
-        """The plan for the passages; none where the LLM fails, which is noted as degraded."""
+        """Return the plan for the passages; empty, and degraded, if the LLM fails."""
         prompt = filled(self.prompt, query=query.query_str)
         written = yield from self._writer.written(
             "HyDE", prompt, passage_in, times=self.n, scope=query.scope
@@ -77,7 +77,7 @@ class HypotheticalDocuments:
 
 
 def passage_in(answer: str) -> str:
-    r"""The passage that a model wrote, without what it says around it.
+    r"""Return the passage in a model's answer, without the remarks around it.
 
     Examples:
         >>> passage_in("<think>leave</think>Here is a passage:\n\nStaff have 25 days.")
@@ -99,13 +99,13 @@ def passage_in(answer: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class HyDE(HypotheticalDocuments, Rewrite):
-    """Searches near the mean of the query and imagined answers: ``HyDE(llm) >> retriever``.
+    """Rewrite that embeds the query with hypothetical answers: ``HyDE(llm) >> retriever``.
 
-    Vector search takes the mean of the embeddings of the query and of ``n`` documents that a
-    language model makes up. Keyword search goes on with the query's own words. A query that brings
-    its own embedding keeps it, and the LLM is not called. When the LLM fails, is late, or says
-    nothing usable, the query goes on as it was and the answer is marked degraded. The result's
-    details have ``hyde_queries`` and ``hyde_queries_count``.
+    Vector search uses the mean of the embeddings of the query and of ``n`` documents that a
+    language model writes. Keyword search uses the query's own words. A query with its own embedding
+    keeps it, and the LLM is not called. If the LLM fails, times out or gives no usable answer, the
+    query is unchanged and the answer is marked degraded. The result's details have
+    ``hyde_queries`` and ``hyde_queries_count``.
 
     `HyDEFanOut` retrieves with each document and fuses the rankings instead.
 
@@ -123,7 +123,7 @@ class HyDE(HypotheticalDocuments, Rewrite):
     """
 
     def rewrite_plan(self, query: Query) -> Plan[Query]:
-        """The plan for a query that is embedded together with its imagined answers."""
+        """Return the plan for a query that is embedded with its hypothetical answers."""
         if query.embedding is not None or not query.query_str.strip():
             return query
         documents = yield from self.documents(query)
@@ -135,19 +135,18 @@ class HyDE(HypotheticalDocuments, Rewrite):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class HyDEFanOut(HypotheticalDocuments, FanOut):
-    """Retrieves with each imagined answer too: ``HyDEFanOut(llm) >> retriever >> RRF()``.
+    """Fan-out to hypothetical answers: ``HyDEFanOut(llm) >> retriever >> RRF()``.
 
-    One document that is wrong costs less than in the mean of `HyDE`, at the price of a retrieval
-    each; and keyword search sees the documents' words. When the LLM fails, is late, or says nothing
-    usable, the query goes on alone and the answer is marked degraded. The result's details have
-    ``hyde_queries`` and ``hyde_queries_count``.
+    A wrong document does less harm than in the mean of `HyDE`, but each document costs a
+    retrieval. Keyword search also uses the documents' words. If the LLM fails, times out or gives
+    no usable answer, only the query is searched and the answer is marked degraded. The result's
+    details have ``hyde_queries`` and ``hyde_queries_count``.
 
     It takes the arguments of `HypotheticalDocuments`.
 
     Source:
         Gao et al., Precise Zero-Shot Dense Retrieval without Relevance Labels, ACL 2023,
-        https://arxiv.org/abs/2212.10496; but where the paper averages embeddings, rankings are
-        fused.
+        https://arxiv.org/abs/2212.10496. The paper averages embeddings; this class fuses rankings.
 
     Examples:
         >>> from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
@@ -157,7 +156,7 @@ class HyDEFanOut(HypotheticalDocuments, FanOut):
     """
 
     def fan_out_plan(self, query: Query) -> Plan[list[Query]]:
-        """The plan for the query and one more for each imagined answer."""
+        """Return the plan for the query and one more query for each hypothetical answer."""
         if not query.query_str.strip():
             return [query]
         documents = yield from self.documents(query)

@@ -1,4 +1,4 @@
-"""Fan-outs to queries that a language model writes: other wordings, parts, the question behind."""
+"""Fan-outs to queries by a language model: rewordings, sub-questions, broader questions."""
 
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, field
@@ -17,23 +17,23 @@ from llama_retrieval_ext.stages.rewrite.query_parsing import fanned_out, wording
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class WrittenQueries(FanOut, ABC):
-    """Searches for queries that a language model writes.
+    """Base of fan-outs to queries that a language model writes.
 
     The list may be numbered, quoted, fenced, JSON, or between other lines. Queries that repeat the
-    original or are in another language are dropped. When the LLM fails, is late, or says nothing
-    usable, the query goes on alone and the answer is marked degraded. The result's details have
-    ``generated_queries`` and ``queries_count``, which counts the original too.
+    original or are in another language are dropped. If the LLM fails, times out or gives no usable
+    answer, only the original is searched and the answer is marked degraded. The result's details
+    have ``generated_queries`` and ``queries_count``, which includes the original.
 
     Args:
         llm: Any LlamaIndex LLM.
-        n: How many at most, at least 1; each costs a retrieval.
-        include_original: Whether the query itself is searched for as well.
-        prompt: With ``{query}`` and ``{n}``; other braces stay as they are. LlamaIndex's
+        n: Maximum number of queries, at least 1; each costs a retrieval.
+        include_original: Whether to search the original query as well.
+        prompt: Template with ``{query}`` and ``{n}``; other braces are kept. LlamaIndex's
             ``{num_queries}`` is another name of ``{n}``.
-        timeout_s: Seconds the LLM may take, within half of what is left of the query's time.
+        timeout_s: Time limit of the LLM in seconds, within half of the query's remaining time.
 
     Raises:
-        ConfigurationError: An argument cannot work.
+        ConfigurationError: An argument is invalid.
     """
 
     llm: LLM
@@ -81,7 +81,7 @@ Question: {query}
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class MultiQuery(WrittenQueries):
-    r"""Asks in other words too: ``MultiQuery(llm) >> retriever >> RRF()``.
+    r"""Fan-out to rewordings of the query: ``MultiQuery(llm) >> retriever >> RRF()``.
 
     It takes the arguments of `WrittenQueries`; ``n`` is the number of variants.
 
@@ -113,11 +113,11 @@ Question: {query}
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Decompose(WrittenQueries):
-    r"""Asks the parts of a question one by one: ``Decompose(llm) >> retriever >> RRF()``.
+    r"""Fan-out to the parts of a question: ``Decompose(llm) >> retriever >> RRF()``.
 
-    A question that asks one thing goes on as it is.
+    A question with one part stays unchanged.
 
-    It takes the arguments of `WrittenQueries`; ``n`` is how many parts there are at most.
+    It takes the arguments of `WrittenQueries`; ``n`` is the maximum number of parts.
 
     Examples:
         >>> from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
@@ -131,7 +131,7 @@ class Decompose(WrittenQueries):
     prompt: str = DECOMPOSE_PROMPT
 
     def _usable(self, answer: str, query: Query) -> list[str]:
-        # With the query itself: a question that asks one thing is repeated.
+        # Keeps the query itself: for a question with one part the model repeats it.
         return wordings(answer, query)
 
 
@@ -148,13 +148,13 @@ Question: {query}
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class StepBack(WrittenQueries):
-    """Asks the question behind the question as well: ``StepBack(llm) >> retriever >> RRF()``.
+    """Fan-out to a broader question: ``StepBack(llm) >> retriever >> RRF()``.
 
-    It takes the arguments of `WrittenQueries` but for ``n`` and ``include_original``.
+    It takes the arguments of `WrittenQueries` except ``n`` and ``include_original``.
 
     Source:
-        Zheng et al., Take a Step Back, ICLR 2024, https://arxiv.org/abs/2310.06117. There the
-        passages of both questions are read; here their rankings are fused.
+        Zheng et al., Take a Step Back, ICLR 2024, https://arxiv.org/abs/2310.06117. The
+        paper reads the passages of both questions; this class fuses their rankings.
 
     Examples:
         >>> from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM

@@ -1,4 +1,4 @@
-"""The queries in the answer of a language model."""
+"""Parsing of queries in the answer of a language model."""
 # ruff: noqa: RUF001 - dashes, quotes and full-width punctuation on purpose
 
 import re
@@ -39,18 +39,18 @@ _TALK: Final = re.compile(
 _SENTENCE_ENDS: Final = (".", "。", "!", "！")
 # Not after abbreviations: "U.S. law", "Dr. No".
 _MORE_THAN_A_SENTENCE: Final = re.compile(r"[a-z\d)]{3}[.!]\s+[A-Z]|[。！]\s*\S")
-# Layers such as **1. "query",** are taken off one after the other.
+# Layers such as **1. "query",** are removed one by one.
 _LAYERS: Final = 5
-# A longer line is prose and not a question.
+# A longer line is prose, not a query.
 _LONGEST: Final = 300
 
 
 def queries_in(answer: str) -> list[str]:
-    r"""The queries that a model lists in its answer.
+    r"""Return the queries that a model lists in its answer.
 
-    Lists may be numbered, bulleted, labelled, quoted, fenced, or JSON. Where some lines carry such
-    a mark, the others are talk around them; where none does, lines are taken but for headings,
-    refusals and what is said before and after.
+    Lists may be numbered, bulleted, labelled, quoted, fenced, or JSON. If some lines have such
+    a mark, the others are ignored. If none has one, all lines count except headings, refusals, and
+    remarks before and after.
 
     Examples:
         >>> queries_in('Here you are:\n1. "annual leave"\n2. days off\nI hope this helps!')
@@ -66,7 +66,7 @@ def queries_in(answer: str) -> list[str]:
 
 def _listed(lines: Sequence[str]) -> list[str]:
     parsed = [_unwrapped(line) for line in lines]
-    # A heading may carry a mark as well: "- **Queries:**". What begins with a brace is JSON's rest.
+    # A heading may have a mark too: "- **Queries:**". A line that starts with a brace is JSON.
     queries = [
         (text, marked)
         for text, marked in parsed
@@ -82,12 +82,12 @@ def _without_remarks(lines: Sequence[str]) -> list[str]:
     queries = [
         line for line in lines if not (_TALK.match(line) or _MORE_THAN_A_SENTENCE.search(line))
     ]
-    # Where queries have no full stop, lines with one are sentences around them.
+    # If the queries have no full stop, lines with one are remarks.
     return [line for line in queries if not line.endswith(_SENTENCE_ENDS)] or queries
 
 
 def _unwrapped(line: str) -> tuple[str, bool]:
-    """A line without marks and quotes, and whether it had any."""
+    """Return a line without marks and quotes, and whether it had any."""
     text, marked = line.replace("**", "").strip().lstrip("#> "), False
     for _ in range(_LAYERS):
         before = text
@@ -114,7 +114,7 @@ def _unquoted(text: str) -> tuple[str, bool]:
 
 
 def wordings(answer: str, query: Query) -> list[str]:
-    r"""The queries in a model's answer, each once, in the language of the query.
+    r"""Return the distinct queries in a model's answer that are in the language of the query.
 
     Examples:
         >>> wordings("1. 年假有几天\n2. annual leave", Query("员工年假"))
@@ -126,7 +126,7 @@ def wordings(answer: str, query: Query) -> list[str]:
 
 
 def fanned_out(query: Query, texts: Sequence[str], *, include_original: bool = True) -> list[Query]:
-    """The query in all its wordings, noted in the result's details."""
+    """Return the query in all its wordings, and record them in the result's details."""
     queries = [query] if include_original or not texts else []
     queries += [reworded(query, text) for text in texts]
     note_details(is_total=True, generated_queries=[*texts], queries_count=len(queries))

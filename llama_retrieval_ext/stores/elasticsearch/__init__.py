@@ -1,1 +1,1 @@
-"""Elasticsearch: our own LlamaIndex vector store over its clients, and its backend."""
+"""Elasticsearch: a LlamaIndex vector store over its clients, and the backend."""

@@ -1,4 +1,4 @@
-"""`Transport`: sends requests to a cluster, for threads and event loops alike."""
+"""`Transport`: sends requests to a cluster from threads and event loops."""
 
 import asyncio
 import time
@@ -31,8 +31,8 @@ _OK: Final = 200
 _RETRIES: Final = 2
 # For an expired deadline: the client rejects a timeout of 0.
 _MIN_TIMEOUT_S: Final = 1e-3
-# About five seconds in all: a shard of a new index needs tenths of a second, or longer on a busy
-# machine. Waiting on the server needs the cluster's "monitor" privilege, which few users have.
+# About five seconds in all: a shard of a new index starts in tenths of a second, or later on a
+# busy machine. Waiting on the server needs the "monitor" privilege, which few users have.
 _RETRY_PAUSES_S: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0)
 
 
@@ -49,12 +49,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A wait; its answer is empty."""
+    """A wait in place of a request; its answer is empty."""
 
     seconds: float
 
 
-# A generator of requests that receives the JSON of each answer: one code for threads and loops.
+# A generator that yields requests and receives each JSON answer: works with threads and loops.
 Requests: TypeAlias = Generator[Request | Pause, Json, T]
 
 
@@ -75,7 +75,7 @@ def json_request(
 
 
 def lines_request(*path: str, lines: Iterable[bytes]) -> Request:
-    """Return a POST of one JSON document per line, as ``_bulk`` and ``_msearch`` take them."""
+    """Return a POST with one JSON document per line, for ``_bulk`` and ``_msearch``."""
     headers = {"accept": _JSON, "content-type": _LINES}
     return Request("POST", _joined(path), {}, b"\n".join([*lines, b""]), headers)
 
@@ -113,7 +113,7 @@ def hits_of_part(part: Json, index: str) -> list[Json]:
 
 @dataclass(frozen=True)
 class ClientConfig:
-    """How to reach a cluster."""
+    """Hosts and options of a cluster's client."""
 
     hosts: tuple[str | NodeConfig, ...]
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -121,14 +121,14 @@ class ClientConfig:
 
     @classmethod
     def of_address(cls, address: Address) -> Self:
-        """Return the configuration for an address; reads the credentials."""
+        """Return the configuration for an address; read the credentials now."""
         return cls((address.url,), address.client_options(), address.timeout_s)
 
     @classmethod
     def of_client(cls, client: AsyncElasticsearch | Elasticsearch) -> Self:
         """Return the configuration of an existing client, to make other clients like it."""
         hosts = tuple(node.config for node in client.transport.node_pool.all())
-        # The client keeps its credentials nowhere else.
+        # The client has no public access to its credentials.
         return cls(hosts, {"headers": dict(client._headers)})  # noqa: SLF001
 
     @property
@@ -141,11 +141,11 @@ class ClientConfig:
         return ", ".join(names)
 
     def client(self) -> Elasticsearch:
-        """Make a blocking client."""
+        """Return a new blocking client."""
         return Elasticsearch(list(self.hosts), **self._arguments())
 
     def async_client(self) -> AsyncElasticsearch:
-        """Make an async client, which belongs to the first event loop that uses it."""
+        """Return a new async client; it is bound to the first event loop that uses it."""
         return AsyncElasticsearch(list(self.hosts), **self._arguments())
 
     def _arguments(self) -> dict[str, Any]:
@@ -156,7 +156,7 @@ class Transport(Connection):
     """Sends requests. Threads share one client; event loops share another.
 
     Args:
-        config: How to reach the server.
+        config: Hosts and options of the cluster.
     """
 
     real_async = True
@@ -191,14 +191,14 @@ class Transport(Connection):
         return answer.body  # type: ignore[no-any-return]  # the client's Any
 
     def perform(self, request: Request | Pause) -> Json:
-        """Return the answer to a request, or wait; blocks."""
+        """Return the answer to a request, or wait for a pause; blocks."""
         if isinstance(request, Request):
             return self.send(request)
         time.sleep(request.seconds)
         return {}
 
     async def aperform(self, request: Request | Pause) -> Json:
-        """`perform`, without blocking the event loop."""
+        """Return the same as `perform`, without blocking the event loop."""
         if isinstance(request, Request):
             return await self.asend(request)
         await asyncio.sleep(request.seconds)

@@ -1,16 +1,16 @@
-"""Encodes metadata as terms of one keyword field, so that filters are exact and no mapping grows.
+"""Encoding of metadata as terms of one keyword field: filters are exact, the mapping is fixed.
 
-Each term begins with its key in JSON, which is no prefix of another key's, and goes on with
+Each term is its key in JSON, which is never a prefix of another key's JSON, followed by
 
 ====== =============================================================================
-``s…`` a string; ``h…`` the digest of a long one
+``s…`` a string; ``h…`` the digest of a long string
 ``n…`` a number, as `number_term` writes it: ranges of terms are ranges of numbers
-``i…`` an element of a list, written as above
+``i…`` an element of a list, in one of the forms above
 ``l``  the value is a list
 ``+``  the value is not missing, not ``None``, not ``[]``
 ====== =============================================================================
 
-A second field holds pieces of the strings for substring search: ``s…`` as they are, and ``l…`` in
+A second field holds pieces of the strings for substring search: ``s…`` unchanged, and ``l…`` in
 lower case if that differs.
 """
 
@@ -26,13 +26,13 @@ from pydantic_core import to_jsonable_python
 from llama_retrieval_ext.stores.encoding.values import number_term, utf8_safe
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 
-Json: TypeAlias = dict[str, Any]  # Any: whatever the engine takes and answers
+Json: TypeAlias = dict[str, Any]  # Any: JSON of the engine
 
 # Longer strings are stored as digests. The engine's limit for a term is 32,766 bytes.
 _MAX_TERM: Final = 256
 _PIECE: Final = 2000
-# The longest substring that can be searched for: pieces overlap by it, and the engine's automaton
-# for "*text*" grows with its square.
+# Longest substring for a search: pieces overlap by this length, and the size of the engine's
+# automaton for "*text*" is quadratic in it.
 MAX_SUBSTRING: Final = 128
 _DECIMALS: Final = 8
 
@@ -49,7 +49,7 @@ def prefix(key: str) -> str:
 
 
 def scalar(value: str | float) -> str:
-    """Return the end of the term for a string or a number."""
+    """Return the part of the term after the key, for a string or a number."""
     if not isinstance(value, str):
         return f"n{number_term(value)}"
     safe = utf8_safe(value)
@@ -97,7 +97,7 @@ def _ends(value: object) -> Iterator[str]:
 
 
 def _plain(value: object) -> object:
-    """The JSON form of dates, sets and the like, as in the stored node."""
+    """Return the JSON form of dates, sets and similar values, as in the stored node."""
     if value is None or isinstance(value, str | bool | int | float | list | tuple | dict):
         return value
     plain: object = to_jsonable_python(value)
@@ -124,7 +124,7 @@ def _cut(text: str) -> Iterator[str]:
 
 
 def compact_vector(vector: list[float], distance: Distance) -> list[float] | None:
-    """Return a vector in few digits, of length 1 for cosine; None for zeros, which have no cosine.
+    """Return a vector in few digits, of length 1 for cosine; None for zeros with cosine.
 
     Examples:
         >>> compact_vector([3.0, 4.0], "cosine"), compact_vector([0.0, 0.0], "cosine")
@@ -138,7 +138,7 @@ def compact_vector(vector: list[float], distance: Distance) -> list[float] | Non
     largest = float(np.abs(values).max())
     if largest == 0.0:
         return None
-    values = values / largest  # so that no square overflows or vanishes
-    # Single precision has no more digits at this length.
+    values = values / largest  # avoids overflow and underflow of the squares
+    # At length 1, single precision has no more digits.
     short: list[float] = np.round(values / np.linalg.norm(values), _DECIMALS).tolist()
     return short

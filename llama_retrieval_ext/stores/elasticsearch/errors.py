@@ -1,4 +1,4 @@
-"""Translates errors of the Elasticsearch client and server into errors of this package."""
+"""Translation of Elasticsearch client and server errors into errors of this package."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ from llama_retrieval_ext.stores.elasticsearch.encoding import Json
 _DENIED: Final = {401: "does not accept the credentials", 403: "does not allow it"}
 _TOO_BUSY: Final = 429
 _SERVER_ERROR: Final = 500
-# Reasons given for an index that was just made, and by a server that was just started.
+# Reasons in answers for a new index, and of a server that is starting.
 _SHARDS_MISSING: Final = (
     "no_shard_available",
     "missing shards",
@@ -38,7 +38,7 @@ def translate_error(error: Exception, where: str) -> StoreError:
 
 
 def error_of_part(status: int, body: object, where: str) -> StoreError:
-    """Return the error for an HTTP status, of a whole answer or of one part of it."""
+    """Return the error for the HTTP status of an answer, or of one part of an answer."""
     reason = _reason(body)
     if status in _DENIED:
         return StoreUnavailableError(
@@ -53,7 +53,7 @@ def error_of_part(status: int, body: object, where: str) -> StoreError:
 
 
 def _reason(body: object) -> str:
-    """The innermost reason that the engine gives."""
+    """Return the innermost reason in an error answer."""
     error: object = body.get("error", body) if isinstance(body, dict) else body
     if not isinstance(error, dict):
         return str(error)[:500]

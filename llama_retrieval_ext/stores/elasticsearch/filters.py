@@ -1,4 +1,4 @@
-"""Compiles conditions on metadata into Elasticsearch queries with the meaning of `matches`."""
+"""Compilation of metadata conditions into Elasticsearch queries that agree with `matches`."""
 
 from collections.abc import Sequence
 from hashlib import sha256
@@ -19,11 +19,11 @@ PIECES: Final = "pieces"
 
 EVERYTHING: Final[Json] = {"match_all": {}}
 NOTHING: Final[Json] = {"match_none": {}}
-# A server's default limits, less what searches add.
+# A server's default limits, minus the clauses that searches add.
 _MAX_VALUES: Final = 65_536
 _MAX_CLAUSES: Final = 1000
 _MAX_DEPTH: Final = 26
-# Bytes that the engine takes as the id of a document.
+# Limit of the engine for the id of a document, in bytes.
 _MAX_KEY_BYTES: Final = 512
 _DIGEST: Final = "sha256:"
 
@@ -56,7 +56,7 @@ def _of_documents(doc_ids: Sequence[str]) -> Json:
 
 
 def key_of(node_id: str) -> str:
-    """Return the engine's id for a node id: the id itself if the engine takes it, else a digest."""
+    """Return the engine's id for a node id: the id itself if it is short enough, else a digest."""
     safe = utf8_safe(node_id)
     if len(safe.encode()) <= _MAX_KEY_BYTES and safe and not safe.startswith(_DIGEST):
         return safe
@@ -104,7 +104,7 @@ def _ordered(operator: str) -> Comparison[Json]:
     other_end = "lt" if operator.startswith("g") else "gt"
 
     def compare(key: str, value: float) -> Json:
-        # From the number to the end of this key's numbers: "o" follows "n".
+        # The range ends after the last number of this key: "o" follows "n".
         bound = prefix(key) + ("o" if other_end == "lt" else "n")
         return {"range": {TERMS: {operator: prefix(key) + scalar(value), other_end: bound}}}
 
@@ -134,7 +134,7 @@ def _escaped(text: str) -> str:
 
 
 def _size(query: Json) -> tuple[int, int]:
-    """The number of comparisons, and the depth of their nesting."""
+    """Return the number of comparisons and their nesting depth."""
     if "bool" not in query:
         return 1, 0
     parts = [part for group in query["bool"].values() if isinstance(group, list) for part in group]
@@ -154,7 +154,7 @@ _LANGUAGE: Final = FilterLanguage(
         FilterOperator.ALL: _has_all,
         FilterOperator.CONTAINS: lambda key, value: _term(key, f"i{scalar(value)}"),
         FilterOperator.TEXT_MATCH: _contains_text,
-        # Strings that are in lower case, and lower-case copies of the others.
+        # Pieces that are in lower case already, and lower-case copies of the others.
         FilterOperator.TEXT_MATCH_INSENSITIVE: lambda key, text: _contains_text(
             key, text.lower(), "sl"
         ),

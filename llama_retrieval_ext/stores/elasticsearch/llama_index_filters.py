@@ -1,8 +1,8 @@
-"""Compiles conditions for indices of LlamaIndex's ``ElasticsearchStore``.
+"""Compilation of conditions for indices of LlamaIndex's ``ElasticsearchStore``.
 
-Their fields cannot tell a string from a list with it, nor 0.1 from its neighbours, and do not hold
-text within strings. So a query may match more nodes than satisfy the condition; those are then
-removed in Python.
+Their fields do not distinguish a string from a list that contains it, nor 0.1 from its neighbours,
+and do not index substrings. So a query may match nodes that do not satisfy the condition; those
+are then removed in Python.
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ class IndexFields:
 
     @classmethod
     def of_index(cls, description: Json, *, vector_field: str) -> "IndexFields":
-        """Return the fields that the engine's description of an index shows."""
+        """Return the fields from the engine's description of an index."""
         for index in description.values():
             properties: Json = index.get("mappings", {}).get("properties", {})
             vector = properties.get(vector_field, {})
@@ -72,7 +72,7 @@ class IndexFields:
 def _collect(
     parent: Json, key: str, keywords: dict[str, KeywordField], numbers: dict[str, str]
 ) -> None:
-    """Add the fields below a mapping of metadata."""
+    """Collect the fields of a metadata mapping, nested ones included."""
     for name, mapping in parent.get("properties", {}).items():
         own = f"{key}.{name}" if key else name
         path, kind = f"metadata.{own}", mapping.get("type")
@@ -88,7 +88,7 @@ def _collect(
 
 
 def prefilter(condition: Condition, known: IndexFields) -> Json:  # noqa: PLR0911 - one per kind
-    """Return a query that every node matches that satisfies the condition, and perhaps others."""
+    """Return a query for every node that satisfies the condition; it may match others."""
     match condition:
         case Compare(key, FilterOperator.IS_EMPTY, _):
             return {"bool": {"must_not": [_exists(key)]}}
@@ -100,7 +100,7 @@ def prefilter(condition: Condition, known: IndexFields) -> Json:  # noqa: PLR091
             return any_of([prefilter(part, known) for part in parts])
         case Not(Compare(key, FilterOperator.IS_EMPTY, _)):
             return _exists(key)
-        case Not():  # the part's prefilter may match more than the part, and must not be negated
+        case Not():  # the part's prefilter may match too many nodes, so it cannot be negated
             return EVERYTHING
 
 
@@ -109,7 +109,7 @@ def _comparison(compare: Compare, known: IndexFields) -> Json:
     values = value if isinstance(value, tuple) else () if value is None else (value,)
     if operator in _EQUALITY:
         return _equal(key, values, known)
-    if operator is FilterOperator.ALL:  # ALL of nothing matches empty lists, which have no field
+    if operator is FilterOperator.ALL:  # without values, ALL matches empty lists, too
         return all_of([_equal(key, [value], known) for value in values])
     if operator in _BOUNDS:
         path = known.numbers.get(key)

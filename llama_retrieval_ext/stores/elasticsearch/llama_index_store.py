@@ -1,4 +1,4 @@
-"""Searches of an index that LlamaIndex's ``ElasticsearchStore`` made, with raw scores."""
+"""Searches of an index created by LlamaIndex's ``ElasticsearchStore``, with raw scores."""
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -61,7 +61,7 @@ class PrefilteredSearch(FilteredSearch):
 
 
 class LlamaIndexSearch(FilteredEngineSearch[Condition, PrefilteredSearch, Json]):
-    """Searches of such an index by one caller; its steps are requests."""
+    """Searches of such an index for one caller; the steps yield requests."""
 
     most_hits: ClassVar[int] = WINDOW
 
@@ -73,11 +73,11 @@ class LlamaIndexSearch(FilteredEngineSearch[Condition, PrefilteredSearch, Json])
         self._fields = IndexFields()
 
     def compile(self, condition: Condition) -> Condition:
-        """Return the condition: its query depends on the fields that the index has by then."""
+        """Return the condition unchanged: its query depends on the fields at search time."""
         return condition
 
     def if_exists(self, steps: Callable[[], Requests[T]], *, empty: T) -> Requests[T]:
-        """Read the index's fields, which documents add, and run steps if there is an index."""
+        """Read the index's current fields, and run steps if the index exists."""
         params = {"ignore_unavailable": "true"}
         description = yield json_request("GET", self._index, "_mapping", params=params)
         if not description:
@@ -88,7 +88,7 @@ class LlamaIndexSearch(FilteredEngineSearch[Condition, PrefilteredSearch, Json])
     def vector_search(
         self, query: VectorQuery, request: EngineRequest[Condition]
     ) -> PrefilteredSearch | None:
-        """Return the search for the nearest nodes; None for zeros, which have no cosine."""
+        """Return the search for the nearest nodes; None for zeros with cosine."""
         if self._fields.similarity is None:
             raise UnsupportedModeError(f"the index {self._index!r} holds no embeddings")
         similarity = similarity_named(self._fields.similarity)
@@ -134,7 +134,7 @@ class LlamaIndexSearch(FilteredEngineSearch[Condition, PrefilteredSearch, Json])
         )
 
     def page(self, search: PrefilteredSearch, limit: int) -> Requests[list[Json]]:
-        """Return at most so many hits of a search."""
+        """Return at most ``limit`` hits of a search."""
         body = {
             **search.body(limit),
             "size": limit,
@@ -154,7 +154,7 @@ class LlamaIndexSearch(FilteredEngineSearch[Condition, PrefilteredSearch, Json])
         return metadata_dict_to_node(source["metadata"], text=source.get(self._text_field))
 
     def too_few(self, search: PrefilteredSearch) -> UnsupportedFilterError:
-        """Return the error for a search whose hits may be out of reach."""
+        """Return the error for a search that may miss hits beyond the limit."""
         del search
         return UnsupportedFilterError(
             f"the filter cannot be decided by the fields of index {self._index!r}, nor among "
@@ -168,14 +168,14 @@ class LlamaIndexSearch(FilteredEngineSearch[Condition, PrefilteredSearch, Json])
 
 
 class LlamaIndexElasticsearchBackend(EngineBackend[ElasticsearchStore]):
-    """Searches the index of a LlamaIndex ``ElasticsearchStore``, with clients of its own.
+    """Backend over the index of a LlamaIndex ``ElasticsearchStore``, with its own clients.
 
     The store's ``query`` is not used: it runs on one event loop only, stretches the scores of each
-    answer to 0 to 1, and drops or inverts most filters. Raw scores come back here, and filters are
-    exact: what the engine cannot evaluate on such an index (NOT, NE, NIN, text within strings,
-    strings beside lists) is evaluated here, among the best 10,000 nodes. If these are too few, the
-    query is refused. Keyword search depends on the analyser of the text field, which cuts Chinese
-    into single characters.
+    answer to 0 to 1, and drops or inverts most filters. This backend returns raw scores, and its
+    filters are exact: those that the engine cannot evaluate on such an index (NOT, NE, NIN, text
+    within strings, strings beside lists) are evaluated in Python, on the best 10,000 nodes. If too
+    few of these match, the query is refused. Keyword search depends on the analyser of the text
+    field, which cuts Chinese into single characters.
     """
 
     engine = "elasticsearch"
@@ -188,7 +188,7 @@ class LlamaIndexElasticsearchBackend(EngineBackend[ElasticsearchStore]):
 
     @property
     def features(self) -> EngineFeatures:
-        """Vector search if the store was made for it, and keyword search."""
+        """Vector search if the store supports it, and keyword search."""
         has_vectors = isinstance(self.store.retrieval_strategy, AsyncDenseVectorStrategy)
         return EngineFeatures(
             dense=_RANGES[self.store.distance_strategy or "COSINE"] if has_vectors else None,
@@ -198,15 +198,15 @@ class LlamaIndexElasticsearchBackend(EngineBackend[ElasticsearchStore]):
 
     @property
     def searcher(self) -> LlamaIndexSearch:
-        """New searches: each reads the fields that the index then has."""
+        """New searches; each reads the index's current fields."""
         return LlamaIndexSearch(self.store)
 
     def call(self, steps: Callable[[], Requests[T]]) -> Call[T]:
-        """Return the call that carries out requests."""
+        """Return the call that executes the requests."""
         return self._transport.call(steps)
 
     def check(self, query: EngineQuery) -> None:
-        """Raise if the store was not made for vector search."""
+        """Raise if the store does not support vector search."""
         if isinstance(query, VectorQuery) and self.features.dense is None:
             raise UnsupportedModeError(
                 "this ElasticsearchStore was made for keyword search alone; make it with "
@@ -214,7 +214,7 @@ class LlamaIndexElasticsearchBackend(EngineBackend[ElasticsearchStore]):
             )
 
     def describe(self) -> Mapping[str, object]:
-        """Return the engine, where it is, and the fields that are searched."""
+        """Return the engine, its hosts, and the fields that are searched."""
         return {
             "engine": self.engine,
             "store": "ElasticsearchStore",

@@ -1,4 +1,4 @@
-"""`ElasticsearchNodes`: adds, reads, counts and deletes nodes; all are checked before a write."""
+"""`ElasticsearchNodes`: adds, reads, counts and deletes nodes; checks all before a write."""
 
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final, TypeAlias
@@ -50,11 +50,11 @@ from llama_retrieval_ext.stores.engine.query_modes import Target
 
 PAGE: Final = 1000
 _BATCH: Final = 500
-# Servers take 100 MB at once; Elastic recommends some 5 to 15.
+# Servers accept 100 MB per request; Elastic recommends 5 to 15 MB.
 _BATCH_BYTES: Final = 8_000_000
-# The engine takes no longer term.
+# Limit of the engine for a term.
 _MAX_ID: Final = 8_000
-# The number of terms that servers take in a query. Repeated terms count repeatedly.
+# Limit of servers for the terms of a query; repeated terms count each time.
 _MAX_TERMS: Final = 1024
 # Routing value of nodes without a tenant; a tenant's own value is longer.
 _NO_TENANT: Final = "-"
@@ -64,7 +64,7 @@ FIRST_ERROR: Final = 300
 # How often to retry the deletion of nodes that are being changed.
 _MAX_PASSES: Final = 20
 
-# An action of _bulk: its head, and the document that it writes.
+# An action of _bulk: its header line and its document.
 Action: TypeAlias = tuple[Json, bytes | None]
 
 
@@ -77,14 +77,13 @@ class ElasticsearchNodes(Nodes[Json | None]):
     def add(self, nodes: Sequence[BaseNode]) -> Requests[None]:
         """Add nodes, or replace those with the same id."""
         index = self._index
-        # Looked up each time: a write to a missing index would create one of another kind.
-        config = yield from index.create(len(nodes[0].embedding or ()) or 1, again=True)
+        # Looked up each time: a write to a missing index would create one with another mapping.
+        config = (yield from index.look_up(again=True)) or index.config
+        dimension = config.dimension or len(nodes[0].embedding or ())
         vectors = document_vectors(
-            nodes,
-            dimension=config.dimension or len(nodes[0].embedding or ()),
-            distance=config.distance,
-            where=index.where,
+            nodes, dimension=dimension, distance=config.distance, where=index.where
         )
+        config = yield from index.create(dimension)
         actions = [
             _addition(node, vector, config) for node, vector in zip(nodes, vectors, strict=True)
         ]
@@ -95,7 +94,7 @@ class ElasticsearchNodes(Nodes[Json | None]):
         yield index.refresh_request()
 
     def delete(self, matching: Json | None) -> Requests[None]:
-        """Delete the nodes that match; not those that are replaced meanwhile and no longer match.
+        """Delete the nodes that match, except nodes replaced meanwhile that no longer match.
 
         None deletes nothing.
         """
@@ -116,8 +115,8 @@ class ElasticsearchNodes(Nodes[Json | None]):
         return [_node(hit["_source"], dimension=dimension) for hit in hits]
 
     def count(self, matching: Json | None) -> Requests[int]:
-        """Return how many nodes match."""
-        # Not by _count, which skips shards that are not available.
+        """Return the number of nodes that match."""
+        # _count skips shards that are not available.
         body = {"query": matching or EVERYTHING, "size": 0, "track_total_hits": True}
         return (yield from read(self._search(body), _total))
 
@@ -133,7 +132,7 @@ class ElasticsearchNodes(Nodes[Json | None]):
     def write(
         self, batch: Sequence[Action], tolerated: Collection[int] = ()
     ) -> Requests[list[Json]]:
-        """Write a batch, and return the result of each action; raise for a status not tolerated."""
+        """Return the result of each action of a written batch; raise if one is not tolerated."""
         lines = [line for head, body in batch for line in (to_json(head), body) if line is not None]
         answer = yield lines_request(self._index.name, "_bulk", lines=lines)
         items: list[Json] = [item for reply in answer["items"] for item in reply.values()]
@@ -149,7 +148,7 @@ class ElasticsearchNodes(Nodes[Json | None]):
     ) -> Requests[list[Json]]:
         """Return the matching documents after the last one, in the order of node ids.
 
-        Ids are unique, so that pages fit together whatever is written or deleted meanwhile.
+        Ids are unique, so pages stay consistent during concurrent writes and deletions.
         """
         body: Json = {
             "query": {"bool": {"filter": [matching or EVERYTHING]}},
@@ -167,7 +166,7 @@ class ElasticsearchNodes(Nodes[Json | None]):
         return json_request("POST", self._index.name, "_search", params=SEARCH_PARAMS, body=body)
 
     def _delete_pass(self, query: Json) -> Requests[bool]:
-        """Delete what matches now; return whether nodes were changed meanwhile."""
+        """Delete the nodes that match now; return whether nodes were changed meanwhile."""
         conflicts = False
         hits: list[Json] = []
         while True:
@@ -179,7 +178,7 @@ class ElasticsearchNodes(Nodes[Json | None]):
                 return conflicts
 
     def _delete_other_routes(self, nodes: Sequence[BaseNode]) -> Requests[None]:
-        """Delete nodes with these ids that belong to other tenants, and so are on other shards."""
+        """Delete nodes with these ids on other shards, where other tenants' nodes are."""
         routes = {key_of(node.node_id): _route_of_node(node) for node in nodes}
         ids = [node.node_id for node in nodes]
         for start in range(0, len(ids), PAGE):
@@ -191,7 +190,7 @@ class ElasticsearchNodes(Nodes[Json | None]):
 
 
 def indexed_text(node: BaseNode, config: ElasticsearchConfig) -> str:
-    """Return the text for keyword search: terms joined by spaces, or as it is for an analyser."""
+    """Return the text for keyword search: terms joined by spaces; unchanged for an analyser."""
     text = keyword_text(node)
     if config.analyzer is not None:
         return utf8_safe(text)
@@ -199,7 +198,7 @@ def indexed_text(node: BaseNode, config: ElasticsearchConfig) -> str:
 
 
 def query_text(text: str, config: ElasticsearchConfig) -> str:
-    """Return a query in the same form; of more than 1,024 terms the first different ones."""
+    """Return a query in the same form; above 1,024 terms, only the first distinct ones."""
     if config.analyzer is not None:
         return utf8_safe(text)
     tokens = config.tokenizer.query_tokens(text)
@@ -225,7 +224,7 @@ def _addition(node: BaseNode, vector: list[float], config: ElasticsearchConfig) 
 
 
 def stored_document(node: BaseNode, vector: list[float], config: ElasticsearchConfig) -> Json:
-    """Return the stored document of a node; zeros have no cosine, and are left out."""
+    """Return the stored document of a node; without the vector if it is zero with cosine."""
     if len(node.node_id) > _MAX_ID:
         raise ConfigurationError(
             f"a node id has at most {_MAX_ID} characters, got {len(node.node_id)}: "

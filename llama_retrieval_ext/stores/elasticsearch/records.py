@@ -1,4 +1,4 @@
-"""Records in an index of Elasticsearch, replaced by compare-and-set."""
+"""Records in an Elasticsearch index, replaced by compare-and-set."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -27,9 +27,9 @@ from llama_retrieval_ext.stores.engine.records import Record, in_parts, node_of,
 T = TypeVar("T")
 
 _DIMENSION: Final = 2
-_BATCH: Final = 200  # some 6 MB at most
+_BATCH: Final = 200  # at most about 6 MB
 _ABSENT: Final = "index_not_found_exception"
-# The head of an action of _bulk, and the record that it writes.
+# An action of _bulk: its header line and its record.
 _Action = tuple[Json, Record | None]
 
 
@@ -37,7 +37,7 @@ class ElasticsearchRecords:
     """A `RecordStore`: reads by id are realtime, searches refresh the index first.
 
     Args:
-        index: Holds nothing else.
+        index: The index; it contains records only.
     """
 
     def __init__(self, index: Index) -> None:
@@ -56,12 +56,12 @@ class ElasticsearchRecords:
         return list(map(_record, hits))
 
     def count(self, filters: MetadataFilters) -> int:
-        """Return how many records satisfy filters."""
+        """Return the number of records that satisfy filters."""
         query = compile_target(Target(filters=filters))
         return self._run(self._refreshed(self._nodes.count(query)))
 
     def put(self, records: Sequence[Record]) -> None:
-        """Write records, whatever is stored under their ids."""
+        """Write records; overwrite existing ones with the same ids."""
         self._write([({"index": {"_id": key_of(each.id)}}, each) for each in records])
 
     def replace(
@@ -71,14 +71,14 @@ class ElasticsearchRecords:
         remove: Sequence[Record] = (),
         held: bool = False,
     ) -> dict[str, str]:
-        """Write and remove records in the version that they carry; see `RecordStore.replace`."""
+        """Write and remove records if their versions match; see `RecordStore.replace`."""
         removals = {each.id for each in remove}
         written = self._write(
             [
                 *((_replacement(each), each) for each in records),
                 *(({"delete": _condition(each)}, None) for each in remove),
             ],
-            # No writer drops the index of a claimed record.
+            # The index of a claimed record is never dropped.
             is_there=held,
         )
         ids = {key_of(each.id): each.id for each in (*records, *remove)}
@@ -87,15 +87,15 @@ class ElasticsearchRecords:
         }
 
     def delete(self, ids: Iterable[str]) -> None:
-        """Delete records, whatever their version."""
+        """Delete records of any version."""
         self._write([({"delete": {"_id": key_of(id_)}}, None) for id_ in ids])
 
     def _write(self, actions: Sequence[_Action], *, is_there: bool = False) -> dict[str, str]:
-        """Return the new versions of what was written, by the engine's ids."""
+        """Return the new versions of the written records, by the engine's ids."""
         written: dict[str, str] = {}
         for start in range(0, len(actions), _BATCH):
             if not is_there:
-                # A write to an index that is gone would create one of another kind.
+                # A write to a dropped index would create one with another mapping.
                 self._run(self._index.create(_DIMENSION, again=True))
             batch = [(head, self._document(each)) for head, each in actions[start : start + _BATCH]]
             items = self._run(self._nodes.write(batch, (CONFLICT, NOT_FOUND)))

@@ -1,4 +1,4 @@
-"""The index of a store: its config, its mapping, and how it is created."""
+"""Index of a store: config, mapping and creation."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ from llama_retrieval_ext.stores.engine.config import (
 
 FORMAT: Final = 1
 META: Final = "llama_retrieval_ext"
-# Settings that count when the index is created. The others are recorded by name.
+# Settings that apply at creation of the index. The other settings are recorded by name.
 _RECORDED: Final = (
     "number_of_shards",
     "number_of_replicas",
@@ -33,7 +33,7 @@ _RECORDED: Final = (
     "settings",
     "properties",
 )
-# A missing index has no hits; missing shards must not leave half of the hits.
+# A missing index returns no hits; a missing shard fails the search: no partial results.
 SEARCH_PARAMS: Final = {"ignore_unavailable": "true", "allow_partial_search_results": "false"}
 _MISSING_IS_EMPTY: Final = {"ignore_unavailable": "true"}
 
@@ -42,17 +42,17 @@ NODE: Final = "node"
 TEXT: Final = "text"
 VECTOR: Final = "vector"
 
-# As every engine of this package weighs terms.
+# The same parameters for every engine of this package.
 _BM25: Final = {"type": "BM25", "k1": 1.2, "b": 0.75}
-# Whole terms only: without columns on disk.
+# For matching whole terms only, so without columns on disk.
 _KEYWORD: Final = {"type": "keyword", "doc_values": False}
-# By default, scores in full precision.
+# The default: scores in full precision.
 _EXACT: Final = {"type": "hnsw"}
 
 
 @dataclass(frozen=True, slots=True)
 class Similarity:
-    """One way to compare embeddings."""
+    """A similarity of embeddings."""
 
     name: str
     distance: Distance
@@ -76,19 +76,19 @@ SIMILARITIES: Final[Mapping[Distance, Similarity]] = {
     "dot": Similarity("max_inner_product", "dot", _dot),
     "euclid": Similarity("l2_norm", "euclid", _negative_distance),
 }
-# Takes vectors of length 1 only, where it is the cosine.
+# Accepts vectors of length 1 only, for which it equals the cosine.
 _DOT_PRODUCT: Final = replace(SIMILARITIES["cosine"], name="dot_product")
 
 
 def similarity_named(name: str) -> Similarity:
-    """Return the similarity that the engine calls so."""
+    """Return the similarity with this name in the engine."""
     known = {each.name: each for each in (*SIMILARITIES.values(), _DOT_PRODUCT)}
     return known[name]
 
 
 @dataclass(frozen=True, slots=True)
 class ElasticsearchConfig(StoreConfig):
-    """How an index is set up."""
+    """Recorded configuration of an index."""
 
     analyzer: str | None = None
     routing: bool = False
@@ -116,7 +116,7 @@ class ElasticsearchConfig(StoreConfig):
 
 @dataclass(frozen=True, slots=True)
 class ElasticsearchConfigRequest(ConfigRequest):
-    """The config that a store's opener requests; None takes what is recorded, or the default."""
+    """Configuration requested on opening; None for the recorded value, or the default."""
 
     kept_in: ClassVar[str] = "index"
     also_called: ClassVar[Mapping[str, str]] = {
@@ -129,22 +129,23 @@ class ElasticsearchConfigRequest(ConfigRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class IndexParams:
-    """Settings of Elasticsearch beyond those of every engine.
+    """Settings that only Elasticsearch has.
 
-    All but ``num_candidates`` count when the index is created. For an existing index they must
+    All but ``num_candidates`` apply when the index is created. For an existing index they must
     equal the recorded ones, or be left out.
 
     Attributes:
         number_of_shards: Shards of the index; None for the server's default, 1.
         number_of_replicas: Copies of each; None for the server's default, 1.
         index_options: How embeddings are indexed. ``hnsw``, the default, keeps scores exact;
-            ``int8_hnsw`` and its like need a quarter of the memory or less, and score in that
-            precision; ``flat`` compares every embedding.
+            ``int8_hnsw`` and similar types need at most a quarter of the memory, and score in
+            that precision; ``flat`` compares every embedding.
         analyzer: One of the server's analysers for keyword search, in place of our tokenizer.
-        routing: Whether a tenant's nodes are on one shard, which its queries then go to alone: for
-            many tenants, together with ``number_of_shards``. None for the recorded value, or False.
-        num_candidates: How many nodes each shard examines for its nearest, at least. Elastic
-            recommends 100, or twice ``top_k`` if that is more, to begin with.
+        routing: Whether all nodes of a tenant are on one shard, and its queries search only that
+            shard; for many tenants, together with ``number_of_shards``. None for the recorded
+            value, or False.
+        num_candidates: Minimum number of nodes that each shard examines for the nearest. Elastic
+            recommends to start with 100, or twice ``top_k`` if that is more.
         settings: Further index settings, such as analysers.
         properties: Further fields of the mapping.
 
@@ -188,7 +189,7 @@ def index_body(config: ElasticsearchConfig, params: IndexParams) -> Json:
     own: Json = {
         ID: {"type": "keyword"},
         DOC: _KEYWORD,
-        # Stored beside the source, too: that holds the embedding, and takes longer to read.
+        # Stored separately, too: the source contains the embedding, and is slower to read.
         NODE: {"type": "text", "index": False, "norms": False, "store": True},
         TEXT: {
             "type": "text",
@@ -213,7 +214,7 @@ def index_body(config: ElasticsearchConfig, params: IndexParams) -> Json:
     return {
         "settings": _settings(params),
         "mappings": {
-            # An undeclared field is a mistake, and must not extend the mapping.
+            # An undeclared field is an error; it must not extend the mapping.
             "dynamic": "strict",
             "_meta": {META: {"format": FORMAT, **config.to_dict()}},
             "_routing": {"required": config.routing},
@@ -232,7 +233,7 @@ def _settings(params: IndexParams) -> Mapping[str, Any]:
 
 
 class Index(Collection[ElasticsearchConfig, Transport, IndexParams]):
-    """An index of Elasticsearch.
+    """An Elasticsearch index.
 
     Attributes:
         is_small: Whether the last search found fewer nodes than it requested.
@@ -253,7 +254,7 @@ class Index(Collection[ElasticsearchConfig, Transport, IndexParams]):
         yield json_request("PUT", self.name, body=index_body(config, self.params))
 
     def remove(self) -> Requests[None]:
-        """Delete the index; raise if it is not ours."""
+        """Delete the index; raise if this package did not create it."""
         yield from self.look_up(again=True)
         yield json_request("DELETE", self.name, params=_MISSING_IS_EMPTY)
 

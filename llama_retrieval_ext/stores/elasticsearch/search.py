@@ -40,12 +40,12 @@ from llama_retrieval_ext.stores.engine.search import (
     NativeSearch,
 )
 
-# Hits that a server returns at most, and candidates that it examines, by its default settings.
+# A server's default limit of hits, and of candidates that it examines.
 WINDOW: Final = 10_000
-# Up to so many nodes that match a filter are compared exhaustively, which takes a millisecond.
+# With at most this many matching nodes, a filtered search is exhaustive: about 1 ms.
 _FILTERED_CANDIDATES: Final = 1_000
-# A shard scores by the rarity of terms on all shards; with one shard this is free. With a vector
-# beside the text that is always so, and must not be requested.
+# Score by the rarity of terms on all shards; free with one shard. With a vector and a text in
+# one request the engine always does so; the option must not be sent.
 _GLOBAL_STATISTICS: Final = "dfs_query_then_fetch"
 _IDS: Final[Json] = {"docvalue_fields": [ID], "stored_fields": "_none_"}
 _NODES: Final[Json] = {"_source": False, "stored_fields": [NODE]}
@@ -54,15 +54,15 @@ _BY_SCORE: Final = [{"_score": "desc"}, {ID: "asc"}]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexSearch(NativeSearch):
-    """One search of an index: by vector, by text, or by both, whose scores the engine adds.
+    """Search of an index: by vector, by text, or by both, with the sum of their scores.
 
     Attributes:
-        filter: What each hit must match; None for everything.
-        route: The shard to search, by its routing value; None for all.
+        filter: Query that each hit must match; None for everything.
+        route: Routing value of the shard to search; None for all shards.
         vector: The embedding; None for zeros, which have cosine 0 with everything.
         text: The terms.
-        candidates: How many nodes each shard examines for a vector, at least.
-        nearest: How many of the nearest are added up; None without a text.
+        candidates: Minimum number of nodes that each shard examines for a vector.
+        nearest: Number of nearest nodes in the sum; None without a text.
         boosts: Factors of the vector's and the text's scores.
     """
 
@@ -76,7 +76,7 @@ class IndexSearch(NativeSearch):
 
     @property
     def is_by_vector(self) -> bool:
-        """Whether the vector alone decides; else the engine orders equal scores by node id."""
+        """Whether the search has a vector only; otherwise the engine orders ties by node id."""
         return self.vector is not None and self.text is None
 
     def body(self, limit: int, *, exhaustive: bool) -> Json:
@@ -125,10 +125,10 @@ class IndexSearch(NativeSearch):
 
 
 class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
-    """Searches of an index; its steps are requests."""
+    """Searches of an index; the steps yield requests."""
 
     most_hits: ClassVar[int] = WINDOW
-    nodes_last: ClassVar[bool] = True  # nodes take longer to read than to find
+    nodes_last: ClassVar[bool] = True  # reading nodes takes longer than the search
     keys_are_ids: ClassVar[bool] = True
     whole_keyword_leg: ClassVar[bool] = True
     scoped_rarity: ClassVar[bool] = False
@@ -173,9 +173,9 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
     def fused_search(
         self, near: IndexSearch, sharing: IndexSearch, how: FusedSearch, *, top_k: int
     ) -> IndexSearch | None:
-        """Return the sum of both scores: of all nodes that share a term, and of the nearest.
+        """Return the search by the sum of both scores: nodes that share a term, and the nearest.
 
-        None for zeros, which are near to nothing.
+        None for zeros, which have no nearest nodes.
         """
         if near.vector is None:
             return None
@@ -191,7 +191,7 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
     def pages(
         self, searches: Sequence[IndexSearch], limits: Sequence[int], *, with_nodes: bool
     ) -> Requests[list[list[Json]]]:
-        """Send searches in one request; again, exhaustively, those whose graph lost nodes."""
+        """Send searches in one request; repeat exhaustively those with missing nodes."""
         limits = [
             min(limit if search.is_by_vector else search.top_k, WINDOW)
             for search, limit in zip(searches, limits, strict=True)
@@ -213,7 +213,7 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
                     (pages[position],) = yield from self._send(
                         [body], [search], with_nodes=with_nodes
                     )
-                # The next search had better compare all at once.
+                # Lets the next search be exhaustive at once.
                 self._index.is_small = few
             _check_window(search.top_k, pages[position])
         return pages
@@ -227,12 +227,12 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
         return Candidate.stored(hit["fields"][NODE][0], score)
 
     def key(self, hit: Json) -> str:
-        """Return the node id, which takes less long to read than the node."""
+        """Return the node id, which is faster to read than the node."""
         node_id: str = hit["fields"][ID][0]
         return node_id
 
     def texts(self, keys: Sequence[str], request: EngineRequest[Json]) -> Requests[dict[str, str]]:
-        """Return stored nodes by id, without those that were deleted or changed meanwhile."""
+        """Return stored nodes by id; leave out those deleted or changed meanwhile."""
         clauses: list[Json] = [{"terms": {ID: list(keys)}}]
         if request.filter is not None:
             clauses.append(request.filter)
@@ -282,7 +282,7 @@ def _zero(_: float) -> float:
 
 
 def _check_window(top_k: int, hits: Sequence[Json]) -> None:
-    """Raise if hits would be cut off silently."""
+    """Raise if the server's limit would cut off hits silently."""
     if top_k > WINDOW and len(hits) >= WINDOW:
         raise ConfigurationError(
             f"Elasticsearch returns at most {WINDOW} hits at once, top_k is {top_k}; to read all "

@@ -1,4 +1,4 @@
-"""`ElasticsearchVectorStore`: LlamaIndex vectors and keywords in an Elasticsearch index."""
+"""`ElasticsearchVectorStore`: vectors and keywords of LlamaIndex nodes in an index."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
@@ -31,7 +31,7 @@ from llama_retrieval_ext.stores.engine.records import RecordStore
 from llama_retrieval_ext.stores.engine.vector_store import StoreBackend
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
-# The engine adds scores, and has cosines as (1 + cosine) / 2. Other similarities bend the scale.
+# The engine adds scores; a cosine counts as (1 + cosine) / 2. Other similarities are not linear.
 _FUSIONS: Final = (
     NativeFusion(
         kind=WeightedSum,
@@ -44,26 +44,26 @@ _FUSIONS: Final = (
 class ElasticsearchVectorStore(CollectionStore):
     """A vector store in an index of Elasticsearch 8, with keyword search and exact filters.
 
-    LlamaIndex's own ``ElasticsearchStore`` patches asyncio when it is made, runs on one event loop
-    only, and has one filter operator; this one stores the same nodes in another form. The index
-    is created with the first nodes. Threads and event loops may share a store.
+    LlamaIndex's own ``ElasticsearchStore`` patches asyncio when it is created, runs on one event
+    loop only, and has one filter operator; this store keeps the same nodes in another form. The
+    index is created with the first nodes. Threads and event loops may share a store.
 
     Similarities are cosine, inner product or negative Euclidean distance, or BM25 for keywords
-    (k1 = 1.2, b = 0.75; lengths of texts are the engine's, which rounds those above 40 terms): raw,
-    and higher is better. Zeros have no cosine: with that distance, nodes with such an embedding are
-    found by keywords and filters alone.
+    (k1 = 1.2, b = 0.75; the engine rounds lengths of texts above 40 terms): raw, and higher is
+    better. Zeros have no cosine: with that distance, only keywords and filters find nodes with such
+    an embedding.
 
     Args:
         index: The index's name.
         connection: The server.
         tokenizer: Cuts text for keyword search; None for the recorded one, or `Tokenizer` where the
             index is new.
-        dim: Dimension of the embeddings; None for that of the first that are added.
+        dim: Dimension of the embeddings; None for that of the first nodes added.
         distance: ``cosine``, ``dot`` or ``euclid``; None for the recorded one, or cosine.
-        params: How the index is created.
+        params: Settings of the index.
 
     Raises:
-        StoreFormatError: The index was not made by this package, or by a newer release of it.
+        StoreFormatError: The index is not of this package, or was created by a newer release.
         StoreUnavailableError: The server cannot be reached, or refuses the credentials.
         ConfigurationError: The index has another tokenizer, distance or setting.
         DimensionMismatchError: The index has another dimension.
@@ -102,7 +102,7 @@ class ElasticsearchVectorStore(CollectionStore):
 
     @property
     def transport(self) -> Transport:
-        """Sends requests to the engine."""
+        """The transport that sends requests."""
         return self._collection.connection
 
     @property
@@ -137,18 +137,18 @@ class ElasticsearchVectorStore(CollectionStore):
 class ElasticsearchBackend(StoreBackend[ElasticsearchVectorStore]):
     """Vector and keyword search of an `ElasticsearchVectorStore`, in one request.
 
-    The rarity of a term is measured on the whole index, not on what a scope can see: a tenant's
-    keyword scores show how common its terms are among all tenants, though never a text or an id.
-    If that is too much, give each tenant an index.
+    The rarity of a term is that in the whole index, not in the scope: a tenant's keyword scores
+    reveal how common its terms are among all tenants, but never a text or an id. To avoid this,
+    use one index per tenant.
 
-    A fusion in the engine counts the keyword score of every node, not only of the candidates.
+    Fusion in the engine uses the keyword score of every node, not only of the candidates.
     """
 
     engine = "elasticsearch"
 
     @property
     def features(self) -> EngineFeatures:
-        """Everything but MMR."""
+        """All features except MMR."""
         return EngineFeatures(
             dense=SCORE_RANGES[self.store.distance],
             keyword=BM25_RANGE,
@@ -185,11 +185,11 @@ def is_new(url: str) -> bool:  # noqa: ARG001 - the engines' common signature
 
 
 def backend_of(store: BasePydanticVectorStore) -> Backend | None:
-    """Return the backend for a store in Elasticsearch, ours or LlamaIndex's; None for any other."""
+    """Return the backend for a store in Elasticsearch (this package's or LlamaIndex's), or None."""
     if isinstance(store, ElasticsearchVectorStore):
         return ElasticsearchBackend(store)
     if type(store).__module__.startswith("llama_index.vector_stores.elasticsearch"):
-        # The import is slow; the owner of such a store has made it already.
+        # The import is slow, and already done if the store is LlamaIndex's.
         from llama_retrieval_ext.stores.elasticsearch.llama_index_store import (  # noqa: PLC0415
             backend_of_llama_index,
         )

@@ -1,4 +1,4 @@
-"""`Address`: a parsed URL of an Elasticsearch index; secrets are named, not held."""
+"""`Address`: a parsed URL of an Elasticsearch index; it names secrets, but has none."""
 
 import re
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _SERVER: Final = ServerForm(
     "?api_key_env=NAME, or ?user_env=NAME&password_env=NAME",
     _FORM,
 )
-# Elasticsearch's own rule is wider; names that could match several indices are left out.
+# Stricter than Elasticsearch's rule: excludes names that could match several indices.
 _INDEX: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
 
 
@@ -71,7 +71,7 @@ def parse_address(url: str) -> Address:
 
 
 def _check_index(index: str) -> str:
-    """Return the name if it can only be that of one index, else raise."""
+    """Return the name if it matches one index only, else raise."""
     if not _INDEX.fullmatch(index):
         raise ConfigurationError(
             f"got the index name {index!r}; it has 1 to 200 small letters, digits, '.', '_' or "
@@ -81,7 +81,7 @@ def _check_index(index: str) -> str:
 
 
 def _check_credentials(options: Mapping[str, str]) -> None:
-    """Raise now: credentials are read when a client is made."""
+    """Raise early if credentials are missing or of two kinds; clients read them later."""
     names = options.keys() & {"api_key_env", "user_env", "password_env"}
     for name in names:
         secret(options[name])

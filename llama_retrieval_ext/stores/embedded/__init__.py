@@ -1,1 +1,1 @@
-"""The embedded engine: our own LlamaIndex vector store over Qdrant Edge, and its backend."""
+"""The embedded engine: a LlamaIndex vector store over Qdrant Edge, and its backend."""

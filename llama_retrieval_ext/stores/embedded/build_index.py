@@ -1,8 +1,8 @@
-"""Indexes a copy of a shard in a separate process: the engine holds Python's global lock meanwhile.
+"""Program that indexes a copy of a shard, in its own process as the engine holds the GIL.
 
     python build_index.py FOLDER SETTINGS
 
-It imports only the engine, so that it starts fast. The settings are JSON: ``name``, ``dimension``,
+It imports only the engine, for a fast start. The settings are JSON: ``name``, ``dimension``,
 ``distance`` and ``datatype`` of the vectors, the name ``sparse`` of the sparse vectors, ``m`` (0
 for no graph), ``full_scan_kb`` and ``int8``.
 """
@@ -30,9 +30,9 @@ from qdrant_edge import (
 )
 
 _EF_CONSTRUCT: Final = 100
-# Clips outliers, which would coarsen the integers of all other values.
+# Clips outliers, which would reduce the precision of all other values.
 _QUANTILE: Final = 0.99
-# One segment, because each has a graph of its own to search; indexed from 1 KB, the minimum.
+# One segment, because a search visits the graph of each segment; 1 KB is the minimum threshold.
 _OPTIMIZERS: Final = EdgeOptimizersConfig(
     indexing_threshold=1,
     default_segment_number=1,
@@ -65,7 +65,7 @@ def index_config(settings: dict[str, Any]) -> EdgeConfig:
 
 
 def main(folder: str, settings: str) -> None:
-    """Index the shard in a folder that no other process has open."""
+    """Index the shard in a folder; no other process may have it open."""
     if sys.platform == "linux":  # the kernel kills this process when its parent ends
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     with suppress(OSError, AttributeError):

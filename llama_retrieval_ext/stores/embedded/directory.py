@@ -1,7 +1,7 @@
-"""`StoreDirectory`: an open store directory, and the registry of those that this process has open.
+"""`StoreDirectory`: an open store directory; `Registry`: the open directories of this process.
 
-All store objects of a directory share one: a notebook cell that opens a store is run repeatedly,
-and the engine would refuse the second time.
+All store objects of a directory share one `StoreDirectory`, because the engine refuses to open a
+directory twice, and a notebook cell that opens a store may run repeatedly.
 """
 
 import os
@@ -53,20 +53,20 @@ FLUSH_BYTES: Final = 256 * 2**20
 class StoreDirectory:
     """The config and the engine's shard of one directory, locked against other processes.
 
-    Threads share it. Writers hold `lock`; readers need no lock.
+    Thread-safe. Writers hold `lock`; readers need no lock.
 
     Args:
         path: The directory; created if missing.
-        request: The config that the opener requests.
-        temporary: Whether it is removed when closed.
+        request: The config requested by the caller.
+        temporary: Whether `close` removes the directory.
 
     Attributes:
-        config: How the store is set up; replaced as a whole.
-        lock: Held by writers.
-        drafting: Held while a draft is made; taken before `lock`.
-        build_from: From how many nodes on an index is built without a request.
-        inexact: Whether nodes were removed or replaced since the shard was opened, which the
-            engine's own term statistics still count.
+        config: Config of the store; replaced as a whole.
+        lock: Lock for writers.
+        drafting: Lock for making a draft; acquired before `lock`.
+        build_from: Number of nodes from which an index is built automatically.
+        inexact: Whether nodes were removed or replaced since the shard was opened; the engine's
+            term statistics still include these.
     """
 
     def __init__(self, path: Path, request: ConfigRequest, *, temporary: bool = False) -> None:
@@ -99,12 +99,12 @@ class StoreDirectory:
                 self.lock.__exit__()
 
     def adopt(self, request: ConfigRequest) -> None:
-        """Apply the request of another opener, or raise if it does not fit."""
+        """Apply another request to the config; raise if they do not match."""
         with self.lock:
             self._set_up(request.resolve(self.config, self.path))
 
     def establish(self, *, dimension: int, average_length: float) -> None:
-        """Create the shard if there is none; record the average of the first nodes."""
+        """Create the shard if missing; record the average length of the first nodes."""
         with self.lock:
             shard = self._usable()
             is_empty = shard is None or not shard.info().points_count
@@ -116,16 +116,16 @@ class StoreDirectory:
             self._set_up(config)
 
     def read(self, function: Callable[[EdgeShard], T], *, empty: T) -> T:
-        """Return a function of the shard, or `empty` while there is none."""
+        """Return the result of a function of the shard, or `empty` without a shard."""
         while (shard := self._usable()) is not None:
             try:
                 return function(shard)
             except Exception as error:
-                if type(error) is not Exception:  # the engine raises nothing but that
+                if type(error) is not Exception:  # the engine raises only `Exception`
                     raise
                 if shard is self._shard:
                     raise translate_error(error, self.path) from error
-                # Another thread has cleared or closed the store meanwhile: try again.
+                # Another thread has replaced the shard or closed the store: try again.
         return empty
 
     def change(
@@ -136,7 +136,7 @@ class StoreDirectory:
         points: Iterable[UUID] = (),
         deletion: UpdateOperation | None = None,
     ) -> None:
-        """Call a function that writes points to the shard or deletes some, if there is one."""
+        """Call a function that writes or deletes points, if there is a shard."""
         with self.lock:
             if self._draft is not None:
                 self._draft.changes.points.update(points)
@@ -153,10 +153,10 @@ class StoreDirectory:
             self._unflushed = 0
 
     def rebuild(self, fill: Callable[[EdgeShard, EdgeShard], None]) -> None:
-        """Fill a new shard and make it the current one. Readers continue, and writers wait.
+        """Fill a new shard and make it current. Readers continue, and writers wait.
 
-        The config names the current shard. If the process dies, that is either the complete old or
-        the complete new one, and opening the directory removes the other.
+        The config names the current shard. After a crash this is either the complete old shard or
+        the complete new shard, and opening the directory removes the other.
         """
         with self.lock, clear_errors(self.path):
             old = self._usable()
@@ -170,16 +170,17 @@ class StoreDirectory:
                 new.flush()
                 write_config(self.path, after)
             except Exception as error:
-                if type(error) is Exception:  # the engine raises nothing but that
+                if type(error) is Exception:  # the engine raises only `Exception`
                     raise translate_error(error, self.path) from error
                 raise
             finally:
                 self._settle(old, new, after)
 
     def load(self, source: Path) -> None:
-        """Replace the shard by a copy of another directory's, which must not be written to.
+        """Replace the shard by a copy of another directory's shard.
 
-        Readers continue; this directory's own shard is removed.
+        The other directory must not change during the copy. Readers continue; the old shard is
+        removed.
         """
         config = read_config(source) or EmbeddedConfig()
         with self.lock, clear_errors(self.path):
@@ -189,16 +190,17 @@ class StoreDirectory:
             if config.dimension is not None:
                 copy_folder(shard_folder(source, config), shard_folder(self.path, after))
             write_config(self.path, after)
-            new = open_shard(self.path, after)  # removes the other one's files
+            new = open_shard(self.path, after)  # removes the files of other shards
             self.config, self._shard = after, new
             self.inexact, self._unflushed = False, 0
             if old is not None:
                 old.close()
 
     def start_draft(self, *, min_free: int) -> Draft | None:
-        """Copy the files of the shard while writers wait; None if there is none.
+        """Return a draft with a copy of the shard's files; None without a shard.
 
-        From then on changes are recorded. The caller holds `drafting`, and finishes or discards it.
+        Writers wait during the copy, and later changes are recorded. The caller holds `drafting`
+        and finishes or discards the draft.
         """
         with self.lock, clear_errors(self.path):
             if self._usable() is None:
@@ -214,7 +216,7 @@ class StoreDirectory:
             return draft
 
     def finish_draft(self, draft: Draft, new: EdgeShard) -> bool:
-        """Repeat the last changes in the new shard and make it current; False if abandoned."""
+        """Apply the last changes to the new shard and make it current; False if abandoned."""
         with self.lock:
             old = self._usable()
             if draft.is_abandoned or old is None:
@@ -230,7 +232,7 @@ class StoreDirectory:
             return True
 
     def discard_draft(self, draft: Draft) -> None:
-        """Forget a draft, and delete its files unless they are those of the current shard."""
+        """Drop a draft; delete its files unless its shard is current."""
         with self.lock:
             if self._draft is draft:
                 self._draft = None
@@ -239,7 +241,7 @@ class StoreDirectory:
 
     @property
     def is_drafting(self) -> bool:
-        """Whether a draft is being made."""
+        """Whether a draft is in progress."""
         return self._draft is not None
 
     def _abandon_draft(self) -> None:
@@ -248,12 +250,12 @@ class StoreDirectory:
             self._draft = None
 
     def _next_config(self) -> EmbeddedConfig:
-        """Return the config with a generation that no shard or draft has."""
+        """Return the config with an unused generation."""
         generation = max(self._last_draft, self.config.generation) + 1
         return replace(self.config, generation=generation, indexed=0)
 
     def _settle(self, old: EdgeShard, new: EdgeShard, after: EmbeddedConfig) -> None:
-        """Continue with the shard that the config names, and remove the other."""
+        """Make the shard named by the config current; remove the other shard."""
         dropped, unnamed = new, after
         if read_config(self.path) == after:
             dropped, unnamed = old, self.config
@@ -276,24 +278,24 @@ class StoreDirectory:
                     remove_shard(self.path, config)
 
     def remove(self) -> None:
-        """Delete the store's files, and the directory if nothing else is in it."""
+        """Delete the store's files, and the directory if it is then empty."""
         self._abandon_draft()
         with self.drafting, self.lock, clear_errors(self.path):
             self.reset()
-            # While it is locked: afterwards these may be those of another process.
+            # Under the lock, because afterwards another process may create these files.
             for name in (MANIFEST, DRAFT, FREEZE, LOCK):
-                with suppress(PermissionError):  # Windows deletes no file that is open
+                with suppress(PermissionError):  # Windows does not delete open files
                     (self.path / name).unlink(missing_ok=True)
             self.close()
-            with suppress(OSError):  # something else is in it
+            with suppress(OSError):  # not empty
                 self.path.rmdir()
 
     def close(self) -> None:
-        """Flush and unlock the directory. A forked child has nothing to close."""
+        """Flush and unlock the directory; no-op in a forked child."""
         if os.getpid() != self._process:
             return
         self._abandon_draft()
-        with self.drafting, self.lock:  # its files are deleted before another process can open it
+        with self.drafting, self.lock:  # draft files must be deleted before unlocking
             if self._closed:
                 return
             self._abandon_draft()
@@ -337,7 +339,7 @@ MEMORY: Final = ":memory:"
 
 @dataclass(slots=True, eq=False)
 class Opened:
-    """An open directory and its number of users; without any it is closed."""
+    """An open directory and its number of users; the last user closes it."""
 
     directory: StoreDirectory
     users: int = 0
@@ -348,24 +350,24 @@ class Registry:
     """Open directories by their real path.
 
     The garbage collector can release a store at any line of any thread. Therefore the lock is
-    reentrant, and its holder never waits for a directory's own lock.
+    reentrant, and its holder never waits for the lock of a directory.
     """
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Drop all entries: a forked child cannot use its parent's directories."""
+        """Drop all entries, because a forked child cannot use its parent's directories."""
         self._lock = RLock()
         self._open: dict[Path, Opened] = {}
 
     def acquire(self, path: str | Path, request: ConfigRequest) -> Opened:
-        """Return the directory of a path; the caller releases it, once."""
+        """Return the directory of a path; the caller releases it exactly once."""
         if str(path) == MEMORY:
             return Opened(_temporary(request), users=1)
         real = Path(path).expanduser().resolve()
         while (opened := self._join(real, request)).closing:
-            opened.directory.close()  # waits for its users
+            opened.directory.close()  # waits for users
             self._remove(opened)
         try:
             opened.directory.adopt(request)
@@ -375,7 +377,7 @@ class Registry:
         return opened
 
     def release(self, opened: Opened) -> None:
-        """Close a directory, unless it has other users."""
+        """Release a directory; close it if there are no other users."""
         with self._lock:
             opened.users -= 1
             if opened.users or opened.closing:
@@ -385,7 +387,7 @@ class Registry:
         self._remove(opened)
 
     def remove(self, opened: Opened) -> None:
-        """Close and delete a directory without other users; the caller still releases it."""
+        """Close and delete a directory; raise if it has other users. The caller releases it."""
         with self._lock:
             if opened.users > 1:
                 raise StoreUnavailableError(

@@ -1,6 +1,6 @@
-"""`Draft`: a new shard that is made while searches and writes continue in the current one.
+"""`Draft`: a new shard, built while searches and writes continue in the current shard.
 
-Writes are recorded meanwhile, and repeated in the new shard before it becomes the current one.
+Writes are recorded during the build and applied to the new shard before it becomes current.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,10 +21,10 @@ _BATCH: Final = 256
 
 @dataclass(slots=True)
 class Changes:
-    """Writes to a shard since it was copied.
+    """Writes to a shard since its copy.
 
     Attributes:
-        points: Ids of the points that were added or replaced.
+        points: Ids of added or replaced points.
         deletions: Deletions by filter.
     """
 
@@ -35,11 +35,10 @@ class Changes:
         return len(self.points) + len(self.deletions)
 
     def bring(self, old: EdgeShard, new: EdgeShard) -> None:
-        """Repeat them in the copy.
+        """Apply the changes to the copy.
 
-        Deletions come first, on points as they were copied. Points that were written since are
-        then taken from the old shard, or deleted if they are gone there. Points that are written
-        during this are among the next changes.
+        Deletions come first. Then points written since the copy are read from the old shard, or
+        deleted if missing there. Points written during this call belong to the next changes.
         """
         copy_schema(old, new)
         for deletion in self.deletions:
@@ -54,16 +53,16 @@ class Changes:
 
 @dataclass(slots=True, eq=False)
 class Draft:
-    """A shard in the making.
+    """A new shard under construction.
 
     Attributes:
-        config: The directory's config once it is the current one.
-        folder: Where it is made.
-        changes: What was written to the current shard since it was copied.
-        process: The process that indexes it, while it runs.
-        is_abandoned: Whether the current shard is no longer the one that was copied.
-        is_changed: Whether changes were repeated in it.
-        indexed: How many nodes are in its index.
+        config: Config of the directory after the new shard becomes current.
+        folder: Folder of the new shard.
+        changes: Writes to the current shard since the copy.
+        process: The running index process.
+        is_abandoned: Whether the copied shard is no longer current.
+        is_changed: Whether changes were applied to the new shard.
+        indexed: Number of nodes in the index.
     """
 
     config: EmbeddedConfig
@@ -75,7 +74,7 @@ class Draft:
     indexed: int = 0
 
     def abandon(self) -> None:
-        """Stop the build; the copy is out of date."""
+        """Stop the build, because the copy is out of date."""
         self.is_abandoned = True
         if self.process is not None:
             self.process.kill()
@@ -83,12 +82,12 @@ class Draft:
     def bring_changes(
         self, old: EdgeShard, new: EdgeShard, lock: AbstractContextManager[object]
     ) -> None:
-        """Repeat the changes in the copy; record later ones separately.
+        """Apply the changes to the copy; record later changes separately.
 
         Args:
             old: The current shard.
             new: The copy.
-            lock: That of writers.
+            lock: The lock of writers.
         """
         with lock:
             taken, self.changes = self.changes, Changes()
@@ -97,7 +96,7 @@ class Draft:
 
 
 def copy_schema(old: EdgeShard, new: EdgeShard) -> None:
-    """Index the fields that are indexed in the old shard."""
+    """Create the old shard's field indexes in the new shard."""
     known = new.info().payload_schema
     for name, index in old.info().payload_schema.items():
         if name not in known and index.params is not None:
@@ -105,7 +104,7 @@ def copy_schema(old: EdgeShard, new: EdgeShard) -> None:
 
 
 def copy_points(records: Sequence[Record], new: EdgeShard) -> None:
-    """Write points that were read with vectors and payload."""
+    """Write records, which include vectors and payload, to the new shard."""
     points = [Point(each.id, each.vector or {}, each.payload) for each in records]
     if points:
         new.update(UpdateOperation.upsert_points(points))

@@ -1,4 +1,4 @@
-"""The files of a store directory: free space, the lock, the recorded config, and errors."""
+"""Files of a store directory: free space, locks, recorded config, and errors."""
 
 import errno
 import json
@@ -25,18 +25,18 @@ from llama_retrieval_ext.stores.qdrant_common.config import QdrantConfig
 
 C = TypeVar("C", bound=StoreConfig)
 
-# Bytes that must stay free when nodes are added. The engine writes to memory-mapped files, and on a
-# full disk that kills the process; its files grow by up to 32 MB at a time. On disks of 200 MB, 4
-# MB were enough, and with none the process died.
+# Bytes that must stay free when nodes are added. The engine writes to memory-mapped files, which
+# kills the process on a full disk; its files grow by up to 32 MB at a time. On disks of 200 MB,
+# 4 MB were enough; with 0 the process died.
 MIN_FREE_BYTES: Final = 64 * 2**20
-# Opening and deleting write little, and must work on a disk that is too full for adding.
+# Opening and deleting write little, and must work on a disk too full for adding.
 SOME_BYTES: Final = 4 * 2**20
 # The unit of `st_blocks`.
 _BLOCK_BYTES: Final = 512
 
 
 def check_room(directory: Path, *, needed: int) -> None:
-    """Raise `StoreUnavailableError` if fewer bytes are free than needed."""
+    """Raise `StoreUnavailableError` if fewer than `needed` bytes are free."""
     free = shutil.disk_usage(directory).free
     if free < needed:
         raise StoreUnavailableError(
@@ -47,7 +47,7 @@ def check_room(directory: Path, *, needed: int) -> None:
 
 
 def prepare(directory: Path) -> None:
-    """Create the directory; raise if it exists and is neither a store nor empty."""
+    """Create the directory; raise if it contains files but no store."""
     with clear_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
         names = {entry.name for entry in directory.iterdir()}
@@ -59,16 +59,16 @@ def prepare(directory: Path) -> None:
 
 
 def is_new(path: str | Path) -> bool:
-    """Return whether opening a store there would create it."""
+    """Return whether the path contains no store."""
     return not (Path(path).expanduser() / MANIFEST).is_file()
 
 
 @contextmanager
 def clear_errors(directory: Path) -> Generator[None]:
-    """Raise errors of the operating system as `StoreUnavailableError`."""
+    """Convert errors of the operating system to `StoreUnavailableError`."""
     try:
         yield
-    except StoreUnavailableError:  # is an OSError, too
+    except StoreUnavailableError:  # a subclass of OSError
         raise
     except OSError as error:
         raise StoreUnavailableError(_explained(error, directory)) from error
@@ -89,7 +89,7 @@ def _explained(error: OSError, directory: Path) -> str:
 
 
 def bytes_on_disk(path: Path) -> int:
-    """Return the bytes that a file or folder occupies; engines create sparse files."""
+    """Return the allocated bytes of a file or folder; engines create sparse files."""
     files = [path] if path.is_file() else path.rglob("*")
     found = [file.stat() for file in files if file.is_file()]
     return sum(
@@ -102,15 +102,15 @@ if sys.platform != "win32":
     import fcntl
 
 LOCK: Final = "lock"
-# Whether a writer waits while its directory is copied.
+# Whether writers wait while the directory is copied.
 CAN_FREEZE: Final = sys.platform != "win32"
 
 
 class DirectoryLock:
-    """A lock that ends with its process. On Windows there is only the engine's own lock.
+    """A lock that ends with its process. On Windows only the engine's lock exists.
 
     Args:
-        directory: Is locked by a file in it.
+        directory: The directory, locked by a file in it.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -131,10 +131,10 @@ FREEZE: Final = "freeze"
 
 
 class FreezingLock:
-    """A reentrant lock that also keeps other processes from copying the directory meanwhile.
+    """A reentrant lock that also prevents other processes from copying the directory.
 
     Args:
-        directory: Is locked by a file in it.
+        directory: The directory, locked by a file in it.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -156,7 +156,7 @@ class FreezingLock:
         self._lock.release()
 
     def release(self) -> None:
-        """Close the file; the lock then holds in this process only."""
+        """Close the file; afterwards the lock only covers this process."""
         self._file.close()
 
     def _flock(self) -> None:
@@ -169,16 +169,16 @@ class FreezingLock:
 
     @property
     def _is_usable(self) -> bool:
-        # A forked child shares its parent's lock, and would release it.
+        # A forked child shares its parent's lock and would release it.
         return not self._file.closed and os.getpid() == self._process
 
 
 @contextmanager
 def frozen(directory: Path) -> Generator[None]:
-    """Block writes to a directory by any process; needs no permission to write.
+    """Block writes to a directory by all processes; needs no write permission.
 
     Raises:
-        StoreUnavailableError: An earlier release has it open, which does not honour this lock.
+        StoreUnavailableError: An earlier release, which does not use this lock, has it open.
     """
     path = directory / FREEZE
     is_ours = path.exists()
@@ -193,7 +193,7 @@ def frozen(directory: Path) -> Generator[None]:
 
 @contextmanager
 def _opened(path: Path) -> Generator[BinaryIO | None]:
-    """Open a file for reading; None if there is none."""
+    """Open a file for reading; yield None if it does not exist."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -204,13 +204,13 @@ def _opened(path: Path) -> Generator[BinaryIO | None]:
 
 
 def copy_database(source: Path, target: sqlite3.Connection) -> None:
-    """Copy a database that may be open elsewhere, or lie on a read-only file system.
+    """Copy a database that may be open elsewhere or on a read-only file system.
 
     Raises:
-        StoreUnavailableError: Another process opens it in this moment.
+        StoreUnavailableError: Another process is opening it.
     """
-    # Without a log no process has it open, nor can open it while the directory is frozen. SQLite
-    # then need not create the files by which processes share it.
+    # Without a WAL file no process has the database open or can open it while the directory is
+    # frozen, so SQLite does not need its shared files.
     is_open = source.with_name(f"{source.name}-wal").exists()
     flags = "mode=ro" if is_open else "mode=ro&immutable=1"
     with (
@@ -220,14 +220,14 @@ def copy_database(source: Path, target: sqlite3.Connection) -> None:
         connection.backup(target)
 
 
-# Of <linux/fs.h>: lets a file share the blocks of another until one of them is written.
+# From <linux/fs.h>: shares the blocks of two files until one of them is written.
 _FICLONE: Final = 0x40049409
 
 
 def copy_folder(source: Path, target: Path) -> None:
-    """Copy a folder; on Btrfs and XFS the copy shares its blocks, which takes no time and room.
+    """Copy a folder; on Btrfs and XFS the copy shares blocks and needs no time or space.
 
-    Hard links would not do: the engine writes to its files in place.
+    Hard links are not possible, because the engine writes to its files in place.
     """
     shutil.copytree(source, target, copy_function=_copy_file)
 
@@ -242,7 +242,7 @@ def _copy_file(source: str, target: str) -> str:
 
 
 def in_use(directory: Path) -> str:
-    """Return the message for a second process."""
+    """Return the error message for a directory that another process has open."""
     return (
         f"another process has {directory} open; close it there, open it to search only with "
         "KnowledgeBase.open(..., read_only=True) or the option --read-only, or use a server "
@@ -251,7 +251,7 @@ def in_use(directory: Path) -> str:
 
 
 FORMAT: Final = 1
-# Releases that read only format 1 open the first shard, and would create an empty one.
+# Releases that read only format 1 would create an empty first shard.
 _COMPACTED: Final = 2
 MANIFEST: Final = "store.json"
 DRAFT: Final = "store.json.new"
@@ -263,13 +263,13 @@ IndexKind: TypeAlias = Literal["auto", "hnsw", "exact"]
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedConfig(QdrantConfig):
-    """How a store directory is set up.
+    """The config of a store directory.
 
     Attributes:
         generation: Number of the current shard.
-        vectors: How embeddings are stored.
-        index: When an index is built.
-        indexed: How many nodes the current shard's index was built of.
+        vectors: Storage type of embeddings.
+        index: Condition for building an index.
+        indexed: Number of nodes in the current shard's index when it was built.
     """
 
     generation: int = 0
@@ -280,7 +280,7 @@ class EmbeddedConfig(QdrantConfig):
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedParams:
-    """The ``store_params`` of the embedded engine; None for what is recorded."""
+    """The ``store_params`` of the embedded engine; None for the recorded value."""
 
     vectors: Vectors | None = None
     index: IndexKind | None = None
@@ -288,7 +288,7 @@ class EmbeddedParams:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedRequest(ConfigRequest):
-    """The config that an opener requests; ``index`` may change from one opening to the next."""
+    """The config that a caller requests; ``index`` may differ from the recorded value."""
 
     vectors: Vectors | None = None
     index: IndexKind | None = None
@@ -300,13 +300,13 @@ class EmbeddedRequest(ConfigRequest):
                 raise ConfigurationError(f"{name} must be one of {get_args(kinds)}, got {value!r}")
 
     def resolve(self, recorded: C, where: object) -> C:
-        """Return the config of a store that is opened with this request."""
+        """Return the config of a store opened with this request."""
         config = ConfigRequest.resolve(replace(self, index=None), recorded, where)
         return config if self.index is None else replace(config, index=self.index)  # type: ignore[call-arg]  # an EmbeddedConfig
 
 
 def read_config(directory: Path) -> EmbeddedConfig | None:
-    """Return what a directory records; None if it records nothing."""
+    """Return the recorded config of a directory; None without one."""
     path = directory / MANIFEST
     try:
         data = json.loads(path.read_text("utf-8"))
@@ -325,7 +325,7 @@ def read_config(directory: Path) -> EmbeddedConfig | None:
 
 
 def write_config(directory: Path, config: EmbeddedConfig) -> None:
-    """Record the config atomically, also if the process or the machine dies."""
+    """Write the config atomically and durably, even if the process or machine dies."""
     data = {"format": _COMPACTED if config.generation else FORMAT, **config.to_dict()}
     draft = directory / DRAFT
     with draft.open("w", encoding="utf-8") as file:
@@ -336,7 +336,7 @@ def write_config(directory: Path, config: EmbeddedConfig) -> None:
 
 
 def translate_error(error: Exception, directory: Path) -> StoreError:
-    """Return our error for one of the engine's."""
+    """Return our error for an engine error."""
     message = str(error)
     if "WouldBlock" in message:
         return StoreUnavailableError(in_use(directory))

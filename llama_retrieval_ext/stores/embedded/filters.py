@@ -1,4 +1,4 @@
-"""Clauses written as the embedded engine's filters."""
+"""Conversion of clauses to filters of the embedded engine."""
 
 from collections.abc import Sequence
 from typing import Final, TypeAlias
@@ -27,7 +27,7 @@ from llama_retrieval_ext.stores.qdrant_common.filters import (
     Within,
 )
 
-# The types that the engine declares for the parts of a filter.
+# The engine's types for the parts of a filter.
 _Part: TypeAlias = (
     FieldCondition
     | IsEmptyCondition

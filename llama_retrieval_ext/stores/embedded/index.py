@@ -1,8 +1,8 @@
-"""Builds the index of a store while searches and writes go on.
+"""Index building while searches and writes continue.
 
-The files of the shard are copied, and a separate process indexes the copy. Later writes are then
-repeated in the copy, and the config names the copy as the current shard. If either process dies
-before that, the old shard stays current. Nodes that are added later are compared one by one.
+The shard's files are copied, and a separate process indexes the copy. Later writes are then applied
+to the copy, and the config makes it the current shard. If either process dies before that, the old
+shard stays current. Nodes added after the build are compared one by one.
 """
 
 import json
@@ -38,15 +38,15 @@ from llama_retrieval_ext.stores.encoding.vectors import SCORES
 
 _logger = logging.getLogger(__name__)
 
-# How many nodes that are not indexed start a build.
+# Minimum number of nodes outside the index that starts a build.
 BUILD_FROM: Final = {"auto": 100_000, "hnsw": 10_000}
 _LINKS: Final = 16
-# If the vectors that pass a filter are smaller than this, the engine compares them one by one.
+# Below this total size of filtered vectors, the engine compares them one by one.
 FULL_SCAN_KB: Final = 10_000
 _EF: Final = 128
-# How many times more candidates are selected by integers, to be scored by the stored floats.
+# Factor of candidates selected by integers and rescored with the stored floats.
 _OVERSAMPLING: Final = 3.0
-# Writers wait while the last changes, at most this many, are repeated in the copy.
+# Writers wait while at most this many last changes are applied to the copy.
 _FEW: Final = 1_000
 _NOISE: Final = 1e-6
 _DATATYPES: Final = {"float32": "Float32", "float16": "Float16", "int8": "Float16"}
@@ -54,15 +54,15 @@ _DATATYPES: Final = {"float32": "Float32", "float16": "Float16", "int8": "Float1
 
 @dataclass(frozen=True, slots=True)
 class IndexInfo:
-    """How the embeddings of a store are kept and searched.
+    """Storage and index state of a store's embeddings.
 
     Attributes:
-        vectors: How they are stored: ``float32``, ``float16`` or ``int8``.
-        index: When an index is built: ``auto``, ``hnsw`` or ``exact``.
-        nodes: How many nodes there are.
-        indexed: How many nodes its index was built of, at most those there are; nodes that were
-            added or replaced since are compared one by one.
-        is_building: Whether an index is being built.
+        vectors: Storage type: ``float32``, ``float16`` or ``int8``.
+        index: Condition for building an index: ``auto``, ``hnsw`` or ``exact``.
+        nodes: Number of nodes.
+        indexed: Number of nodes in the index when it was built, at most `nodes`. Nodes added or
+            replaced since then are compared one by one.
+        is_building: Whether a build is running.
 
     Examples:
         >>> IndexInfo("int8", "hnsw", nodes=120, indexed=100, is_building=False).used(exact=False)
@@ -77,7 +77,7 @@ class IndexInfo:
     is_building: bool
 
     def used(self, *, exact: bool) -> str:
-        """Return what a search by embedding uses, in words."""
+        """Return a description of how a vector search finds nodes."""
         if exact or not self.indexed:
             return "exact"
         integers = " over int8, rescored" if self.vectors == "int8" else ""
@@ -87,7 +87,7 @@ class IndexInfo:
 
 
 def index_info(directory: StoreDirectory) -> IndexInfo:
-    """Return how the embeddings of a store are kept and searched."""
+    """Return the storage and index state of a store's embeddings."""
     nodes = directory.read(_count, empty=0)
     config = directory.config
     return IndexInfo(
@@ -104,14 +104,14 @@ def _count(shard: EdgeShard) -> int:
 
 
 def _indexed(shard: EdgeShard) -> int:
-    """Return how many embeddings a shard that was just built has in an index."""
+    """Return the number of indexed embeddings of a newly built shard."""
     info = shard.info()
-    # The engine's count includes the vectors for keywords, which are always indexed.
+    # The engine's count includes the sparse vectors, which are always indexed.
     return max(0, min(info.indexed_vectors_count - info.points_count, info.points_count))
 
 
 def vector_params(config: EmbeddedConfig, top_k: int, *, exact: bool) -> SearchParams:
-    """Return how the engine searches the nearest; without an index it is exact in any case."""
+    """Return the params of a vector search; without an index it is always exact."""
     if exact:
         return SearchParams(exact=True)
     rescored = QuantizationSearchParams(rescore=True, oversampling=_OVERSAMPLING)
@@ -122,7 +122,7 @@ def vector_params(config: EmbeddedConfig, top_k: int, *, exact: bool) -> SearchP
 
 
 def recall(shard: EdgeShard, config: EmbeddedConfig, *, n: int, top_k: int) -> float:
-    """Return the share of the nearest of random nodes that a search with the index finds.
+    """Return the recall of the index for random nodes as queries, in ``[0, 1]``.
 
     A hit counts if its score is at least that of the last hit of the exact search.
     """
@@ -158,7 +158,7 @@ def build_if_due(directory: StoreDirectory, *, min_free: int) -> None:
     nodes = directory.read(_count, empty=0)
     if nodes - directory.config.indexed < least or nodes < directory.build_from:
         return
-    directory.build_from = nodes + least  # after a failure, too: no new attempt with each batch
+    directory.build_from = nodes + least  # also after a failure: not every batch tries again
     Thread(target=_build_quietly, args=(directory, min_free), daemon=True).start()
 
 
@@ -170,10 +170,10 @@ def _build_quietly(directory: StoreDirectory, min_free: int) -> None:
 
 
 def build(directory: StoreDirectory, *, min_free: int) -> bool:
-    """Index all nodes, after any build that is running.
+    """Index all nodes; wait for a running build first.
 
     Returns:
-        Whether it was done; False if the store was emptied, compacted or closed meanwhile.
+        Whether the build succeeded; False if the store was emptied, compacted or closed meanwhile.
     """
     with directory.drafting:
         draft = directory.start_draft(min_free=min_free)
@@ -183,7 +183,7 @@ def build(directory: StoreDirectory, *, min_free: int) -> bool:
             _index_files(draft)
             return not draft.is_abandoned and _become_current(directory, draft)
         except Exception as error:
-            if type(error) is Exception:  # the engine raises nothing but that
+            if type(error) is Exception:  # the engine raises only `Exception`
                 raise translate_error(error, directory.path) from error
             raise
         finally:
@@ -191,7 +191,7 @@ def build(directory: StoreDirectory, *, min_free: int) -> bool:
 
 
 def _become_current(directory: StoreDirectory, draft: Draft) -> bool:
-    """Repeat later writes in the indexed copy, and make it the current shard."""
+    """Apply later writes to the indexed copy, and make it the current shard."""
     new = EdgeShard.load(str(draft.folder))
     is_current = False
     try:
@@ -206,7 +206,7 @@ def _become_current(directory: StoreDirectory, draft: Draft) -> bool:
 
 
 def _index_files(draft: Draft) -> None:
-    """Run the process that indexes the copy, and wait for it."""
+    """Run the process that indexes the copy and wait for it."""
     config = draft.config
     settings = {
         "name": DENSE,
@@ -218,7 +218,7 @@ def _index_files(draft: Draft) -> None:
         "m": 0 if config.index == "exact" else _LINKS,
         "full_scan_kb": FULL_SCAN_KB,
     }
-    # -P: modules in the program's folder would hide others of the same name.
+    # -P: the program's folder must not shadow modules of the same name.
     program = [sys.executable, "-P", str(Path(build_index.__file__)), str(draft.folder)]
     with subprocess.Popen(  # noqa: S603 - our own program
         [*program, json.dumps(settings)], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE

@@ -1,8 +1,7 @@
-"""Adds, reads, counts and deletes nodes, and compacts a store.
+"""Addition, reading, counting and deletion of nodes, and compaction of a store.
 
-The engine only marks deleted and replaced nodes. Its own ``optimize`` holds Python's global lock
-while it runs, and builds a graph that makes searches inexact. Copying nodes to a new shard, a batch
-at a time, does neither.
+The engine only marks deleted and replaced nodes. Its ``optimize`` holds the GIL and builds a graph
+that makes searches inexact. Therefore compaction copies nodes to a new shard in batches.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,15 +38,15 @@ from llama_retrieval_ext.stores.qdrant_common.points import (
     prepare_batches,
 )
 
-# The engine holds Python's global lock while it adds points: some milliseconds for this many.
+# The engine holds the GIL while it adds points: some milliseconds per batch.
 BATCH: Final = 256
-# A node is written to the log and to the storage, and its metadata also to indexes.
+# A node is written to the log and to the storage, its metadata also to indexes.
 _COPIES: Final = 3
 _DELETION: Final = 1024
 
 
 def add_nodes(directory: StoreDirectory, nodes: Sequence[BaseNode], *, min_free: int) -> None:
-    """Validate all nodes, then write them in batches; leave `min_free` bytes on the disk."""
+    """Validate all nodes, then write them in batches; keep `min_free` bytes free."""
     batches = prepare_batches(nodes, size=BATCH, config=directory.config, where=directory.path)
     dimension, average = len(batches[0].vectors[0]), mean_length(batches)
     with directory.lock:
@@ -59,7 +58,7 @@ def add_nodes(directory: StoreDirectory, nodes: Sequence[BaseNode], *, min_free:
 
 
 def delete_matching(directory: StoreDirectory, clause: Clause) -> None:
-    """Delete the points that match."""
+    """Delete the matching points."""
     deletion = UpdateOperation.delete_points_by_filter(as_edge_filter(clause))
     with directory.lock:
         check_room(directory.path, needed=SOME_BYTES)
@@ -103,7 +102,7 @@ _PAGE: Final = 1024
 
 
 def matching_nodes(shard: EdgeShard, clause: Clause | None) -> list[BaseNode]:
-    """Return the nodes that match, with embeddings."""
+    """Return the matching nodes with embeddings."""
     nodes: list[BaseNode] = []
     offset, filter_ = None, filter_of(clause)
     while True:
@@ -117,12 +116,12 @@ def matching_nodes(shard: EdgeShard, clause: Clause | None) -> list[BaseNode]:
 
 
 def count_matching(shard: EdgeShard, clause: Clause | None) -> int:
-    """Return how many nodes match."""
+    """Return the number of matching nodes."""
     return shard.count(CountRequest(exact=True, filter=filter_of(clause)))
 
 
 def stored_vectors(shard: EdgeShard, node_ids: Sequence[str]) -> dict[str, list[float]]:
-    """Return the embeddings of those of the nodes that exist, by id."""
+    """Return the embeddings of the existing nodes by id."""
     by_point = {point_id(node_id): node_id for node_id in node_ids}
     records = shard.retrieve(list(by_point), with_payload=False, with_vector=[DENSE])
     vectors = {record.id: record.vector for record in records}
@@ -149,17 +148,17 @@ _INDEXES: Final[Mapping[str, KeywordIndexParams | FloatIndexParams]] = {
 
 
 def _add_indexes(shard: EdgeShard, payloads: Iterable[Payload]) -> None:
-    """Create an index for each field when it is first seen, for the type it then has."""
-    # The engine writes a path with as few quotes as it can.
+    """Create indexes for new fields; the first value determines the type."""
+    # The engine returns paths with the fewest possible quotes.
     indexed = {name.replace('"', "") for name in shard.info().payload_schema}
     for field in fields_to_index(payloads, indexed):
         shard.update(UpdateOperation.create_field_index(field.path, _INDEXES[field.kind]))
 
 
 def compact(directory: StoreDirectory, *, min_free: int) -> int:
-    """Copy the remaining nodes to a new shard, and remove the old one.
+    """Copy the nodes to a new shard and remove the old shard; return the freed bytes.
 
-    Searches continue; writers wait, about 0.1 ms a node.
+    Searches continue; writers wait, about 0.1 ms per node.
     """
     with directory.lock:
         before = bytes_on_disk(directory.path)

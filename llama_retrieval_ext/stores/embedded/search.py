@@ -45,9 +45,9 @@ _SMALL_LIMIT: Final = 1_000
 
 
 class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
-    """Searches of an embedded store; its steps are functions of the shard."""
+    """Searches of an embedded store; steps are functions of the shard."""
 
-    few_hits: ClassVar[int] = 0  # reading nodes of hits that are cut costs more than a request
+    few_hits: ClassVar[int] = 0  # reading nodes of dropped hits costs more than a request
     nodes_last: ClassVar[bool] = True
     has_mmr: ClassVar[bool] = True
 
@@ -88,7 +88,7 @@ class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
             query=Query.Nearest(SparseVector(*weights), using=BM25),
             top_k=request.top_k,
             score=float,
-            # Keyword scores often tie, and a second request costs more than a few more hits.
+            # Keyword scores often tie, and a second request costs more than some extra hits.
             spare=1 + request.top_k // 10,
             filter=request.filter,
             params=None if corpus is None else SearchParams(idf=IdfParams(corpus=corpus)),
@@ -126,11 +126,11 @@ class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
         return pages
 
     def key(self, hit: ScoredPoint) -> str:
-        """Return the id of the point, which is faster to read than its payload."""
+        """Return the point id, which is faster to read than the payload."""
         return hit.id.hex  # type: ignore[union-attr]  # this package's points have UUIDs
 
     def texts(self, keys: Sequence[str], request: EngineRequest[Filter]) -> Steps[dict[str, str]]:
-        """Return stored nodes by the id of their point."""
+        """Return stored nodes by point id."""
         ids: list[int | UUID | str] = [UUID(key) for key in keys]
         condition = request.filter
 
@@ -146,7 +146,7 @@ class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
         return {record.id.hex: (record.payload or {})[NODE] for record in records}  # type: ignore[union-attr]  # UUIDs
 
     def if_exists(self, steps: Callable[[], Steps[T]], *, empty: T) -> Steps[T]:
-        """Run steps on one shard; again if another thread has replaced it meanwhile."""
+        """Run steps on one shard; repeat if another thread has replaced the shard."""
         result: T = yield lambda: self._directory.read(
             lambda shard: run_steps(steps(), lambda function: function(shard)), empty=empty
         )
@@ -155,10 +155,10 @@ class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
     def diverse(
         self, request: EngineRequest[Filter], *, lambda_mult: float, candidates: int
     ) -> Steps[list[Candidate]]:
-        """Select by MMR; order equal marginal relevance by similarity, then by node id."""
+        """Return the nodes selected by MMR, with ties by similarity, then by node id."""
 
         def steps() -> Steps[list[Candidate]]:
-            # The engine's own MMR orders ties by the positions of points in its storage.
+            # The engine's MMR sorts ties by storage position.
             (ranking,) = yield from self._search([request.with_top_k(candidates)])
             vectors = yield lambda shard: stored_vectors(shard, [each.node_id for each in ranking])
             ranking = [each for each in ranking if each.node_id in vectors]
@@ -175,7 +175,7 @@ class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
 
 
 def _most_points(shard: EdgeShard, searches: Sequence[PointSearch], limits: Sequence[int]) -> int:
-    """Return how many hits are possible; the engine allocates memory for a whole limit."""
+    """Return the maximum number of hits; the engine allocates memory for the whole limit."""
     limit = max((*limits, *(leg.top_k for search in searches for leg in search.legs)))
     return limit if limit <= _SMALL_LIMIT else shard.info().points_count
 

@@ -1,4 +1,4 @@
-"""Makes and loads the engine's shard in a store directory."""
+"""Creation and loading of the engine's shard in a store directory."""
 
 import re
 import shutil
@@ -34,7 +34,7 @@ _DISTANCES: Final = {
     "euclid": Distance.Euclid,
 }
 
-# The engine uses integers only in an index; it rescores by the stored floats.
+# The engine uses integers only in an index, and rescores with the stored floats.
 _DATATYPES: Final = {
     "float32": VectorStorageDatatype.Float32,
     "float16": VectorStorageDatatype.Float16,
@@ -43,9 +43,9 @@ _DATATYPES: Final = {
 
 
 def open_shard(directory: Path, config: EmbeddedConfig) -> EdgeShard | None:
-    """Open the shard that a config names, created if missing; None without a dimension.
+    """Return the config's shard, created if missing; None without a dimension.
 
-    Other shards, which a crash may have left, are deleted.
+    Other shards, which may remain after a crash, are deleted.
     """
     kept = shard_folder(directory, config) if config.dimension else None
     for folder in directory.glob("shard*"):
@@ -81,14 +81,14 @@ def create_shard(directory: Path, config: EmbeddedConfig) -> EdgeShard:
 
 
 def remove_shard(directory: Path, config: EmbeddedConfig) -> None:
-    """Delete a closed shard; renamed first, so that a crash leaves no partial shard."""
+    """Delete a closed shard; rename it first, so that a crash leaves no partial shard."""
     shutil.rmtree(directory / _OLD, ignore_errors=True)
     shard_folder(directory, config).rename(directory / _OLD)
     shutil.rmtree(directory / _OLD, ignore_errors=True)
 
 
 def _create(directory: Path, config: EmbeddedConfig, dimension: int) -> None:
-    # Under another name until it is complete: a partial shard looks like a broken one.
+    # Renamed when complete, because a partial shard would look broken.
     shard = EdgeShard.create(
         str(directory / _DRAFT),
         EdgeConfig(

@@ -1,4 +1,4 @@
-"""`EmbeddedVectorStore`: LlamaIndex vectors and keywords on disk, in this process."""
+"""`EmbeddedVectorStore`: a LlamaIndex vector store on disk, in this process."""
 
 import weakref
 from collections.abc import Mapping, Sequence
@@ -47,33 +47,33 @@ from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
 class EmbeddedVectorStore(EngineStore):
-    """A vector store in a directory, with keyword search and exact filters, and without a server.
+    """A serverless vector store in a directory, with keyword search and exact filters.
 
-    The directory is created if missing. One process at a time can have it open, by any number of
-    store objects. Added nodes survive a crash of the process. Threads may share a store.
+    The directory is created if missing. Only one process can have it open, with any number of store
+    objects. Added nodes survive a crash of the process. The store is thread-safe.
 
-    Similarities are cosine, inner product or negative Euclidean distance, or BM25 for keywords:
-    higher is better in every mode. Without an index (see `index`), a search compares every
-    embedding. BM25 has k1 = 1.2 and b = 0.75; the mean length of a text is measured on the first
-    nodes that are added to an empty store (smoothed with ten pseudo-documents of 100 terms) and
-    then fixed, so that stored weights stay valid.
+    Similarities are cosine, inner product or negative Euclidean distance, and BM25 for keywords.
+    Higher is better in every mode. Without an index (see `index`), a search compares every
+    embedding. BM25 has k1 = 1.2 and b = 0.75. The mean text length is computed from the first nodes
+    in an empty store, smoothed with ten pseudo-documents of 100 terms, and then fixed, so that
+    stored weights stay valid.
 
     Args:
-        path: The directory; ``":memory:"`` for a temporary one that is removed when closed.
-        tokenizer: Cuts text for keyword search; None for the recorded one, or `Tokenizer` where the
-            store is empty.
-        dim: Dimension of the embeddings; None for that of the first that are added.
+        path: The directory; ``":memory:"`` for a temporary directory, removed by `close`.
+        tokenizer: Splits text for keyword search; None for the recorded tokenizer, or `Tokenizer`
+            if the store is empty.
+        dim: Dimension of the embeddings; None for that of the first added nodes.
         distance: ``cosine``, ``dot`` or ``euclid``; None for the recorded one, or cosine.
-        min_free_bytes: How much room `add` must leave on the disk.
-        vectors: How embeddings are stored: ``float32``; ``float16``, half as large; or ``int8``:
-            float16, and once an index is built also 8-bit integers, by which a search selects
-            candidates before it scores them by float16. None for what is recorded, or float32.
+        min_free_bytes: Bytes that `add` must leave free on the disk.
+        vectors: Storage type of embeddings: ``float32``; ``float16``, half as large; or ``int8``:
+            float16, plus 8-bit integers in an index, which select the candidates that a search
+            rescores with float16. None for the recorded value, or float32.
         index: ``auto`` builds an HNSW index in the background when 100,000 nodes are not indexed,
-            ``hnsw`` when 10,000 are not; ``exact`` never does. None for what is recorded, or
+            ``hnsw`` when 10,000 are not; ``exact`` never does. None for the recorded value, or
             ``auto``.
 
     Raises:
-        StoreFormatError: The directory holds something else, or a store from a newer release.
+        StoreFormatError: The directory contains other files, or a store from a newer release.
         StoreUnavailableError: It cannot be written to, or another process has it open.
         ConfigurationError: The store has another tokenizer or distance.
         DimensionMismatchError: The store has another dimension.
@@ -118,12 +118,12 @@ class EmbeddedVectorStore(EngineStore):
             path, EmbeddedRequest(tokenizer, distance, dim, vectors=vectors, index=index)
         )
         self._searcher = EmbeddedSearch(self._opened.directory)
-        # Runs also when the store is garbage-collected, and at the interpreter's exit.
+        # Also runs at garbage collection and at interpreter exit.
         self._closer = weakref.finalize(self, registry.release, self._opened)
 
     @property
     def client(self) -> EdgeShard | None:
-        """The engine's shard; None while nothing was added."""
+        """The engine's shard; None before the first node."""
         return self._directory.read(lambda shard: shard, empty=None)
 
     @property
@@ -134,22 +134,22 @@ class EmbeddedVectorStore(EngineStore):
         return self._searcher
 
     def persist(self, persist_path: str = "", fs: object = None) -> None:  # noqa: ARG002 - LlamaIndex's
-        """Shorten the engine's log; `add` is already durable."""
+        """Flush the engine's log to its storage; `add` is already durable."""
         self._directory.flush()
 
     def compact(self) -> int:
-        """Give back the disk space of nodes that were deleted or replaced.
+        """Free the disk space of deleted and replaced nodes.
 
-        The remaining nodes are copied to new files, which needs room for both and about 0.1 ms a
+        The remaining nodes are copied to new files, which needs space for both and about 0.1 ms per
         node. Searches continue; writers wait. A store with an index is indexed again as by
-        `build_index`, and writes continue, too. Nothing is lost if the process dies.
+        `build_index`, and writes continue as well. Nothing is lost if the process dies.
 
         Returns:
-            How many bytes fewer the directory takes.
+            Number of freed bytes.
 
         Raises:
-            StoreUnavailableError: There is no room for the new files, or the engine failed; nothing
-                has changed.
+            StoreUnavailableError: There is no space for the new files, or the engine failed; the
+                store is unchanged.
             StoreClosedError: The store was closed.
         """
         if not self.index_info().indexed:
@@ -159,20 +159,20 @@ class EmbeddedVectorStore(EngineStore):
         return max(0, before - bytes_on_disk(self._directory.path))
 
     def build_index(self) -> bool:
-        """Index all nodes now, however few, and wait until it is done.
+        """Index all nodes, regardless of their number; blocks.
 
-        A separate process builds the index. It needs room for a second copy of the files, and one
-        to two milliseconds a node on one core. Searches and writes continue; writers wait only
+        A separate process builds the index. It needs space for a second copy of the files, and one
+        to two milliseconds per node on one core. Searches and writes continue; writers wait only
         while the files are copied. Nothing is lost if either process dies.
 
         Returns:
-            Whether there is an index: False if there are no nodes, or too few for the engine, or
-            if the store was emptied, compacted or closed meanwhile.
+            Whether there is an index. False if there are no nodes or too few for the engine, or if
+            the store was emptied, compacted or closed meanwhile.
 
         Raises:
-            ConfigurationError: The store is set up with ``index="exact"`` and floats: there is
-                nothing to build.
-            StoreUnavailableError: There is no room, or the engine failed; nothing has changed.
+            ConfigurationError: The store has ``index="exact"`` and float vectors, so there is no
+                index to build.
+            StoreUnavailableError: There is no space, or the engine failed; the store is unchanged.
             StoreClosedError: The store was closed.
         """
         if self._config.index == "exact" and self._config.vectors != "int8":
@@ -184,7 +184,7 @@ class EmbeddedVectorStore(EngineStore):
         return self.index_info().indexed > 0
 
     def check_recall(self, n: int = 100, *, top_k: int = 10) -> float:
-        """Return the share of the true nearest nodes that searches find; see `KnowledgeBase`."""
+        """Return the recall of vector searches, in ``[0, 1]``; see `KnowledgeBase`."""
         check_count(n, "n")
         check_count(top_k, "top_k")
         config = self._config
@@ -193,11 +193,11 @@ class EmbeddedVectorStore(EngineStore):
         )
 
     def index_info(self) -> IndexInfo:
-        """Return how embeddings are kept and searched."""
+        """Return the storage and index state of the embeddings."""
         return index_info(self._directory)
 
     def load(self, directory: Path) -> None:
-        """Replace all nodes by a copy of another store's, which must not change meanwhile."""
+        """Replace all nodes by a copy of another store, which must not change meanwhile."""
         self._directory.load(directory)
 
     @property
@@ -206,11 +206,11 @@ class EmbeddedVectorStore(EngineStore):
         return self._opened.users > 1
 
     def remove(self) -> None:
-        """Close the store and delete its files, and the directory if nothing else is in it.
+        """Close the store and delete its files, and the directory if it is then empty.
 
         Raises:
-            StoreUnavailableError: Another store object has the directory open; or it cannot be
-                deleted, and the store is closed all the same.
+            StoreUnavailableError: Another store object has the directory open, or the files cannot
+                be deleted; in the latter case the store is closed.
             StoreClosedError: The store was closed.
         """
         if not self._closer.alive:
@@ -219,7 +219,7 @@ class EmbeddedVectorStore(EngineStore):
         self.close()
 
     def close(self) -> None:
-        """Close the store; the directory is free for others when no store object has it open."""
+        """Close the store; unlock the directory if no other store object has it open."""
         self._closer()
 
     @property
@@ -282,7 +282,7 @@ def _features(distance: Distance) -> EngineFeatures:
 
 
 class EmbeddedBackend(StoreBackend[EmbeddedVectorStore]):
-    """Vector and keyword search of an `EmbeddedVectorStore`, in one request.
+    """Backend of an `EmbeddedVectorStore`, with vector and keyword search in one request.
 
     Examples:
         >>> with EmbeddedVectorStore(":memory:") as store:
@@ -295,9 +295,9 @@ class EmbeddedBackend(StoreBackend[EmbeddedVectorStore]):
 
     @property
     def features(self) -> EngineFeatures:
-        """All features but async: the engine blocks, for milliseconds."""
+        """All features except async: the engine blocks for milliseconds."""
         return _features(self.store.distance)
 
     def index_used(self, *, exact: bool) -> str:
-        """Return what vector searches use, in words."""
+        """Return a description of how vector searches find nodes."""
         return self.store.index_info().used(exact=exact)

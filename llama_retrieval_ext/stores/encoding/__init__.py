@@ -1,1 +1,1 @@
-"""Nodes, vectors and values as engines store them."""
+"""Conversion of nodes, vectors and values to the form that engines store."""

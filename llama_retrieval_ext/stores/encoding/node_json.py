@@ -1,4 +1,4 @@
-"""Nodes as JSON text, and back: equal but for the embedding."""
+"""Conversion of nodes to JSON text and back, lossless except for the embedding."""
 
 import json
 from collections.abc import Mapping
@@ -29,14 +29,14 @@ _set = object.__setattr__
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A node class and the values of its fields that are not stored.
+    """A node class and its field defaults; fields with default values are not stored.
 
     Attributes:
-        type: The class.
-        name: Its name in the JSON.
-        defaults: Every field; lists and dicts are to be replaced, not shared.
-        plain: The fields that are stored as they are.
-        resources: The fields that hold a ``MediaResource``.
+        type: Node class.
+        name: Class name in the JSON.
+        defaults: Default of every field; lists and dicts must be replaced, not shared.
+        plain: Fields that are stored unchanged, with defaults.
+        resources: Fields that hold a ``MediaResource``.
     """
 
     type: type[BaseNode]
@@ -63,7 +63,7 @@ _BY_CLASS: Final[dict[type[BaseNode], Shape]] = {shape.type: shape for shape in 
 
 
 def shape_of(node: BaseNode) -> Shape:
-    """Return the shape of a node's class, or of its nearest base class that has one."""
+    """Return the shape of a node's class or of its nearest base class with a shape."""
     for cls in type(node).__mro__:
         shape = _BY_CLASS.get(cls)
         if shape is not None:
@@ -75,9 +75,9 @@ def shape_of(node: BaseNode) -> Shape:
 
 
 def assembled(cls: type[M], values: dict[str, Any]) -> M:
-    """Return an instance with these values, without validating them.
+    """Return an instance with these values, without validation.
 
-    It equals ``cls.model_construct(**values)`` at a third of the time: every query builds hits.
+    Equals ``cls.model_construct(**values)`` in a third of the time; every query builds hits.
     """
     instance = cls.__new__(cls)
     _set(instance, "__dict__", values)
@@ -95,12 +95,12 @@ _TYPES: dict[str, str] = {str(kind.value): kind for kind in ObjectType}
 _ID_FIRST = '{"id_":"'
 _ID_START = len(_ID_FIRST)
 _JSON = json.JSONDecoder()
-# Stands for the metadata of a related node that equals this node's own, as splitters make it.
+# Placeholder for a related node's metadata that equals this node's, as after splitting.
 _OWN = 1
 
 
 def node_to_text(node: BaseNode) -> str:
-    """Return JSON of a node's fields that differ from the defaults, without its embedding."""
+    """Return the non-default fields of a node as JSON, without its embedding."""
     try:
         return _json(_fields(node))
     except PydanticSerializationError as error:
@@ -111,10 +111,10 @@ def node_to_text(node: BaseNode) -> str:
 
 
 def node_from_text(text: str) -> BaseNode:
-    """Return the node that `node_to_text` wrote, without its embedding."""
+    """Return the node from the output of `node_to_text`, without its embedding."""
     try:
         fields: Fields = from_json(text)
-    except ValueError:  # a lone surrogate, which only Python's own parser lets pass
+    except ValueError:  # a lone surrogate, which only Python's json accepts
         fields = json.loads(text)
     shape = SHAPES[fields.pop("class")] if "class" in fields else _TEXT_NODE
     values = {**shape.defaults, "metadata": {}, "relationships": {}, **fields}
@@ -128,8 +128,8 @@ def node_from_text(text: str) -> BaseNode:
 
 
 def node_id_in(text: str) -> str:
-    """Return the id of the node that `node_to_text` wrote, without making the node."""
-    # The id is the first field of every node; reading on would cost as much as all of it.
+    """Return the node id from the output of `node_to_text`, without building the node."""
+    # The id is the first field, so the rest need not be parsed.
     if text.startswith(_ID_FIRST):
         node_id = text[_ID_START : text.index('"', _ID_START)]
         return node_id if "\\" not in node_id else str(_JSON.raw_decode(text, _ID_START - 1)[0])
@@ -140,7 +140,7 @@ def _json(value: object) -> str:
     try:
         return to_json(value).decode()
     except PydanticSerializationError:
-        # Perhaps lone surrogates, which this escapes.
+        # `json.dumps` escapes lone surrogates.
         return json.dumps(value, default=to_jsonable_python)
 
 
@@ -193,7 +193,7 @@ def _related(parts: list[Any], own: Fields) -> RelatedNodeInfo:
 
 
 def _packed_rest(node: BaseNode, shape: Shape) -> Fields:
-    """Return the class, media, and the object of an index node, which need more than JSON."""
+    """Return the class, the media, and the object of an index node in JSON form."""
     fields: Fields = {"class": shape.name}
     for name in shape.resources:
         resource = getattr(node, name)

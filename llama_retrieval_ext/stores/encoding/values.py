@@ -1,4 +1,4 @@
-"""Metadata values and texts as engines index them."""
+"""Conversion of metadata values and texts to the form that engines index."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,17 +11,17 @@ from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
 # Below the smallest exponent of a float, -1074.
 _OFFSET: Final = 2000
 _DIGITS: Final = 4
-_MOST: Final = 1024  # filters hold nothing of 2**1024 or more: all of that is one
+_MOST: Final = 1024  # filters contain no number of 2**1024 or more: one term for all of them
 _COMPLEMENT: Final = str.maketrans("0123456789abcdef", "fedcba9876543210")
 _ZERO: Final = "b"
 _ENDLESS: Final = {1: "cg", -1: "a "}
 
 
 def number_term(number: float) -> str:
-    """Return a string that orders as the number does; NaN is not allowed.
+    """Return a string that sorts like the number; NaN is not allowed.
 
-    It has the sign, the exponent and the digits of the mantissa in base 16, without loss, the same
-    for whole numbers and floats. Of a negative number, each digit is replaced by its complement.
+    It contains the sign, the exponent and the mantissa in base 16, without loss. Equal integers and
+    floats have the same string. For negative numbers, each digit is replaced by its complement.
 
     Examples:
         >>> number_term(3) == number_term(3.0) != number_term(2**53 + 1) != number_term(2**53)
@@ -42,7 +42,7 @@ def number_term(number: float) -> str:
     if exponent >= _MOST:
         return _ENDLESS[sign]
     digits = f"{exponent + _OFFSET:0{_DIGITS}x}{_mantissa(numerator)}"
-    # "~" after every digit: of two negative numbers the one with more digits is the smaller.
+    # "~" sorts after every digit: with equal leading digits, the longer negative is smaller.
     return f"c{digits}" if sign > 0 else f"a{digits.translate(_COMPLEMENT)}~"
 
 
@@ -55,13 +55,12 @@ def _mantissa(numerator: int) -> str:
     return f"{fraction << pad:0{digits}x}".rstrip("0") if digits else ""
 
 
-# Private characters at the end of Unicode, one for each surrogate, so that equality and substrings
-# of strings are preserved.
+# One private character at the end of Unicode per surrogate preserves equality and substrings.
 _STAND_INS: Final = {0xD800 + i: 0x10D800 + i for i in range(0x800)}
 
 
 def utf8_safe(text: str) -> str:
-    r"""Return the text with its lone surrogates replaced.
+    r"""Return the text with lone surrogates replaced.
 
     Examples:
         >>> utf8_safe("a\ud800") == "a\U0010d800"
@@ -78,7 +77,7 @@ def utf8_safe(text: str) -> str:
 
 
 def all_utf8_safe(values: Mapping[str, object]) -> dict[str, object]:
-    """Return nested dicts and lists with each string made `utf8_safe`, keys included."""
+    """Return nested dicts and lists with `utf8_safe` applied to all strings and keys."""
     return {utf8_safe(key): _safe(value) for key, value in values.items()}
 
 
@@ -98,9 +97,9 @@ _SCOPE_KEYS: Final = {TENANT_KEY, KB_KEY}
 
 
 def keyword_text(node: BaseNode) -> str:
-    r"""Return a node's text for embedding models, without the ids of its tenant and base.
+    r"""Return a node's text for embedding models, without tenant and knowledge base ids.
 
-    Keyword search therefore finds a title in the metadata, and skips the keys in
+    Keyword search therefore covers metadata such as a title, except the keys in
     ``excluded_embed_metadata_keys``.
 
     Examples:
@@ -125,7 +124,7 @@ T = TypeVar("T")
 def batches(
     items: Iterable[T], size_bytes: Callable[[T], int], *, max_items: int, max_bytes: int
 ) -> Iterator[list[T]]:
-    """Yield items in batches within both limits; a larger item gets a batch of its own.
+    """Yield items in batches within both limits; a larger item gets its own batch.
 
     Examples:
         >>> list(batches(["a", "bb", "cc", "dddddd"], len, max_items=2, max_bytes=4))

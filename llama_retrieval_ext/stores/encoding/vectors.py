@@ -1,4 +1,4 @@
-"""Embeddings as engines take them, and distances as scores: higher is better."""
+"""Conversion of embeddings for engines, and of distances to scores: higher is better."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,12 +14,12 @@ Distance: TypeAlias = Literal["cosine", "dot", "euclid"]
 
 @dataclass(frozen=True, slots=True)
 class ScoreRange:
-    """The meaning of a search's raw scores. Higher is always better: backends negate distances.
+    """Kind and range of raw scores. Higher is always better: backends negate distances.
 
     Attributes:
         kind: ``cosine``, ``dot``, ``bm25``, ``negative_distance`` or ``unknown``.
-        low: Smallest possible score; None when there is none or it is not known.
-        high: Largest possible score; None likewise.
+        low: Smallest possible score; None if unbounded or unknown.
+        high: Largest possible score; None if unbounded or unknown.
     """
 
     kind: str = "unknown"
@@ -28,16 +28,16 @@ class ScoreRange:
 
 
 def cosine_score(score: float) -> float:
-    """Return a cosine within its range: single precision oversteps it by some 1e-7."""
+    """Return a cosine clipped to [-1, 1]; single precision exceeds it by about 1e-7."""
     return score if -1.0 <= score <= 1.0 else min(1.0, max(-1.0, score))
 
 
 def negated(distance: float) -> float:
-    """Return a distance as a score."""
+    """Return the negated distance, a score."""
     return -distance
 
 
-# From the scores of an engine that reports cosines, inner products and distances to ours.
+# Converts an engine's cosines, inner products and distances to our scores.
 SCORES: Final[Mapping[Distance, Callable[[float], float]]] = {
     "cosine": cosine_score,
     "dot": float,
@@ -52,8 +52,8 @@ BM25_RANGE: Final = ScoreRange("bm25", 0.0, None)
 
 Vectors = list[list[float]]
 
-# The engine computes in single precision: the squared length of a longer vector overflows, and the
-# engine takes a shorter one for normalised.
+# Engines compute in single precision: the squared length of longer vectors overflows, and shorter
+# vectors are treated as normalised.
 _LONG: Final = 1e15
 _SHORT: Final = 1e-2
 
@@ -61,7 +61,7 @@ _SHORT: Final = 1e-2
 def document_vectors(
     nodes: Sequence[BaseNode], *, dimension: int, distance: Distance, where: object
 ) -> Vectors:
-    """Return the embeddings of nodes in the form that engines take."""
+    """Return the checked embeddings of nodes for an engine."""
     vectors: Vectors = []
     for node in nodes:
         vector = node.embedding
@@ -82,7 +82,7 @@ def document_vectors(
 def query_vector(
     embedding: Sequence[float], *, dimension: int, distance: Distance, where: object
 ) -> list[float]:
-    """Return the embedding of a query in the form that engines take."""
+    """Return the checked embedding of a query for an engine."""
     if len(embedding) != dimension:
         raise DimensionMismatchError(
             f"the query has an embedding of dimension {len(embedding)}, {where} holds {dimension}; "

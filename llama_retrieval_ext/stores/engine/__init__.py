@@ -1,1 +1,1 @@
-"""The skeleton that all engines share."""
+"""Base classes for all engines."""

@@ -1,4 +1,4 @@
-"""`Backend`: the adapter around a LlamaIndex vector store that retrievers send searches to."""
+"""`Backend`: the adapter that retrievers use to search a LlamaIndex vector store."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ from llama_retrieval_ext.stores.engine.pushdown import LEGS, FusedSearch, Native
 
 
 class Candidate:
-    """A node that a backend found, and its score; higher is better.
+    """A node found by a backend, and its score; higher is better.
 
-    Most candidates of a fusion are dropped, so a backend may pass what the node is made of.
+    The node may be built lazily, because a fusion drops most candidates.
 
     Attributes:
         node_id: The node's id.
-        score: As the backend declares it in its features, or that of a fusion.
-        contributions: What each search gave to the score of a fusion.
+        score: Raw score as declared in the backend's features, or the score of a fusion.
+        contributions: Share of each search in the score of a fusion.
     """
 
     __slots__ = ("_node", "contributions", "node_id", "score")
@@ -45,7 +45,7 @@ class Candidate:
         node: BaseNode | str | Callable[[], BaseNode],
         contributions: tuple[Contribution, ...] = (),
     ) -> Self:
-        """Return a candidate whose node is made on first access."""
+        """Return a candidate whose node is built on first access."""
         found = cls.__new__(cls)
         found.node_id, found.score, found.contributions = node_id, score, contributions
         found._node = node  # noqa: SLF001 - of its own class
@@ -98,19 +98,19 @@ ScoredId: TypeAlias = tuple[str, float]
 
 @dataclass(frozen=True, slots=True)
 class EngineFeatures:
-    """What a backend does natively; the rest is done above it, or refused.
+    """Operations that a backend supports natively; others are emulated or refused.
 
     Attributes:
-        operators: The filter operators that it evaluates exactly; it refuses all others. None
-            if unknown: the store itself refuses what it cannot evaluate.
-        dense: Raw scores of vector search; None where there is no vector search.
-        keyword: Raw scores of keyword search; None where there is no keyword search.
-        one_round_trip: Whether a vector and a keyword search can go out as one request.
-        fusions: How the engine itself fuses both; a backend that names any is a `FusingBackend`.
-        most_hits: How many hits one search returns at most; None for any number.
-        mmr: Whether the engine diversifies by itself.
-        exact: Whether a vector search can do without an approximate index.
-        real_async: Whether its async calls leave the event loop free without a thread.
+        operators: Filter operators that it evaluates exactly; it refuses all others. None
+            if unknown: the store itself raises for unsupported operators.
+        dense: Range of raw vector scores; None without vector search.
+        keyword: Range of raw keyword scores; None without keyword search.
+        one_round_trip: Whether one request can carry a vector and a keyword search.
+        fusions: Native fusions; a backend with any is a `FusingBackend`.
+        most_hits: Maximum number of hits per search; None for no limit.
+        mmr: Whether the engine computes MMR.
+        exact: Whether a vector search can bypass the approximate index.
+        real_async: Whether its async calls need no thread to keep the event loop free.
     """
 
     dense: ScoreRange | None = None
@@ -126,14 +126,14 @@ class EngineFeatures:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What vector and keyword searches have in common.
+    """Parameters shared by vector and keyword searches.
 
     Attributes:
-        top_k: How many to return, at least 1.
-        condition: What each must satisfy, scope included; None for everything.
-        scope: The scope alone: statistics such as IDF are taken over what it can see, so that
-            scores do not tell one tenant about another's documents.
-        exact: Whether a vector search compares every embedding instead of an index.
+        top_k: Number of hits to return, at least 1.
+        condition: Condition that every hit satisfies, scope included; None for no condition.
+        scope: The scope alone. Statistics such as IDF cover only its nodes, so that scores do
+            not reveal other tenants' documents.
+        exact: Whether a vector search compares every embedding instead of using an index.
     """
 
     top_k: int
@@ -174,14 +174,14 @@ def hybrid_queries(
 class Backend(Protocol):
     """One interface to every engine.
 
-    A search is a `Call`: a plan yields it, and the driver runs it by threads or on the loop.
-    Results come best first, equal scores by node id, and satisfy the condition exactly; no match
-    gives an empty list.
+    A search is a `Call`: a plan yields it, and the driver runs it in threads or on the event loop.
+    Results are sorted best first, then by node id, and satisfy the condition exactly. Without a
+    match the result is an empty list.
     """
 
     @property
     def store(self) -> BasePydanticVectorStore:
-        """The LlamaIndex vector store behind it."""
+        """The wrapped LlamaIndex vector store."""
         ...
 
     @property
@@ -191,16 +191,16 @@ class Backend(Protocol):
 
     @property
     def features(self) -> EngineFeatures:
-        """What the engine does natively."""
+        """Operations that the engine supports natively."""
         ...
 
     @property
     def drop_violations(self) -> bool:
-        """Whether hits from outside scope or filters degrade the answer instead of raising."""
+        """Whether hits outside scope or filters degrade the answer instead of raising."""
         ...
 
     def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
-        """Return the nearest nodes to an embedding, by the store's own similarity.
+        """Return the nearest nodes to an embedding, by the store's similarity.
 
         Raises:
             UnsupportedModeError: The store has no vector search.
@@ -210,7 +210,7 @@ class Backend(Protocol):
         ...
 
     def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
-        """Return nodes that share terms with a text, by BM25; only those with a score above 0.
+        """Return the nodes with a BM25 score above 0 for a text.
 
         Raises:
             UnsupportedModeError: The store has no keyword search.
@@ -219,13 +219,13 @@ class Backend(Protocol):
         ...
 
     def batch(self, queries: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
-        """Return one ranking a query, from as few requests as the engine can.
+        """Return one ranking per query, with as few requests as possible.
 
-        Each ranking is that of `dense` or `keyword`. None where it takes as many requests as
-        queries.
+        Each ranking equals that of `dense` or `keyword`. None if the engine needs one request
+        per query.
 
         Raises:
-            UnsupportedModeError: The store has no such search.
+            UnsupportedModeError: The store does not support one of the searches.
             UnsupportedFilterError: The store cannot evaluate a condition; nothing was sent.
             DimensionMismatchError: An embedding does not have the store's dimension.
         """
@@ -234,21 +234,21 @@ class Backend(Protocol):
     def hybrid(
         self, vector: VectorQuery, keyword: KeywordQuery, choose: Choose, *, top_k: int
     ) -> Call[list[Candidate]] | None:
-        """Return the candidates that a function chooses from a vector and a keyword search.
+        """Return the candidates that `choose` selects from a vector and a keyword search.
 
-        An engine that reads nodes slowly may read those of the chosen ids only. None where it
-        takes as many requests as queries.
+        An engine with slow node reads may read only the chosen nodes. None if the engine needs
+        one request per query.
 
         Args:
             vector: The vector search.
             keyword: The keyword search.
-            choose: Returns the best of both rankings, best first, and all that tie with the last
-                of them; must be fast. It is called with node ids, or with keys that stand for them.
-            top_k: How many candidates to return at most.
+            choose: Returns the best of both rankings, best first, and all ties with the last of
+                them; must be fast. It is called with node ids or with keys that represent them.
+            top_k: Maximum number of candidates.
 
         Returns:
-            Best first, equal scores by node id, each with the score and the contributions that
-            were chosen; nodes that were deleted meanwhile are left out.
+            Candidates with the chosen scores and contributions, best first, equal scores by node
+            id. Nodes deleted in the meantime are left out.
 
         Raises:
             UnsupportedFilterError: The store cannot evaluate the condition; nothing was sent.
@@ -257,12 +257,12 @@ class Backend(Protocol):
         ...
 
     def describe(self) -> Mapping[str, object]:
-        """Return the engine and its configuration, for traces and tables; never a secret."""
+        """Return the engine and its configuration for traces and tables, without secrets."""
         ...
 
 
 def check_exact(engine: str, features: EngineFeatures, query: EngineQuery) -> None:
-    """Raise `UnsupportedModeError` for an exact search where the engine has none."""
+    """Raise `UnsupportedModeError` if a search is exact and the engine has no exact search."""
     if query.search.exact and isinstance(query, VectorQuery) and not features.exact:
         raise UnsupportedModeError(
             f"{engine} cannot search without its index for one query; leave exact=True out"
@@ -271,20 +271,20 @@ def check_exact(engine: str, features: EngineFeatures, query: EngineQuery) -> No
 
 @runtime_checkable
 class FusingBackend(Backend, Protocol):
-    """A backend whose engine can fuse a vector and a keyword search by itself."""
+    """A backend whose engine can fuse a vector and a keyword search natively."""
 
     def fused(
         self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
     ) -> Call[list[Candidate]]:
-        """Return the best of both searches as the engine fuses them; scores are the fusion's.
+        """Return the candidates of the engine's native fusion, with fused scores.
 
-        The result is that of our own fusion of both rankings, but for nodes that tie in one of
-        them: which of these ranks higher is the engine's choice.
+        The result equals our fusion of both rankings, except for ties within a ranking: there the
+        engine chooses the order.
 
         Args:
-            embedding: For the vector search.
-            text: For the keyword search.
-            search: How many to return, and what each must satisfy, in both searches.
+            embedding: Embedding for the vector search.
+            text: Text for the keyword search.
+            search: Parameters of both searches.
             how: One of the fusions in the features.
 
         Raises:
@@ -307,20 +307,20 @@ class UnbatchedSearches:
     """Mixin for backends that cannot batch searches."""
 
     def batch(self, queries: Sequence[EngineQuery]) -> None:
-        """Return None: there is no such request."""
+        """Return None: the engine has no such request."""
         del queries
 
     def hybrid(
         self, vector: VectorQuery, keyword: KeywordQuery, choose: Choose, *, top_k: int
     ) -> None:
-        """Return None: there is no such request."""
+        """Return None: the engine has no such request."""
         del vector, keyword, choose, top_k
 
 
 def chosen_candidates(
     choose: Choose, near: Sequence[Candidate], sharing: Sequence[Candidate], *, top_k: int
 ) -> list[Candidate]:
-    """Return the candidates that a function chooses from two rankings, in its order."""
+    """Return the candidates that `choose` selects from two rankings, in its order."""
     by_id = {each.node_id: each for each in (*sharing, *near)}
     return [
         by_id[node_id].rescored(score, contributions)
@@ -341,7 +341,7 @@ def fuse_candidates(
     top_k: int,
     weights: Sequence[float] | None = None,
 ) -> list[Candidate]:
-    """Fuse the ranking of a vector search and that of a keyword search."""
+    """Return the fused ranking of a vector search and a keyword search."""
     top = fusion.fuse_ids(
         {leg: scored_ids(ranking) for leg, ranking in zip(LEGS, (near, sharing), strict=True)},
         weights=None if weights is None else dict(zip(LEGS, weights, strict=True)),
@@ -354,5 +354,5 @@ def fuse_candidates(
 def fuse_legs(
     near: Sequence[Candidate], sharing: Sequence[Candidate], how: FusedSearch, *, top_k: int
 ) -> list[Candidate]:
-    """Return what the engine's fusion gives, computed here: for a leg without candidates."""
+    """Return the engine's fusion, computed locally; used if a leg has no candidates."""
     return fuse_candidates(near, sharing, how.fusion, weights=how.weights, top_k=top_k)

@@ -1,4 +1,4 @@
-"""`Collection`: a collection that may not exist yet, and `Nodes`: reads and writes its nodes."""
+"""`Collection`: a collection that may not exist yet; `Nodes`: reads and writes its nodes."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -18,20 +18,20 @@ T = TypeVar("T")
 
 
 class CollectionMissingError(StoreError):
-    """There is no such collection: no nodes were added yet, or it was removed."""
+    """The collection does not exist: no nodes were added yet, or it was removed."""
 
 
 class Params(Protocol):
-    """Settings of an engine beyond those of every engine."""
+    """Engine-specific settings."""
 
     @property
     def recorded(self) -> Mapping[str, Any]:
-        """The settings that are recorded with a new collection."""
+        """Settings that are recorded with a new collection."""
         ...
 
     @property
     def for_records(self) -> Self:
-        """The settings of a collection of records, which is never searched by vectors."""
+        """Settings for a collection of records, which has no vector search."""
         ...
 
 
@@ -41,17 +41,18 @@ P = TypeVar("P", bound=Params)
 class Collection(ABC, Generic[C, K, P]):
     """The state of a collection, and the steps that change it as a whole.
 
-    An engine reads the recorded config, creates the collection and drops it; the order of these,
-    and two processes that create it at a time, are the same for all.
+    Subclasses read the recorded config, create the collection and drop it. This class defines the
+    order of these steps and handles two processes that create the collection at the same time.
 
     Args:
-        name: Its name.
-        connection: Carries out the steps.
-        request: The config that the opener requests.
-        params: Settings for the engine.
+        name: Collection name.
+        connection: Runs the steps.
+        request: Config requested by the caller.
+        params: Engine settings.
 
     Attributes:
-        config: How it is or would be set up; without a dimension while it does not exist.
+        config: Current config, or the config for creation; without a dimension if the collection
+            does not exist.
     """
 
     kind: ClassVar[str] = "collection"
@@ -70,23 +71,23 @@ class Collection(ABC, Generic[C, K, P]):
 
     @property
     def where(self) -> str:
-        """The collection, for messages."""
+        """Description of the collection for messages."""
         return f"the {self.kind} {self.name!r} at {self.connection.where}"
 
     @abstractmethod
     def recorded(self) -> Steps[C | None]:
-        """Return the recorded config, None if there is no collection, or `StoreFormatError`."""
+        """Return the recorded config, None without a collection; may raise `StoreFormatError`."""
 
     @abstractmethod
     def make(self, config: C) -> Steps[None]:
-        """Create the collection; raise if it exists."""
+        """Create the collection; raise if it already exists."""
 
     @abstractmethod
     def remove(self) -> Steps[None]:
         """Delete the collection, if it exists."""
 
     def beside(self, suffix: str) -> Self:
-        """Return the collection of records with a longer name."""
+        """Return the collection of records whose name is this name plus a suffix."""
         return type(self)(
             f"{self.name}{suffix}",
             self.connection,
@@ -95,11 +96,11 @@ class Collection(ABC, Generic[C, K, P]):
         )
 
     def open(self) -> Steps[None]:
-        """Check the engine, and the collection if it exists."""
+        """Check the engine and, if it exists, the collection."""
         yield from self.look_up()
 
     def look_up(self, *, again: bool = False) -> Steps[C | None]:
-        """Return the config, read from the engine unless it is known; None without collection."""
+        """Return the config, cached unless `again`; None without a collection."""
         if again or not self._exists:
             recorded = yield from self.recorded()
             if recorded is None:
@@ -113,9 +114,9 @@ class Collection(ABC, Generic[C, K, P]):
         """Return the config; create the collection if it does not exist.
 
         Args:
-            dimension: Of the nodes that are to be written.
-            again: Whether to look it up although it is known to exist.
-            **settings: Further fields of the config of a new collection.
+            dimension: Dimension of the nodes to write.
+            again: Whether to read the config again if it is cached.
+            **settings: Additional config fields for a new collection.
         """
         known = yield from self.look_up(again=again)
         if known is None:
@@ -155,7 +156,7 @@ class Collection(ABC, Generic[C, K, P]):
             known = yield from self.look_up()
             if known is None:
                 raise
-            return known  # another process was faster
+            return known  # another process created it first
         self.config, self._exists = config, True
         return config
 
@@ -164,23 +165,23 @@ F = TypeVar("F")
 
 
 class Nodes(ABC, Generic[F]):
-    """Steps that write, read and count the nodes of a collection that exists, but for `add`.
+    """Steps that write, read and count nodes. All but `add` need an existing collection.
 
-    Filters are those of `CollectionStore.compile_target`.
+    Filters come from `CollectionStore.compile_target`.
     """
 
     @abstractmethod
     def add(self, nodes: Sequence[BaseNode]) -> Steps[None]:
-        """Add nodes, at least one, or replace those with the same ids; create the collection."""
+        """Add or replace nodes, at least one; create the collection if necessary."""
 
     @abstractmethod
     def delete(self, matching: F) -> Steps[None]:
-        """Delete the nodes that match."""
+        """Delete the matching nodes."""
 
     @abstractmethod
     def read(self, matching: F) -> Steps[list[BaseNode]]:
-        """Return every node that matches, with its embedding, in any order."""
+        """Return the matching nodes with their embeddings, in any order."""
 
     @abstractmethod
     def count(self, matching: F) -> Steps[int]:
-        """Return how many nodes match."""
+        """Return the number of matching nodes."""

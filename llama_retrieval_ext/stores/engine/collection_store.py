@@ -1,4 +1,4 @@
-"""`CollectionStore`: LlamaIndex's vector store over a collection of an engine."""
+"""`CollectionStore`: a LlamaIndex vector store in one collection of an engine."""
 
 import weakref
 from abc import abstractmethod
@@ -20,24 +20,24 @@ T = TypeVar("T")
 
 
 class CollectionStore(EngineStore):
-    """A store in a collection of an engine that has room for others.
+    """A store in one of several collections of an engine.
 
-    An engine's constructor makes a `Collection` and calls `_open`; the rest is its `Nodes`, its
-    searches, and how it writes filters.
+    The constructor of a subclass creates a `Collection` and calls `_open`. A subclass also provides
+    `Nodes`, searches and the compilation of filters.
     """
 
-    # A `Collection` and its `Nodes`, in types of the engine.
+    # A `Collection` and its `Nodes`, typed by the engine.
     _collection: Any = PrivateAttr()
     _contents: Any = PrivateAttr()
     _closer: "weakref.finalize[..., Any]" = PrivateAttr()
 
     @abstractmethod
     def _nodes_of(self, collection: Any) -> Nodes[Any]:  # noqa: ANN401 - the engine's
-        """Return what reads and writes the nodes of a collection."""
+        """Return the reader and writer of a collection's nodes."""
 
     def _open(self, collection: Collection[Any, Any, Any]) -> None:
         self._collection, self._contents = collection, self._nodes_of(collection)
-        # Also runs when the store is garbage, and at the interpreter's exit.
+        # Also runs at garbage collection and at interpreter exit.
         self._closer = weakref.finalize(self, collection.connection.close)
         try:
             collection.connection.run(collection.open())
@@ -47,27 +47,27 @@ class CollectionStore(EngineStore):
 
     @property
     def connection(self) -> Connection:
-        """The clients; raises `StoreClosedError` if the store was closed."""
+        """The connection; raises `StoreClosedError` after `close`."""
         connection: Connection = self._collection.connection
         if not self._closer.alive:
             raise connection.closed_error()
         return connection
 
     def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
-        """Return the call that carries out steps."""
+        """Return the call that runs steps."""
         return self.connection.call(steps)
 
     def beside(self, suffix: str) -> Self:
-        """Return a store of records that are read by id, in its own collection, over this client.
+        """Return a store of records in a separate collection, over the same client.
 
-        It is open as long as this one; closing either closes both.
+        Records are read by id. Closing either store closes both.
 
         Args:
-            suffix: What its collection's name has more than this one's.
+            suffix: Appended to this collection's name.
 
         Raises:
-            ConfigurationError: The engine takes no such name.
-            StoreFormatError: That collection was not made by this package.
+            ConfigurationError: The engine does not accept the name.
+            StoreFormatError: The collection was not created by this package.
             StoreUnavailableError: The engine cannot be reached.
         """
         collection = self._collection.beside(suffix)
@@ -79,17 +79,17 @@ class CollectionStore(EngineStore):
     def records(
         self, *, is_shared: bool, clock: Callable[[], float], patience_s: float
     ) -> RecordStore:
-        """Return the collection as a store of records, and of nothing else.
+        """Return a record store over this collection, which must hold only records.
 
         Args:
             is_shared: Whether other processes write to it.
             clock: Returns the seconds since 1970.
-            patience_s: After so long a writer that has not finished counts as dead.
+            patience_s: Seconds after which an unfinished writer counts as dead.
         """
         return IntentRecords(self, is_shared=is_shared, clock=clock, patience_s=patience_s)
 
     def close(self) -> None:
-        """Close the connection; the collection stays."""
+        """Close the connection; keep the collection."""
         self._closer()
 
     @property

@@ -1,4 +1,4 @@
-"""`StoreConfig`: how a store is set up, and `ConfigRequest`: what its opener requests."""
+"""`StoreConfig`: the config of a store; `ConfigRequest`: the config that a caller requests."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -17,13 +17,13 @@ from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
-    """How a store is set up; an engine that records more adds fields.
+    """The config of a store; engines may add fields.
 
     Attributes:
-        tokenizer: Cuts documents and queries into terms.
-        distance: How embeddings are compared.
-        dimension: Length of the embeddings; None until it is known.
-        params: Settings that the engine was created with, as JSON has them.
+        tokenizer: Splits documents and queries into terms.
+        distance: Distance between embeddings.
+        dimension: Dimension of the embeddings; None until known.
+        params: Settings at the creation of the collection, as JSON values.
     """
 
     tokenizer: Tokenizer = field(default_factory=Tokenizer)
@@ -32,18 +32,18 @@ class StoreConfig:
     params: Mapping[str, Any] = field(default_factory=dict)  # Any: JSON
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the config as JSON has it."""
+        """Return the config as JSON values."""
         data = {each.name: _as_json(getattr(self, each.name)) for each in fields(self)}
         return {**data, "tokenizer": self.tokenizer.to_dict()}
 
     def checked(self, embedding: Sequence[float], where: object) -> list[float]:
-        """Return a query's embedding, ready for the engine, or raise `DimensionMismatchError`."""
+        """Return a query's embedding for the engine, or raise `DimensionMismatchError`."""
         dimension = self.dimension or len(embedding)
         return query_vector(embedding, dimension=dimension, distance=self.distance, where=where)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the config that `to_dict` wrote; what is missing has its default."""
+        """Return the config from the output of `to_dict`; missing fields get defaults."""
         known = {each.name: data[each.name] for each in fields(cls) if each.name in data}
         return cls(**{**known, "tokenizer": Tokenizer.from_dict(data["tokenizer"])})
 
@@ -54,7 +54,7 @@ C = TypeVar("C", bound=StoreConfig)
 def format_error(
     data: Mapping[str, Any], *, where: object, reads: object, instead: str
 ) -> StoreFormatError:
-    """Return the error for a store of another format."""
+    """Return the error for a store with an unsupported format."""
     return StoreFormatError(
         f"{where} has format {data.get('format')!r}, this release reads {reads}; install the "
         f"release that wrote it, or index the documents again into {instead}"
@@ -65,21 +65,21 @@ def _as_json(value: object) -> object:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-# Fields of a request that are compared apart from the others.
+# Fields of a request with their own comparison.
 _APART: Final = ("dimension", "params")
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigRequest:
-    """The config that a store's opener requests; None takes what is recorded, or the default.
+    """The config that a caller requests; None means the recorded value or the default.
 
-    An engine that records more adds fields of the same names.
+    Engines with more config fields add fields of the same names.
 
     Attributes:
-        tokenizer: Cuts documents and queries into terms.
-        distance: How embeddings are compared.
-        dimension: Length of the embeddings.
-        params: Settings that count when the engine creates the collection, as JSON has them.
+        tokenizer: Splits documents and queries into terms.
+        distance: Distance between embeddings.
+        dimension: Dimension of the embeddings.
+        params: Settings for the creation of the collection, as JSON values.
     """
 
     kept_in: ClassVar[str] = "store"
@@ -102,7 +102,7 @@ class ConfigRequest:
             )
 
     def resolve(self, recorded: C, where: object) -> C:
-        """Return the config of a store that is opened with this request."""
+        """Return the config of a store opened with this request."""
         if recorded.dimension is not None:
             self.check(recorded, where)
             return recorded
@@ -112,7 +112,7 @@ class ConfigRequest:
         return replace(recorded, **chosen, dimension=self.dimension, params=dict(self.params or {}))
 
     def check(self, recorded: StoreConfig, where: object) -> None:
-        """Raise unless a store is set up as requested."""
+        """Raise if a recorded config differs from the request."""
         for name in (each.name for each in fields(self) if each.name not in _APART):
             requested, has = getattr(self, name), getattr(recorded, name)
             if requested is not None and requested != has:
@@ -140,7 +140,7 @@ class ConfigRequest:
 
 
 def recorded_params(params: object, names: Sequence[str]) -> Mapping[str, Any]:
-    """Return the named attributes that are set, as JSON has them; None and {} are not."""
+    """Return the named attributes as JSON values, without those that are None or {}."""
     values = {name: getattr(params, name) for name in names}
     kept: Mapping[str, Any] = to_jsonable_python(
         {name: value for name, value in values.items() if value not in (None, {})}
@@ -152,7 +152,7 @@ P = TypeVar("P")
 
 
 def params_of(kind: type[P], params: Mapping[str, Any], *, engine: str) -> P:
-    """Return a dataclass of an engine's settings, or raise if it has no such setting."""
+    """Return an engine's settings as a dataclass; raise for unknown settings."""
     known = [each.name for each in fields(kind)]  # type: ignore[arg-type]  # a dataclass
     unknown = sorted(set(params).difference(known))
     if unknown:

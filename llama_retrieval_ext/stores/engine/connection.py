@@ -1,4 +1,4 @@
-"""`Connection`: carries out the requests of an engine's steps, for threads and event loops."""
+"""`Connection`: sends the requests of an engine's steps, from threads and event loops."""
 
 import asyncio
 import threading
@@ -14,14 +14,13 @@ T = TypeVar("T")
 
 
 class Connection(ABC):
-    """The clients of one store. Its steps are generators of requests in the engine's terms.
+    """The clients of one store. Steps are generators that yield engine-specific requests.
 
-    An engine without an async client implements `perform` alone; async callers then wait in a
-    thread.
+    An engine without an async client implements only `perform`; async callers then use a thread.
 
     Attributes:
-        where: The engine's location, for messages; never a secret.
-        real_async: Whether `aperform` leaves the event loop free without a thread.
+        where: The engine's location for messages, without secrets.
+        real_async: Whether `aperform` needs no thread to keep the event loop free.
     """
 
     where: str
@@ -29,7 +28,7 @@ class Connection(ABC):
 
     @abstractmethod
     def perform(self, request: Any) -> object:  # noqa: ANN401 - as the engine's steps have it
-        """Return the answer to one request, or raise one of this package's errors; blocks."""
+        """Return the response to one request, or raise an error of this package; blocks."""
 
     async def aperform(self, request: Any) -> object:  # noqa: ANN401 - as above
         """`perform`, without blocking the event loop."""
@@ -40,13 +39,13 @@ class Connection(ABC):
         """Close the clients."""
 
     def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
-        """Return the call that carries out steps."""
+        """Return the call that runs steps."""
         return Call(
             lambda: self.run(steps()), (lambda: self.arun(steps())) if self.real_async else None
         )
 
     def run(self, steps: Steps[T]) -> T:
-        """Carry out steps and return their result; blocks."""
+        """Run steps and return their result; blocks."""
         return run_steps(steps, self.perform)
 
     async def arun(self, steps: Steps[T]) -> T:
@@ -66,13 +65,13 @@ C = TypeVar("C", bound=_Closable)
 
 
 class AsyncClient(Generic[C]):
-    """An async client with an event loop of its own.
+    """An async client with its own event loop.
 
-    A client's connections belong to the loop they were made on, and callers' loops come and go.
+    A client's connections are bound to one loop, and callers use different loops.
 
     Args:
-        make: Makes the client, for the first request.
-        closed_error: Makes the error for a request after `close`.
+        make: Creates the client at the first request.
+        closed_error: Creates the error for a request after `close`.
 
     Examples:
         >>> class Client:
@@ -98,18 +97,18 @@ class AsyncClient(Generic[C]):
         self._closed = False
 
     async def run(self, send: Callable[[C], Coroutine[Any, Any, T]]) -> T:
-        """Return what a coroutine function of the client returns; it runs on the client's loop."""
+        """Run a coroutine function of the client on the client's loop; return its result."""
         loop, client = self._open()
         try:
             return await loop.run(send(client))
         except (RuntimeError, asyncio.CancelledError) as error:
             if not self._closed:
                 raise
-            # Closed by another thread meanwhile: the client raises one, or its loop the other.
+            # After `close` in another thread, the client raises one of these, its loop the other.
             raise self._closed_error() from error
 
     def close(self) -> None:
-        """Close the client and end its loop; a second call does nothing."""
+        """Close the client and stop its loop; a second call is a no-op."""
         with self._lock:
             self._closed = True
             parts, self._parts = self._parts, None

@@ -1,4 +1,4 @@
-"""`FilteredEngineSearch`: searches of engines that evaluate filters in part; the rest is here."""
+"""`FilteredEngineSearch`: search for engines that evaluate filters only in part."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -20,19 +20,19 @@ S = TypeVar("S", bound="FilteredSearch")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilteredSearch(NativeSearch):
-    """One search, with the condition that is left to check; None where the engine checks all."""
+    """One search, with the condition that is checked here; None if the engine checks all."""
 
     condition: Condition | None = None
 
 
 class FilteredEngineSearch(EngineSearch[F, S, H], Generic[F, S, H]):
-    """Requests more hits until enough satisfy the condition."""
+    """Search that requests more hits until enough satisfy the condition."""
 
     scoped_rarity: ClassVar[bool] = False
 
     @abstractmethod
     def page(self, search: S, limit: int) -> Steps[list[H]]:
-        """Return at most so many hits of a search, with their nodes."""
+        """Return at most `limit` hits of a search, with their nodes."""
 
     @abstractmethod
     def node(self, hit: H) -> BaseNode:
@@ -40,12 +40,12 @@ class FilteredEngineSearch(EngineSearch[F, S, H], Generic[F, S, H]):
 
     @abstractmethod
     def too_few(self, search: S) -> UnsupportedFilterError:
-        """Return the error for a search whose hits may be out of reach."""
+        """Return the error for a search with too few hits that satisfy the condition."""
 
     def pages(
         self, searches: Sequence[S], limits: Sequence[int], *, with_nodes: bool
     ) -> Steps[list[list[H]]]:
-        """Send each search, again for more hits where too few satisfy its condition."""
+        """Return the hits of each search; request more if too few satisfy its condition."""
         del with_nodes  # the condition needs them
         pages = []
         for search, limit in zip(searches, limits, strict=True):
@@ -57,7 +57,7 @@ class FilteredEngineSearch(EngineSearch[F, S, H], Generic[F, S, H]):
         return Candidate(self.node(hit), score)
 
     def _filtered_page(self, search: S, limit: int) -> Steps[list[H]]:
-        """Return the best hits that satisfy the condition; raise if more may be out of reach."""
+        """Return the best hits that satisfy the condition; raise if `most_hits` is too small."""
         size = min(limit, self.most_hits)
         while True:
             hits = yield from self.page(search, size)

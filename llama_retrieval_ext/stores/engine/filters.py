@@ -1,4 +1,4 @@
-"""`FilterLanguage`: writes a condition on metadata in an engine's terms."""
+"""`FilterLanguage`: translates a condition on metadata to an engine's filter."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,15 +21,15 @@ _NEGATIONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class FilterLanguage(Generic[E]):
-    """How an engine writes conditions, with the meaning of `llama_retrieval_ext.filters.matches`.
+    """An engine's filter syntax; semantics of `llama_retrieval_ext.filters.matches`.
 
     Attributes:
-        comparisons: By operator: writes the comparison of a key with a value. NE and NIN are
-            written as the negations of EQ and IN.
-        all_of: Joins expressions that must all be true; true of none.
-        any_of: Joins expressions of which one must be true; false of none.
-        negated: Negates an expression.
-        in_choice: The language of what is joined by `any_of`; None for the same.
+        comparisons: Functions by operator; each returns the comparison of a key with a value. NE
+            and NIN become negations of EQ and IN.
+        all_of: Returns the conjunction of expressions; true for an empty list.
+        any_of: Returns the disjunction of expressions; false for an empty list.
+        negated: Returns the negation of an expression.
+        in_choice: Language for the parts of `any_of`; None for this language.
 
     Examples:
         >>> from llama_retrieval_ext.filters import Compare
@@ -73,13 +73,13 @@ def target_parts(
     documents: Callable[[Sequence[str]], E],
     write: Callable[[Condition], E],
 ) -> list[E]:
-    """Return the expressions that a selected node satisfies; none for every node.
+    """Return expressions that every selected node satisfies; empty if all are selected.
 
     Args:
         target: The selection.
-        ids: Writes that a node has one of these ids, perhaps of none.
-        documents: Writes that a node comes from one of these documents, perhaps of none.
-        write: Writes a condition on metadata.
+        ids: Returns the expression for nodes with one of these ids; the list may be empty.
+        documents: Returns the expression for nodes of these documents; the list may be empty.
+        write: Returns the expression for a condition on metadata.
     """
     parts = [] if target.node_ids is None else [ids(target.node_ids)]
     if target.doc_ids is not None:

@@ -1,4 +1,4 @@
-"""Pushdown: the fusions that engines compute, and the check whether ours is one of them."""
+"""Pushdown: native fusions of engines, and the check whether a fusion is native."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,17 +17,16 @@ _MOST: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeFusion:
-    """A fusion that an engine computes by exactly our formula.
+    """A fusion that an engine computes with exactly our formula.
 
     Attributes:
-        kind: Our class with that formula.
-        scales: How it scales the scores of vector and of keyword search; None where it goes by
-            rank.
-        least_k: The smallest constant that a fusion by rank can have there.
-        most_k: The largest; it is a whole number.
-        equal_weights: Whether both legs must weigh the same.
-        whole_keyword_leg: Whether the engine counts the keyword score of all that share a term,
-            where our fusion looks at the best candidates only.
+        kind: Our fusion class with that formula.
+        scales: Normalisation of vector and keyword scores; None for a fusion by rank.
+        least_k: Smallest constant ``k`` that the engine accepts for a fusion by rank.
+        most_k: Largest constant ``k``; it is a whole number.
+        equal_weights: Whether both legs must have the same weight.
+        whole_keyword_leg: Whether the engine fuses all keyword hits, while our fusion uses only
+            the best candidates.
     """
 
     kind: type[Fusion]
@@ -38,7 +37,7 @@ class NativeFusion:
     whole_keyword_leg: bool = False
 
     def is_as(self, fusion: Fusion, weights: Sequence[float]) -> bool:
-        """Return whether the engine computes a fusion with these weights of the legs."""
+        """Return whether the engine computes this fusion with these leg weights."""
         formula = type(fusion)
         if not isinstance(fusion, self.kind) or formula.shares is not self.kind.shares:
             return False
@@ -74,12 +73,12 @@ class FusedSearch:
 
     @property
     def by_rank(self) -> RRF | None:
-        """The fusion, if it is one by rank."""
+        """The fusion if it is by rank, else None."""
         return self.fusion if isinstance(self.fusion, RRF) else None
 
     @property
     def proportions(self) -> tuple[float, float]:
-        """Each weight as a part of both, as a weighted sum takes it."""
+        """The weights divided by their sum, as in a weighted sum."""
         vector, keyword = proportions(self.weights)
         return vector, keyword
 
@@ -90,7 +89,7 @@ class FusedSearch:
 
     @property
     def lines(self) -> tuple["Line", "Line"]:
-        """What each leg adds for a raw score, where its scale is linear."""
+        """Linear function from the raw score of each leg to its part of the fused score."""
         vector, keyword = self.scales or (Normalisation.NONE, Normalisation.NONE)
         return (
             _line(vector, self.proportions[0]),
@@ -99,19 +98,19 @@ class FusedSearch:
 
 
 class Line(NamedTuple):
-    """Slope times a score, plus the intercept."""
+    """Linear function: slope times score plus intercept."""
 
     slope: float
     intercept: float
 
     @property
     def root(self) -> float:
-        """The score that adds nothing, as that of a node outside the leg."""
+        """The raw score that contributes 0, used for nodes outside the leg."""
         return -self.intercept / self.slope
 
 
 def scales_of(fusion: WeightedSum) -> tuple[Normalisation, Normalisation]:
-    """Return the scales of vector and of keyword search."""
+    """Return the normalisation of vector and keyword scores."""
     vector, keyword = LEGS
     return fusion.scale_of(vector), fusion.scale_of(keyword)
 

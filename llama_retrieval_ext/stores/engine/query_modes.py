@@ -1,4 +1,4 @@
-"""LlamaIndex's query modes, compiled to searches of an engine."""
+"""Compilation of LlamaIndex's query modes to engine searches."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ KEYWORD_MODES: Final = {VectorStoreQueryMode.SPARSE, VectorStoreQueryMode.TEXT_S
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A selection of nodes: those that satisfy all its parts.
+    """A selection of nodes that satisfy all its parts.
 
     Attributes:
         node_ids: Ids of the nodes; None for any, an empty list for no node.
@@ -58,20 +58,20 @@ MMR_OPTIONS: Final = frozenset({"mmr_threshold", "mmr_prefetch_factor", "mmr_pre
 # The defaults of LlamaIndex's integrations.
 _THRESHOLD: Final = 0.5
 _PREFETCH_FACTOR: Final = 4.0
-# More than any engine looks at.
+# More than any engine considers.
 _MOST_CANDIDATES: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class MmrOptions:
-    """How MMR picks."""
+    """Parameters of MMR."""
 
     lambda_mult: float
     candidates: int
 
     @classmethod
     def of(cls, query: VectorStoreQuery, options: Options, *, top_k: int) -> Self:
-        """Read a query and its options, or raise `ConfigurationError`."""
+        """Return the parameters of a query and its options, or raise `ConfigurationError`."""
         return cls(_threshold(query, options), _candidates(options, top_k=top_k))
 
 
@@ -115,7 +115,7 @@ def _candidates(options: Options, *, top_k: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class QueryModes:
-    """How an engine serves DEFAULT, SPARSE, TEXT_SEARCH, HYBRID and, if it has that, MMR."""
+    """The modes DEFAULT, SPARSE, TEXT_SEARCH, HYBRID and, if supported, MMR of an engine."""
 
     title: str
     searcher: EngineSearch[Any, Any, Any]
@@ -124,10 +124,10 @@ class QueryModes:
     def steps(
         self, query: VectorStoreQuery, options: Options
     ) -> Callable[[], Steps[list[Candidate]]]:
-        """Check a LlamaIndex query, and return its steps: best first, or in the order picked."""
+        """Check a query and return its steps; the result is best first, or in MMR order."""
         check_options(query, options)
-        # LlamaIndex's own retriever always passes node_ids=[]: no restriction. It passes
-        # doc_ids=[] only if its caller did: no document at all.
+        # LlamaIndex's retriever always passes node_ids=[], which means no restriction. It passes
+        # doc_ids=[] only if its caller does, which means no document.
         filter_ = self.compile_target(Target(query.node_ids or None, query.doc_ids, query.filters))
         if query.mode == VectorStoreQueryMode.DEFAULT:
             near = _near(query, filter_)
@@ -190,7 +190,7 @@ def _sharing(query: VectorStoreQuery, filter_: F | None) -> EngineRequest[F]:
 
 
 def first_count(count: int | None, top_k: int) -> int:
-    """Return a count of a query, or its default."""
+    """Return a checked count of a query, or `top_k` if it is None."""
     return top_k if count is None else check_top_k(count)
 
 
@@ -209,7 +209,7 @@ def text_of(query: VectorStoreQuery) -> str:
 
 
 def fusion_for(alpha: float | None) -> Fusion:
-    """Return the fusion that ``alpha`` means: by rank without it."""
+    """Return a weighted sum for ``alpha``, or reciprocal rank fusion for None."""
     if alpha is None:
         return RRF()
     if not 0.0 <= alpha <= 1.0:
@@ -221,7 +221,7 @@ def fusion_for(alpha: float | None) -> Fusion:
 
 
 def check_options(query: VectorStoreQuery, options: Options) -> None:
-    """Raise if a query has options that its mode does not take."""
+    """Raise if a query has options that its mode does not support."""
     known = MMR_OPTIONS if query.mode == VectorStoreQueryMode.MMR else frozenset[str]()
     unknown = sorted(set(options) - known)
     if unknown:

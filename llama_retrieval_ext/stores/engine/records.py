@@ -1,8 +1,8 @@
-"""Records by id with a version, replaced only if no other writer has replaced them meanwhile.
+"""Versioned records by id, with replacement only if the version is unchanged.
 
-A store keeps each record as one node. An engine with compare-and-set has a `RecordStore` of its
-own; `IntentRecords` does without. There, a writer adds an intent, reads all intents on the same
-record, and goes on only if it finds no other: of two writers at least one sees the other's.
+Each record is stored as one node. An engine with compare-and-set has its own `RecordStore`;
+`IntentRecords` needs no compare-and-set. It adds an intent, reads all intents on the same record,
+and continues only if there is no other. Of two writers, at least one sees the other's intent.
 """
 
 import secrets
@@ -17,23 +17,23 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter,
 Field: TypeAlias = str | int
 
 _RECORD: Final = "record"
-# Records are found by id and fields. Two numbers is the least that Milvus takes.
+# Records are found by id and fields. Milvus requires at least two dimensions.
 _VECTOR: Final = (1.0, 0.0)
 _TARGET: Final = "intent_for"
 _SINCE: Final = "since"
-# Ids in one request.
+# Ids per request.
 _MANY: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A text with fields to find it by.
+    """A text with searchable fields.
 
     Attributes:
-        id: Its name.
-        text: At most 30,000 characters of ASCII: Milvus takes 65,535 bytes a node, and in JSON
-            within JSON a character may take two.
-        fields: Searchable.
+        id: Record id.
+        text: At most 30,000 ASCII characters: Milvus limits a node to 65,535 bytes, and nested
+            JSON may need two bytes per character.
+        fields: Fields for filters.
         version: Changes with each write; empty for a record that is not stored.
     """
 
@@ -44,56 +44,56 @@ class Record:
 
 
 class RecordStore(Protocol):
-    """Records in a collection of their own. What is written is there when a call returns."""
+    """Records in a separate collection. Writes are visible when the call returns."""
 
     def get(self, ids: Sequence[str]) -> dict[str, Record]:
-        """Return the records with these ids that exist."""
+        """Return the existing records with these ids."""
         ...
 
     def find(self, filters: MetadataFilters | None = None) -> list[Record]:
-        """Return the records whose fields satisfy filters; all for None."""
+        """Return the records whose fields satisfy the filters; all for None."""
         ...
 
     def count(self, filters: MetadataFilters) -> int:
-        """Return how many records satisfy filters."""
+        """Return the number of records that satisfy the filters."""
         ...
 
     def put(self, records: Sequence[Record]) -> None:
-        """Write records, whatever is stored under their ids."""
+        """Write records, regardless of stored versions."""
         ...
 
     def replace(
         self, records: Sequence[Record], *, remove: Sequence[Record] = (), held: bool = False
     ) -> dict[str, str]:
-        """Write records, and remove others, if each is stored in the version that it carries.
+        """Write and remove the records whose stored version equals the given version.
 
         Args:
-            records: With the version that they replace; an empty one if they must not exist.
-            remove: Records to be removed, with their version.
+            records: Records with the version to replace; empty if the record must not exist.
+            remove: Records to remove, with their version.
             held: Whether the caller has claimed them, so that no other writer replaces them.
 
         Returns:
             The new versions by id, empty for removed records. Records that another writer has
-            replaced, or is about to replace, are missing.
+            replaced or is replacing are missing.
         """
         ...
 
     def delete(self, ids: Iterable[str]) -> None:
-        """Delete records, whatever their version."""
+        """Delete records, regardless of their version."""
         ...
 
 
 class NodeStore(Protocol):
-    """The part of a vector store that holds records."""
+    """The methods of a vector store that records need."""
 
     def add(self, nodes: Sequence[BaseNode]) -> object:
-        """Add nodes, or replace them."""
+        """Add or replace nodes."""
         ...
 
     def get_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
     ) -> list[BaseNode]:
-        """Return the nodes with these ids that satisfy filters."""
+        """Return the nodes that have one of the ids and satisfy the filters."""
         ...
 
     def delete_nodes(self, node_ids: list[str] | None = None) -> object:
@@ -101,18 +101,18 @@ class NodeStore(Protocol):
         ...
 
     def count(self, filters: MetadataFilters | None = None) -> int:
-        """Return how many nodes satisfy filters."""
+        """Return the number of nodes that satisfy the filters."""
         ...
 
 
 class IntentRecords:
-    """Records in a store that cannot compare and set.
+    """Records in a store without compare-and-set.
 
     Args:
-        store: Holds nothing else; reads see what was written before.
+        store: Store that holds only records; reads see earlier writes.
         is_shared: Whether other processes write to it.
         clock: Returns the seconds since 1970.
-        patience_s: An intent that is older belongs to a dead writer.
+        patience_s: Seconds after which an intent belongs to a dead writer.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class IntentRecords:
         self._patience_s = patience_s
 
     def get(self, ids: Sequence[str]) -> dict[str, Record]:
-        """Return the records with these ids that exist."""
+        """Return the existing records with these ids."""
         records = [
             record_of(node)
             for some in in_parts(ids, _MANY)
@@ -133,22 +133,22 @@ class IntentRecords:
         return {record.id: record for record in records}
 
     def find(self, filters: MetadataFilters | None = None) -> list[Record]:
-        """Return the records whose fields satisfy filters; all for None."""
+        """Return the records whose fields satisfy the filters; all for None."""
         return [record_of(node) for node in self._store.get_nodes(filters=filters)]
 
     def count(self, filters: MetadataFilters) -> int:
-        """Return how many records satisfy filters."""
+        """Return the number of records that satisfy the filters."""
         return self._store.count(filters)
 
     def put(self, records: Sequence[Record]) -> None:
-        """Write records, whatever is stored under their ids."""
+        """Write records, regardless of stored versions."""
         if records:
             self._store.add([node_of(replace(each, version=_token())) for each in records])
 
     def replace(
         self, records: Sequence[Record], *, remove: Sequence[Record] = (), held: bool = False
     ) -> dict[str, str]:
-        """Write and remove records in the version that they carry; see `RecordStore.replace`."""
+        """Write and remove records with unchanged versions; see `RecordStore.replace`."""
         if held or not self._is_shared:
             return self._replace(records, remove)
         ids = [each.id for each in (*records, *remove)]
@@ -165,7 +165,7 @@ class IntentRecords:
             self.delete(f"{prefix}{id_}" for id_ in ids)
 
     def delete(self, ids: Iterable[str]) -> None:
-        """Delete records, whatever their version."""
+        """Delete records, regardless of their version."""
         for some in in_parts(ids, _MANY):
             self._store.delete_nodes(node_ids=some)
 
@@ -184,7 +184,7 @@ class IntentRecords:
         return {**{each.id: each.version for each in new}, **dict.fromkeys(gone, "")}
 
     def _other_targets(self, ids: Sequence[str], prefix: str) -> set[Field | None]:
-        """Return the ids that a living writer other than this one intends to write."""
+        """Return the ids with a live intent of another writer."""
         oldest = round((self._clock() - self._patience_s) * 1000)
         found = [
             record
@@ -206,13 +206,13 @@ def where(
 
 
 def all_of(*conditions: MetadataFilter | MetadataFilters) -> MetadataFilters:
-    """Return filters that all hold."""
+    """Return the conjunction of filters."""
     return MetadataFilters(filters=list(conditions))
 
 
 def node_of(record: Record) -> TextNode:
-    """Return the node that a record is stored as."""
-    # A dict in the metadata is kept as it is, and neither searched nor filtered by.
+    """Return the node that stores a record."""
+    # A dict in the metadata is stored unchanged and not indexed.
     metadata = {**(record.fields or {}), _RECORD: {"text": record.text, "version": record.version}}
     return TextNode(
         id_=record.id,
@@ -224,7 +224,7 @@ def node_of(record: Record) -> TextNode:
 
 
 def record_of(node: BaseNode) -> Record:
-    """Return the record that a node stands for."""
+    """Return the record that a node stores."""
     fields = dict(node.metadata)
     content = fields.pop(_RECORD, {})
     return Record(node.node_id, content.get("text", ""), fields, content.get("version", ""))

@@ -1,4 +1,4 @@
-"""`EngineSearch`, the search skeleton that all engines share, and `EngineBackend` over it."""
+"""`EngineSearch`: base class of engine searches; `EngineBackend`: backend over it."""
 
 from abc import ABC, abstractmethod
 from collections import ChainMap, Counter
@@ -32,7 +32,7 @@ from llama_retrieval_ext.stores.engine.backend import (
 from llama_retrieval_ext.stores.engine.collection import Collection
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
 
-# A compiled filter, a search, and a hit, each in the engine's terms.
+# The engine's types of a compiled filter, a search and a hit.
 F = TypeVar("F")
 S = TypeVar("S", bound="NativeSearch")
 H = TypeVar("H")
@@ -40,7 +40,7 @@ B = TypeVar("B", bound=BasePydanticVectorStore)
 T = TypeVar("T")
 
 _FIRST: Final[Callable[[list[list[Candidate]]], list[Candidate]]] = itemgetter(0)
-# Keys whose node ids are kept, some 200 bytes each.
+# Maximum number of cached node ids, about 200 bytes each.
 _MOST_NAMES: Final = 50_000
 
 
@@ -50,8 +50,8 @@ class EngineRequest(Generic[F]):
 
     Attributes:
         query: The vector or keyword query.
-        filter: What each hit must match; None for everything.
-        corpus: The nodes that the rarity of terms is measured on; None for all.
+        filter: Filter that every hit matches; None for no filter.
+        corpus: Filter for the nodes that IDF is computed on; None for all nodes.
     """
 
     query: EngineQuery
@@ -60,25 +60,26 @@ class EngineRequest(Generic[F]):
 
     @property
     def top_k(self) -> int:
-        """How many hits to return."""
+        """Number of hits to return."""
         return self.query.search.top_k
 
     def with_top_k(self, top_k: int) -> Self:
-        """Return the same request for another number of hits."""
+        """Return the same request with another number of hits."""
         search = replace(self.query.search, top_k=top_k)
         return replace(self, query=replace(self.query, search=search))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeSearch:
-    """One search in the engine's terms; engines add what they send.
+    """One engine-specific search; subclasses add request fields.
 
     Attributes:
-        top_k: How many hits to return.
-        score: From the engine's score to ours: finite, higher is better.
-        spare: How many more hits to request at first, so that a tie at the cut shows and is not
-            cut through. Fused ranks often tie in pairs.
-        positive: Whether a score of 0 or less is no hit, as of a text that shares no term.
+        top_k: Number of hits to return.
+        score: Converts the engine's score to ours: finite, higher is better.
+        spare: Number of extra hits in the first request, to detect ties at the cut. Fused ranks
+            often tie in pairs.
+        positive: Whether to drop hits with a score of 0 or less, such as texts without a shared
+            term.
     """
 
     top_k: int
@@ -88,21 +89,21 @@ class NativeSearch:
 
 
 class EngineSearch(ABC, Generic[F, S, H]):
-    """Searches of one engine, as steps. Rankings come best first, equal scores by node id.
+    """Searches of one engine, as steps. Rankings are sorted best first, then by node id.
 
-    An engine compiles conditions, builds its searches, sends them, and reads hits; the rest is
-    here: batches, queries without terms, ties at the cut, and fusion where one leg is missing.
+    Subclasses compile conditions, build and send searches, and read hits. This class handles
+    batches, queries without terms, ties at the cut, and fusion with a missing leg.
 
     Attributes:
-        most_hits: How many hits are requested at most. Of more nodes that tie at the
-            cut the engine's choice stands: to order all of them by id would take seconds.
-        few_hits: Up to so many hits are requested with their nodes while it is not known how many
-            tie: over a network that costs less than another request.
-        nodes_last: Whether a hybrid search reads only the nodes of the best, by `texts`.
+        most_hits: Maximum number of requested hits. If more nodes tie at the cut, the engine
+            chooses among them, because sorting all by id would take seconds.
+        few_hits: Maximum number of hits that are requested with nodes while the number of ties is
+            unknown. Over a network this costs less than another request.
+        nodes_last: Whether a hybrid search reads only the nodes of the best hits, by `texts`.
         keys_are_ids: Whether `key` returns node ids.
-        whole_keyword_leg: Whether a fusion of the engine counts all keyword hits.
+        whole_keyword_leg: Whether the engine's fusion uses all keyword hits.
         has_mmr: Whether `diverse` is implemented.
-        scoped_rarity: Whether the engine can measure the rarity of terms on a part of the nodes.
+        scoped_rarity: Whether the engine can compute IDF on a subset of the nodes.
     """
 
     most_hits: ClassVar[int] = 10_000
@@ -115,7 +116,7 @@ class EngineSearch(ABC, Generic[F, S, H]):
 
     def __init__(self, collection: Collection[Any, Any, Any] | None = None) -> None:
         self._if_exists = collection
-        # Node ids by key, as far as equal scores made them necessary.
+        # Node ids by key, cached to sort ties.
         self._names: dict[str, str] = {}
 
     @abstractmethod
@@ -128,10 +129,10 @@ class EngineSearch(ABC, Generic[F, S, H]):
 
     @abstractmethod
     def keyword_search(self, query: KeywordQuery, request: EngineRequest[F]) -> S | None:
-        """Return the engine's keyword search; None if it cannot have hits, as without terms."""
+        """Return the engine's keyword search; None if it cannot have hits (no terms)."""
 
     def fused_search(self, near: S, sharing: S, how: FusedSearch, *, top_k: int) -> S | None:
-        """Return the engine's fusion of two searches; None if it cannot fuse these."""
+        """Return the engine's fusion of two searches; None if it cannot fuse them."""
         del near, sharing, top_k
         raise UnsupportedModeError(f"{how.fusion!r} is not in the engine; leave pushdown out")
 
@@ -139,7 +140,7 @@ class EngineSearch(ABC, Generic[F, S, H]):
     def pages(
         self, searches: Sequence[S], limits: Sequence[int], *, with_nodes: bool
     ) -> Steps[list[list[H]]]:
-        """Send searches and return at most so many hits of each, in the engine's order."""
+        """Send searches; return at most `limits` hits of each, in the engine's order."""
 
     @abstractmethod
     def raw_scores(self, hits: Sequence[H]) -> list[float]:
@@ -147,18 +148,18 @@ class EngineSearch(ABC, Generic[F, S, H]):
 
     @abstractmethod
     def candidate(self, hit: H, score: float) -> Candidate:
-        """Return the candidate of a hit that came with its node."""
+        """Return the candidate of a hit that includes its node."""
 
     def key(self, hit: H) -> str:
-        """Return what identifies the node of a hit that came without it."""
+        """Return the key that identifies the node of a hit."""
         raise NotImplementedError(hit)
 
     def texts(self, keys: Sequence[str], request: EngineRequest[F]) -> Steps[dict[str, str]]:
-        """Return stored nodes by key, without those that are gone or no longer match."""
+        """Return stored nodes by key, without those deleted or no longer matching."""
         raise NotImplementedError(keys, request)
 
     def if_exists(self, steps: Callable[[], Steps[T]], *, empty: T) -> Steps[T]:
-        """Run steps against the collection; return `empty` where there is none."""
+        """Run steps against the collection; return `empty` if it does not exist."""
         if self._if_exists is None:
             return (yield from steps())
         return (yield from self._if_exists.if_exists(steps, empty=empty))
@@ -166,12 +167,12 @@ class EngineSearch(ABC, Generic[F, S, H]):
     def diverse(
         self, request: EngineRequest[F], *, lambda_mult: float, candidates: int
     ) -> Steps[list[Candidate]]:
-        """Return near nodes that do not repeat each other, in the order picked by MMR."""
+        """Return the nodes selected by MMR, in the order of selection."""
         del request, lambda_mult, candidates
         raise UnsupportedModeError(f"{type(self).__name__} has no MMR")
 
     def request(self, query: EngineQuery) -> EngineRequest[F]:
-        """Compile a query's conditions."""
+        """Return the request for a query, with compiled conditions."""
         condition, scope = query.search.condition, query.search.scope
         measured = isinstance(query, KeywordQuery) and self.scoped_rarity and scope is not None
         return EngineRequest(
@@ -181,16 +182,16 @@ class EngineSearch(ABC, Generic[F, S, H]):
         )
 
     def search(self, requests: Sequence[EngineRequest[F]]) -> Steps[list[list[Candidate]]]:
-        """Return one ranking a request, from as few round trips as the engine can."""
+        """Return one ranking per request, with as few round trips as possible."""
         empty: list[list[Candidate]] = [[] for _ in requests]
         return self.if_exists(lambda: self._search(requests), empty=empty)
 
     def hybrid(
         self, near: EngineRequest[F], sharing: EngineRequest[F], choose: Choose, *, top_k: int
     ) -> Steps[list[Candidate]]:
-        """Return the candidates that `choose` takes from two requests; see `Backend.hybrid`."""
+        """Return the candidates that `choose` selects; see `Backend.hybrid`."""
         nothing: list[Candidate] = []
-        # All nodes come with the hits, if at least half of them may be chosen.
+        # Nodes are read with the hits if at least half of the hits may be chosen.
         by_key = self.nodes_last and 2 * top_k <= near.top_k
         chosen = self._chosen_by_key if by_key else self._chosen
         return self.if_exists(lambda: chosen((near, sharing), choose, top_k), empty=nothing)
@@ -198,7 +199,7 @@ class EngineSearch(ABC, Generic[F, S, H]):
     def fused(
         self, near: EngineRequest[F], sharing: EngineRequest[F], how: FusedSearch
     ) -> Steps[list[Candidate]]:
-        """Return the best of a vector and a keyword request as the engine fuses them."""
+        """Return the engine's native fusion of a vector and a keyword request."""
         nothing: list[Candidate] = []
         n_sharing = self.most_hits if self.whole_keyword_leg else how.candidates
         legs = near.with_top_k(how.candidates), sharing.with_top_k(n_sharing)
@@ -214,7 +215,7 @@ class EngineSearch(ABC, Generic[F, S, H]):
                 return self.keyword_search(query, request)
 
     def first_limit(self, search: S) -> int:
-        """How many hits to request at first."""
+        """Return the number of hits in the first request."""
         return search.top_k + search.spare
 
     def scores(self, search: S, hits: Sequence[H]) -> list[float]:
@@ -223,7 +224,7 @@ class EngineSearch(ABC, Generic[F, S, H]):
         return raw if score is float else [score(each) for each in raw]
 
     def rankings(self, searches: Sequence[S]) -> Steps[list[list[Candidate]]]:
-        """Send searches together, and again alone those whose cut goes through a tie."""
+        """Return the rankings of searches; repeat a search alone if its cut splits a tie."""
         rankings = []
         for search, hits, scores in (yield from self._scored(searches, with_nodes=True)):
             candidates = [
@@ -239,7 +240,7 @@ class EngineSearch(ABC, Generic[F, S, H]):
     def _scored(
         self, searches: Sequence[S], *, with_nodes: bool
     ) -> Steps[list[tuple[S, list[H], list[float]]]]:
-        """Return each search with its hits and their scores, all that tie at the cut included."""
+        """Return each search with its hits and scores, including all ties at the cut."""
         limits = [self.first_limit(search) for search in searches]
         pages = yield from self.pages(searches, limits, with_nodes=with_nodes)
         scored = []
@@ -254,14 +255,14 @@ class EngineSearch(ABC, Generic[F, S, H]):
     def _with_ties(
         self, search: S, hits: list[H], scores: list[float], *, with_nodes: bool
     ) -> Steps[list[H]]:
-        """Return all hits as good as the last before the cut, so that ids decide between them."""
+        """Return all hits at least as good as the last before the cut, for sorting by id."""
         limit, cut, has_nodes = len(hits), search.top_k - 1, with_nodes
         while len(hits) == limit < self.most_hits and scores[-1] == scores[cut]:
             limit = min(4 * limit, self.most_hits)
             has_nodes = with_nodes and limit <= self.few_hits
             (hits,) = yield from self.pages([search], [limit], with_nodes=has_nodes)
             scores = self.scores(search, hits)
-        # Fewer than before, if some were deleted between two requests.
+        # There may be fewer hits if nodes were deleted between two requests.
         good = sum(map(le, scores[cut : cut + 1] * len(scores), scores)) or len(hits)
         if good and with_nodes and not has_nodes:
             (hits,) = yield from self.pages([search], [good], with_nodes=True)
@@ -290,7 +291,7 @@ class EngineSearch(ABC, Generic[F, S, H]):
     def _chosen_by_key(
         self, requests: Sequence[EngineRequest[F]], choose: Choose, top_k: int
     ) -> Steps[list[Candidate]]:
-        """Choose from the keys of hits, and read the nodes of those that were chosen."""
+        """Choose from the keys of hits, and read only the chosen nodes."""
         searches, some = yield from self._natives(requests)
         scored = iter((yield from self._scored(some, with_nodes=False)) if some else [])
         legs = [[] if search is None else self._keys(*next(scored)) for search in searches]
@@ -315,7 +316,7 @@ class EngineSearch(ABC, Generic[F, S, H]):
         return ordered_candidates(found)[:top_k]
 
     def _keep_names(self, names: Mapping[str, str]) -> None:
-        """Keep the node ids of keys, which never change."""
+        """Cache the node ids of keys; they never change."""
         if len(self._names) + len(names) > _MOST_NAMES:
             self._names = {}
         self._names.update(names)
@@ -337,37 +338,37 @@ class EngineSearch(ABC, Generic[F, S, H]):
         return (yield from self.rankings([fused]))[0]
 
 
-# For annotations where the engine does not matter.
+# For annotations independent of the engine.
 AnySearch = EngineSearch[Any, Any, Any]
 
 
 def has_ties(scores: Sequence[float]) -> bool:
-    """Return whether scores do not fall strictly."""
+    """Return whether scores are not strictly decreasing."""
     return any(map(le, scores, islice(scores, 1, None)))
 
 
 def _in_order(leg: list[ScoredId], names: Mapping[str, str]) -> list[ScoredId]:
-    """Return keys with scores, best first, equal scores by node id as far as it is known."""
+    """Return keys with scores, best first, equal scores by node id if known, else by key."""
     if not has_ties([score for _, score in leg]):
         return leg
     return sorted(leg, key=lambda each: (-each[1], names.get(each[0], each[0])))
 
 
 def tied_keys(leg: Sequence[ScoredId]) -> list[str]:
-    """Return the keys whose score others of the leg have, too."""
+    """Return the keys whose score occurs more than once in the leg."""
     counts = Counter(map(itemgetter(1), leg))
     return [key for key, score in leg if counts[score] > 1] if len(counts) < len(leg) else []
 
 
 class EngineBackend(ABC, Generic[B]):
-    """Sends searches to a store's engine.
+    """Backend that sends searches to a store's engine.
 
-    A subclass declares the features, and has the engine's search and what runs its steps.
+    A subclass declares the features, provides the engine's search, and runs its steps.
 
     Attributes:
-        engine: Its name.
-        batches: Whether several searches go out as fewer requests.
-        requires_scope: Whether retrievers over it refuse queries without a scope.
+        engine: Engine name.
+        batches: Whether several searches need fewer requests than searches.
+        requires_scope: Whether retrievers refuse queries without a scope.
     """
 
     engine: ClassVar[str]
@@ -381,7 +382,7 @@ class EngineBackend(ABC, Generic[B]):
     @property
     @abstractmethod
     def features(self) -> EngineFeatures:
-        """What the engine does natively."""
+        """Operations that the engine supports natively."""
 
     @property
     @abstractmethod
@@ -389,37 +390,37 @@ class EngineBackend(ABC, Generic[B]):
         """The engine's searches."""
 
     def index_used(self, *, exact: bool) -> str | None:
-        """Return what vector searches use, in words; None if unknown."""
+        """Return a description of the index for vector searches; None if unknown."""
         del exact
         return None
 
     @abstractmethod
     def describe(self) -> Mapping[str, object]:
-        """Return the engine, where it is and its configuration; never a secret."""
+        """Return the engine, its location and its configuration, without secrets."""
 
     def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
-        """Return the call that runs steps; in a thread, where the engine blocks."""
+        """Return the call that runs steps, in a thread if the engine blocks."""
         return blocking_call(steps)
 
     def check(self, query: EngineQuery) -> None:
-        """Raise `UnsupportedModeError` if the store has no such search."""
+        """Raise `UnsupportedModeError` if the store does not support the search."""
 
     def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
         """Return the nearest nodes to an embedding, by the store's distance."""
         return self._rankings([VectorQuery(tuple(embedding), search)]).then(_FIRST)
 
     def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
-        """Return nodes that share terms with a text; with BM25, each has a score above 0."""
+        """Return the nodes that share terms with a text; BM25 scores are above 0."""
         return self._rankings([KeywordQuery(text, search)]).then(_FIRST)
 
     def batch(self, queries: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
-        """Return one ranking a query, from as few requests as the engine can."""
+        """Return one ranking per query, with as few requests as possible."""
         return self._rankings(queries) if self.batches else None
 
     def hybrid(
         self, vector: VectorQuery, keyword: KeywordQuery, choose: Choose, *, top_k: int
     ) -> Call[list[Candidate]] | None:
-        """Return the candidates that a function chooses from both searches."""
+        """Return the candidates that `choose` selects from both searches."""
         if not self.batches:
             return None
         searcher, (near, sharing) = self._requests([vector, keyword])
@@ -428,7 +429,7 @@ class EngineBackend(ABC, Generic[B]):
     def fused(
         self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
     ) -> Call[list[Candidate]]:
-        """Return the best of both searches as the engine fuses them."""
+        """Return the candidates of the engine's native fusion."""
         searcher, (near, sharing) = self._requests(hybrid_queries(embedding, text, search))
         return self.call(lambda: searcher.fused(near, sharing, how))
 

@@ -1,4 +1,4 @@
-"""`EngineStore`: LlamaIndex's vector store over an engine."""
+"""`EngineStore`: a LlamaIndex vector store over an engine."""
 
 import asyncio
 from abc import abstractmethod
@@ -28,55 +28,55 @@ T = TypeVar("T")
 class EngineStore(BasePydanticVectorStore):
     """A vector store with keyword search, exact filters and real removal.
 
-    An engine implements each operation as a `Call`: blocking, and without a thread if it can. The
-    sync and async methods of LlamaIndex's interface are implemented here.
+    A subclass implements each operation as a `Call`: blocking and, if possible, async. This class
+    implements the sync and async methods of LlamaIndex's interface.
     """
 
     stores_text: bool = True
     is_embedding_query: bool = True
     flat_metadata: bool = False
 
-    # The engine's name in messages about query modes.
+    # Engine name for messages about query modes.
     title: ClassVar[str] = "this store"
 
     @classmethod
     def class_name(cls) -> str:
-        """LlamaIndex's name of the class."""
+        """Return the class name for LlamaIndex."""
         return cls.__name__
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Cuts text into terms."""
+        """Tokenizer that splits text into terms."""
         return self._config.tokenizer
 
     @property
     def distance(self) -> Distance:
-        """How embeddings are compared."""
+        """Distance between embeddings."""
         return self._config.distance
 
     @property
     def dimension(self) -> int | None:
-        """Dimension of the embeddings; None while nothing was added."""
+        """Dimension of the embeddings; None before the first node."""
         return self._config.dimension
 
     def add(self, nodes: Sequence[BaseNode], **kwargs: object) -> list[str]:
-        """Add nodes with their embeddings; a node whose id is there already replaces the old one.
+        """Add nodes with embeddings; replace stored nodes with the same ids.
 
-        All nodes of a call are checked before the first is written. They go in by batches; when one
-        fails, as for lack of space, the batches before it stay.
+        All nodes are checked before the first write. Nodes are written in batches; if a batch
+        fails, for example on a full disk, earlier batches stay.
 
         Args:
-            nodes: Of several with the same id the last counts.
-            **kwargs: LlamaIndex passes them on; there are none here.
+            nodes: Nodes; the last one counts if several have the same id.
+            **kwargs: Options passed on by LlamaIndex; not supported.
 
         Returns:
             The id of each node.
 
         Raises:
-            ConfigurationError: A node has no embedding, one with a value that is not finite,
-                metadata that has no JSON form, or more than the engine takes; it is named.
-            DimensionMismatchError: An embedding has another dimension than the store.
-            StoreUnavailableError: The engine cannot be reached, has no room, or failed.
+            ConfigurationError: A node has no embedding, a non-finite value, metadata without a JSON
+                form, or exceeds an engine limit; the message contains its id.
+            DimensionMismatchError: The dimension of an embedding differs from the store's.
+            StoreUnavailableError: The engine cannot be reached, has no space, or failed.
             StoreClosedError: The store was closed.
         """
         _refuse(kwargs, "add")
@@ -92,11 +92,11 @@ class EngineStore(BasePydanticVectorStore):
         return [node.node_id for node in nodes]
 
     def delete(self, ref_doc_id: str, **delete_kwargs: object) -> None:
-        """Delete the nodes that come from a document.
+        """Delete the nodes of a document.
 
         Args:
-            ref_doc_id: Its id.
-            **delete_kwargs: LlamaIndex passes them on; there are none here.
+            ref_doc_id: Document id.
+            **delete_kwargs: Options passed on by LlamaIndex; not supported.
 
         Raises:
             ConfigurationError: The id is empty.
@@ -118,11 +118,11 @@ class EngineStore(BasePydanticVectorStore):
         Args:
             node_ids: None for any id; an empty list deletes nothing.
             filters: None for any metadata.
-            **delete_kwargs: LlamaIndex passes them on; there are none here.
+            **delete_kwargs: Options passed on by LlamaIndex; not supported.
 
         Raises:
             ConfigurationError: Neither is given.
-            InvalidFilterError: The filters cannot mean anything.
+            InvalidFilterError: The filters are invalid.
         """
         self._delete(_to_delete(node_ids, filters, delete_kwargs)).function()
 
@@ -140,18 +140,18 @@ class EngineStore(BasePydanticVectorStore):
     ) -> list[BaseNode]:
         """Return the nodes that have one of the ids and satisfy the filters, with embeddings.
 
-        Embeddings come back in single precision and, from most engines, with cosine distance at
-        length 1.
+        Embeddings are in single precision. With cosine distance, most engines return them
+        normalised to length 1.
 
         Args:
-            node_ids: None for any id; an empty list gives nothing.
+            node_ids: None for any id; an empty list returns no nodes.
             filters: None for any metadata.
 
         Returns:
-            In the order of the ids, missing ones left out; without ids by node id.
+            Nodes in the order of the ids, without missing ones; sorted by node id without ids.
 
         Raises:
-            InvalidFilterError: The filters cannot mean anything.
+            InvalidFilterError: The filters are invalid.
         """
         return self._nodes(node_ids, filters).function()
 
@@ -162,15 +162,15 @@ class EngineStore(BasePydanticVectorStore):
         return await _answer(self._nodes(node_ids, filters))
 
     def count(self, filters: MetadataFilters | None = None) -> int:
-        """Count the nodes, or those that satisfy filters.
+        """Return the number of nodes that satisfy the filters; of all nodes for None.
 
         Raises:
-            InvalidFilterError: The filters cannot mean anything.
+            InvalidFilterError: The filters are invalid.
         """
         return self._count(Target(filters=filters)).function()
 
     def clear(self) -> None:
-        """Delete all nodes. What is added next may have another dimension."""
+        """Delete all nodes. The next nodes may have another dimension."""
         self._clear().function()
 
     async def aclear(self) -> None:
@@ -178,23 +178,23 @@ class EngineStore(BasePydanticVectorStore):
         await _answer(self._clear())
 
     def query(self, query: VectorStoreQuery, **kwargs: float | None) -> VectorStoreQueryResult:
-        """Return the hits of a query, best first; in mode MMR in the order picked.
+        """Return the hits of a query, best first; in mode MMR in the order of selection.
 
         HYBRID fuses ``similarity_top_k`` nearest nodes and ``sparse_top_k`` keyword hits into
-        ``hybrid_top_k``: by reciprocal rank fusion, or with ``alpha`` by a weighted sum of min-max
-        normalised scores. Nodes come without embeddings.
+        ``hybrid_top_k`` hits: by reciprocal rank fusion, or with ``alpha`` by a weighted sum of
+        min-max normalised scores. Nodes have no embeddings.
 
         Args:
-            query: In one of the modes DEFAULT, SPARSE, TEXT_SEARCH and HYBRID, or MMR where the
-                engine has it. ``doc_ids=[]`` allows no document and finds nothing; ``node_ids=[]``,
-                which LlamaIndex's retriever always sends, restricts nothing.
+            query: Query in mode DEFAULT, SPARSE, TEXT_SEARCH, HYBRID, or MMR if the engine supports
+                it. ``doc_ids=[]`` allows no document, so there are no hits; ``node_ids=[]``, which
+                LlamaIndex's retriever always sends, means no restriction.
             **kwargs: For MMR ``mmr_threshold``, ``mmr_prefetch_factor`` and ``mmr_prefetch_k``.
 
         Raises:
-            UnsupportedModeError: Another mode.
-            ConfigurationError: The query lacks what its mode needs, or has a value out of range.
+            UnsupportedModeError: The mode is not supported.
+            ConfigurationError: The query lacks a value for its mode, or a value is out of range.
             UnsupportedFilterError: The engine cannot evaluate the filters.
-            DimensionMismatchError: The embedding has another dimension than the store.
+            DimensionMismatchError: The dimension of the embedding differs from the store's.
         """
         return self._search(query, kwargs).then(_result).function()
 
@@ -208,7 +208,7 @@ class EngineStore(BasePydanticVectorStore):
         """No-op: `add` is already durable."""
 
     def describe(self) -> dict[str, object]:
-        """Return the location and the config of the store; never a secret."""
+        """Return the location and the config of the store, without secrets."""
         return {
             **self._location(),
             "dimension": self.dimension,
@@ -218,14 +218,14 @@ class EngineStore(BasePydanticVectorStore):
 
     @abstractmethod
     def close(self) -> None:
-        """Close the store; what is in it stays."""
+        """Close the store; keep its contents."""
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """Refuse to be pickled; LlamaIndex would leave out what cannot be, and keep the rest."""
+        """Raise, because LlamaIndex would pickle only the picklable attributes."""
         raise self._uncopyable("pickled")
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> NoReturn:  # Any: pydantic's
-        """Refuse to be copied deeply: two objects would close one engine."""
+        """Raise, because two copies would close the same engine."""
         raise self._uncopyable("copied")
 
     def _uncopyable(self, verb: str) -> StoreError:
@@ -258,15 +258,15 @@ class EngineStore(BasePydanticVectorStore):
 
     @abstractmethod
     def _location(self) -> Mapping[str, object]:
-        """The location of the store, for `describe`."""
+        """Return the location of the store, for `describe`."""
 
     @abstractmethod
     def _add(self, nodes: Sequence[BaseNode]) -> Call[None]:
-        """Add nodes, at least one, or replace those with the same ids."""
+        """Add or replace nodes, at least one."""
 
     @abstractmethod
     def _delete(self, target: Target) -> Call[None]:
-        """Delete the selected nodes, which are never all."""
+        """Delete the selected nodes; the selection is never all nodes."""
 
     @abstractmethod
     def _read(self, target: Target) -> Call[list[BaseNode]]:
@@ -274,11 +274,11 @@ class EngineStore(BasePydanticVectorStore):
 
     @abstractmethod
     def _count(self, target: Target) -> Call[int]:
-        """Count the selected nodes."""
+        """Return the number of selected nodes."""
 
     @abstractmethod
     def _clear(self) -> Call[None]:
-        """Delete all nodes, and forget their dimension."""
+        """Delete all nodes and reset the dimension."""
 
     @property
     @abstractmethod
@@ -286,12 +286,12 @@ class EngineStore(BasePydanticVectorStore):
         """The engine's searches."""
 
     def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
-        """Return the call that runs steps; in a thread, where the engine blocks."""
+        """Return the call that runs steps, in a thread if the engine blocks."""
         return blocking_call(steps)
 
     @abstractmethod
     def _compile_target(self, target: Target) -> object:
-        """Return the engine's filter for nodes; None for all."""
+        """Return the engine's filter for a selection; None for all nodes."""
 
     def _search(self, query: VectorStoreQuery, options: Options) -> Call[list[Candidate]]:
         modes = QueryModes(self.title, self.searcher, self._compile_target)
@@ -302,7 +302,7 @@ S = TypeVar("S", bound=EngineStore)
 
 
 class StoreBackend(EngineBackend[S]):
-    """The backend of a store of this package."""
+    """Backend of a store of this package."""
 
     @property
     def searcher(self) -> AnySearch:
@@ -314,11 +314,11 @@ class StoreBackend(EngineBackend[S]):
         return self.store.call(steps)
 
     def batch(self, queries: Sequence[EngineQuery]) -> Call[list[list[Candidate]]]:
-        """Return one ranking a query, from as few requests as the engine can."""
+        """Return one ranking per query, with as few requests as possible."""
         return self._rankings(queries)
 
     def describe(self) -> Mapping[str, object]:
-        """Return the engine, where it is and its configuration; never a secret."""
+        """Return the engine, its location and its configuration, without secrets."""
         return {"engine": self.engine, **self.store.describe()}
 
 

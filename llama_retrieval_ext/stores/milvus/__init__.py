@@ -1,1 +1,1 @@
-"""Milvus: our own LlamaIndex vector store over pymilvus, and the backends."""
+"""Milvus: a LlamaIndex vector store over pymilvus, and the backends."""

@@ -24,25 +24,25 @@ from llama_retrieval_ext.stores.milvus.url import Address
 
 T = TypeVar("T")
 
-# Otherwise a broken connection is not tried again for a while, not even by a new client.
+# Otherwise a broken connection is not retried for a while, not even by a new client.
 _OPTIONS: Final = {
     "grpc.use_local_subchannel_pool": 1,
     "grpc.initial_reconnect_backoff_ms": 100,
-    # Not a pause: the time that one attempt to connect may take. Machines are slow at times.
+    # Not a pause, but the time limit of one connection attempt: some machines are slow.
     "grpc.min_reconnect_backoff_ms": 5000,
     "grpc.max_reconnect_backoff_ms": 1000,
 }
 _LITE: Final = "milvus_lite"
-# The first with BM25. Milvus 2.3 crashes on a collection with sparse vectors.
+# The first version with BM25. Milvus 2.3 crashes on a collection with sparse vectors.
 _MIN_VERSION: Final = (2, 5)
 _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
 
 
 class MilvusConnection(Connection):
-    """Connects to one Milvus; threads may share it. A request is a function of the client.
+    """Connection to one Milvus; threads may share it. A request is a function of the client.
 
-    pymilvus's async client is bound to the event loop it was made on, and breaks on the next; so
-    async callers wait in a thread for this one, whose requests release the interpreter's lock.
+    pymilvus's async client works only on the event loop that created it. So async callers use the
+    blocking client in a thread; its requests release the interpreter's lock.
 
     Args:
         address: The server or file.
@@ -66,7 +66,7 @@ class MilvusConnection(Connection):
 
     @property
     def client(self) -> MilvusClient:
-        """Pymilvus's own client; raises `StoreClosedError` once the store was closed."""
+        """The client of pymilvus; raises `StoreClosedError` after the store is closed."""
         if not self._is_open:
             raise self.closed_error()
         return self._client
@@ -81,11 +81,11 @@ class MilvusConnection(Connection):
         except (AttributeError, ValueError) as error:
             if self._is_open:
                 raise
-            # Another thread closed it meanwhile; pymilvus and grpc then raise these.
+            # pymilvus and grpc raise these if another thread closed the client meanwhile.
             raise self.closed_error() from error
 
     def close(self) -> None:
-        """Close the client; a second call does nothing."""
+        """Close the client; idempotent."""
         if self._is_open:
             self._is_open = False
             _close(self._client, self._address)
@@ -130,10 +130,10 @@ def _close(client: MilvusClient, address: Address) -> None:
 
 
 class LiteFiles:
-    """Counts the users of each open file of Milvus Lite.
+    """Reference counts of the open files of Milvus Lite.
 
     pymilvus runs one server per file in this process, and stops it only at the interpreter's exit:
-    until then no other process can open the file. So the last user stops the server.
+    until then no other process can open the file. So the last release stops the server.
     """
 
     def __init__(self) -> None:
@@ -141,14 +141,14 @@ class LiteFiles:
         self._users: Counter[Path] = Counter()
 
     def acquire(self, path: Path) -> None:
-        """Count a user of a file, who must release it once."""
+        """Add a user of a file; each user must call `release` once."""
         if find_spec("milvus_lite") is None:
             raise MissingDependencyError("Milvus Lite", "milvus")
         with self._lock:
             self._users[path] += 1
 
     def release(self, path: Path) -> None:
-        """Release a file; stop its server after the last user."""
+        """Release a file; stop its server after the last release."""
         with self._lock:
             self._users[path] -= 1
             if not self._users[path]:
@@ -164,12 +164,12 @@ def _stop_server(path: Path) -> None:
     server_manager_instance.release_server(str(path))
 
 
-# Module state, because a process has one server per file.
+# Module state, because the servers are per process.
 lite_files: Final = LiteFiles()
 
 
 def is_lite(version: str) -> bool:
-    """Return whether a version is one of Milvus Lite."""
+    """Return whether a version is of Milvus Lite."""
     return version.startswith(_LITE)
 
 

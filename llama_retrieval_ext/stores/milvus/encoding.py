@@ -1,22 +1,21 @@
-"""Encodes metadata as string fields, so that every filter is exact on every Milvus.
+"""Encoding of metadata as string fields: every filter is exact on every Milvus.
 
-Milvus compares JSON types, and Milvus Lite compares Python types: 3, 3.0, "3" and true equal each
-other in one or the other. So each value becomes a string, in a dynamic field named by its type and
+Milvus compares JSON types, and Milvus Lite Python types: some of 3, 3.0, "3" and true are equal in
+one or in the other. So each value becomes a string, in a dynamic field named by its type and
 key:
 
 ====== ================================================================================
 ``s_`` a string, as `safe_text` writes it
-``i_`` the same in lower case, if that differs
+``i_`` the same string in lower case, if that differs
 ``n_`` a number, as `number_term` writes it: the strings sort as the numbers do
-``l_`` a list: its values between separators, each after the letter of its type
+``l_`` a list: its values between separators, each with the letter of its type before it
 ``o_`` anything else that is not None
 ====== ================================================================================
 
 Text is stored without any character that has a meaning in an expression: quotes, back-slashes,
 wildcards, control characters and lone surrogates become three characters of Unicode's private
-area. So nothing has to be escaped, which Milvus and Milvus Lite do differently, and no value can
-break out of an expression. Substrings stay substrings, equal texts stay equal, and different ones
-different.
+area. So no escaping is needed, which differs between Milvus and Milvus Lite, and no value can
+break out of an expression. The mapping preserves substrings, equality and inequality.
 """
 
 import math
@@ -45,7 +44,7 @@ _TABLE: Final = {
 
 
 def safe_text(text: str) -> str:
-    r"""Return the text with stand-ins for characters that have a meaning in expressions.
+    r"""Return the text with replacements for characters that have a meaning in expressions.
 
     Examples:
         >>> safe_text("年假 2024")
@@ -58,7 +57,7 @@ def safe_text(text: str) -> str:
 
 
 def safe_key(key: str) -> str:
-    """Return a metadata key as the end of an identifier: other characters become hexadecimal.
+    """Return a metadata key as part of an identifier; other characters become hexadecimal.
 
     Examples:
         >>> safe_key("year"), safe_key("tenant_id"), safe_key("a.b")
@@ -113,7 +112,7 @@ def fields_of(metadata: Mapping[str, object]) -> Fields:
 
 
 def marked(value: str | float) -> str:
-    """Return a value of a list as it is stored.
+    """Return the stored form of a value in a list.
 
     Examples:
         >>> marked("3"), marked(3) == marked(3.0) != marked("3")

@@ -1,4 +1,4 @@
-"""Translates errors of the Milvus client into errors of this package."""
+"""Translation of Milvus client errors into errors of this package."""
 
 from typing import Final
 
@@ -15,9 +15,9 @@ from llama_retrieval_ext.errors import StoreError, StoreUnavailableError
 from llama_retrieval_ext.stores.engine.collection import CollectionMissingError
 
 _NOT_FOUND: Final = 100
-# Not loaded, and not fully loaded.
+# Codes for collections that are not loaded, or not fully.
 _RELEASED: Final = {101, 103, 104}
-# Unavailable, out of memory, too many requests, rate limit, quota, and clocks that lag behind.
+# Unavailable, out of memory, too many requests, rate limit, quota, and lagging clocks.
 _UNAVAILABLE: Final = {2, 3, 4, 8, 9, 10, 11}
 _UNREACHABLE_STATUS: Final = {
     grpc.StatusCode.UNAVAILABLE,
@@ -56,7 +56,7 @@ def translate_error(error: Exception, where: str) -> StoreError:
 
 
 def is_released(error: Exception) -> bool:
-    """Return whether a collection only has to be loaded into memory."""
+    """Return whether the error means that the collection is not loaded into memory."""
     return isinstance(error, MilvusException) and (
         _code(error) in _RELEASED or "not loaded" in error.message or "released" in error.message
     )

@@ -1,7 +1,7 @@
-"""Compiles conditions on metadata into Milvus expressions with the meaning of `matches`.
+"""Compilation of metadata conditions into Milvus expressions that agree with `matches`.
 
 Every comparison also tests that its field exists, because Milvus, Milvus Lite and their versions
-differ in the value of a comparison with a missing field, and so of its negation.
+differ in the value of a comparison with a missing field, and of its negation.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,12 +29,12 @@ from llama_retrieval_ext.stores.milvus.encoding import (
     safe_text,
 )
 
-# An expression, or its value for every node.
+# An expression, or a constant for every node.
 Expression: TypeAlias = str | bool
 
 # Limit of Milvus Lite's parser, which is recursive.
 _MAX_DEPTH: Final = 30
-# A server parses a chain as a tree as deep as the chain is long, in quadratic time.
+# A server parses a chain of n parts as a tree of depth n, in quadratic time.
 _MAX_WIDTH: Final = 32
 ID: Final = "id"
 DOC: Final = "doc"
@@ -43,7 +43,7 @@ COLUMNS: Final[Mapping[str, str]] = {TENANT_KEY: "tenant", KB_KEY: "kb"}
 
 
 def compile_condition(condition: Condition) -> Expression:
-    """Return the expression for a condition; True or False if it has that value for every node."""
+    """Return the expression for a condition; True or False if it is constant."""
     if _depth(condition) > _MAX_DEPTH:
         raise UnsupportedFilterError(
             f"Milvus takes filters that are nested at most {_MAX_DEPTH} deep, got "
@@ -72,7 +72,7 @@ def compile_target(target: Target) -> Expression:
 
 
 def filter_text(expression: Expression | None) -> str:
-    """Return an expression as pymilvus takes it: empty for everything."""
+    """Return an expression as text for pymilvus; empty for every node."""
     return expression if isinstance(expression, str) else ""
 
 
@@ -82,14 +82,15 @@ def all_of(parts: Sequence[Expression]) -> Expression:
 
 
 def any_of(parts: Sequence[Expression]) -> Expression:
-    """Return the expression that is true if some part is."""
+    """Return the expression that is true if at least one part is."""
     return _joined(parts, " or ", neutral=False)
 
 
 def exists(name: str) -> str:
     """Return the test that a dynamic field exists.
 
-    In brackets, because to Milvus before some 2.5 ``exists a and b`` is ``exists (a and b)``:
+    In brackets, because some Milvus versions up to 2.5 parse ``exists a and b`` as
+    ``exists (a and b)``:
     https://github.com/milvus-io/milvus/issues/40837.
     """
     return f"(exists {name})"
@@ -101,7 +102,7 @@ def compare(name: str, comparison: str) -> str:
 
 
 def one_of(column: str, values: Sequence[str]) -> Expression:
-    """Return the test that a column has one of these values, which are safe.
+    """Return the test that a column has one of these values; they must be safe.
 
     In brackets, because every Milvus parses ``not a == b`` as ``(not a) == b``.
     """
@@ -113,7 +114,7 @@ def one_of(column: str, values: Sequence[str]) -> Expression:
 
 
 def column_value(value: object) -> str:
-    """Return the value of a scope key's column: empty if the metadata has no string there."""
+    """Return the value for a scope key's column; empty if the metadata value is no string."""
     return marked(value) if isinstance(value, str) else ""
 
 
@@ -132,7 +133,7 @@ def _group(parts: Sequence[str], by: str) -> str:
 
 
 def negated(part: Expression) -> Expression:
-    """Return the expression that is true where the other is not."""
+    """Return the negation of an expression."""
     return f"(not {part})" if isinstance(part, str) else not part
 
 
@@ -144,8 +145,8 @@ def _equals_any(key: str, values: Sequence[Any], *, in_choice: bool) -> Expressi
     texts = [value for value in values if isinstance(value, str)]
     numbers = [number_term(value) for value in values if not isinstance(value, str)]
     column = COLUMNS.get(key)
-    # A server searches only the partitions that an expression names, and takes
-    # `tenant == "a" or exists b` for one that names a's alone. There, use the tenant's field.
+    # A server searches only the partitions that an expression names, and reads
+    # `tenant == "a" or exists b` as naming only a's. In such cases use the dynamic field.
     use_column = key != TENANT_KEY or not (in_choice or numbers)
     if column is not None and use_column:
         strings = one_of(column, [column_value(text) for text in texts])
@@ -180,8 +181,8 @@ def _contains_text(key: str, text: str) -> Expression:
 
 
 def _contains_text_in_any_case(key: str, text: str) -> Expression:
-    # A field without an entry in lower case is in lower case itself; with one, the entry contains
-    # whatever the field contains in lower case.
+    # A field without a lower-case copy is in lower case itself; otherwise the copy contains
+    # every match of the lower-case text.
     lower = text.lower()
     if not lower:
         return exists(field(STRING, key))

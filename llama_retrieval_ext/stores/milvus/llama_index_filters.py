@@ -1,8 +1,8 @@
-"""Compiles conditions for LlamaIndex's `MilvusVectorStore`, which stores metadata values as is.
+"""Compilation of conditions for LlamaIndex's `MilvusVectorStore`, which stores raw metadata.
 
 On such values Milvus and Milvus Lite differ from `matches`: true may equal 1, and strings are
 escaped in different ways. So a condition becomes an expression that every matching node satisfies,
-with a flag that says whether other nodes may, too; those are then removed in Python.
+and a flag for whether other nodes may satisfy it; those are then removed in Python.
 """
 
 import re
@@ -15,12 +15,12 @@ from llama_index.core.vector_stores.types import FilterOperator
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, Scalar
 from llama_retrieval_ext.stores.milvus.filters import Expression, all_of, any_of, compare, exists
 
-# LlamaIndex overwrites a node's own values of these.
+# Keys whose values LlamaIndex overwrites.
 _RESERVED: Final = {"id", "doc_id", "document_id", "ref_doc_id", "_node_content", "_node_type"}
 _KEY: Final = re.compile(r"[\w .:/@+-]+")
 # No quotes, back-slashes, wildcards, control characters or surrogates: the same in every dialect.
 _PLAIN: Final = re.compile(r"[^\"'\\%_{}`\x00-\x1f\x7f\ud800-\udfff]*")
-# Below it, whole numbers and floats equal each other in JSON and in Python.
+# Below this, equal integers and floats compare equal in JSON and in Python.
 _EXACT: Final = 2**53
 
 
@@ -30,7 +30,7 @@ class Prefilter:
 
     Attributes:
         expression: The Milvus expression.
-        exact: Whether it is true for no other node.
+        exact: Whether the expression is false for all other nodes.
     """
 
     expression: Expression
@@ -113,7 +113,7 @@ def _pass_all(_: str, __: object) -> Prefilter:
     return _PASS_ALL
 
 
-# Any: parse_filters has checked that each operator has a value of its kind.
+# Any: parse_filters has checked the type of each operator's value.
 _OPERATORS: Final[Mapping[FilterOperator, Callable[[str, Any], Prefilter]]] = {
     FilterOperator.EQ: _equal,
     FilterOperator.NE: lambda field, value: _negated(_equal(field, value)),

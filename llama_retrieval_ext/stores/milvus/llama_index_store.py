@@ -56,7 +56,7 @@ _RANGES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefilteredSearch(FilteredSearch):
-    """One search of a column."""
+    """Search of a column."""
 
     data: object
     column: str
@@ -64,7 +64,7 @@ class PrefilteredSearch(FilteredSearch):
 
 
 class LlamaIndexSearch(FilteredEngineSearch[Condition, PrefilteredSearch, Hit]):
-    """Searches by the client of a LlamaIndex store; its steps are functions of the client."""
+    """Searches by a LlamaIndex store's client; the steps yield functions of the client."""
 
     most_hits: ClassVar[int] = MAX_HITS
 
@@ -76,7 +76,7 @@ class LlamaIndexSearch(FilteredEngineSearch[Condition, PrefilteredSearch, Hit]):
 
     @property
     def metric(self) -> str:
-        """How the collection compares embeddings, by its index: the store's setting may differ."""
+        """Metric of the embeddings in the collection's index; the store's setting may differ."""
         if self._metric is None:
             index = self.call(
                 lambda client: client.describe_index(self._name, self._store.embedding_field)
@@ -86,11 +86,11 @@ class LlamaIndexSearch(FilteredEngineSearch[Condition, PrefilteredSearch, Hit]):
 
     @property
     def keyword_metric(self) -> str | None:
-        """How the collection compares sparse vectors; None if it has none."""
+        """Metric of the sparse vectors; None if the collection has none."""
         if not self._store.enable_sparse:
             return None
         own = isinstance(self._store.sparse_embedding_function, BaseSparseEmbeddingFunction)
-        return "IP" if own else "BM25"  # otherwise it is Milvus's function
+        return "IP" if own else "BM25"  # otherwise Milvus computes the sparse vectors
 
     @property
     def columns(self) -> Mapping[str, Mapping[str, Any]]:
@@ -103,7 +103,7 @@ class LlamaIndexSearch(FilteredEngineSearch[Condition, PrefilteredSearch, Hit]):
         return self._columns
 
     def call(self, function: Callable[[MilvusClient], T]) -> T:
-        """Call a function with the store's client; load the collection if need be."""
+        """Call a function with the store's client; load the collection if it is not loaded."""
         client = self._store.client
         try:
             try:
@@ -111,13 +111,13 @@ class LlamaIndexSearch(FilteredEngineSearch[Condition, PrefilteredSearch, Hit]):
             except MilvusException as error:
                 if not is_released(error):
                     raise
-            client.load_collection(self._name)  # Milvus Lite opens every collection released
+            client.load_collection(self._name)  # Milvus Lite opens collections unloaded
             return function(client)
         except (MilvusException, grpc.RpcError, grpc.FutureTimeoutError) as error:
             raise translate_error(error, str(self._store.uri)) from error
 
     def compile(self, condition: Condition) -> Condition:
-        """Return the condition: what Milvus can evaluate of it depends on the columns."""
+        """Return the condition unchanged: its expression depends on the columns."""
         return condition
 
     def vector_search(
@@ -147,12 +147,12 @@ class LlamaIndexSearch(FilteredEngineSearch[Condition, PrefilteredSearch, Hit]):
         return self._search_of(request, data, column, "BM25" if data is query.text else "IP")
 
     def page(self, search: PrefilteredSearch, limit: int) -> Steps[list[Hit]]:
-        """Return at most so many hits of a search."""
+        """Return at most ``limit`` hits of a search."""
         hits: list[Hit] = yield lambda: self._send(search, limit)
         return hits
 
     def raw_scores(self, hits: Sequence[Hit]) -> list[float]:
-        """Return Milvus's scores, which it calls distances."""
+        """Return Milvus's scores (its ``distance`` values)."""
         return [float(hit["distance"]) for hit in hits]
 
     def node(self, hit: Hit) -> BaseNode:
@@ -161,7 +161,7 @@ class LlamaIndexSearch(FilteredEngineSearch[Condition, PrefilteredSearch, Hit]):
         return metadata_dict_to_node(dict(entity), text=entity.get(self._store.text_key))
 
     def too_few(self, search: PrefilteredSearch) -> UnsupportedFilterError:
-        """Return the error for a search whose hits may be out of reach."""
+        """Return the error for a search that may miss hits beyond the limit."""
         return UnsupportedFilterError(
             f"of the {MAX_HITS} nodes that Milvus can filter for {search.condition} too few "
             "satisfy it, and it returns no more; filter by strings, or open the store by URL "
@@ -209,13 +209,13 @@ class LlamaIndexSearch(FilteredEngineSearch[Condition, PrefilteredSearch, Hit]):
 
 
 class LlamaIndexMilvusBackend(EngineBackend[MilvusVectorStore]):
-    """Searches the collection of a LlamaIndex `MilvusVectorStore`, by the store's own client.
+    """Backend over the collection of a LlamaIndex `MilvusVectorStore`, with the store's client.
 
-    The store's ``query`` is not used: it inverts or drops some filters, and lets values break out
-    of them. Milvus evaluates filters by strings; for other filters more nodes may be fetched than
-    are returned, 16,384 at most, and filtered here.
+    The store's ``query`` is not used: it inverts or drops some filters, and does not escape values
+    in them. Milvus evaluates filters on strings; for other filters the backend may fetch more nodes
+    than it returns, at most 16,384, and filters them in Python.
 
-    Keyword search uses the store's sparse function, if the store was made with ``enable_sparse``.
+    Keyword search uses the store's sparse function, if the store has ``enable_sparse``.
     """
 
     engine = "milvus"
@@ -232,7 +232,7 @@ class LlamaIndexMilvusBackend(EngineBackend[MilvusVectorStore]):
 
     @property
     def features(self) -> EngineFeatures:
-        """The searches that the collection has; async callers wait in threads."""
+        """The searches that the collection supports; async callers wait in threads."""
         keyword = self._searcher.keyword_metric
         kind = "bm25" if keyword == "BM25" else "unknown"
         return EngineFeatures(
@@ -241,7 +241,7 @@ class LlamaIndexMilvusBackend(EngineBackend[MilvusVectorStore]):
         )
 
     def check(self, query: EngineQuery) -> None:
-        """Raise if the store was made without such a search."""
+        """Raise if the store does not support this search."""
         if isinstance(query, VectorQuery) and not self.store.enable_dense:
             raise UnsupportedModeError("the MilvusVectorStore was made with enable_dense=False")
         if isinstance(query, KeywordQuery) and self._searcher.keyword_metric is None:

@@ -1,4 +1,4 @@
-"""`MilvusNodes`: adds, reads, counts and deletes nodes; all are checked before the first write."""
+"""`MilvusNodes`: adds, reads, counts and deletes nodes; checks all before the first write."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -37,9 +37,9 @@ from llama_retrieval_ext.stores.milvus.schema import (
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 Row: TypeAlias = dict[str, Any]  # strings, and one list of numbers
-StoredRow: TypeAlias = Mapping[str, Any]  # as pymilvus has it
+StoredRow: TypeAlias = Mapping[str, Any]  # the type in pymilvus
 
-# How many bytes a column takes, and its name in messages.
+# Limit of a column in bytes, and its name in messages.
 _LIMITS: Final = {
     ID: (MAX_BYTES, "id"),
     DOC: (MAX_BYTES, "document's id"),
@@ -48,16 +48,16 @@ _LIMITS: Final = {
     **{column: (MAX_NAME_BYTES, key) for key, column in COLUMNS.items()},
 }
 _BATCH: Final = 512
-# Well below the 64 MB that a server takes in one message.
+# Well below a server's message limit of 64 MB.
 _BATCH_BYTES: Final = 16 * 2**20
-# Milvus Lite searches unflushed rows in plain Python: 45 ms a thousand.
+# Milvus Lite searches unflushed rows in plain Python: 45 ms per thousand.
 _MAX_UNFLUSHED: Final = 256
 _PAGE: Final = 1000
 _LITE_MAX_ROWS: Final = 10**7
 
 
 class MilvusNodes(Nodes[Expression]):
-    """The nodes of a collection; the requests of its steps are functions of the client."""
+    """The nodes of a collection; the steps yield functions of the client."""
 
     def __init__(self, collection: MilvusCollection) -> None:
         self._collection = collection
@@ -104,10 +104,10 @@ class MilvusNodes(Nodes[Expression]):
         return list(map(_node, rows))
 
     def count(self, matching: Expression) -> Steps[int]:
-        """Return how many nodes match."""
+        """Return the number of nodes that match."""
         if matching is False:
             return 0
-        # An outdated count would be a wrong one.
+        # Other levels may return an outdated count.
         options: Mapping[str, object] = {"consistency_level": "Strong"}
         rows = yield self._collection.loaded(
             lambda client: self._query(client, filter_text(matching), ["count(*)"], options)
@@ -115,7 +115,7 @@ class MilvusNodes(Nodes[Expression]):
         return int(rows[0]["count(*)"])
 
     def flush(self) -> Steps[None]:
-        """Let Milvus Lite write and index its log; servers do that by themselves."""
+        """Make Milvus Lite write and index its log; servers do that automatically."""
         with self._lock:
             self._unflushed = 0
         name, timeout = self._collection.name, self._collection.timeout_s
@@ -152,7 +152,7 @@ class MilvusNodes(Nodes[Expression]):
         return rows
 
     def _lite_rows(self, client: MilvusClient, filter_: str) -> list[StoredRow]:
-        # Its answers are limited by message size only, and its iterator prints a warning.
+        # Milvus Lite limits answers by message size only, and its iterator prints a warning.
         ids = [row[ID] for row in self._query(client, filter_, [ID], {"limit": _LITE_MAX_ROWS})]
         rows: list[StoredRow] = []
         for start in range(0, len(ids), _PAGE):
@@ -216,10 +216,10 @@ def _node(row: StoredRow) -> BaseNode:
 
 
 def document_terms(text: str, tokenizer: Tokenizer) -> str:
-    """Return the terms of a document, each as often as it occurs.
+    """Return the terms of a document with repetitions, joined by spaces.
 
-    Milvus Lite has no analyser that cuts at spaces alone: ``c++`` would become ``c``. So terms are
-    stored as hexadecimal numbers, which every analyser leaves whole.
+    Milvus Lite has no analyser that splits at spaces only: ``c++`` would become ``c``. So terms are
+    stored as hexadecimal numbers, which no analyser splits.
 
     Examples:
         >>> len(document_terms("R or C or R", Tokenizer()).split())
@@ -230,7 +230,7 @@ def document_terms(text: str, tokenizer: Tokenizer) -> str:
 
 
 def query_terms(text: str, tokenizer: Tokenizer) -> str:
-    """Return the terms of a query in the same form; empty if there are none."""
+    """Return the terms of a query in the same form; empty without terms."""
     return _joined(tokenizer.query_terms(text))
 
 

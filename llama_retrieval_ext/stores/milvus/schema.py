@@ -1,6 +1,6 @@
-"""The collection of a store: its config, columns and indexes, and how it is made and loaded."""
+"""Collection of a store: config, columns, indexes, creation and loading."""
 
-# pymilvus declares some results more widely than its blocking client returns them.
+# pymilvus declares wider types for some results than its blocking client returns.
 # pyright: reportArgumentType=false, reportAssignmentType=false
 
 import json
@@ -34,40 +34,40 @@ T = TypeVar("T")
 
 FORMAT: Final = 3
 PROPERTY: Final = "llama_retrieval_ext"
-# Settings that count when the collection is made. The others are recorded by name.
+# Settings that apply at creation of the collection. The other settings are recorded by name.
 _RECORDED: Final = ("index_type", "index_params", "consistency_level", "num_partitions")
-# Milvus Lite takes other types without an error, and then searches without an index.
+# Milvus Lite accepts other types without an error, but then searches without an index.
 _LITE_INDEX_TYPES: Final = ("FLAT", "HNSW", "HNSW_SQ", "IVF_FLAT", "IVF_SQ8", "AUTOINDEX")
 
 NODE: Final = "node"
 TERMS: Final = "terms"
 DENSE: Final = "dense"
 BM25: Final = "bm25"
-# Columns that older releases made; Milvus cannot drop a column.
+# Columns of older releases; Milvus cannot drop a column.
 _OBSOLETE: Final = ("doc_key",)
 
 METRICS: Final[Mapping[Distance, str]] = {"cosine": "COSINE", "dot": "IP", "euclid": "L2"}
-# Bytes of UTF-8: of a string, and of all dynamic fields of a node together.
+# Limit in UTF-8 bytes, for a string and for all dynamic fields of a node together.
 MAX_BYTES: Final = 65_535
 MAX_FIELDS_BYTES: Final = 65_536
-# For the names of tenants and knowledge bases.
+# Limit for the names of tenants and knowledge bases, in UTF-8 bytes.
 MAX_NAME_BYTES: Final = 4096
 
-# As every engine of this package weighs terms. Milvus Lite always has k1 = 1.5.
+# The same for every engine of this package. Milvus Lite always uses k1 = 1.5.
 _BM25: Final = {"bm25_k1": 1.2, "bm25_b": 0.75}
-# Terms are hexadecimal numbers: both analysers cut at spaces; Milvus Lite has only the second.
+# Both analysers split the hexadecimal terms at spaces only; Milvus Lite has only the second.
 _ANALYZER: Final = {"tokenizer": "whitespace"}
 _LITE_ANALYZER: Final = {"tokenizer": "standard"}
 
-# A request that works on a whole collection may take so many times an ordinary one's timeout.
+# Factor of the ordinary timeout for requests on a whole collection.
 _BULK_TIMEOUTS: Final = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MilvusParams:
-    """Settings of Milvus beyond those of every engine.
+    """Settings that only Milvus has.
 
-    All but ``search_params`` count when the collection is made. For an existing collection they
+    All but ``search_params`` apply when the collection is created. For an existing collection they
     must equal the recorded ones, or be left out.
 
     Attributes:
@@ -77,16 +77,16 @@ class MilvusParams:
         index_params: Parameters of that index, such as ``{"M": 16, "efConstruction": 200}``.
         search_params: Parameters of searches in it, such as ``{"nprobe": 32}``; HNSW's ``ef`` is
             raised to the number of hits.
-        consistency_level: ``Session``, the default, shows a client what it has written itself;
-            ``Strong``, ``Bounded`` and ``Eventually`` are the others.
-        by_tenant: Whether the tenant is the partition key: searches in a tenant's scope then read
-            one partition only; None for the recorded value, or False.
+        consistency_level: ``Session``, the default, lets a client read its own writes; or
+            ``Strong``, ``Bounded`` or ``Eventually``.
+        by_tenant: Whether the tenant is the partition key, so that searches in a tenant's scope
+            read one partition only; None for the recorded value, or False.
         num_partitions: Number of partitions; None for Milvus's default.
         analyzer_params: Milvus analyser for keyword search, in place of this package's tokenizer.
     """
 
     index_type: str | None = None
-    index_params: Mapping[str, Any] = field(default_factory=dict)  # Any: as pymilvus has them
+    index_params: Mapping[str, Any] = field(default_factory=dict)  # Any: the type in pymilvus
     search_params: Mapping[str, Any] = field(default_factory=dict)
     consistency_level: str | None = None
     by_tenant: bool | None = None
@@ -100,11 +100,11 @@ class MilvusParams:
 
     @property
     def for_records(self) -> "MilvusParams":
-        """The settings of a collection of records: strong, to read what others have written."""
+        """The settings of a collection of records: strong consistency, to read others' writes."""
         return MilvusParams(index_type="FLAT", consistency_level="Strong")
 
     def check_lite(self) -> None:
-        """Raise if Milvus Lite has no such index."""
+        """Raise if Milvus Lite does not support the index type."""
         if self.index_type not in (None, *_LITE_INDEX_TYPES):
             raise ConfigurationError(
                 f"Milvus Lite has no index_type {self.index_type!r}; it has "
@@ -114,13 +114,13 @@ class MilvusParams:
 
 @dataclass(frozen=True, slots=True)
 class MilvusConfig(StoreConfig):
-    """How a collection is set up."""
+    """Recorded configuration of a collection."""
 
     analyzer: Mapping[str, Any] | None = None  # Any: JSON
     by_tenant: bool = False
 
     def to_text(self) -> str:
-        """Return the text that is recorded."""
+        """Return the config as text, for recording."""
         return json.dumps({"format": FORMAT, **self.to_dict()})
 
     @classmethod
@@ -140,7 +140,7 @@ class MilvusConfig(StoreConfig):
 
 @dataclass(frozen=True, slots=True)
 class MilvusConfigRequest(ConfigRequest):
-    """The config that a store's opener requests; None takes what is recorded, or the default."""
+    """Configuration requested on opening; None for the recorded value, or the default."""
 
     kept_in: ClassVar[str] = "collection"
     also_called: ClassVar[Mapping[str, str]] = {
@@ -195,14 +195,14 @@ def indexes_of(config: MilvusConfig, params: MilvusParams, *, lite: bool) -> Ind
     indexes.add_index(
         BM25, index_type="SPARSE_INVERTED_INDEX", metric_type="BM25", params=dict(_BM25)
     )
-    # A crash that leaves half of such an index makes a collection of Milvus Lite unreadable.
+    # If a crash leaves such an index incomplete, Milvus Lite cannot read the collection.
     for column in () if lite else (*COLUMNS.values(), DOC):
         indexes.add_index(column, index_type="INVERTED")
     return indexes
 
 
 class MilvusCollection(Collection[MilvusConfig, MilvusConnection, MilvusParams]):
-    """A collection of Milvus; the requests of its steps are functions of the client."""
+    """A Milvus collection; the steps yield functions of the client."""
 
     config_type = MilvusConfig
     request_type = MilvusConfigRequest
@@ -218,19 +218,19 @@ class MilvusCollection(Collection[MilvusConfig, MilvusConnection, MilvusParams])
         super().__init__(check_name(name), connection, request=request, params=params)
         if connection.is_lite:
             params.check_lite()
-        # Values for columns that older releases made, and nothing reads.
+        # Values for columns of older releases, which are never read.
         self.obsolete_values: Mapping[str, str] = {}
-        # Between threads: making a collection takes several requests.
+        # Creating a collection takes several requests, so threads must not interleave.
         self._lock = RLock()
 
     @property
     def index_type(self) -> str:
-        """Index type of the embeddings; ``AUTOINDEX`` is Milvus's own choice."""
+        """Index type of the embeddings; for ``AUTOINDEX`` Milvus chooses."""
         return str(self.config.params.get("index_type", "AUTOINDEX"))
 
     @property
     def timeout_s(self) -> float:
-        """The timeout of a request that works on a whole collection."""
+        """Timeout of a request on a whole collection, in seconds."""
         return self.connection.timeout_s * _BULK_TIMEOUTS
 
     def recorded(self) -> Steps[MilvusConfig | None]:
@@ -271,7 +271,7 @@ class MilvusCollection(Collection[MilvusConfig, MilvusConnection, MilvusParams])
                 **options,
             )
             indexes = indexes_of(config, self.params, lite=lite)
-            # Milvus Lite has made them when it answers, and has no call to wait with.
+            # Milvus Lite answers after building them, and has no call for waiting.
             client.create_index(self.name, indexes, sync=not lite, timeout=self.timeout_s)
             self._load(client)
 
@@ -284,7 +284,7 @@ class MilvusCollection(Collection[MilvusConfig, MilvusConnection, MilvusParams])
         yield lambda client: client.drop_collection(self.name, timeout=timeout_s)
 
     def loaded(self, function: Callable[[MilvusClient], T]) -> Callable[[MilvusClient], T]:
-        """Return the function, called again if the collection had to be loaded."""
+        """Return a function that loads the collection and retries if it is not loaded."""
 
         def call(client: MilvusClient) -> T:
             try:
@@ -292,7 +292,7 @@ class MilvusCollection(Collection[MilvusConfig, MilvusConnection, MilvusParams])
             except MilvusException as error:
                 if not is_released(error):
                     raise
-            self._load(client)  # released meanwhile
+            self._load(client)  # unloaded meanwhile
             return function(client)
 
         return call
@@ -306,7 +306,7 @@ class MilvusCollection(Collection[MilvusConfig, MilvusConnection, MilvusParams])
         return described
 
     def _load_if_released(self, client: MilvusClient) -> None:
-        # Milvus Lite opens every collection released, and then refuses each search.
+        # Milvus Lite opens collections unloaded, and then refuses each search.
         state = client.get_load_state(self.name, timeout=self.connection.timeout_s)
         if state.get("state") != LoadState.Loaded:
             self._load(client)

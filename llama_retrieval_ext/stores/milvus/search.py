@@ -26,14 +26,14 @@ from llama_retrieval_ext.stores.milvus.filters import Expression, compile_condit
 from llama_retrieval_ext.stores.milvus.nodes import query_terms
 from llama_retrieval_ext.stores.milvus.schema import BM25, DENSE, METRICS, NODE, MilvusCollection
 
-Hit: TypeAlias = Mapping[str, Any]  # as pymilvus has it: id, distance, entity
+Hit: TypeAlias = Mapping[str, Any]  # the type in pymilvus: id, distance, entity
 
-# What one request returns at most, on every Milvus.
+# Limit of hits per request, on every Milvus.
 MAX_HITS: Final = 16_384
 
 
 def check_top_k_within(top_k: int) -> None:
-    """Raise if Milvus cannot return so many hits."""
+    """Raise if ``top_k`` exceeds Milvus's limit of hits."""
     if top_k > MAX_HITS:
         raise ConfigurationError(f"Milvus returns at most {MAX_HITS} hits, got top_k={top_k}")
 
@@ -57,13 +57,13 @@ def _bm25_params(_: int) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnSearch(NativeSearch):
-    """One search of a column, or a fusion of such searches.
+    """Search of a column, or a fusion of such searches.
 
     Attributes:
         data: An embedding, or a text.
         column: The column.
-        filter: The expression that each hit must satisfy; empty for everything.
-        params: Search parameters, by the number of hits requested.
+        filter: Expression that each hit must satisfy; empty for everything.
+        params: Function from the number of requested hits to the search parameters.
         legs: The searches that Milvus fuses; the ``top_k`` of each is its number of candidates.
         ranker: Milvus's fusion of the legs.
     """
@@ -77,7 +77,7 @@ class ColumnSearch(NativeSearch):
 
 
 class MilvusSearch(EngineSearch[Expression, ColumnSearch, Hit]):
-    """Searches of a collection; its steps are functions of the client."""
+    """Searches of a collection; the steps yield functions of the client."""
 
     most_hits: ClassVar[int] = MAX_HITS
     scoped_rarity: ClassVar[bool] = False
@@ -98,7 +98,7 @@ class MilvusSearch(EngineSearch[Expression, ColumnSearch, Hit]):
     def vector_search(
         self, query: VectorQuery, request: EngineRequest[Expression]
     ) -> ColumnSearch | None:
-        """Return the search for the nearest nodes; None where the filter excludes all."""
+        """Return the search for the nearest nodes; None if the filter excludes all nodes."""
         check_top_k_within(request.top_k)
         config = self._collection.config
         vector = config.checked(query.embedding, self._collection.where)
@@ -128,7 +128,7 @@ class MilvusSearch(EngineSearch[Expression, ColumnSearch, Hit]):
             return None
         return ColumnSearch(
             top_k=request.top_k,
-            score=abs,  # Milvus Lite negates BM25 scores, Milvus does not; neither has any below 0
+            score=abs,  # only Milvus Lite negates BM25 scores; none is below 0
             positive=True,
             data=text,
             column=BM25,
@@ -141,17 +141,17 @@ class MilvusSearch(EngineSearch[Expression, ColumnSearch, Hit]):
     ) -> ColumnSearch:
         """Return Milvus's fusion of two searches."""
         ranker, score = _ranker(how)
-        # Fused ranks often tie in pairs: with two to spare, such a pair is not cut through.
+        # Fused ranks often tie in pairs: two spare hits keep a pair at the cut together.
         return ColumnSearch(top_k=top_k, score=score, spare=2, legs=(near, sharing), ranker=ranker)
 
     def first_limit(self, search: ColumnSearch) -> int:
-        """Return how many hits to request at first."""
+        """Return the number of hits for the first request."""
         return min(super().first_limit(search), MAX_HITS)
 
     def pages(
         self, searches: Sequence[ColumnSearch], limits: Sequence[int], *, with_nodes: bool
     ) -> Steps[list[list[Hit]]]:
-        """Send searches; those that differ in their data alone go out as one request."""
+        """Send searches; those that differ only in their data share one request."""
         options = {
             "output_fields": [NODE] if with_nodes else [],
             "timeout": self._collection.connection.timeout_s,
@@ -203,7 +203,7 @@ class MilvusSearch(EngineSearch[Expression, ColumnSearch, Hit]):
         )
 
     def raw_scores(self, hits: Sequence[Hit]) -> list[float]:
-        """Return Milvus's scores, which it calls distances."""
+        """Return Milvus's scores (its ``distance`` values)."""
         return [float(hit["distance"]) for hit in hits]
 
     def candidate(self, hit: Hit, score: float) -> Candidate:
@@ -213,7 +213,7 @@ class MilvusSearch(EngineSearch[Expression, ColumnSearch, Hit]):
     def _vector_params(self, limit: int) -> Mapping[str, Any]:
         params = dict(self._collection.params.search_params)
         if self._collection.index_type.startswith("HNSW"):
-            params["ef"] = max(limit, params.get("ef", 0))  # Milvus refuses a smaller one
+            params["ef"] = max(limit, params.get("ef", 0))  # Milvus rejects a smaller ef
         return {"metric_type": METRICS[self._collection.config.distance], "params": params}
 
 
@@ -227,7 +227,7 @@ def fusions_of(kind: str, *, lite: bool) -> tuple[NativeFusion, ...]:
 
 
 def _ranker(how: FusedSearch) -> tuple[BaseRanker, Callable[[float], float]]:
-    """The engine's fusion, and the function from its score to ours."""
+    """Return Milvus's ranker, and the function from its score to this package's."""
     rrf = how.by_rank
     if rrf is None:
         return WeightedRanker(*how.proportions, norm_score=False), float

@@ -1,4 +1,4 @@
-"""`MilvusStore`: LlamaIndex vectors and keywords in a collection of Milvus or Milvus Lite."""
+"""`MilvusStore`: vectors and keywords of LlamaIndex nodes in a Milvus collection."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -29,26 +29,26 @@ from llama_retrieval_ext.text.tokenizer import Tokenizer
 class MilvusStore(CollectionStore):
     """A vector store in a collection of Milvus, with keyword search and exact filters.
 
-    LlamaIndex's own ``MilvusVectorStore`` inverts some filters and lets values break out of them;
-    this one stores the same nodes in another form. The collection is created with the first nodes,
-    and loaded whenever it is not. Threads may share a store.
+    LlamaIndex's own ``MilvusVectorStore`` inverts some filters and does not escape values;
+    this store keeps the same nodes in another form. The collection is created with the first nodes,
+    and loaded when needed. Threads may share a store.
 
     Similarities are cosine, inner product or negative Euclidean distance, or BM25 for keywords:
     raw, and higher is better. BM25 is Milvus's own function (k1 = 1.2, b = 0.75) over all nodes of
-    the collection, whatever the scope; Milvus Lite has k1 = 1.5, and measures the rarity of terms
-    on each of its data files alone. A node may have 65,535 bytes of text and metadata, and as many
-    of terms (some 7,000).
+    the collection, regardless of the scope; Milvus Lite uses k1 = 1.5, and the rarity of terms in
+    each of its data files separately. A node may have up to 65,535 bytes of text and metadata, and
+    the same for its terms (about 7,000 terms).
 
     Args:
-        address: Where the collection is; `open_milvus` makes one of a URL.
+        address: Server or file, and collection; `open_milvus` parses it from a URL.
         tokenizer: Cuts text for keyword search; None for the recorded one, or `Tokenizer` where the
             collection is new.
-        dim: Dimension of the embeddings; None for that of the first that are added.
+        dim: Dimension of the embeddings; None for that of the first nodes added.
         distance: ``cosine``, ``dot`` or ``euclid``; None for the recorded one, or cosine.
-        params: How the collection is made and searched.
+        params: Settings for creating and searching the collection.
 
     Raises:
-        StoreFormatError: The collection was not made by this package, or by a newer release of it.
+        StoreFormatError: The collection is not of this package, or was created by a newer release.
         StoreUnavailableError: Milvus cannot be reached, refuses the credentials, or another process
             has the file open.
         ConfigurationError: The collection has another tokenizer, distance or setting.
@@ -86,7 +86,7 @@ class MilvusStore(CollectionStore):
 
     @property
     def client(self) -> MilvusClient:
-        """Pymilvus's client."""
+        """The client of pymilvus."""
         return self._collection.connection.client
 
     @property
@@ -95,7 +95,7 @@ class MilvusStore(CollectionStore):
         return MilvusSearch(self._collection)
 
     def persist(self, persist_path: str = "", fs: object = None) -> None:  # noqa: ARG002 - LlamaIndex's
-        """Let Milvus Lite index what `add` has already made durable; a no-op on servers."""
+        """Make Milvus Lite index its log, which is durable already; a no-op on servers."""
         self._if_exists(self._contents.flush, empty=None).function()
 
     def _nodes_of(self, collection: MilvusCollection) -> MilvusNodes:
@@ -115,8 +115,8 @@ class MilvusStore(CollectionStore):
 class MilvusBackend(StoreBackend[MilvusStore]):
     """Vector and keyword search of a `MilvusStore`, and Milvus's fusion of both.
 
-    There is no request for both that keeps their scores: ``hybrid_search`` returns fused scores
-    only, so that no hit can show the score of either search.
+    No single request returns the scores of both: ``hybrid_search`` returns fused scores only, so
+    its hits have no scores of either search.
     """
 
     engine = "milvus"
@@ -158,9 +158,9 @@ def is_new(url: str) -> bool:
 
 
 def backend_of(store: BasePydanticVectorStore) -> Backend | None:
-    """Return the backend for a store in Milvus, ours or LlamaIndex's; None for any other."""
+    """Return the backend for a store in Milvus (this package's or LlamaIndex's), or None."""
     if type(store).__module__.startswith("llama_index."):
-        # The import is slow; the owner of such a store has made it already.
+        # The import is slow, and already done if the store is LlamaIndex's.
         from llama_retrieval_ext.stores.milvus.llama_index_store import (  # noqa: PLC0415
             LlamaIndexMilvusBackend,
         )

@@ -1,4 +1,4 @@
-"""`Address`: a parsed URL of a Milvus collection; secrets are named, not held."""
+"""`Address`: a parsed URL of a Milvus collection; it names secrets, but has none."""
 
 import re
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _SERVER: Final = ServerForm(
     _FORM,
 )
 _LOCAL_OPTIONS: Final = {"collection", "timeout_s"}
-# Milvus's rule.
+# Milvus's rule for names.
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 
 

@@ -1,1 +1,1 @@
-"""Qdrant: stores opened by URL, and backends for them and for LlamaIndex's `QdrantVectorStore`."""
+"""Qdrant: stores opened by URL; backends for these and for LlamaIndex's `QdrantVectorStore`."""

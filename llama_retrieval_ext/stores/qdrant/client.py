@@ -1,4 +1,4 @@
-"""`QdrantConnection`: the clients of one store, for threads and event loops alike."""
+"""`QdrantConnection`: the clients of one store, for threads and event loops."""
 
 import asyncio
 import os
@@ -32,7 +32,7 @@ from llama_retrieval_ext.stores.qdrant_common.filters import Clause, Contains, G
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Call a method of the client; the steps get its result, or its error as one of ours."""
+    """A call of a client method; steps receive its result or a translated error."""
 
     method: str
     arguments: Mapping[str, object]
@@ -40,18 +40,18 @@ class Request:
 
 T = TypeVar("T")
 
-# Local mode is not made for threads. Several stores may share one client; it has one lock.
+# Local mode is not thread-safe. Several stores may share one client, so each client has a lock.
 _locks: Final[WeakKeyDictionary[object, RLock]] = WeakKeyDictionary()
 _locks_lock: Final = RLock()
 
 
 class QdrantConnection(Connection):
-    """Runs steps against a Qdrant: each step is a `Request`, or a function that takes a while.
+    """Connection to Qdrant; each step is a `Request` or a slow function.
 
     Args:
-        client: The sync client; None where there is only an async one.
-        aclient: The async client; None to let async callers wait in a thread.
-        where: The location, for messages; never a secret.
+        client: The sync client; None if there is only an async client.
+        aclient: The async client; None to run async calls in a thread.
+        where: The location for messages, without secrets.
         release: Closes or releases the sync client.
     """
 
@@ -76,7 +76,7 @@ class QdrantConnection(Connection):
 
     @classmethod
     def of_address(cls, address: Address) -> Self:
-        """Connect to an address."""
+        """Return a connection to an address."""
         with _clear_errors(address.where):
             client, release = _remote(address) if address.path is None else _local(address.path)
         aclient = None if address.path is not None else AsyncQdrantClient(**client.init_options)
@@ -84,14 +84,14 @@ class QdrantConnection(Connection):
 
     @property
     def client(self) -> QdrantClient:
-        """The sync client, made on first use if there is only an async one."""
+        """The sync client, created on first use if there is only an async client."""
         if self._client is None:
             self._client = QdrantClient(**_options(self._aclient))
             finalize(self, self._client.close)  # the owner of the async client has no reference
         return self._client
 
     def close(self) -> None:
-        """Close the async client, and the sync client if this connection made it."""
+        """Close the async client, and the sync client if this connection created it."""
         self._async.close()
         if self._release is not None:
             self._release()
@@ -129,7 +129,7 @@ def _clear_errors(where: str) -> Generator[None]:
 
 def _options(client: AsyncQdrantClient | None) -> Mapping[str, Any]:
     options: dict[str, Any] = client.init_options if client is not None else {}
-    # The other client has checked the server's version.
+    # The other client has already checked the server's version.
     return {**options, "check_compatibility": False}
 
 
@@ -163,17 +163,17 @@ class _Shared:
 
 
 class LocalClients:
-    """The directories that this process has open: Qdrant's local mode opens each only once.
+    """Shared clients of the open directories; local mode opens each directory only once.
 
-    A notebook cell that opens a store is run again and again. The garbage collector releases stores
-    at any line of any thread; therefore the lock is reentrant.
+    Sharing allows a notebook cell that opens a store to run repeatedly. The lock is reentrant,
+    because the garbage collector can release a store at any line of any thread.
     """
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Reset the state: a forked child can use nothing of what its parent has open."""
+        """Reset the state, because a forked child cannot use its parent's clients."""
         self._lock = RLock()
         self._open: dict[Path, _Shared] = {}
 
@@ -211,7 +211,7 @@ def _local(path: str) -> tuple[QdrantClient, Callable[[], None]]:
 
 def _remote(address: Address) -> tuple[QdrantClient, Callable[[], None]]:
     key = address.api_key()
-    # The client warns of keys that go unencrypted; on this machine that is safe.
+    # The client warns about unencrypted keys, which are safe on the loopback interface.
     quiet = key is not None and urlsplit(address.url or "").hostname in _LOOPBACK
     client = QdrantClient(
         url=address.url,
@@ -220,7 +220,7 @@ def _remote(address: Address) -> tuple[QdrantClient, Callable[[], None]]:
         headers={"api-key": key} if quiet and key is not None else None,
         timeout=address.timeout_s,
         prefer_grpc=address.prefer_grpc,
-        check_compatibility=False,  # it warns, from a thread; `server_version` checks instead
+        check_compatibility=False,  # it warns from a thread; `server_version` checks instead
     )
     return client, client.close
 
@@ -228,20 +228,20 @@ def _remote(address: Address) -> tuple[QdrantClient, Callable[[], None]]:
 _IDF_CORPUS: Final = (1, 19)
 _SUBSTRINGS: Final = (1, 20)
 _WITHIN_TEXT: Final = {FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE}
-# The first with collection metadata and a constant for fusion by rank; other fusions are older.
+# First version with collection metadata and the RRF constant; other fusions are older.
 _OLDEST: Final = (1, 16)
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """The version of a Qdrant."""
+    """The version of a Qdrant server."""
 
     major: int
     minor: int
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Parse a text such as ``1.20.0``; 0.0 where it is no version."""
+        """Return the version of a text such as ``1.20.0``; 0.0 if it is not a version."""
         major, _, rest = text.partition(".")
         minor = rest.partition(".")[0]
         numbers = major.isdecimal() and minor.isdecimal()
@@ -249,17 +249,17 @@ class Version:
 
     @property
     def measures_rarity_in_scope(self) -> bool:
-        """Whether IDF can be measured on a filtered corpus; older ones ignore the parameter."""
+        """Whether IDF can use a filtered corpus; older servers ignore the parameter."""
         return (self.major, self.minor) >= _IDF_CORPUS
 
     @property
     def fuses(self) -> bool:
-        """Whether its fusions compute our formulas."""
+        """Whether the server's fusions compute our formulas."""
         return (self.major, self.minor) >= _OLDEST
 
     @property
     def operators(self) -> frozenset[FilterOperator]:
-        """The filter operators that it evaluates."""
+        """Filter operators that the server evaluates."""
         if (self.major, self.minor) >= _SUBSTRINGS:
             return EVERY_OPERATOR
         return EVERY_OPERATOR - _WITHIN_TEXT

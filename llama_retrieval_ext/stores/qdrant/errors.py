@@ -1,4 +1,4 @@
-"""Translates errors of Qdrant's client, which differ by the kind of connection, into ours."""
+"""Translation of the errors of Qdrant's client, which depend on the kind of connection."""
 
 import sqlite3
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _REFUSED: Final = {401, 403}
 _NOT_FOUND: Final = 404
 _BUSY: Final = {408, 429}
 _BROKEN: Final = 500
-# The status of HTTP for a code of gRPC.
+# HTTP status by gRPC code.
 _RPC: Final[Mapping[object, int]] = {
     grpc.StatusCode.UNAUTHENTICATED: 401,
     grpc.StatusCode.PERMISSION_DENIED: 403,
@@ -32,7 +32,7 @@ _RPC: Final[Mapping[object, int]] = {
 
 
 def translate_error(error: Exception, where: str) -> Exception:
-    """Return our error for one of the client's; any other unchanged."""
+    """Return our error for a client error; return other errors unchanged."""
     if isinstance(error, UnexpectedResponse):
         status, content = error.status_code or 0, error.content[:500].decode(errors="replace")
         return _of_status(status, f"{status} {error.reason_phrase}: {content}", where)

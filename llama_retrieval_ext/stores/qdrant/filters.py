@@ -1,4 +1,4 @@
-"""Converts clauses to filters of Qdrant's client."""
+"""Conversion of clauses to filters of Qdrant's client."""
 
 from qdrant_client import models
 

@@ -1,9 +1,9 @@
-"""Conditions on metadata as clauses on the payload that LlamaIndex's `QdrantVectorStore` writes.
+"""Conversion of conditions to clauses on the payload of LlamaIndex's `QdrantVectorStore`.
 
-There, metadata lies flat beside fields of LlamaIndex's own, and a filter on a field also looks into
-the elements of a list. ``key[]`` looks into nothing but elements. So a field that matches by
-``key`` and not by ``key[]`` is no list, and one that matches by both is a list with such an
-element, however deep other lists lie in it.
+This payload stores metadata next to LlamaIndex's own fields. A filter on ``key`` matches the value
+or an element of a list; a filter on ``key[]`` matches only elements. So a field that matches by
+``key`` but not by ``key[]`` is not a list. A field that matches by both is a list with such an
+element, at any depth of nested lists.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ from llama_retrieval_ext.stores.qdrant_common.filters import (
 )
 from llama_retrieval_ext.stores.qdrant_common.points import EXACT
 
-# What LlamaIndex writes beside the metadata, over a key of that name.
+# Fields of LlamaIndex, which overwrite metadata with the same key.
 _ITS_OWN: Final = {"_node_content", "_node_type", "document_id", "doc_id", "ref_doc_id"}
 _At = Callable[[str], Clause]
 
@@ -62,7 +62,7 @@ def _equal(key: str, *values: Scalar) -> _At:
     numbers = [_exact(key, value) for value in values if not isinstance(value, str)]
 
     def at(path: str) -> Clause:
-        # Ranges, because as values the engine tells 3 from 3.0.
+        # A range, because the engine's value match distinguishes 3 from 3.0.
         clauses: list[Clause] = [Within(path, gte=number, lte=number) for number in numbers]
         if texts:
             clauses.append(Equals(path, texts))

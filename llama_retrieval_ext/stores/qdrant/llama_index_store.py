@@ -1,4 +1,4 @@
-"""The adapter of LlamaIndex's `QdrantVectorStore`."""
+"""Backend for LlamaIndex's `QdrantVectorStore`."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -60,11 +60,11 @@ class Layout:
     """The vectors of a collection.
 
     Attributes:
-        dense: Name of the dense vectors; None for those without a name.
-        dimension: How long they are.
-        distance: How they are compared.
-        sparse: Name of the sparse vectors; None where there are none.
-        weighs_rarity: Whether the engine multiplies by the rarity of terms.
+        dense: Name of the dense vectors; None for unnamed vectors.
+        dimension: Dimension of the dense vectors.
+        distance: Distance of the dense vectors.
+        sparse: Name of the sparse vectors; None if there are none.
+        weighs_rarity: Whether the engine multiplies by IDF.
     """
 
     dense: str | None
@@ -77,7 +77,7 @@ class Layout:
 def layout_of(
     info: models.CollectionInfo, *, dense: str, sparse: tuple[str, ...], where: str
 ) -> Layout:
-    """Return the layout of a collection that exists."""
+    """Return the layout of an existing collection."""
     vectors = info.config.params.vectors
     unnamed = isinstance(vectors, models.VectorParams)
     params = vectors if isinstance(vectors, models.VectorParams) else (vectors or {}).get(dense)
@@ -93,10 +93,10 @@ def layout_of(
 
 
 class LlamaIndexCollection:
-    """The collection of such a store, as its settings describe it.
+    """The collection of a LlamaIndex store.
 
     Args:
-        store: LlamaIndex's store. Some of it has no public name.
+        store: LlamaIndex's store. Some of its attributes are private.
     """
 
     def __init__(self, store: QdrantVectorStore) -> None:
@@ -110,27 +110,27 @@ class LlamaIndexCollection:
 
     @property
     def layout(self) -> Layout:
-        """The vectors of the collection, once `look_up` has found it."""
+        """The vectors of the collection; raises before `look_up` has found it."""
         if self._layout is None:
             raise CollectionMissingError(f"{self.where} does not exist")
         return self._layout
 
     @property
     def has_keywords(self) -> bool:
-        """Whether there are, or will be, sparse vectors and a function that encodes queries."""
+        """Whether the store has a query encoder and has, or will create, sparse vectors."""
         encodes = self._store.enable_hybrid and self._encoder is not None
         return encodes and (self._layout is None or self._layout.sparse is not None)
 
     @property
     def expected_distance(self) -> models.Distance:
-        """The distance of the collection, or of the one that the store would make."""
+        """The distance of the collection, or of the collection that the store would create."""
         if self._layout is not None:
             return self._layout.distance
         config = self._store._dense_config  # noqa: SLF001 - it has no public name
         return models.Distance.COSINE if config is None else config.distance
 
     def look_up(self) -> Steps[Layout | None]:
-        """Return the layout, or None while the collection does not exist."""
+        """Return the layout, or None if the collection does not exist."""
         if self._layout is None:
             self.version = yield from server_version()
             try:
@@ -150,7 +150,7 @@ class LlamaIndexCollection:
         self._layout = None
 
     def encode(self, text: str) -> Steps[models.SparseVector]:
-        """Return the sparse vector of a query, by the store's own function, which may be slow."""
+        """Return the sparse vector of a query from the store's encoder, which may be slow."""
         if self.layout.sparse is None:
             raise UnsupportedModeError(
                 f"{self.where} has no sparse vectors; make a new collection with "
@@ -161,16 +161,16 @@ class LlamaIndexCollection:
         return models.SparseVector(indices=list(indices[0]), values=list(values[0]))
 
     def candidate(self, point: models.ScoredPoint, score: float) -> Candidate:
-        """Return the candidate of a point, whose node is made on first access."""
+        """Return the candidate of a point; its node is built on first access."""
         return Candidate.later(self._node_id(point), score, lambda: self._node(point))
 
     @property
     def _encoder(self) -> SparseEncoderCallable | None:
-        # Without enable_hybrid it is not even None.
+        # Without enable_hybrid the attribute is missing.
         return getattr(self._store, "_sparse_query_fn", None)
 
     def _node_id(self, point: models.ScoredPoint) -> str:
-        # The point's id is the node's, but in Qdrant's spelling of UUIDs.
+        # The point's id is the node id, but with UUIDs in Qdrant's format.
         payload: Mapping[str, object] = point.payload or {}
         content = payload.get(_CONTENT)
         if isinstance(content, str) and content.startswith(_ID_FIRST):
@@ -185,7 +185,7 @@ class LlamaIndexCollection:
 
 
 class LlamaIndexSearch(QdrantSearch):
-    """Searches of a collection that LlamaIndex's store created."""
+    """Searches of a collection created by LlamaIndex's store."""
 
     def __init__(self, source: LlamaIndexCollection) -> None:
         super().__init__(source.name, source.connection, payload=True)
@@ -197,7 +197,7 @@ class LlamaIndexSearch(QdrantSearch):
         return self._source.version
 
     def compile(self, condition: Condition) -> Clause:
-        """Return the clause of a condition on LlamaIndex's payload."""
+        """Return the clause for a condition on LlamaIndex's payload."""
         return flat_clause_of(condition)
 
     def if_exists(self, steps: Callable[[], Steps[T]], *, empty: T) -> Steps[T]:
@@ -211,7 +211,7 @@ class LlamaIndexSearch(QdrantSearch):
             return empty
 
     def native(self, request: EngineRequest[Clause]) -> Steps[PointSearch | None]:
-        """Return the engine's search; the store's own function encodes a text."""
+        """Return the engine's search; the store's encoder encodes a text."""
         if isinstance(request.query, VectorQuery):
             return self.vector_search(request.query, request)
         vector = yield from self._source.encode(request.query.text)
@@ -238,7 +238,7 @@ class LlamaIndexSearch(QdrantSearch):
     def keyword_search(
         self, query: KeywordQuery, request: EngineRequest[Clause]
     ) -> PointSearch | None:
-        """Raise: `native` encodes the text first."""
+        """Raise, because `native` encodes the text first."""
         raise NotImplementedError(query, request)
 
     def candidate(self, hit: models.ScoredPoint, score: float) -> Candidate:
@@ -274,16 +274,14 @@ def _features(
 
 
 class LlamaIndexQdrantBackend(EngineBackend[QdrantVectorStore]):
-    """Searches the collection of a LlamaIndex `QdrantVectorStore` by the store's own client.
+    """Backend that searches a LlamaIndex `QdrantVectorStore` with the store's client.
 
-    The store's ``query`` is not used: it falls back to vector search for modes that it does not
-    have, and its filters lose rows or let others in. Filters are exact here, or refused:
-    TEXT_MATCH_INSENSITIVE, numbers of 2**53 and more, ALL of no values, and the keys that
-    LlamaIndex keeps for itself. To fetch more and filter here would serve those, too, but would
-    in the end read the whole collection.
+    The store's ``query`` is not used: it falls back to vector search for unsupported modes, and its
+    filters drop matching rows or return other rows. This backend evaluates filters exactly or
+    refuses them: TEXT_MATCH_INSENSITIVE, numbers of 2**53 and more, ALL with an empty list, and
+    keys reserved by LlamaIndex. Filtering in Python could read the whole collection.
 
-    Keyword search uses the store's ``sparse_query_fn``, with its scores; it is there if the store
-    was created with ``enable_hybrid``.
+    Keyword search needs ``enable_hybrid`` and uses the store's ``sparse_query_fn`` and its scores.
     """
 
     engine = "qdrant"
@@ -293,12 +291,12 @@ class LlamaIndexQdrantBackend(EngineBackend[QdrantVectorStore]):
         self._source = LlamaIndexCollection(store)
         self._searcher = LlamaIndexSearch(self._source)
         finalize(self, self._source.connection.close)
-        with suppress(StoreUnavailableError):  # the first search tries again, and raises
+        with suppress(StoreUnavailableError):  # the first search tries again and raises
             self._source.connection.run(self._source.look_up())
 
     @property
     def features(self) -> EngineFeatures:
-        """What the collection has, or will have by the settings of the store."""
+        """Features of the collection, or of the collection that the store would create."""
         source = self._source
         return _features(
             source.expected_distance,
@@ -325,7 +323,7 @@ class LlamaIndexQdrantBackend(EngineBackend[QdrantVectorStore]):
             )
 
     def describe(self) -> Mapping[str, object]:
-        """The engine and the collection; never where, as the store's URL may hold a key."""
+        """Return the engine and the collection; no URL, because it may contain a key."""
         return {
             "engine": self.engine,
             "store": "LlamaIndex's QdrantVectorStore",

@@ -1,4 +1,4 @@
-"""`QdrantNodes`: adds, reads, counts and deletes nodes."""
+"""`QdrantNodes`: addition, reading, counting and deletion of nodes."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -22,7 +22,7 @@ from llama_retrieval_ext.stores.qdrant_common.points import (
     prepare_batches,
 )
 
-# A server takes 32 MB a request; a node with a vector of 1,500 numbers is some 40 kB.
+# A server accepts 32 MB per request; a node with 1,500 dimensions needs about 40 kB.
 BATCH: Final = 128
 
 
@@ -36,7 +36,7 @@ class QdrantNodes(Nodes[Clause | None]):
         self._collection = collection
 
     def add(self, nodes: Sequence[BaseNode]) -> Steps[None]:
-        """Add nodes, or replace those with the same id."""
+        """Add nodes, or replace nodes with the same ids."""
         collection = self._collection
         known = (yield from collection.look_up()) or collection.config
         batches: list[Batch] = yield lambda: prepare_batches(
@@ -46,17 +46,17 @@ class QdrantNodes(Nodes[Clause | None]):
         for batch in batches:
             try:
                 yield from self._upsert(batch, average)
-            except CollectionMissingError:  # another process has cleared it
+            except CollectionMissingError:  # deleted by another process
                 collection.forget()
                 yield from self._upsert(batch, average)
 
     def delete(self, matching: Clause | None) -> Steps[None]:
-        """Delete the points that match; None deletes nothing."""
+        """Delete the matching points; None deletes nothing."""
         selector = models.FilterSelector(filter=as_filter(matching or NOTHING))
         yield self._request("delete", points_selector=selector, wait=True)
 
     def read(self, matching: Clause | None) -> Steps[list[BaseNode]]:
-        """Return the nodes that match, with embeddings."""
+        """Return the matching nodes with embeddings."""
         nodes: list[BaseNode] = []
         offset: models.ExtendedPointId | None = None
         while True:
@@ -73,7 +73,7 @@ class QdrantNodes(Nodes[Clause | None]):
                 return nodes
 
     def count(self, matching: Clause | None) -> Steps[int]:
-        """Count the nodes that match."""
+        """Return the number of matching nodes."""
         filter_ = None if matching is None else as_filter(matching)
         answer = yield self._request("count", count_filter=filter_, exact=True)
         count: int = answer.count

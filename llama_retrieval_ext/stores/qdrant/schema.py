@@ -1,4 +1,4 @@
-"""The schema of a collection: its vectors, indexes, parameters, config, and how it is created."""
+"""Schema and creation of a collection: vectors, indexes, parameters and config."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,23 +32,23 @@ from llama_retrieval_ext.stores.qdrant_common.points import (
 _VECTOR: Final = "vector"
 _SPARSE: Final = "sparse_vector"
 _SEARCH: Final = "search"
-# The arguments that this package sets.
+# Arguments that this package sets.
 _OWN: Final = {"vectors", "sparse_vectors", "metadata"}
-# Settings that make writes safe.
+# Settings for the durability of writes.
 _SAFETY: Final = ("replication_factor", "write_consistency_factor")
 _COLLECTION: Final = frozenset(models.CreateCollection.model_fields) - _OWN
 
 
 @dataclass(frozen=True, slots=True)
 class StoreParams:
-    """Settings for the engine when a collection is created or searched.
+    """Settings for the creation and the search of a collection.
 
     Attributes:
-        collection: For the collection, as in the engine's "create collection": ``hnsw_config``,
+        collection: Arguments of Qdrant's "create collection": ``hnsw_config``,
             ``quantization_config``, ``on_disk_payload``, ``shard_number``, ...
-        vector: For the dense vectors: ``on_disk``, ``datatype``, ...
-        sparse_vector: For the sparse vectors: ``index``.
-        search: For searches of the dense vectors: ``hnsw_ef``, ``exact``, ``quantization``, ...
+        vector: Settings of the dense vectors: ``on_disk``, ``datatype``, ...
+        sparse_vector: Settings of the sparse vectors: ``index``.
+        search: Settings of dense searches: ``hnsw_ef``, ``exact``, ``quantization``, ...
     """
 
     collection: Mapping[str, object]
@@ -78,7 +78,7 @@ class StoreParams:
 
     @property
     def recorded(self) -> Mapping[str, object]:
-        """The settings that count when the collection is created, as JSON has them."""
+        """The settings for the creation of a collection, as JSON values."""
         checked = models.CreateCollection.model_validate(self.collection)
         own = checked.model_dump(mode="json", include=set(self.collection), exclude_none=True)
         parts = {_VECTOR: self.vector, _SPARSE: self.sparse_vector}
@@ -86,7 +86,7 @@ class StoreParams:
 
     @property
     def for_records(self) -> "StoreParams":
-        """Params of a collection with the same replication that is never searched by vectors."""
+        """Params for a collection with the same replication and no vector search."""
         kept = {name: self.collection[name] for name in _SAFETY if name in self.collection}
         return StoreParams({**kept, "hnsw_config": {"m": 0}}, {}, {}, None)
 
@@ -116,11 +116,11 @@ def _part(settings: Mapping[str, object], name: str) -> Mapping[str, object]:
 
 INDEXES: Final[Mapping[str, models.KeywordIndexParams | models.FloatIndexParams]] = {
     "keyword": models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD),
-    # The engine keeps the nodes of a tenant together, on disk and in its graph.
+    # The engine groups the nodes of a tenant on disk and in its graph.
     "tenant": models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True),
     "number": models.FloatIndexParams(type=models.FloatIndexType.FLOAT),
 }
-# Created with the collection, before the first node: the engine sorts only later nodes by them.
+# Created before the first node, because the engine groups only nodes added afterwards.
 SCOPE_FIELDS: Final = (DOC_FIELD, metadata_field(TENANT_KEY, ""), metadata_field(KB_KEY, ""))
 
 
@@ -135,7 +135,7 @@ DISTANCES: Final[Mapping[Distance, models.Distance]] = {
 }
 
 
-# The engine's distances by the names of our score functions and ranges.
+# Our distance, for scores and ranges, by the engine's distance.
 OUR_DISTANCES: Final[Mapping[models.Distance, Distance]] = {
     **{theirs: ours for ours, theirs in DISTANCES.items()},
     models.Distance.MANHATTAN: "euclid",
@@ -161,7 +161,7 @@ def recorded_config(info: models.CollectionInfo, where: str) -> QdrantConfig:
 
 
 def as_metadata(config: QdrantConfig) -> dict[str, object]:
-    """Return what is recorded with a collection, beside its distance and dimension."""
+    """Return the metadata of a collection: the config without distance and dimension."""
     data = config.to_dict()
     del data["distance"], data["dimension"]
     return {_KEY: {"format": FORMAT, **data}}
@@ -171,7 +171,7 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
     """A collection of Qdrant.
 
     Attributes:
-        version: Of the engine.
+        version: Version of the server.
     """
 
     config_type = QdrantConfig
@@ -179,7 +179,7 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
     _indexed: set[str]
 
     def open(self) -> Steps[None]:
-        """Check the server's version, and the collection if it exists."""
+        """Check the server's version and, if it exists, the collection."""
         self.version = yield from server_version()
         self.version.check_server(self.where)
         yield from super().open()
@@ -212,12 +212,12 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
         self._indexed = set()
 
     def add_indexes(self, fields: Sequence[Field]) -> Steps[None]:
-        """Create indexes for fields that have none."""
+        """Create indexes for fields without an index."""
         for field in fields:
             if field.name in self._indexed:
                 continue
             self._indexed.add(field.name)
-            if not self.connection.is_local:  # local mode warns of each
+            if not self.connection.is_local:  # local mode warns about each index
                 yield Request(
                     "create_payload_index",
                     {
@@ -228,7 +228,7 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
                 )
 
     def fields_to_index(self, payloads: Sequence[Payload]) -> list[Field]:
-        """Return the fields of payloads that have no index."""
+        """Return the fields of payloads without an index."""
         return fields_to_index(payloads, self._indexed)
 
     def _make(self, config: QdrantConfig) -> Steps[QdrantConfig]:

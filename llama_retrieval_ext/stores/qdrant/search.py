@@ -20,9 +20,9 @@ from llama_retrieval_ext.stores.qdrant_common.filters import Clause, clause_of
 from llama_retrieval_ext.stores.qdrant_common.points import NODE
 from llama_retrieval_ext.stores.qdrant_common.search import PointSearch, PointsSearch, query_weights
 
-# The engine leaves out what scores below; it computes in 32 bits.
+# The engine drops hits with lower scores; it computes in 32 bits.
 _ABOVE_ZERO: Final = 1e-30
-# The engine's own limit.
+# Limit of the engine.
 _MOST_CANDIDATES: Final = 16_384
 
 Vector: TypeAlias = list[float] | models.SparseVector | models.NearestQuery
@@ -30,7 +30,7 @@ NativeFusionQuery: TypeAlias = models.RrfQuery | models.FusionQuery | models.For
 
 
 def _request(search: PointSearch, limit: int, payload: bool | list[str]) -> models.QueryRequest:  # noqa: FBT001 - the client's word for it
-    """Return the request for the best ``limit`` points, with all or some of their payload."""
+    """Return the request for the best ``limit`` points, with all or part of their payload."""
     return models.QueryRequest(
         prefetch=list(map(_prefetch, search.legs)) or None,
         query=search.query,
@@ -62,7 +62,7 @@ def _prefetch(leg: PointSearch) -> models.Prefetch:
 
 
 class QdrantSearch(PointsSearch[Clause, models.ScoredPoint]):
-    """Searches of one collection, of this package or of LlamaIndex."""
+    """Searches of a collection created by this package or by LlamaIndex."""
 
     def __init__(
         self,
@@ -74,9 +74,9 @@ class QdrantSearch(PointsSearch[Clause, models.ScoredPoint]):
         super().__init__(collection)
         self._name = name
         self._payload = payload
-        # In local mode a request costs the same whatever its limit, and keyword scores often tie.
+        # In local mode the limit does not affect the cost, and keyword scores often tie.
         self._slack = 50 if connection.is_local else 0
-        # Local mode multiplies matrices, whose last digits depend on where in memory they lie.
+        # In local mode the last digits of matrix products depend on memory alignment.
         self._grain = 1e-6 if connection.is_local else 0.0
 
     @property
@@ -85,14 +85,14 @@ class QdrantSearch(PointsSearch[Clause, models.ScoredPoint]):
         """The server's version."""
 
     def filter_of(self, clause: Clause | None) -> models.Filter | None:
-        """Return the client's filter, or raise if the server is too old for it."""
+        """Return the client's filter; raise if the server does not support it."""
         if clause is None:
             return None
         self.version.check(clause)
         return as_filter(clause)
 
     def corpus_params(self, corpus: Clause | None) -> models.SearchParams | None:
-        """Return the params that measure the rarity of terms on a corpus."""
+        """Return the params that restrict IDF to a corpus."""
         if corpus is None or not self.version.measures_rarity_in_scope:
             return None
         idf = models.IdfCorpusParams(corpus=as_filter(corpus))
@@ -124,18 +124,18 @@ class QdrantSearch(PointsSearch[Clause, models.ScoredPoint]):
         return [page.points for page in pages]
 
     def first_limit(self, search: PointSearch) -> int:
-        """How many points to request at first."""
+        """Return the number of points in the first request."""
         return search.top_k + search.spare + (self._slack if search.positive else 0)
 
     def scores(self, search: PointSearch, hits: Sequence[models.ScoredPoint]) -> list[float]:
-        """Return scores, those that differ by noise made equal."""
+        """Return scores, with equal values for scores that differ only by noise."""
         scores = super().scores(search, hits)
-        # Fused scores may all be near to 0, and close together without being equal.
+        # Fused scores may be near 0 and close together without being equal.
         return levelled(scores, grain=self._grain) if self._grain and not search.legs else scores
 
 
 def levelled(scores: Sequence[float], *, grain: float) -> list[float]:
-    """Return falling scores, those closer than the grain made equal.
+    """Return descending scores, with equal values for scores within the grain.
 
     Examples:
         >>> levelled([0.75, 0.7499999, 0.5], grain=1e-6)
@@ -151,7 +151,7 @@ def levelled(scores: Sequence[float], *, grain: float) -> list[float]:
 
 
 class CollectionSearch(QdrantSearch):
-    """Searches of a collection of this package."""
+    """Searches of a collection created by this package."""
 
     has_mmr: ClassVar[bool] = True
 
@@ -165,7 +165,7 @@ class CollectionSearch(QdrantSearch):
         return self._collection.version
 
     def compile(self, condition: Condition) -> Clause:
-        """Return the clause of a condition."""
+        """Return the clause for a condition."""
         return clause_of(condition)
 
     def vector_search(self, query: VectorQuery, request: EngineRequest[Clause]) -> PointSearch:
@@ -178,7 +178,7 @@ class CollectionSearch(QdrantSearch):
             top_k=request.top_k,
             score=SCORES[config.distance],
             filter=self.filter_of(request.filter),
-            # Local mode compares every embedding, and warns of settings that have no effect.
+            # Local mode compares every embedding and warns about search params.
             params=None
             if collection.connection.is_local
             else _search_params(collection.params.search, exact=query.search.exact),
@@ -205,7 +205,7 @@ class CollectionSearch(QdrantSearch):
     def diverse(
         self, request: EngineRequest[Clause], *, lambda_mult: float, candidates: int
     ) -> Steps[list[Candidate]]:
-        """Pick by the engine's MMR."""
+        """Return the nodes selected by the engine's MMR."""
 
         def steps() -> Steps[list[Candidate]]:
             search = yield from self.native(request)

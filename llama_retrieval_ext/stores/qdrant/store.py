@@ -1,4 +1,4 @@
-"""`QdrantStore`: LlamaIndex vectors and keywords in a collection of a Qdrant."""
+"""`QdrantStore`: a LlamaIndex vector store with keyword search in a Qdrant collection."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -24,43 +24,42 @@ from llama_retrieval_ext.stores.qdrant_common.config import fusions_of
 from llama_retrieval_ext.stores.qdrant_common.filters import Clause, clause_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
-# The client's local mode writes it into each of its directories.
+# Local mode writes this file to each directory.
 _FILE: Final = "meta.json"
 
 
 class QdrantStore(CollectionStore):
-    """A vector store in a collection of its own, with keyword search and exact filters.
+    """A vector store in its own collection, with keyword search and exact filters.
 
-    Its payload is that of `EmbeddedVectorStore`, not that of LlamaIndex's
-    `QdrantVectorStore`: there, filters cannot be exact, and ids have to be UUIDs. The collection is
-    created when the first nodes are added.
+    The payload is that of `EmbeddedVectorStore`. The payload of LlamaIndex's `QdrantVectorStore`
+    requires UUIDs as ids and does not allow exact filters. The collection is created when the first
+    nodes are added.
 
-    Similarities are cosine, inner product or negative Euclidean distance, or BM25 for keywords:
-    higher is better, whatever the mode. BM25 has k1 = 1.2 and b = 0.75; the mean length of a text
-    is measured on the first nodes that are added, smoothed with ten pseudo-documents of
-    100 terms, and stays. A server that has grown a graph over
-    the vectors (HNSW) may miss some of the nearest; ``store_params={"search": {"exact": True}}``
-    compares all.
+    Similarities are cosine, inner product or negative Euclidean distance, and BM25 for keywords.
+    Higher is better in every mode. BM25 has k1 = 1.2 and b = 0.75. The mean text length is computed
+    from the first added nodes, smoothed with ten pseudo-documents of 100 terms, and then fixed. A
+    server with an HNSW index may miss some nearest nodes;
+    ``store_params={"search": {"exact": True}}`` compares all embeddings.
 
     Args:
         url: ``qdrant://host:port/collection``, ``qdrants://`` for TLS, ``qdrant:DIRECTORY`` or
             ``qdrant::memory:`` for Qdrant's local mode, which is for tests and a few thousand
-            nodes. The API key is named, not written: ``?api_key_env=NAME``.
-        tokenizer: Cuts text for keyword search; None for the recorded one, or `Tokenizer` where
-            there is none.
-        dim: Dimension of the embeddings; None for that of the first that are added.
+            nodes. The URL names the environment variable of the API key: ``?api_key_env=NAME``.
+        tokenizer: Splits text for keyword search; None for the recorded tokenizer, or `Tokenizer`
+            if none is recorded.
+        dim: Dimension of the embeddings; None for that of the first added nodes.
         distance: ``cosine``, ``dot`` or ``euclid``; None for the recorded one, or cosine.
-        store_params: For the engine when it makes the collection: ``hnsw_config``,
-            ``quantization_config``, ``shard_number``, ``on_disk_payload`` and so on, and dicts as
+        store_params: Settings for the creation of the collection: ``hnsw_config``,
+            ``quantization_config``, ``shard_number``, ``on_disk_payload`` and so on, and the dicts
             ``vector`` (``on_disk``, ``datatype``), ``sparse_vector`` and ``search`` (``hnsw_ef``,
-            ``exact``). Local mode has no use for most. Of a collection that is there, all but
-            ``search`` must be what it was made with, or be left out.
+            ``exact``). Local mode ignores most. For an existing collection, all except ``search``
+            must equal the settings at its creation, or be left out.
 
     Raises:
-        ConfigurationError: The URL or a setting is wrong, the environment variable is not set, or
-            the collection has another tokenizer, distance or setting.
+        ConfigurationError: The URL or a setting is invalid, the environment variable is not set,
+            or the collection has another tokenizer, distance or setting.
         DimensionMismatchError: The collection has another dimension.
-        StoreFormatError: The collection was not made by this package, or by a newer release.
+        StoreFormatError: The collection was not created by this package, or by a newer release.
         StoreUnavailableError: The server cannot be reached or refuses the key, or another process
             has the directory open.
 
@@ -148,9 +147,9 @@ def _features(distance: Distance, version: Version, *, real_async: bool) -> Engi
 
 
 class QdrantBackend(StoreBackend[QdrantStore]):
-    """Vector and keyword search of a `QdrantStore`, in one request.
+    """Backend of a `QdrantStore`, with vector and keyword search in one request.
 
-    Servers before 1.19 measure the rarity of terms on the whole collection, not on the scope.
+    Servers before 1.19 compute IDF on the whole collection, not on the scope.
 
     Examples:
         >>> with QdrantStore("qdrant::memory:") as store:
@@ -163,7 +162,7 @@ class QdrantBackend(StoreBackend[QdrantStore]):
 
     @property
     def features(self) -> EngineFeatures:
-        """Everything; async only on a server, as local mode computes in this process."""
+        """All features; async only with a server, because local mode runs in this process."""
         store = self.store
         return _features(store.distance, store.version, real_async=store.connection.real_async)
 
@@ -172,7 +171,7 @@ open_qdrant: Final = QdrantStore
 
 
 def is_new(url: str) -> bool:
-    """Return whether opening the URL would create files; a server is not contacted."""
+    """Return whether opening the URL would create files; does not contact a server."""
     path = parse_address(url).path
     return path is not None and not (Path(path).expanduser() / _FILE).is_file()
 
@@ -181,7 +180,7 @@ def backend_of(store: BasePydanticVectorStore) -> Backend | None:
     """Return the backend of this package's or LlamaIndex's Qdrant store; None for others."""
     if isinstance(store, QdrantStore):
         return QdrantBackend(store)
-    # The import is slow; the owner of such a store has made it already.
+    # Lazy, because the import is slow unless the caller uses LlamaIndex's store.
     from llama_retrieval_ext.stores.qdrant.llama_index_store import (  # noqa: PLC0415
         backend_of_llama_index,
     )

@@ -1,4 +1,4 @@
-"""`Address`: a parsed URL of Qdrant; secrets are named, not held."""
+"""`Address`: a parsed Qdrant URL, with the name of the variable that holds the API key."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -36,16 +36,16 @@ class Address:
 
     @property
     def where(self) -> str:
-        """The server or directory, for messages."""
+        """The server or directory for messages."""
         return self.url or f"qdrant:{self.path}"
 
     def api_key(self) -> str | None:
-        """Return the key, read now, or raise if the environment variable is not set."""
+        """Return the key from the environment variable; raise if it is not set."""
         return None if self.api_key_env is None else secret(self.api_key_env)
 
 
 def parse_address(url: str) -> Address:
-    """Parse the URL of a collection.
+    """Return the address of a collection's URL.
 
     Examples:
         >>> parse_address("qdrants://db.example.com/handbook?api_key_env=QDRANT_KEY").where

@@ -1,1 +1,1 @@
-"""Payload, filters and fusions that Qdrant and the embedded engine share."""
+"""Payload, filters and fusions shared by Qdrant and the embedded engine."""

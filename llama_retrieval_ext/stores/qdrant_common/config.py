@@ -1,4 +1,4 @@
-"""The recorded config of engines of the Qdrant family, and their fusions."""
+"""The recorded config and the native fusions of the Qdrant engines."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, Line, Native
 _UNCUT: Final = Normalisation.DISTRIBUTION_BASED_UNCUT
 _RAW: Final = Normalisation.NONE
 
-# With other weights these engines compute 1 / (rank / weight + constant), which is not our formula.
+# With unequal weights these engines compute 1 / (rank / weight + constant), unlike our formula.
 BY_RANK: Final = NativeFusion(kind=RRF, equal_weights=True)
 BY_DISTRIBUTION: Final = NativeFusion(kind=WeightedSum, scales=(_UNCUT, _UNCUT), equal_weights=True)
 BY_SUM: Final = NativeFusion(kind=WeightedSum, scales=(_RAW, _RAW))
@@ -20,7 +20,7 @@ BY_COSINE: Final = NativeFusion(kind=WeightedSum, scales=(Normalisation.COSINE, 
 
 
 def fusions_of(kind: str) -> tuple[NativeFusion, ...]:
-    """Return the native fusions for scores of a kind."""
+    """Return the native fusions for a kind of vector score."""
     if kind == "cosine":
         return (BY_RANK, BY_DISTRIBUTION, BY_SUM, BY_COSINE)
     return (BY_RANK, BY_DISTRIBUTION, BY_SUM) if kind == "dot" else (BY_RANK,)
@@ -28,15 +28,15 @@ def fusions_of(kind: str) -> tuple[NativeFusion, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A fusion in the engine's terms.
+    """Engine parameters of a fusion.
 
     Attributes:
         factor: Our score divided by the engine's.
-        rank_constant: Of a fusion by rank; None for others.
-        lines: Of a sum: what each leg adds, by the engine's name for its score. Empty for
-            fusions by rank and by distribution.
-        constant: A constant summand.
-        defaults: Of a sum: the score of what a leg did not find.
+        rank_constant: Constant of a fusion by rank; None for other fusions.
+        lines: Linear function of each leg of a sum, by the engine's name for the leg's score. Empty
+            for fusions by rank and by distribution.
+        constant: Constant summand.
+        defaults: Score of each leg of a sum for nodes that the leg did not return.
     """
 
     factor: float = 1.0
@@ -46,14 +46,14 @@ class Recipe:
 
     @property
     def defaults(self) -> dict[str, float]:
-        """The score that adds nothing, by the engine's name for a leg's score."""
+        """The score that contributes 0, by the engine's name for the leg's score."""
         return {name: line.root for name, line in self.lines.items()}
 
 
 def recipe_of(how: FusedSearch) -> Recipe:
-    """Return the engine's terms for a fusion."""
+    """Return the engine parameters of a fusion."""
     if how.by_rank is not None:
-        # The engine counts ranks from 0, we from 1.
+        # Ranks start at 0 in the engine, at 1 in this package.
         return Recipe(how.weights[0], rank_constant=int(how.by_rank.k) + 1)
     if how.scales == BY_DISTRIBUTION.scales:
         return Recipe(how.proportions[0])
@@ -63,6 +63,6 @@ def recipe_of(how: FusedSearch) -> Recipe:
 
 @dataclass(frozen=True, slots=True)
 class QdrantConfig(StoreConfig):
-    """How a store of the Qdrant family is set up."""
+    """The config of a store of a Qdrant engine."""
 
     average_length: float | None = None

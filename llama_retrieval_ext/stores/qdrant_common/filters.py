@@ -1,7 +1,7 @@
-"""Conditions on metadata as clauses on our payload, with the meaning of `matches`.
+"""Conversion of conditions to clauses on our payload, with the semantics of `matches`.
 
-The embedded engine and the client of the server each have classes for the same filters. Conditions
-are compiled once into clauses, and each engine converts these into its own classes.
+The embedded engine and the server's client have different classes for the same filters. Conditions
+are compiled to clauses, and each engine converts clauses to its own classes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ from llama_retrieval_ext.stores.qdrant_common.points import (
 
 @dataclass(frozen=True, slots=True)
 class Equals:
-    """A string of the field equals one of the texts; elements of a list count as well."""
+    """Clause: a string of the field, or of a list in it, equals one of the texts."""
 
     field: str
     texts: tuple[str, ...]
@@ -41,7 +41,7 @@ class Equals:
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """A number of the field lies within the bounds that are given; elements count as well."""
+    """Clause: a number of the field, or of a list in it, is within the given bounds."""
 
     field: str
     gt: float | None = None
@@ -52,7 +52,7 @@ class Within:
 
 @dataclass(frozen=True, slots=True)
 class Contains:
-    """A string of the field has the text in it, case and all; elements count as well."""
+    """Clause: a string of the field, or of a list in it, contains the text, case-sensitive."""
 
     field: str
     text: str
@@ -60,21 +60,21 @@ class Contains:
 
 @dataclass(frozen=True, slots=True)
 class IsEmpty:
-    """The field is missing, null or an empty list."""
+    """Clause: the field is missing, null or an empty list."""
 
     field: str
 
 
 @dataclass(frozen=True, slots=True)
 class HasId:
-    """The point has one of the ids; no point has one of none."""
+    """Clause: the point has one of the ids; never true for an empty set."""
 
     ids: frozenset[UUID]
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """All of ``every`` hold, one of ``some`` does unless it is empty, and none of ``no`` does."""
+    """Clause: all of ``every``, any of ``some`` unless it is empty, and none of ``no``."""
 
     every: "tuple[Clause, ...]" = ()
     some: "tuple[Clause, ...]" = ()
@@ -84,39 +84,39 @@ class Group:
 Clause: TypeAlias = Equals | Within | Contains | IsEmpty | HasId | Group
 Language: TypeAlias = FilterLanguage[Clause]
 
-# A group without alternatives would be no restriction to the engines.
+# The engines treat an empty list of alternatives as no restriction.
 NOTHING: Final = Group(every=(HasId(frozenset()),))
 
 
 def any_of(clauses: Sequence[Clause]) -> Clause:
-    """Return the clause that holds where one of them does; of none, nowhere."""
+    """Return the disjunction of clauses; never true for an empty list."""
     if len(clauses) == 1:
         return clauses[0]
     return Group(some=tuple(clauses)) if clauses else NOTHING
 
 
 def negated(clause: Clause) -> Group:
-    """Return the clause that holds where the other does not."""
+    """Return the negation of a clause."""
     return Group(no=(clause,))
 
 
 def every(clauses: Sequence[Clause]) -> Group:
-    """Return the clause that holds where all of them do."""
+    """Return the conjunction of clauses."""
     return Group(every=tuple(clauses))
 
 
 def clause_of(condition: Condition) -> Clause:
-    """Return the clause for a condition, where metadata is stored as in `payload_of`."""
+    """Return the clause for a condition on the payload of `payload_of`."""
     return _LANGUAGE.write(condition)
 
 
 def clause_language(comparisons: Mapping[FilterOperator, Comparison[Clause]]) -> Language:
-    """Return the language of clauses with comparisons of one form of payload."""
+    """Return the clause language with the comparisons for a payload layout."""
     return FilterLanguage(comparisons, every, any_of, negated)
 
 
 def exact_bounds(key: str, value: float, bound: str) -> Mapping[str, float]:
-    """Return bounds that the engine compares as Python does."""
+    """Return bounds that the engine compares like Python; raise for 2**53 or more."""
     if abs(value) >= EXACT:
         raise UnsupportedFilterError(
             f"the engine compares sizes with numbers below 2**53, got {value!r} for {key!r}; store "
@@ -131,7 +131,7 @@ def _equal(key: str, value: Scalar) -> Clause:
         return Equals(path(META, key), (utf8_safe(value),))
     if abs(value) >= EXACT:
         return Equals(path(BIG, key), (digits(value),))
-    # A range, because as values the engine tells 3 from 3.0.
+    # A range, because the engine's value match distinguishes 3 from 3.0.
     return Within(path(META, key), gte=value, lte=value)
 
 
@@ -156,7 +156,7 @@ def _has_any(key: str, values: Sequence[Scalar]) -> Clause:
 
 
 def _has_all(key: str, values: Sequence[Scalar]) -> Clause:
-    # Every stored list begins with a mark: one without values is there, too.
+    # Every stored list starts with a marker, so an empty list is not missing.
     return Group(every=tuple(_has(key, value) for value in values), no=(IsEmpty(path(LIST, key)),))
 
 
@@ -165,8 +165,8 @@ def _contains_text(key: str, text: str) -> Clause:
 
 
 def _contains_text_in_any_case(key: str, text: str) -> Clause:
-    # A field without an entry in lower case is in lower case itself; with one, the entry contains
-    # whatever the field contains in lower case.
+    # A value in lower case has no lower-case entry. Otherwise the entry contains every
+    # lower-case text that the value contains.
     lower = utf8_safe(text.lower())
     return any_of([Contains(path(group, key), lower) for group in (META, LOWER)])
 
@@ -194,7 +194,7 @@ _LANGUAGE: Final = clause_language(
 
 
 def clause_for(target: Target) -> Clause | None:
-    """Return the clause for the selected nodes; None for every node."""
+    """Return the clause for the selected nodes; None for all nodes."""
     parts = target_parts(target, ids=_has_id, documents=_of_documents, write=clause_of)
     return every(parts) if parts else None
 

@@ -1,15 +1,15 @@
-"""The payload of a point: the node, and its metadata for exact filters; and its vectors.
+"""Payload and vectors of a point; the payload holds the node and metadata for exact filters.
 
 ::
 
     {"doc": ref_doc_id, "node": the node as text,
-     "meta": {key: string or number, or {} for anything else that is not None},
-     "lower": {key: string in lower case, where that is another one},
-     "big": {key: a number beyond what JSON keeps exactly, as a string of digits},
-     "list": {key: a list's values, marked by type}}
+     "meta": {key: string or number, or {} for any other value except None},
+     "lower": {key: string in lower case, if it differs},
+     "big": {key: a number that JSON does not keep exactly, as a string of digits},
+     "list": {key: the values of a list, marked by type}}
 
-Lists stand apart, because the engine's comparison with a field also compares with the elements of
-a list. Groups without content are left out: every value costs some microseconds to hand over.
+Lists have their own group, because an engine filter on a field also matches elements of a list.
+Empty groups are omitted, because passing each value to the engine costs some microseconds.
 """
 
 import math
@@ -44,22 +44,22 @@ META: Final = "meta"
 LOWER: Final = "lower"
 BIG: Final = "big"
 LIST: Final = "list"
-# First in every stored list: whether it has values.
+# First element of every stored list: whether the list has values.
 FILLED: Final = "+"
 EMPTY: Final = "-"
-# Below it, whole numbers and floats are the same to JSON and to Python.
+# Below this, integers and floats are equally exact in JSON and Python.
 EXACT: Final = 2**53
-# The first characters of a lone surrogate that node_to_text has escaped.
+# Prefix of a lone surrogate that `node_to_text` has escaped.
 _ESCAPED: Final = "\\ud"
 
 
 def path(group: str, key: str) -> str:
-    """Return the engine's name of a metadata field; quotes protect dots and spaces in the key."""
+    """Return the engine's path of a metadata field; quotes allow dots and spaces in the key."""
     return f'"{group}"."{key}"'
 
 
 def payload_of(node: BaseNode) -> Payload:
-    """Return all that is stored of a node beside its vectors."""
+    """Return the stored data of a node except its vectors."""
     text = node_to_text(node)
     payload: Payload = {NODE: text, **_groups(node.metadata)}
     ref_doc_id = node.ref_doc_id
@@ -69,19 +69,19 @@ def payload_of(node: BaseNode) -> Payload:
 
 
 def marked(value: str | float) -> str:
-    """Return a value of a list as it is stored: strings and numbers never equal each other."""
+    """Return the stored form of a list value; strings never equal numbers."""
     return f"s{value}" if isinstance(value, str) else f"n{digits(value)}"
 
 
 def digits(number: float) -> str:
-    """Return a finite number as a string, the same for every number that equals it.
+    """Return a finite number as a string; equal numbers have equal strings.
 
     Examples:
         >>> digits(3) == digits(3.0) != digits(3.5)
         True
 
     """
-    # Hexadecimal, because Python refuses to write very long decimal numbers.
+    # Hexadecimal, because Python limits the length of decimal integer strings.
     return f"{int(number):x}" if number == int(number) else repr(number)
 
 
@@ -108,12 +108,12 @@ def _put(groups: _Groups, key: str, value: object) -> None:
     elif isinstance(value, list | tuple):
         kept = [marked(each) for each in value if _is_comparable(each)]
         groups[LIST][key] = [FILLED if value else EMPTY, *kept]
-    else:  # a date, a set: what JSON makes of it, as in the stored node
+    else:  # such as a date or a set: its JSON value, as in the stored node
         _put(groups, key, to_jsonable_python(value))
 
 
 def _orderable(number: float) -> object:
-    """Return a number that the engine orders as Python does; {} for NaN."""
+    """Return a number that the engine sorts like Python; {} for NaN."""
     if abs(number) < EXACT:
         return number
     if isinstance(number, float) and math.isnan(number):
@@ -128,13 +128,13 @@ def _is_comparable(value: object) -> bool:
     return isinstance(value, str | int) and not isinstance(value, bool)
 
 
-# A text without terms still counts as a document: without a sparse vector, the engine would leave
-# it out of the number of documents in IDF.
+# Term of texts without terms: without a sparse vector, the engine would not include such texts in
+# the document count of IDF.
 NO_TERM: Final = 2**32 - 1
 _ID_BITS: Final = np.uint64(32)
 _ID_BYTES: Final = 4
 _NO_NUMBER: Final = np.uint64(2**64 - 1)
-# Term ids, and a weight each.
+# Term ids and their weights.
 Weighed: TypeAlias = tuple[list[int], list[float]]
 
 
@@ -143,13 +143,13 @@ _Numbers: TypeAlias = npt.NDArray[np.integer[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The counted terms of some texts, end to end: a few bytes a term, so that many fit.
+    """Term counts of several texts in concatenated arrays, to save memory.
 
     Attributes:
-        ids: Term ids of the first text, then of the second, and so on.
-        counts: How often each occurs.
-        sizes: How many of the ids each text has.
-        lengths: How many terms each text has, repetitions included.
+        ids: Distinct term ids of the first text, then of the second, and so on.
+        counts: Number of occurrences of each id.
+        sizes: Number of ids per text.
+        lengths: Number of terms per text, repetitions included.
     """
 
     ids: _Numbers
@@ -158,7 +158,7 @@ class Terms:
     lengths: _Numbers
 
     def weighed(self, *, average_length: float) -> Iterator[Weighed]:
-        """Return the BM25 weights of each text, without IDF, which the engine computes."""
+        """Yield the BM25 weights of each text without IDF, which the engine computes."""
         ids = self.ids.tolist()
         weights: list[float] = bm25_term_weight(
             self.counts.astype(np.float64),
@@ -170,21 +170,21 @@ class Terms:
 
 
 def terms_of(nodes: Sequence[BaseNode], tokenizer: Tokenizer) -> Terms:
-    """Return the counted terms of the keyword texts of nodes."""
+    """Return the term counts of the keyword texts of nodes."""
     texts = [tokenizer.term_ids(keyword_text(node)) for node in nodes]
     lengths = np.array([len(text) for text in texts]) // _ID_BYTES
-    # Counted all at once: the number of the text is in the upper half, the term id in the lower.
+    # One sort counts all texts: text number in the upper half, term id in the lower half.
     numbers = np.repeat(np.arange(len(texts), dtype=np.uint64) << _ID_BITS, lengths)
     numbers |= np.frombuffer(b"".join(texts), dtype=np.uint32)
-    numbers.sort(kind="stable")  # in half the time of `np.unique`: each text is a run
+    numbers.sort(kind="stable")  # in half the time of `np.unique`: texts are already in order
     first = np.flatnonzero(np.diff(numbers, prepend=_NO_NUMBER))
     keys, counts = numbers[first], np.diff(first, append=len(numbers))
     sizes = np.bincount((keys >> _ID_BITS).astype(np.intp), minlength=len(texts))
     return Terms(keys.astype(np.uint32), counts.astype(np.uint32), sizes, lengths)
 
 
-# Texts of our test collections have 50 to 110 terms on average; to expect too many does less harm
-# than to expect too few.
+# Texts in our test collections have 50 to 110 terms on average. Too large a value does less harm
+# than too small a value.
 USUAL_LENGTH: Final = 100
 _USUAL_NODES: Final = 10
 
@@ -200,7 +200,7 @@ class Ready(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Nodes that are ready to be written, but for the weights of their terms."""
+    """Nodes prepared for writing, except for their term weights."""
 
     nodes: Sequence[BaseNode]
     vectors: Vectors
@@ -209,13 +209,13 @@ class Batch:
 
     @property
     def size_bytes(self) -> int:
-        """Its approximate size."""
+        """Approximate size in bytes."""
         texts = sum(len(str(payload[NODE]).encode()) for payload in self.payloads)
         numbers = len(self.vectors) * len(self.vectors[0]) * 4 + len(self.terms.ids) * 8
         return texts + numbers
 
     def ready(self, *, average_length: float) -> Iterator[Ready]:
-        """Return the parts of each point, for a mean number of terms."""
+        """Yield the parts of each point, weighted with a mean number of terms."""
         weighed = self.terms.weighed(average_length=average_length)
         ids = (point_id(node.node_id) for node in self.nodes)
         return map(Ready._make, zip(ids, self.vectors, weighed, self.payloads, strict=True))
@@ -224,7 +224,7 @@ class Batch:
 def prepare_batches(
     nodes: Sequence[BaseNode], *, size: int, config: QdrantConfig, where: object
 ) -> list[Batch]:
-    """Validate nodes, at least one, and return them in batches."""
+    """Return validated nodes in batches; there must be at least one node."""
     batches = []
     for start in range(0, len(nodes), size):
         some = nodes[start : start + size]
@@ -242,8 +242,8 @@ def prepare_batches(
 def mean_length(batches: Sequence[Batch]) -> float:
     """Return the mean number of terms, smoothed with pseudo-documents of `USUAL_LENGTH`.
 
-    It is recorded once: if a first document of two words determined it, every later one would
-    count as far too long, which costs an eighth to a fifth of the nDCG@10 of keyword search.
+    The mean is recorded once. Without smoothing, a first document of two words would make all later
+    documents count as too long, which costs an eighth to a fifth of the nDCG@10 of keyword search.
     """
     lengths = [length for batch in batches for length in batch.terms.lengths.tolist()]
     mean: float = (sum(lengths) + _USUAL_NODES * USUAL_LENGTH) / (len(lengths) + _USUAL_NODES)
@@ -251,28 +251,28 @@ def mean_length(batches: Sequence[Batch]) -> float:
 
 
 def point_id(node_id: str) -> UUID:
-    """Return the engine's id for a node id, which may be any string: always the same one."""
-    # uuid5, but for lone surrogates, which it refuses.
+    """Return the engine's id for any node id; deterministic."""
+    # `uuid5`, which does not support lone surrogates.
     name = NAMESPACE_OID.bytes + node_id.encode("utf-8", "surrogatepass")
     return UUID(bytes=sha1(name, usedforsecurity=False).digest()[:16], version=5)
 
 
-# Each index costs memory and a little of every insertion. Further fields are filtered all the same,
-# only slower: some milliseconds per 10,000 nodes.
+# Each index costs memory and insertion time. Filters on fields without an index are slower by some
+# milliseconds per 10,000 nodes.
 MOST_FIELDS: Final = 64
-# A field of longer strings holds text, such as the window around a sentence. It is not
-# filtered by as a whole, and an index would hold all such values in memory.
+# Longer strings are text, such as the window around a sentence. Filters do not compare them as a
+# whole, and an index would keep all of them in memory.
 LONGEST_VALUE: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of the payload that gets an index.
+    """A field of the payload with an index.
 
     Attributes:
-        name: As the engine writes it back: with as few quotes as it can.
-        path: As it is written to the engine.
-        kind: Of a tenant's field, the engine keeps the nodes of each value together.
+        name: Path as the engine returns it, with the fewest possible quotes.
+        path: Path as sent to the engine.
+        kind: Index type; for ``tenant`` the engine groups the nodes by value.
     """
 
     name: str
@@ -291,7 +291,7 @@ DOC_FIELD: Final = Field(DOC, DOC, "keyword")
 
 
 def fields_to_index(payloads: Iterable[Payload], indexed: AbstractSet[str]) -> list[Field]:
-    """Return the fields of payloads that have no index yet, up to `MOST_FIELDS` in all."""
+    """Return the fields of payloads without an index, up to `MOST_FIELDS` in total."""
     new: dict[str, Field] = {}
     for payload in payloads:
         if DOC in payload and DOC not in indexed:
@@ -309,6 +309,6 @@ def fields_to_index(payloads: Iterable[Payload], indexed: AbstractSet[str]) -> l
 
 
 def _fits(key: str, value: object) -> bool:
-    # {} stands for a value that cannot be filtered by, of any type. A long string is text.
+    # {} replaces values that filters do not support. A long string is text.
     text = isinstance(value, str) and len(value) > LONGEST_VALUE
     return value != {} and not text and '"' not in key and "\\" not in key

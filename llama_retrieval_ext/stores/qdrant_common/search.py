@@ -1,4 +1,4 @@
-"""Searches of points, shared by Qdrant and Qdrant Edge."""
+"""Searches shared by Qdrant and Qdrant Edge."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ F = TypeVar("F")
 
 
 class Point(Protocol):
-    """A point that was found."""
+    """A point returned by a search."""
 
     @property
     def score(self) -> float:
@@ -25,7 +25,7 @@ class Point(Protocol):
 
     @property
     def payload(self) -> dict[str, Any] | None:
-        """What is stored with it, as far as requested."""
+        """The requested part of the stored payload."""
         ...
 
 
@@ -34,14 +34,14 @@ P = TypeVar("P", bound=Point)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointSearch(NativeSearch):
-    """One search, in the client's classes.
+    """One search, with the classes of the client.
 
     Attributes:
         query: A vector, or a fusion of legs.
         using: Name of the vectors to search; None if the query names them.
-        filter: What each point must match; None for everything.
-        params: How to search; None for the engine's default.
-        legs: What a fusion fuses, each with its own filter.
+        filter: Filter that every point matches; None for no filter.
+        params: Search params; None for the engine's default.
+        legs: Searches to fuse, each with its own filter.
     """
 
     query: Any
@@ -52,7 +52,7 @@ class PointSearch(NativeSearch):
 
 
 class PointsSearch(EngineSearch[F, PointSearch, P], Generic[F, P]):
-    """Searches of points as this package stores them."""
+    """Searches of points in the format of this package."""
 
     @abstractmethod
     def fusion(self, recipe: Recipe) -> object:
@@ -61,7 +61,7 @@ class PointsSearch(EngineSearch[F, PointSearch, P], Generic[F, P]):
     def fused_search(
         self, near: PointSearch, sharing: PointSearch, how: FusedSearch, *, top_k: int
     ) -> PointSearch:
-        """Return the engine's fusion; each leg has its filter, before its candidates count."""
+        """Return the engine's fusion; each leg applies its filter before it limits candidates."""
         recipe = recipe_of(how)
         return PointSearch(
             query=self.fusion(recipe),
@@ -81,7 +81,7 @@ class PointsSearch(EngineSearch[F, PointSearch, P], Generic[F, P]):
 
 
 def query_weights(text: str, tokenizer: Tokenizer) -> Weighed | None:
-    """Return the sparse vector of a query: its terms, and how often each occurs; None without."""
+    """Return the terms of a query with their counts; None without terms."""
     terms = tokenizer.query_terms(text)
     terms.pop(NO_TERM, None)
     return (list(terms), [float(count) for count in terms.values()]) if terms else None
