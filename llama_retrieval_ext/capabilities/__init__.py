@@ -1,4 +1,4 @@
-"""What is built on retrieval: cited answers, style, analysis, insights, memory, intent, tools."""
+"""Capabilities on top of retrieval: answers, style, analysis, insights, memory, intent, tools."""
 
 from typing import TYPE_CHECKING
 
@@ -57,7 +57,7 @@ __all__ = [
     "retrieval_tool",
 ]
 
-# A type checker that saw these would take any misspelled name for one of ours.
+# Hidden from type checkers: they would accept any misspelled name.
 if not TYPE_CHECKING:
     _MODULES = {
         "llama_retrieval_ext.capabilities.analysis": ("Analysis", "DataAnalyzer", "Finding"),

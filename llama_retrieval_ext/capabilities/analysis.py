@@ -1,4 +1,4 @@
-"""`DataAnalyzer`: findings of documents about metrics, with their evidence."""
+"""`DataAnalyzer`: findings about metrics in documents, with their evidence."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Final, Unpack
@@ -76,7 +76,7 @@ _HISTORY: Final = 5
 
 
 class Finding(BaseModel):
-    """A statement of documents about a metric.
+    """A statement about a metric, found in documents.
 
     Attributes:
         text: The statement.
@@ -91,11 +91,11 @@ class Analysis(BaseModel):
     """The result of an analysis.
 
     Attributes:
-        metrics: The findings by metric; an empty list where the documents say nothing.
-        summary: In a few sentences.
-        comparison: How it compares with earlier material; empty where none was retrieved.
-        history: Ids of that material.
-        degraded: Missing parts, and why.
+        metrics: The findings by metric; an empty list if there are none.
+        summary: A summary in a few sentences.
+        comparison: Comparison with earlier material; empty if none was retrieved.
+        history: Ids of the earlier material.
+        degraded: Missing parts and the reasons.
     """
 
     metrics: dict[str, list[Finding]]
@@ -119,14 +119,14 @@ class _Findings(BaseModel):
 class DataAnalyzer(BaseSynthesizer):
     """Findings about metrics, from documents of any length; a LlamaIndex response synthesiser.
 
-    Documents are read in as many prompts as the model's context window takes; the findings are
-    merged until they fit into one. Each names its documents; a finding without any is dropped. If a
-    prompt fails, its documents are skipped and ``degraded`` names them.
+    Documents are split into prompts that fit the model's context window; the findings are merged
+    until they fit into one prompt. Each finding names its documents; a finding without documents is
+    dropped. If a prompt fails, its documents are skipped and ``degraded`` names them.
 
     Args:
         retriever: Finds earlier material to compare with; None for no comparison.
         llm: Any LlamaIndex LLM, or a function from prompt to text, sync or async.
-        metrics: What to look for, when a call does not say.
+        metrics: The metrics to look for if a call has none.
         timeout_s: Seconds that one answer of the model may take.
         tokenize: Counts tokens; None for LlamaIndex's tokenizer.
 
@@ -175,18 +175,18 @@ class DataAnalyzer(BaseSynthesizer):
         filters: MetadataFilters | None = None,
         timeout_s: float | None = None,
     ) -> Plan[Analysis]:
-        """Return what documents say about metrics.
+        """Return the findings of documents about metrics.
 
         Args:
             documents: Texts, nodes or hits; findings name them by their node ids.
-            metrics: What to look for; None for the analyser's own.
+            metrics: The metrics to look for; None for the analyser's own.
             focus: A further instruction for the model.
             scope: The scope of the earlier material.
-            filters: Conditions on its metadata.
+            filters: Conditions on the metadata of the earlier material.
             timeout_s: Seconds for everything.
 
         Raises:
-            GenerationError: The model gave no usable answer at all.
+            GenerationError: The model returned no usable answer.
             DeadlineExceededError: ``timeout_s`` ran out.
             ConfigurationError: A scope or filters without a retriever, which would be ignored.
         """
@@ -203,7 +203,7 @@ class DataAnalyzer(BaseSynthesizer):
         focus: str = "",
         **options: Unpack[RequestOptions],
     ) -> Iterator[Analysis]:
-        """Yield the findings so far after each few prompts, and last the whole analysis."""
+        """Yield the findings so far after every few prompts, then the whole analysis."""
         query = self._query(focus, **options)
         return partials(lambda report: self._plan(query, documents, metrics, report))
 
@@ -226,7 +226,7 @@ class DataAnalyzer(BaseSynthesizer):
         additional_source_nodes: Sequence[NodeWithScore] | None = None,
         **response_kwargs: Any,  # noqa: ANN401 - LlamaIndex's
     ) -> Any:  # noqa: ANN401 - LlamaIndex's union of responses
-        """Return LlamaIndex's response with the `Analysis` of nodes; the query is the focus."""
+        """Return a LlamaIndex response with the `Analysis` of nodes; the query is the focus."""
         return super().synthesize(
             query, nodes, additional_source_nodes, documents=nodes, **response_kwargs
         )
@@ -251,7 +251,7 @@ class DataAnalyzer(BaseSynthesizer):
         documents: PassagesLike | None = None,
         **_: Any,  # noqa: ANN401 - LlamaIndex's
     ) -> Plan[Analysis]:
-        """LlamaIndex's hook."""
+        """Implement LlamaIndex's hook."""
         return self._plan(self._query(query_str), documents or list(text_chunks), None)
 
     aget_response = asynchronous(get_response)  # type: ignore[arg-type]  # its self is this class
@@ -279,7 +279,7 @@ class DataAnalyzer(BaseSynthesizer):
         metrics: Sequence[str] | None,
         report: Report[Analysis] | None = None,
     ) -> Plan[Analysis]:
-        """The plan for the analysis, within the time of the query."""
+        """Return the plan for the analysis, within the time limit of the query."""
         return within(_NAME, self._analysis(query, documents, metrics, report), query.timeout_s)
 
     def _analysis(
@@ -360,7 +360,7 @@ def _folded(name: str) -> str:
 
 
 def _read(answer: _Findings, sources_of: SourcesOf, names: dict[str, str]) -> list[Item]:
-    """The findings that name a metric and a document; the others are noted as degraded."""
+    """Return the findings that name a metric and a document; note the others as degraded."""
     read = [
         (names.get(_folded(each.metric)), each.text, sources_of(each.sources))
         for each in answer.findings

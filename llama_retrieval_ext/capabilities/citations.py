@@ -1,4 +1,4 @@
-"""Citations in an answer: the passages they name, and whether these support the answer."""
+"""Check of the citations in an answer: whether the cited passages support it."""
 # ruff: noqa: RUF001 - Chinese punctuation on purpose
 
 import re
@@ -17,7 +17,7 @@ _STATEMENT: Final = re.compile(
     r".+?(?:[.!?](?=\s|[\[【]|$)|[。！？；]|\n|$)(?:\s*[\[【][\d\s,，;、]+[\]】])*", re.DOTALL
 )
 _NUMBER: Final = re.compile(r"\d+(?:[.,]\d+)*")
-# The number of a list item is no figure of the statement.
+# List item numbers do not count as numbers of the statement.
 _ENTRY: Final = re.compile(r"^\s*(?:\d{1,3}[.)、]|[-*•])\s+")
 
 
@@ -37,7 +37,7 @@ class Citation:
 
     @property
     def node_id(self) -> str:
-        """The id of the cited node."""
+        """Id of the cited node."""
         return self.hit.node_id
 
 
@@ -46,8 +46,8 @@ class Citations:
     """The citations of an answer.
 
     Attributes:
-        valid: Those that name a passage, in their order.
-        problems: Why other citations, or the answer, do not hold; empty if all hold.
+        valid: Citations that name a passage, in the order of the answer.
+        problems: Reasons why other citations or the answer are not valid; empty if all are.
     """
 
     valid: tuple[Citation, ...]
@@ -55,12 +55,12 @@ class Citations:
 
 
 def check_citations(answer: str, hits: Sequence[Hit]) -> Citations:
-    """Return the citations of an answer, and the problems of those that do not hold.
+    """Return the citations of an answer, and the problems of those that are not valid.
 
-    A citation holds if there is a passage with its number, every number in its statement occurs in
-    a cited passage, and, where both are in one script, they share a word. This finds invented
-    sources and figures; it does not prove that a passage says what the statement says. An answer
-    without any citation does not hold.
+    A citation is valid if there is a passage with its number, every number in its statement occurs
+    in a cited passage, and statement and passage share a word if they are in the same script. This
+    finds invented sources and figures; it does not prove that a passage supports the statement. An
+    answer without citations is not valid.
 
     Args:
         answer: The text.
@@ -92,7 +92,7 @@ def check_citations(answer: str, hits: Sequence[Hit]) -> Citations:
 
 
 def _statements(answer: str) -> Iterator[tuple[str, list[int]]]:
-    """The statements that cite something, without their citations, and the numbers they cite."""
+    """Yield the statements that have citations, without these, and the numbers they cite."""
     for match in _STATEMENT.finditer(answer):
         numbers = [
             int(number)
@@ -109,7 +109,7 @@ def _words_of(statement: str) -> str:
 
 
 def _unsupported(statement: str, cited: Sequence[Citation]) -> str:
-    """Why the cited passages cannot support a statement; empty where they may."""
+    """Return why the cited passages cannot support a statement; empty if they may."""
     if not cited:
         return ""
     text = " ".join(f"{each.hit.node.get_content()} {_metadata(each.hit)}" for each in cited)
@@ -125,7 +125,7 @@ def _unsupported(statement: str, cited: Sequence[Citation]) -> str:
 
 
 def _plain(number: str) -> str:
-    """The number without separators: 1,000 is 1000."""
+    """Return the number without separators: 1,000 is 1000."""
     return number.replace(",", "")
 
 

@@ -1,4 +1,4 @@
-"""Merging of memories that say nearly the same."""
+"""Merging of memories with nearly the same content."""
 
 import uuid
 from collections.abc import Sequence
@@ -34,8 +34,8 @@ class Consolidation:
 
     Attributes:
         merged: The new memories.
-        replaced: The memories that each of them replaces.
-        failed: Why others could not be merged; they stay as they were.
+        replaced: The memories that each new memory replaces.
+        failed: Reasons why other memories could not be merged; they are unchanged.
     """
 
     merged: tuple[Memory, ...] = ()
@@ -66,7 +66,7 @@ def merged_memories(
 
 
 def _text(group: Sequence[Memory], model: LanguageModel | None) -> Plan[str | None]:
-    """The plan for the merged text; None without a model."""
+    """Return the plan for the merged text; None without a model."""
     if len({shingles(memory.text) for memory in group}) == 1:
         return group[-1].text
     if model is None:
@@ -93,7 +93,7 @@ def _merged(group: Sequence[Memory], text: str) -> Memory:
 
 
 def _groups(known: Sequence[tuple[Memory, Vector]], similarity: float) -> list[list[Memory]]:
-    """Memories of one type and scope, each near the first of its group; oldest first."""
+    """Group memories of one type and scope that are near the first of the group; oldest first."""
     kinds: dict[object, list[tuple[Memory, Vector]]] = {}
     for memory, vector in sorted(known, key=lambda each: (each[0].timestamp, each[0].id)):
         if len(vector):
@@ -112,7 +112,7 @@ def _near(members: Sequence[tuple[Memory, Vector]], similarity: float) -> list[l
     groups: list[list[Memory]] = []
     while left:
         near = cosines(rows[left], rows[left[0]])
-        # A memory is near itself, whatever rounding says.
+        # Rounding can give a memory a similarity to itself below 1.
         group = [n for i, n in enumerate(left) if i == 0 or near[i] >= similarity - 1e-6]
         groups.append([members[n][0] for n in group])
         left = [n for n in left if n not in group]

@@ -1,4 +1,4 @@
-"""`CapabilityFactory`: builds capabilities from parts, and keeps those with a key."""
+"""`CapabilityFactory`: builds capabilities from parts and caches them by key."""
 # ruff: noqa: ANN401, ARG002, SLF001 - options are of any type; `_kept` takes cache_key
 
 from collections.abc import Callable, Hashable, Mapping
@@ -45,7 +45,7 @@ class CapabilityBundle(dict[str, Any]):
     """
 
     def __getattr__(self, name: str) -> Any:
-        """Return a member."""
+        """Return a capability by name."""
         try:
             return self[name]
         except KeyError:
@@ -60,7 +60,7 @@ T = TypeVar("T")
 
 
 def _kept(create: Callable[P, T]) -> Callable[P, T]:
-    """Keep what a method creates under its ``cache_key``, with the arguments it was made from."""
+    """Cache the result of a method under its ``cache_key``, with the arguments of the call."""
     kind, parameters = create.__name__.removeprefix("create_"), signature(create)
 
     @wraps(create)
@@ -89,16 +89,16 @@ def _kept(create: Callable[P, T]) -> Callable[P, T]:
 class CapabilityFactory:
     """Builds retrievers, generators and bundles of them over one set of parts.
 
-    With a ``cache_key`` a method returns the same object for the same key, also to threads that ask
-    at once; without one, a new object. ``options`` are the arguments of the class that is built. A
+    With a ``cache_key`` a method returns the same object for the same key, also to concurrent
+    threads; without one, a new object. ``options`` are the arguments of the class that is built. A
     method raises `ConfigurationError` if a part is missing, an option is wrong, or the key has an
-    object that was built with other options. No object is bound to a scope unless the options say
-    so: pass the scope with each call.
+    object that was built with other options. Objects have no scope unless the options set one:
+    pass the scope with each call.
 
     Args:
         vector_store: A LlamaIndex vector store or index, or the URL of a store that exists.
         graph_store: A graph: its URL, or a LlamaIndex property graph store or index.
-        document_store: A LlamaIndex docstore, for keyword search where the store has none.
+        document_store: A LlamaIndex docstore, for keyword search if the store has none.
         llm: Any LlamaIndex LLM, or a function from prompt to text, sync or async.
         ner: Finds names in queries, for entity search in the graph.
         embed_model: The embedding model of the vector store.
@@ -162,9 +162,9 @@ class CapabilityFactory:
         reranker: AnyReranker | None = None,
         llm_caller: LLM | Caller | None = None,
     ) -> Self:
-        """Return the factory over a knowledge base, with its graph unless ``graph_store`` is one.
+        """Return the factory over a knowledge base, with its graph unless ``graph_store`` is set.
 
-        The other arguments are those of the class.
+        The other arguments are the same as for the class.
         """
         of_type(kb, KnowledgeBase, "kb", instead="or pass vector_store= to CapabilityFactory")
         factory = cls(
@@ -198,7 +198,7 @@ class CapabilityFactory:
             options: ``top_k`` and those of the preset; see `PRESETS`.
 
         Raises:
-            ConfigurationError: As the class says; the message lists the presets and the parts.
+            ConfigurationError: See the class; the message lists the presets and the parts.
         """
         return self.parts.retriever(preset, options, use_graph=use_graph)
 
@@ -212,8 +212,8 @@ class CapabilityFactory:
     ) -> RAGGenerator:
         """Return a `RAGGenerator`.
 
-        Its retriever is by default ``advanced``, with the graph where there is one; ``basic`` where
-        there is neither a graph nor keyword search.
+        The default retriever is ``advanced``, with the graph if there is one; ``basic`` if there
+        is neither a graph nor keyword search.
         """
         finds = self.parts.best_retriever() if retriever is None else retriever
         return RAGGenerator(finds, llm=self.parts.llm_for("a RAG generator"), **options)
@@ -227,7 +227,7 @@ class CapabilityFactory:
         cache_key: Hashable = None,
         **options: Any,
     ) -> StyleGenerator:
-        """Return a `StyleGenerator`, by default with a retriever ``basic`` for its examples."""
+        """Return a `StyleGenerator`; its examples come from a ``basic`` retriever by default."""
         if retriever is None and with_retriever:
             retriever = self.parts.retriever("basic", {})
         llm = self.parts.llm_for("a style generator")
@@ -244,9 +244,9 @@ class CapabilityFactory:
         cache_key: Hashable = None,
         **options: Any,
     ) -> DataAnalyzer:
-        """Return a `DataAnalyzer`; one with a retriever compares with earlier material.
+        """Return a `DataAnalyzer`; with a retriever, it compares with earlier material.
 
-        The retriever of ``with_retriever`` is that of `create_rag_generator`.
+        ``with_retriever`` uses the same retriever as `create_rag_generator`.
         """
         if retriever is None and with_retriever:
             retriever = self.parts.best_retriever()
@@ -263,7 +263,7 @@ class CapabilityFactory:
     def create_memory_manager(self, *, cache_key: Hashable = None, **options: Any) -> MemoryManager:
         """Return a `MemoryManager` over the knowledge base or store.
 
-        Searches by this factory's retrievers leave memories out.
+        This factory's retrievers exclude memories.
         """
         return self.parts.memory(options)
 
@@ -271,7 +271,7 @@ class CapabilityFactory:
     def create_intent_recognizer(
         self, *, cache_key: Hashable = None, **options: Any
     ) -> IntentRecognizer:
-        """Return an `IntentRecognizer` by rules, and by embedding and LLM where there are any."""
+        """Return an `IntentRecognizer`; rules, plus embedding and LLM if the factory has them."""
         steps = {"embed_model": self.parts.embed_model, "llm": self.parts.llm, **options}
         return IntentRecognizer(**steps)
 
@@ -288,7 +288,7 @@ class CapabilityFactory:
     ) -> CapabilityBundle:
         """Return ``intent_recognizer``, ``memory_manager``, ``retriever``, ``style_generator``.
 
-        The retriever is ``semantic``, that of the style generator ``basic``.
+        The retriever is ``semantic``; the style generator uses ``basic``.
         """
         return CapabilityBundle(
             intent_recognizer=self.create_intent_recognizer(),
@@ -301,7 +301,7 @@ class CapabilityFactory:
     def create_work_capability_bundle(self, *, cache_key: Hashable = None) -> CapabilityBundle:
         """Return ``analyzer``, ``rag_generator``, ``memory_manager`` and ``style_generator``.
 
-        The retrievers of the first two are ``advanced``, that of the style generator ``basic``.
+        The first two use ``advanced`` retrievers, the style generator ``basic``.
         """
         return CapabilityBundle(
             analyzer=self.create_data_analyzer(with_retriever=True),
@@ -314,7 +314,7 @@ class CapabilityFactory:
     def create_knowledge_capability_bundle(self, *, cache_key: Hashable = None) -> CapabilityBundle:
         """Return ``retriever``, ``analyzer``, ``insight_generator`` and ``memory_manager``.
 
-        The retriever and that of the analyzer are ``advanced``, with graph.
+        Both the retriever and the analyzer use ``advanced``, with graph.
         """
         return CapabilityBundle(
             retriever=self.parts.best_retriever(),
@@ -324,7 +324,7 @@ class CapabilityFactory:
         )
 
     def clear_cache(self) -> None:
-        """Forget everything that was kept under a key."""
+        """Remove all cached objects."""
         with self._lock:
             self._cache.clear()
 
@@ -335,7 +335,7 @@ def _check_one(first: object, second: object, name: str, other: str) -> None:
 
 
 def _same(known: Mapping[str, object], made_from: Mapping[str, object]) -> bool:
-    """Whether options are the same; parts such as models and retrievers by identity."""
+    """Return whether options are equal; compare models, retrievers etc. by identity."""
     return known.keys() == made_from.keys() and all(
         a is b or (isinstance(a, _PLAIN) and type(a) is type(b) and a == b)
         for a, b in ((known[name], made_from[name]) for name in known)

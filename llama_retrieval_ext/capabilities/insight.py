@@ -56,10 +56,10 @@ class Insight(BaseModel):
     """A conclusion from several records.
 
     Attributes:
-        title: In a few words.
-        explanation: Why.
-        evidence: Ids of the records that it rests on; never empty.
-        confidence: How sure the model is, in [0, 1].
+        title: Title of a few words.
+        explanation: The reasoning behind it.
+        evidence: Ids of the records that support it; never empty.
+        confidence: The model's confidence, in [0, 1].
     """
 
     title: str
@@ -69,11 +69,11 @@ class Insight(BaseModel):
 
 
 class InsightReport(BaseModel):
-    """Insights, the surest first.
+    """Insights, highest confidence first.
 
     Attributes:
         insights: The insights.
-        degraded: Missing parts, and why.
+        degraded: Missing parts and the reasons.
     """
 
     insights: list[Insight]
@@ -95,11 +95,11 @@ class InsightGenerator(BasePydanticProgram[InsightReport]):
     """Insights from records, with the ids of their evidence; a LlamaIndex pydantic program.
 
     Insights without evidence are dropped. Records that do not fit into one prompt are read in
-    several, and the insights of all are merged.
+    several, and all insights are merged.
 
     Args:
         llm: Any LlamaIndex LLM, or a function from prompt to text, sync or async.
-        max_insights: How many to return at most.
+        max_insights: Maximum number of insights to return.
         prompt: The prompt, with ``{records}``, ``{most}`` and ``{focus}``.
         timeout_s: Seconds that one answer of the model may take.
         tokenize: Counts tokens; None for LlamaIndex's tokenizer.
@@ -140,7 +140,7 @@ class InsightGenerator(BasePydanticProgram[InsightReport]):
 
     @property
     def output_cls(self) -> type[InsightReport]:
-        """The class of the result."""
+        """Class of the result."""
         return InsightReport
 
     @blocking
@@ -156,16 +156,16 @@ class InsightGenerator(BasePydanticProgram[InsightReport]):
             timeout_s: Seconds for everything.
 
         Raises:
-            GenerationError: The model gave no usable answer at all.
+            GenerationError: The model returned no usable answer.
             DeadlineExceededError: ``timeout_s`` ran out.
-            ConfigurationError: ``data`` is none of these.
+            ConfigurationError: ``data`` is of another type.
         """
         return within("insights", self._plan(data, focus), timeout_s)
 
     agenerate = asynchronous(generate)
 
     def stream(self, data: InsightData, *, focus: str = "") -> Iterator[InsightReport]:
-        """Yield the insights so far after each few prompts, and last the whole report."""
+        """Yield the insights so far after every few prompts, then the whole report."""
         return partials(lambda report: self._plan(data, focus, report))
 
     def astream(self, data: InsightData, *, focus: str = "") -> AsyncIterator[InsightReport]:
@@ -173,11 +173,11 @@ class InsightGenerator(BasePydanticProgram[InsightReport]):
         return apartials(lambda report: self._plan(data, focus, report))
 
     def __call__(self, data: InsightData, focus: str = "", **_: Any) -> InsightReport:  # noqa: ANN401
-        """LlamaIndex's name of `generate`."""
+        """Call `generate`."""
         return self.generate(data, focus=focus)
 
     async def acall(self, data: InsightData, focus: str = "", **_: Any) -> InsightReport:  # noqa: ANN401
-        """LlamaIndex's name of `agenerate`."""
+        """Call `agenerate`."""
         return await self.agenerate(data, focus=focus)
 
     def _plan(

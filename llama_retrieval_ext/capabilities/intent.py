@@ -36,7 +36,7 @@ from llama_retrieval_ext.retrievers.routing.selectors import (
     selected,
 )
 
-# Confidence of the LLM step: an LLM gives none.
+# Confidence of the LLM step, because an LLM returns none.
 _LLM_CONFIDENCE: Final = 0.8
 _NAME_OF_EXAMPLE: Final = "{name}\0{number}"
 
@@ -50,7 +50,7 @@ class Intent:
         examples: Questions of this kind, for the embedding step.
 
     Raises:
-        ConfigurationError: There is no description, or the examples are no list.
+        ConfigurationError: There is no description, or the examples are not a list.
     """
 
     description: str
@@ -67,11 +67,11 @@ class RecognizedIntent:
     """The intent of a query.
 
     Attributes:
-        name: Name of the intent; ``general`` where none was recognised.
+        name: Name of the intent; ``general`` if none was recognised.
         confidence: In [0, 1]; 0 if no intent was recognised.
         step: The step that recognised it: ``rules``, ``embedding``, ``llm``, or ``none``.
-        reason: Why, in words.
-        degraded: Steps that failed, and why.
+        reason: The reason, in words.
+        degraded: Steps that failed and the reasons.
     """
 
     name: str
@@ -82,23 +82,23 @@ class RecognizedIntent:
 
 
 class IntentRecognizer(Selector):
-    """Finds the intent of queries: rules first, then embeddings, then an LLM.
+    """Recogniser of query intents: rules first, then embeddings, then an LLM.
 
-    A step below ``min_confidence`` passes the query on; if all are, the surest answer counts. It
-    is a selector: ``IntentAdaptive(profiles, selector=recognizer)`` and `IntentAdaptiveRetriever`
-    accept it directly. A step that fails is skipped.
+    If the confidence of a step is below ``min_confidence``, the next step runs; if all are below,
+    the highest confidence wins. A step that fails is skipped. The recogniser is a selector:
+    ``IntentAdaptive(profiles, selector=recognizer)`` and `IntentAdaptiveRetriever` accept it.
 
     Args:
-        intents: Descriptions or `Intent`s by name; None for those of `default_intent_rules`.
-        rules: None for those of `default_intent_rules` whose intents there are.
-        embed_model: For the second step; None to leave it out.
-        llm: For the third step; a LlamaIndex LLM, or a function from prompt to text; None to leave
-            it out.
+        intents: Descriptions or `Intent`s by name; None for the intents of `default_intent_rules`.
+        rules: None for the rules of `default_intent_rules` for these intents.
+        embed_model: For the second step; None to skip it.
+        llm: For the third step; a LlamaIndex LLM, or a function from prompt to text; None to skip
+            it.
         min_confidence: Confidence from which the next step is not called, in (0, 1].
         timeout_s: Seconds that the LLM may take.
 
     Raises:
-        ConfigurationError: There is no intent, a rule names another, or a value is out of range.
+        ConfigurationError: There is no intent, a rule names an unknown one, or a value is invalid.
 
     Examples:
         >>> IntentRecognizer().recognize("What is the difference between RRF and Borda?").name
@@ -139,10 +139,10 @@ class IntentRecognizer(Selector):
     arecognize = asynchronous(recognize)
 
     def check(self, choices: Sequence[Choice]) -> None:
-        """Check that one of the choices is an intent.
+        """Check that at least one choice is an intent.
 
         Raises:
-            ConfigurationError: None of them is.
+            ConfigurationError: No choice is an intent.
         """
         names = [choice.name for choice in choices]
         if not set(names) & {*self.intents, GENERAL}:
@@ -152,7 +152,7 @@ class IntentRecognizer(Selector):
             )
 
     def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
-        """The plan for the choice that the intent names; none where it is none of them."""
+        """Return the plan for the choice with the name of the intent; no choice if none matches."""
         known = [choice for choice in self._choices if choice.name in {c.name for c in choices}]
         intent = yield from self._recognized(query, known)
         if intent.confidence == 0:
@@ -160,7 +160,7 @@ class IntentRecognizer(Selector):
         return [Selection(intent.name, intent.confidence, f"{intent.step}: {intent.reason}")]
 
     def as_llama_index_selector(self) -> BaseSelector:
-        """Return a LlamaIndex selector by names of tools, for ``RouterQueryEngine``."""
+        """Return a LlamaIndex selector by tool name, for ``RouterQueryEngine``."""
         return _LlamaIndexIntentSelector(self)
 
     def _recognized(self, query: Query, choices: Sequence[Choice]) -> Plan[RecognizedIntent]:
@@ -199,7 +199,7 @@ class _ByExamples(Selector):
         self._intents = intents
 
     def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
-        """The intent whose description or example is nearest; its confidence is the cosine."""
+        """Return the plan for the intent with the nearest text; its confidence is the cosine."""
         texts = [
             Choice(_NAME_OF_EXAMPLE.format(name=choice.name, number=number), text)
             for choice in choices
@@ -209,7 +209,7 @@ class _ByExamples(Selector):
             return []
         selections = yield from self._selector.select_plan(query, texts)
         return [
-            # `EmbeddingSelector` brings cosines to (0, 1]; unrelated texts are not half right.
+            # `EmbeddingSelector` maps cosines to (0, 1], where unrelated texts get 0.5.
             replace(each, name=each.name.partition("\0")[0], confidence=2 * each.confidence - 1)
             for each in selections
             if each.confidence > 0.5  # noqa: PLR2004 - the cosine is above 0
@@ -242,11 +242,11 @@ class _LlamaIndexIntentSelector(BaseSelector):
         return {}
 
     def _update_prompts(self, prompts_dict: PromptDictType) -> None:
-        """There are none."""
+        """No-op: there are no prompts."""
 
 
 def _result(choices: Sequence[ToolMetadata], selections: Sequence[Selection]) -> SelectorResult:
-    """The tool of the intent, or that called ``general``, or the first."""
+    """Return the tool of the intent, else the tool ``general``, else the first."""
     names = [each.name for each in choices]
     name = selections[0].name if selections else GENERAL
     index = names.index(name) if name in names else 0

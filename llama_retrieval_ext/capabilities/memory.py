@@ -49,7 +49,7 @@ _CANDIDATES_PER_MEMORY: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Fading:
-    r"""How memories lose strength with age.
+    r"""Loss of strength of memories with age.
 
     .. math:: s = 2^{-\\frac{a}{h} (1 - i)}
 
@@ -57,8 +57,8 @@ class Fading:
     multiplied by ``1 - weight * (1 - s)``.
 
     Args:
-        half_life_days: The age at which a memory of no importance has half its strength.
-        weight: How much of its similarity a memory without strength loses, in [0, 1].
+        half_life_days: The age at which a memory of importance 0 has half its strength.
+        weight: The share of its similarity that a memory of strength 0 loses, in [0, 1].
 
     Raises:
         ConfigurationError: A number is out of range.
@@ -78,7 +78,7 @@ class Fading:
             raise ConfigurationError(f"weight must be in [0, 1], got {self.weight!r}")
 
     def strength(self, *, age_days: float, importance: float) -> float:
-        """Return the strength, in (0, 1]; one from the future has not faded."""
+        """Return the strength, in (0, 1]; it is 1 for a memory from the future."""
         age = max(age_days, 0.0) * (1 - importance)
         return exponential_decay(age, half_life=self.half_life_days)
 
@@ -86,15 +86,15 @@ class Fading:
 class MemoryManager:
     """A user's memories in a knowledge base or vector store, under the user's scope.
 
-    Memories are stored unchanged, whether a language model works or fails: the model only merges
-    them, and memories that it does not merge stay.
+    Memories are stored unchanged, even if the language model fails: the model only merges them, and
+    memories that it does not merge stay.
 
     Args:
         storage: A knowledge base; or a vector store or its URL, with ``embed_model``.
         embed_model: The model of a vector store; a knowledge base has its own.
         llm: Merges memories in `consolidate`; None to merge only memories with the same words.
         scope: The scope of every call; a call can narrow it. None if each call passes its own.
-        fading: How memories lose strength.
+        fading: Loss of strength with age.
         clock: Gives the current, aware time.
         timeout_s: Seconds that one answer of the model may take.
         tokenize: Counts tokens; None for LlamaIndex's tokenizer.
@@ -145,10 +145,10 @@ class MemoryManager:
 
         Args:
             text: The text of the memory.
-            memory_type: What kind, such as ``episodic`` or ``semantic``.
-            timestamp: When it was, with a time zone; None for now.
+            memory_type: The kind, such as ``episodic`` or ``semantic``.
+            timestamp: The time of the memory, with a time zone; None for now.
             importance: In [0, 1]; a more important memory fades more slowly.
-            metadata: Further facts; filters can refer to them.
+            metadata: Further fields; filters can use them.
             scope: Narrows the manager's scope.
 
         Raises:
@@ -180,11 +180,11 @@ class MemoryManager:
         filters: MetadataFilters | None = None,
         scope: Scope | None = None,
     ) -> Plan[list[Memory]]:
-        """Return the memories most similar to a query, faded ones lower; best first.
+        """Return the memories most similar to a query, best first; faded ones rank lower.
 
         Args:
             query: Text, ``QueryBundle`` or `Query`.
-            top_k: How many, at least 1.
+            top_k: Number of memories, at least 1.
             memory_type: Only of this type; None for any.
             filters: Conditions on metadata.
             scope: Narrows the manager's scope.
@@ -214,11 +214,11 @@ class MemoryManager:
         memory_type: str | None = None,
         scope: Scope | None = None,
     ) -> Plan[list[Memory]]:
-        """Return all memories of a time, oldest first; the engine evaluates the range.
+        """Return all memories in a time range, oldest first; the engine evaluates the range.
 
         Args:
-            start_time: From then on, inclusive, with a time zone; None for any.
-            end_time: Until then, inclusive, with a time zone; None for any.
+            start_time: Start of the range, inclusive, with a time zone; None for no bound.
+            end_time: End of the range, inclusive, with a time zone; None for no bound.
             filters: Conditions on metadata.
             memory_type: Only of this type; None for any.
             scope: Narrows the manager's scope.
@@ -245,12 +245,12 @@ class MemoryManager:
     aretrieve_by_type = asynchronous(retrieve_by_type)
 
     def strength(self, memory: Memory) -> float:
-        """Return how much of a memory has not faded, in (0, 1]."""
+        """Return the current strength of a memory, in (0, 1]."""
         age_days = (self._now() - memory.timestamp).total_seconds() / _DAY_S
         return self.fading.strength(age_days=age_days, importance=memory.importance)
 
     def forget(self, memory_id: str, *, scope: Scope | None = None) -> bool:
-        """Delete a memory; whether there was one in the scope."""
+        """Delete a memory, and return whether there was one in the scope."""
         mine = run(self._find(memory_filters(), scope, ids=[memory_id]))
         self._storage.delete(mine)
         return bool(mine)
@@ -270,16 +270,16 @@ class MemoryManager:
         memory_type: str | None = None,
         scope: Scope | None = None,
     ) -> Plan[Consolidation]:
-        """Merge memories of one type that say nearly the same.
+        """Merge memories of one type with nearly the same content.
 
-        The result has the new memories, those that they replace, and the failures of the model.
-        A merged memory has the time of the newest and the importance of the most important. It is
-        stored before the others are deleted: a crash between leaves both. Without a model, or where
-        it fails, only memories of the same words are merged; the others stay.
+        The result has the new memories, the memories that they replace, and the failures of the
+        model. A merged memory has the newest time and the highest importance of its originals. It
+        is stored before these are deleted: a crash in between leaves both. Without a model, or if
+        it fails, only memories with the same words are merged; the others stay.
 
         Args:
-            similarity: The cosine from which memories are merged, in (0, 1].
-            memory_type: Only of this type; None for each.
+            similarity: Minimum cosine of merged memories, in (0, 1].
+            memory_type: Only of this type; None for all types.
             scope: Narrows the manager's scope.
 
         Raises:
@@ -303,13 +303,13 @@ class MemoryManager:
         name: str = "memories",
         priority: int = 1,
     ) -> MemoryBlock:
-        """Return a LlamaIndex memory block that stores messages and recalls what fits the chat.
+        """Return a LlamaIndex memory block that stores messages and recalls relevant memories.
 
         Args:
             scope: Narrows the manager's scope.
-            top_k: How many memories it recalls.
-            name: Its name in the prompt.
-            priority: LlamaIndex's; 0 is never truncated.
+            top_k: Number of memories to recall.
+            name: Name of the block in the prompt.
+            priority: LlamaIndex's priority; 0 is never truncated.
         """
         return MemoryBlock(
             manager=self, scope=self._within(scope), top_k=top_k, name=name, priority=priority
@@ -339,7 +339,7 @@ class MemoryManager:
 
     def _moment(self, timestamp: datetime | None) -> datetime:
         moment = self._now() if timestamp is None else timestamp
-        microseconds(moment, "timestamp")  # checks it
+        microseconds(moment, "timestamp")  # raises if it has no time zone
         return moment.astimezone(UTC)
 
 

@@ -1,4 +1,4 @@
-"""`MemoryBlock`: a user's memories as a block of LlamaIndex's memory."""
+"""`MemoryBlock`: a user's memories as a LlamaIndex memory block."""
 
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -10,7 +10,7 @@ from llama_index.core.utils import get_tokenizer
 from llama_retrieval_ext.capabilities.memory_storage import Memory
 from llama_retrieval_ext.query import Scope
 
-# How many of the last messages form the query.
+# Number of latest messages that form the query.
 _RECENT = 3
 
 
@@ -32,15 +32,15 @@ class Remembering(Protocol):
 
 
 class MemoryBlock(BaseMemoryBlock[str]):
-    """Stores user messages that leave the short-term memory; recalls memories that fit the chat.
+    """LlamaIndex block that stores messages leaving short-term memory and recalls memories.
 
-    ``MemoryManager.as_memory_block`` makes one, for
+    Created by ``MemoryManager.as_memory_block``, for
     ``llama_index.core.memory.Memory.from_defaults(memory_blocks=[...])``.
 
     Args:
         manager: Stores and recalls the memories.
         scope: Their scope; None for the manager's.
-        top_k: How many it recalls.
+        top_k: Number of memories to recall.
 
     Examples:
         >>> from llama_index.core import MockEmbedding
@@ -76,7 +76,7 @@ class MemoryBlock(BaseMemoryBlock[str]):
                 await self.manager.aremember(text, metadata=metadata, scope=self.scope)
 
     async def atruncate(self, content: str, tokens_to_truncate: int) -> str | None:
-        """Return the content without its last lines; None where nothing is left."""
+        """Return the content without its last lines; None if nothing is left."""
         tokenize = get_tokenizer()
         lines = content.split("\n")
         before = len(tokenize(content))
@@ -86,6 +86,6 @@ class MemoryBlock(BaseMemoryBlock[str]):
 
 
 def _texts(messages: Sequence[ChatMessage]) -> list[str]:
-    """The texts of the user in messages."""
+    """Return the texts of the user's messages."""
     texts = (each.content or "" for each in messages if each.role == MessageRole.USER)
     return [text for text in texts if text.strip()]

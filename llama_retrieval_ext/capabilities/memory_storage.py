@@ -48,13 +48,13 @@ class Memory:
     Attributes:
         id: Its id.
         text: Its text.
-        memory_type: What kind, such as ``episodic`` for what happened or ``semantic`` for facts.
-        timestamp: When it was; aware, in UTC.
-        importance: How important it is, in [0, 1]; a more important memory fades more slowly.
-        metadata: Further facts about it.
+        memory_type: The kind, such as ``episodic`` for events or ``semantic`` for facts.
+        timestamp: Its time; aware, in UTC.
+        importance: In [0, 1]; a more important memory fades more slowly.
+        metadata: Further fields.
         scope: The scope that owns it; None without one.
         merged: Ids of the memories that it replaces.
-        score: How well it answers a query; None where there was none.
+        score: Similarity to the query after fading; None without a query.
     """
 
     id: str
@@ -96,7 +96,7 @@ class Memory:
 
 
 def microseconds(moment: datetime, what: str) -> int:
-    """Return the whole microseconds since 1970 of an aware moment.
+    """Return the whole microseconds since 1970 of an aware datetime.
 
     Examples:
         >>> microseconds(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), "timestamp")
@@ -112,7 +112,7 @@ def microseconds(moment: datetime, what: str) -> int:
 
 
 def node_of(memory: Memory) -> TextNode:
-    """Return the node that a memory is stored as; its scope is added where it is stored."""
+    """Return the node that stores a memory; the storage adds the scope."""
     own = {
         TYPE_KEY: memory.memory_type,
         TIME_KEY: microseconds(memory.timestamp, "timestamp"),
@@ -130,7 +130,7 @@ def node_of(memory: Memory) -> TextNode:
 
 
 def memory_of(node: BaseNode, *, score: float | None = None) -> Memory:
-    """Return the memory that a node holds."""
+    """Return the memory stored in a node."""
     metadata = dict(node.metadata)
     tenant_id, kb_id = metadata.pop(TENANT_KEY, None), metadata.pop(KB_KEY, None)
     own = {key: metadata.pop(key, None) for key in MEMORY_KEYS}
@@ -149,7 +149,7 @@ def memory_of(node: BaseNode, *, score: float | None = None) -> Memory:
 
 
 def documents_only() -> MetadataFilters:
-    """Return the filter that leaves memories out of a search of documents."""
+    """Return the filter that excludes memories from a document search."""
     return MetadataFilters(
         filters=[MetadataFilter(key=TYPE_KEY, value=None, operator=FilterOperator.IS_EMPTY)]
     )
@@ -161,7 +161,7 @@ def memory_filters(
     end: int | None = None,
     filters: MetadataFilters | None = None,
 ) -> MetadataFilters:
-    """Return the filter for memories of a type and a time, in microseconds, both inclusive."""
+    """Return the filter for memories of a type and a time range, in microseconds, inclusive."""
     bounds: list[tuple[str, FilterOperator, str | int]] = [
         *([] if memory_type is None else [(TYPE_KEY, FilterOperator.EQ, memory_type)]),
         (TIME_KEY, FilterOperator.GTE, _EARLIEST if start is None else start),
@@ -174,11 +174,11 @@ def memory_filters(
 
 
 class MemoryStorage(ABC):
-    """The place where memories are stored.
+    """Storage of memories.
 
     Attributes:
         backend: Searches its store.
-        embed_model: Makes its vectors.
+        embed_model: Embedding model of the store.
     """
 
     backend: Backend
@@ -229,7 +229,7 @@ class MemoryStorage(ABC):
 
 
 def backend_of(kb: KnowledgeBase) -> Backend:
-    """Return the backend that a knowledge base is searched through."""
+    """Return the search backend of a knowledge base."""
     searching = kb.retriever("vector")
     if not isinstance(searching, StoreRetriever):
         raise ConfigurationError(f"{kb!r} has no vector search")
@@ -249,11 +249,11 @@ class KnowledgeBaseStorage(MemoryStorage):
         self.embed_model = kb.embed_model
 
     def add(self, node: BaseNode, scope: Scope | None) -> None:
-        """Add it, and raise if that fails."""
+        """Store a node for a scope; raise if that fails."""
         self._kb.add([node], scope=scope, show_progress=False).raise_for_failures()
 
     def delete(self, memories: Sequence[Memory]) -> None:
-        """Delete their documents."""
+        """Delete the documents of memories."""
         for memory in memories:
             self._kb.delete(memory.id, scope=memory.scope)
 
@@ -262,8 +262,8 @@ class StoreStorage(MemoryStorage):
     """Memories in a vector store.
 
     Args:
-        backend: The store's.
-        embed_model: Makes its vectors.
+        backend: Backend of the store.
+        embed_model: Embedding model of the store.
     """
 
     def __init__(self, backend: Backend, embed_model: BaseEmbedding) -> None:
@@ -275,7 +275,7 @@ class StoreStorage(MemoryStorage):
         return self.backend.store
 
     def add(self, node: BaseNode, scope: Scope | None) -> None:
-        """Embed it and add it."""
+        """Embed and store a node."""
         own = {} if scope is None else scope.metadata()
         node.metadata = {**node.metadata, **own}
         node.excluded_embed_metadata_keys = list(node.metadata)
@@ -284,5 +284,5 @@ class StoreStorage(MemoryStorage):
         self._store.add([node])
 
     def delete(self, memories: Sequence[Memory]) -> None:
-        """Delete their nodes."""
+        """Delete the nodes of memories."""
         self._store.delete_nodes([memory.id for memory in memories])

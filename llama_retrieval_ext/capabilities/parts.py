@@ -1,4 +1,4 @@
-"""`CapabilityParts`: the parts of capabilities, and the retrievers over them."""
+"""`CapabilityParts`: the parts of capabilities, and retrievers built from them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class CapabilityParts:
     Attributes:
         backend: Searches the vector store.
         graphs: The graph.
-        document_store: For keyword search where the store has none.
+        document_store: For keyword search if the store has none.
         llm: The language model.
         ner: Finds names in queries.
         embed_model: The model of the vector store.
@@ -57,7 +57,7 @@ class CapabilityParts:
 
     @property
     def present(self) -> list[str]:
-        """The names of the parts that are not None, as `CapabilityFactory` calls them."""
+        """Names of the parts that are not None, as in `CapabilityFactory`."""
         named = {
             "vector_store": self.backend,
             "graph_store": self.graphs,
@@ -99,7 +99,7 @@ class CapabilityParts:
             )
 
     def best_retriever(self) -> RetrievalPipeline:
-        """The preset ``advanced`` with all parts; ``basic`` if there are only vectors."""
+        """Return the preset ``advanced`` with all parts; ``basic`` if there are only vectors."""
         parts = self._preset_parts(graph=True)
         is_rich = self.backend is None or parts.graph is not None or parts.keyword is not None
         return self.retriever(
@@ -121,7 +121,7 @@ class CapabilityParts:
         )
 
     def _document_filters(self, backend: Backend) -> MetadataFilters | None:
-        """Exclude memories, if the engine can filter nodes without a key."""
+        """Return filters that exclude memories, if the engine can filter nodes without a key."""
         operators = backend.features.operators
         can_tell = operators is not None and FilterOperator.IS_EMPTY in operators
         return documents_only() if can_tell else None
@@ -133,14 +133,14 @@ class CapabilityParts:
 
     @cached_property
     def _bm25(self) -> BM25Retriever | None:
-        """Keyword search in the docstore, whose index is built once."""
+        """Keyword search in the docstore; its index is built once."""
         if self.document_store is None:
             return None
         return BM25Retriever.from_docstore(self.document_store)
 
     @cached_property
     def _linker(self) -> EntityLinker | None:
-        """Finds entities in queries; it keeps their names in memory, for all retrievers."""
+        """Entity linker; all retrievers share its names in memory."""
         if self.graphs is None:
             return None
         return EntityLinker(self.graphs.backend, ner=self.ner)

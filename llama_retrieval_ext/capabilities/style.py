@@ -53,7 +53,7 @@ Examples:
 Task: {query}
 
 Reply:"""
-# Examples with such a share of words in common are near duplicates.
+# Share of common words from which examples are near duplicates.
 _ALIKE: Final = 0.6
 _CANDIDATES_PER_EXAMPLE: Final = 4
 
@@ -63,7 +63,7 @@ class StyledText(Response):
     """A text in the style of examples; a LlamaIndex ``Response``.
 
     Attributes:
-        degraded: Parts that the retrieval of examples lacks.
+        degraded: Missing parts of the retrieval of examples.
     """
 
     degraded: tuple[Degradation, ...] = ()
@@ -75,22 +75,21 @@ class StyledText(Response):
 
     @property
     def examples(self) -> list[Hit]:
-        """The examples that the model read."""
+        """Examples in the prompt."""
         return [as_hit(each) for each in self.source_nodes]
 
 
 class StyleGenerator(GeneratingQueryEngine[StyledText]):
-    """Writes in a person's style, from examples of it; a LlamaIndex query engine.
+    """Text generation in a person's style, from examples; a LlamaIndex query engine.
 
-    Examples are chosen by how near they are to the task and how little they repeat each other:
-    maximal marginal relevance where embeddings are known, else the order as it is without near
-    duplicates.
+    Examples are chosen by similarity to the task and difference from each other: by maximal
+    marginal relevance if embeddings are known, else in their given order without near duplicates.
 
     Args:
-        retriever: Finds examples; None where each call brings its own.
+        retriever: Finds examples; None if each call passes its own.
         llm: Any LlamaIndex LLM, or a function from prompt to text, sync or async.
-        embed_model: Compares examples that no store has embeddings of.
-        examples: How many examples the model gets at most.
+        embed_model: For examples without stored embeddings.
+        examples: Maximum number of examples in the prompt.
         diversity: 0 takes the nearest examples, 1 the most different.
         prompt: The prompt, with ``{passages}`` and ``{query}``.
         timeout_s: Seconds that the model may take.
@@ -158,13 +157,13 @@ class StyleGenerator(GeneratingQueryEngine[StyledText]):
             prompt: The task: text, ``QueryBundle`` or `Query`.
             style_references: The examples, texts, nodes or hits; None to retrieve them, if there
                 is a retriever.
-            temperature: Of the model, for this text; None for its own.
+            temperature: Temperature for this text; None for the model's default.
             scope: The scope of the examples.
-            filters: Conditions on metadata of the examples, such as who wrote them.
+            filters: Conditions on metadata of the examples, such as their author.
             timeout_s: Seconds for retrieval and generation together.
 
         Raises:
-            GenerationError: The model fails, is late, or says nothing.
+            GenerationError: The model fails, times out, or returns nothing.
             ConfigurationError: ``style_references`` come with a scope or filters, or the
                 temperature is out of range or cannot be set.
         """
@@ -180,7 +179,7 @@ class StyleGenerator(GeneratingQueryEngine[StyledText]):
         temperature: float | None = None,
         **options: Unpack[RequestOptions],
     ) -> Iterator[StyledText]:
-        """Yield the text so far as it grows, and last the whole one."""
+        """Yield the growing text, then the whole text."""
         return self._stream(self._request(prompt, style_references, temperature, **options))
 
     def astream(
@@ -223,7 +222,7 @@ class StyleGenerator(GeneratingQueryEngine[StyledText]):
         return (yield from self._chosen(request.query, hits))
 
     def _chosen(self, query: Query, hits: list[Hit]) -> Plan[list[Hit]]:
-        """The examples: without near duplicates, and by maximal marginal relevance."""
+        """Return the examples: without near duplicates, and by maximal marginal relevance."""
         texts = (shingles(hit.node.get_content()) for hit in hits)
         firsts = dict.fromkeys(first_of_alike(texts, at_least=_ALIKE))
         kept = [hits[number] for number in firsts]

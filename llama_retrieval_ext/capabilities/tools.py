@@ -34,7 +34,7 @@ from llama_retrieval_ext.results import Hit, SearchResult
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 
-# Scopes belong to the application, and memories are no documents.
+# Hidden from the model: scopes belong to the application, memories are not documents.
 _HIDDEN: Final = frozenset({TENANT_KEY, KB_KEY, *MEMORY_KEYS})
 _MOST_FIELDS: Final = 12
 _MOST_VALUES: Final = 8
@@ -60,7 +60,7 @@ class _Arguments(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """The search of the tool; the model only fills in the arguments of `run`."""
+    """Search of the tool; the model only sets the arguments of `run`."""
 
     retriever: Retriever
     scope: Scope | None
@@ -89,7 +89,7 @@ class _Search:
             )
             answer = yield from called(self.retriever.search, self.retriever.asearch, bound)
         except (InvalidFilterError, UnsupportedFilterError, ValidationError) as error:
-            # The model reads it and tries again.
+            # The model can retry with this message.
             return self.tokens.shortened(f"Error: {error} {self.fields}", self.max_tokens)
         return self.tokens.shortened(self._answer(answer), self.max_tokens)
 
@@ -122,21 +122,21 @@ def retrieval_tool(  # noqa: PLR0913 - what an application decides, and the mode
 ) -> FunctionTool:
     r"""Return a LlamaIndex tool that searches with a retriever; ``retriever.as_tool`` calls it.
 
-    The model chooses a query, further filters and how many passages. It cannot choose the scope,
-    and filters only narrow. The description lists the metadata fields and values of a sample of
-    what the scope can see: the nodes that are nearest to the description. A filter that cannot be
-    evaluated is answered with what is wrong, so that the model can try again.
+    The model chooses a query, further filters and the number of passages. It cannot choose the
+    scope, and its filters only narrow the search. The description lists the metadata fields and
+    values of a sample from the scope: the nodes nearest to the description. For an invalid filter
+    the tool returns the error message, so that the model can retry.
 
     Args:
-        retriever: Searches.
+        retriever: The retriever to search with.
         name: Name of the tool.
-        description: For the model: the content that can be found.
+        description: Description of the content, for the model.
         scope: The scope of every search; narrows the retriever's own.
         filters: Conditions of every search.
-        top_k: How many passages, when the model does not say; None for the retriever's own number.
-        max_tokens: How long an answer may be.
-        sample: How many nodes the fields and values are from; 0 to list none.
-        timeout_s: Seconds that a search may take.
+        top_k: Number of passages if the model sets none; None for the retriever's default.
+        max_tokens: Maximum length of an answer, in tokens.
+        sample: Number of nodes to take fields and values from; 0 to list none.
+        timeout_s: Time limit of a search, in seconds.
         tokenize: Counts tokens; None for LlamaIndex's tokenizer.
 
     Raises:
@@ -176,7 +176,7 @@ def retrieval_tool(  # noqa: PLR0913 - what an application decides, and the mode
 def _fields(
     retriever: Retriever, description: str, filters: MetadataFilters | None, sample: int
 ) -> str:
-    """The metadata fields of a sample, and their values, in words."""
+    """Return the metadata fields of a sample and their values, as text."""
     source = next(_stores_in(retriever), retriever)
     query = Query(
         description,
@@ -195,7 +195,7 @@ def _fields(
 
 
 def _stores_in(retriever: object) -> Iterator[StoreRetriever]:
-    """The retrievers over stores inside, vector search first: it finds something for any text."""
+    """Return the inner store retrievers, vector search first, as it finds hits for any text."""
     retrievers: list[StoreRetriever] = []
     pending: list[object] = [retriever]
     while pending:
@@ -223,7 +223,7 @@ def _short(value: object) -> str:
 
 
 def _metadata_filters(conditions: Sequence[_Condition] | None) -> MetadataFilters | None:
-    """The model's conditions as LlamaIndex's filters."""
+    """Return the model's conditions as LlamaIndex filters."""
     if not conditions:
         return None
     return MetadataFilters(
@@ -235,7 +235,7 @@ def _metadata_filters(conditions: Sequence[_Condition] | None) -> MetadataFilter
 
 
 def _shown(hit: Hit) -> Hit:
-    """The hit as the model reads it: its fields before its text."""
+    """Return a hit as text for the model: its fields, then its text."""
     shown = {key: value for key, value in hit.node.metadata.items() if key not in _HIDDEN}
     lines = [f"{key}: {_short(value)}" for key, value in shown.items()]
     text = "\n".join([*lines, hit.node.get_content()])

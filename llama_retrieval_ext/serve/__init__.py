@@ -1,4 +1,4 @@
-"""A knowledge base over HTTP and MCP."""
+"""Servers for a knowledge base over HTTP and MCP."""
 
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ __all__ = [
     "serve_mcp",
 ]
 
-# A type checker that saw these would take any misspelled name for one of ours.
+# Hidden from type checkers: they would accept any misspelled name.
 if not TYPE_CHECKING:
     _MODULES = {
         "llama_retrieval_ext.serve.entry": (

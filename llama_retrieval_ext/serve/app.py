@@ -58,13 +58,13 @@ def build_app(
         version=ext.__version__,
         description=_DESCRIPTION,
         lifespan=lifespan,
-        docs_url=None,  # their pages load scripts from another host
+        docs_url=None,  # these pages load scripts from another host
         redoc_url=None,
     )
     app.add_middleware(Guard, limits=limits, keys=keys, scope=scope, open_paths=OPEN_PATHS)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _refused)
-    # The guard has checked the key; this only says so in the documentation.
+    # For the documentation only; the guard checks the key.
     key = Security(HTTPBearer(auto_error=False, description="An API key."))
     routers = (search_router(service), document_router(service), service_router(service, llm=llm))
     for router in routers:
@@ -99,7 +99,7 @@ def _add_open_routes(app: FastAPI, service: Service) -> None:
 
 
 async def _invalid(_: Request, error: Exception) -> Response:
-    """A request that does not fit its schema; what was sent is not repeated."""
+    """Return the error for a request that does not fit its schema, without its content."""
     found: list[Any] = (  # Any: pydantic's
         list(error.errors()) if isinstance(error, RequestValidationError) else []
     )
@@ -108,7 +108,7 @@ async def _invalid(_: Request, error: Exception) -> Response:
 
 
 async def _refused(_: Request, error: Exception) -> Response:
-    """A path or method that is not there, or a body that is no JSON."""
+    """Return the error for an unknown path or method, or a body that is not JSON."""
     status = error.status_code if isinstance(error, HTTPException) else 500
     detail = error.detail if isinstance(error, HTTPException) else ""
     return _answer(HttpError(status, "not_found" if status == 404 else "bad_request", str(detail)))  # noqa: PLR2004 - HTTP

@@ -53,7 +53,7 @@ def document_router(service: Service) -> APIRouter:
     """Return the routes over a knowledge base.
 
     Args:
-        service: What routes share.
+        service: State shared by the routes.
     """
     router = APIRouter(prefix="/v1/documents", tags=["documents"])
     kb = service.kb

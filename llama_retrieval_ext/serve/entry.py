@@ -1,4 +1,4 @@
-"""What applications call; the packages behind it are imported when it is called."""
+"""Entry points for applications; they import the packages of the extras when called."""
 
 from typing import TYPE_CHECKING
 
@@ -31,16 +31,16 @@ def create_app(
 
     It has ``/v1/search``, ``/v1/stream``, ``/v1/explain``, ``/v1/fields``, ``/v1/documents``, the
     services of `llama_retrieval_ext.services` at ``/v1/services/``, ``/health``, ``/ready``,
-    ``/openapi.json``, and a page for people at ``/``. When it stops, it takes no more writes and
-    waits for those that run; it does not close the knowledge base.
+    ``/openapi.json``, and a search page at ``/``. On shutdown, it refuses new writes and waits
+    for running ones; it does not close the knowledge base.
 
     Args:
-        kb: What is served.
-        keys: Who may use it, and what each sees; None to answer processes of this machine only.
+        kb: The knowledge base to serve.
+        keys: Keys with their scopes and rights; None to answer processes of this machine only.
         scope: Bounds every request; None for no bound.
-        limits: What is bounded besides; None for the defaults of `ServeLimits`.
+        limits: Limits of requests; None for the defaults of `ServeLimits`.
         llm: Writes answers, replies, insights and reports: any LlamaIndex LLM, or a function from
-            prompt to text, sync or async. None if these routes shall answer 501.
+            prompt to text, sync or async. If None, these routes answer 501.
 
     Raises:
         MissingDependencyError: The extra ``serve`` is not installed.
@@ -59,7 +59,7 @@ def create_app(
     except ModuleNotFoundError as error:
         raise _missing(error, "serving over HTTP", "serve") from error
     if keys is not None:
-        keys = keys.within(scope)  # now, not with the first request
+        keys = keys.within(scope)  # raises at once, not with the first request
     return build_app(kb, keys=keys, scope=scope, limits=limits or ServeLimits(), llm=llm)
 
 
@@ -76,13 +76,13 @@ def serve_http(  # noqa: PLR0913 - what a server is
 ) -> None:
     """Serve a knowledge base over HTTP, until SIGTERM or Ctrl+C.
 
-    Requests then have ten seconds to end, and writes what they need. Standard error gets one JSON
-    object a request: method, route, status, milliseconds, key; no query, text or id.
+    After the signal, requests have ten seconds to end; writes have no limit. Standard error gets
+    one JSON object per request: method, route, status, milliseconds, key; no query, text or id.
 
     Args:
-        kb: What is served; the caller closes it.
-        host: The address to listen at; without keys one of this machine alone.
-        port: The port; 0 for any.
+        kb: The knowledge base to serve; the caller closes it.
+        host: The address to listen on; without keys, a loopback address.
+        port: The port; 0 for any free port.
         keys: As for `create_app`.
         scope: As for `create_app`.
         limits: As for `create_app`.
@@ -112,15 +112,15 @@ def create_mcp_server(
     """Return a server of the Model Context Protocol, with tools that read a knowledge base.
 
     The tools are ``search`` and ``read_document``; with a graph also ``neighbours`` and ``rules``.
-    The description of ``search`` lists the metadata fields that there are now.
+    The description of ``search`` lists the current metadata fields.
 
     Args:
-        kb: What is served.
-        scope: Of every call; no argument of a tool can widen it.
-        about: What is in the knowledge base, for the model that uses it.
-        rules: What may be concluded from the graph: rules, or the path of their file; None for
-            those of `KGRetriever`.
-        limits: Of these, ``max_top_k`` and ``timeout_s`` hold for tools; None for the defaults.
+        kb: The knowledge base to serve.
+        scope: Scope of every call; no argument of a tool can widen it.
+        about: Description of the content of the knowledge base, for the model.
+        rules: Inference rules for the graph, or the path of their file; None for the rules of
+            `KGRetriever`.
+        limits: Only ``max_top_k`` and ``timeout_s`` apply to tools; None for the defaults.
 
     Raises:
         MissingDependencyError: The extra ``mcp`` is not installed.
@@ -155,28 +155,28 @@ def serve_mcp(  # noqa: PLR0913 - what a server is
     keys: ApiKeys | None = None,
     limits: ServeLimits | None = None,
 ) -> None:
-    """Serve a knowledge base over MCP, until its client hangs up, or SIGTERM or Ctrl+C.
+    """Serve a knowledge base over MCP, until the client disconnects, SIGTERM or Ctrl+C.
 
     Args:
         kb: As for `create_mcp_server`; the caller closes it.
-        scope: Likewise.
-        about: Likewise.
-        rules: Likewise.
+        scope: As for `create_mcp_server`.
+        about: As for `create_mcp_server`.
+        rules: As for `create_mcp_server`.
         address: Host and port for streamable HTTP at ``/mcp``; None for stdio.
-        keys: For HTTP: who may use it. A key must reach all of the scope. None to answer processes
-            of this machine only.
-        limits: What is bounded; None for the defaults of `ServeLimits`.
+        keys: Accepted keys, for HTTP; the scope of each must include all of ``scope``. None to
+            answer processes of this machine only.
+        limits: Limits of requests; None for the defaults of `ServeLimits`.
 
     Raises:
-        ConfigurationError: Without keys, the address is not a loopback address; or there are keys,
-            and no address.
+        ConfigurationError: Without keys, the address is not a loopback address; or there are keys
+            but no address.
         MissingDependencyError: The extra ``mcp`` is not installed.
         ScopeRequiredError: The knowledge base requires a scope.
         SystemExit: After SIGTERM, over HTTP.
     """
     limits = limits or ServeLimits()
     server = create_mcp_server(kb, scope=scope, about=about, rules=rules, limits=limits)
-    # What the package of MCP needs has uvicorn.
+    # uvicorn is a dependency of the MCP package.
     from llama_retrieval_ext.serve.mcp_server import mcp_app  # noqa: PLC0415 - an extra
     from llama_retrieval_ext.serve.server import (  # noqa: PLC0415 - likewise
         check_host,
@@ -196,7 +196,7 @@ def serve_mcp(  # noqa: PLR0913 - what a server is
 
 
 def _missing(error: ModuleNotFoundError, feature: str, extra: str) -> ImportError:
-    """The error for an extra that is not installed; a defect of ours stays what it is."""
+    """Return the error for a missing extra; an import error of this package is unchanged."""
     if (error.name or "").startswith("llama_retrieval_ext"):
         return error
     return MissingDependencyError(feature, extra)

@@ -11,24 +11,24 @@ from pydantic_core import to_json
 from llama_retrieval_ext.serve.guard import RequestContext
 from llama_retrieval_ext.serve.http_errors import http_error_of
 
-# Names and their JSON.
+# Event names and their JSON.
 Events: TypeAlias = AsyncGenerator[tuple[str, object], None]
 
 _MEDIA_TYPE: Final = "text/event-stream"
 
 
 def event_stream(events: Events, context: RequestContext) -> Response:
-    """Return a response of events; an error becomes the last of them.
+    """Return a response of server-sent events; an error becomes the last event.
 
     Args:
-        events: What happens; closed when the client is gone.
-        context: The request; its notes get the status of an error.
+        events: The events; closed when the client disconnects.
+        context: The request; the status of an error is added to its notes.
     """
     return StreamingResponse(_encoded(events, context), media_type=_MEDIA_TYPE)
 
 
 def events_example(description: str, example: str) -> dict[str, object]:
-    """Return the documentation of a response of events."""
+    """Return the OpenAPI documentation of a response of events."""
     return {"description": description, "content": {_MEDIA_TYPE: {"example": example}}}
 
 

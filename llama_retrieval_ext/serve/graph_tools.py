@@ -1,4 +1,4 @@
-"""The tools of the MCP server over a graph: neighbours of an entity, and what rules conclude."""
+"""MCP tools over a graph: neighbours of an entity, and conclusions of rules."""
 
 import asyncio
 from typing import Annotated, Final
@@ -26,9 +26,9 @@ def graph_tools(bound: Bound, graph: GraphBackend, *, rules: Rules | None) -> li
     """Return ``neighbours`` and ``rules``.
 
     Args:
-        bound: The scope of every call, and its limits.
-        graph: What they look at.
-        rules: What may be concluded; None for the rules of `KGRetriever`.
+        bound: The knowledge base, the scope of every call, and its limits.
+        graph: The graph to read.
+        rules: Inference rules; None for the rules of `KGRetriever`.
     """
     linker = EntityLinker(graph)
     concluding = bound.kb.retriever("kg_rule", linker=linker, rules=rules)

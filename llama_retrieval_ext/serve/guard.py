@@ -1,6 +1,6 @@
-"""`Guard`, the ASGI middleware before every application that is served.
+"""`Guard`, the ASGI middleware in front of every served application.
 
-It authenticates, bounds the body, the time and the number of requests, answers errors, and logs.
+It authenticates, limits body size, time and number of requests, handles errors, and logs.
 It imports neither FastAPI nor MCP.
 """
 
@@ -22,7 +22,7 @@ from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of, raised_at
 from llama_retrieval_ext.serve.keys import ApiKeys, Caller
 
-# ASGI's own types: values are strings, bytes, numbers, lists.
+# ASGI types; values are strings, bytes, numbers and lists.
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
@@ -39,18 +39,18 @@ log = logging.getLogger("llama_retrieval_ext.serve")
 
 @dataclass(frozen=True, slots=True)
 class ServeLimits:
-    """What a server bounds.
+    """Limits of a server.
 
     Args:
-        max_body_bytes: Of a request.
-        max_top_k: Hits that a request may ask for.
-        max_documents: Documents in a request that adds some.
-        concurrency: Requests that are worked on at the same time.
-        max_waiting: Requests that wait for their turn; any further are refused with 503.
-        timeout_s: Seconds for a request that has no deadline, and the longest deadline.
+        max_body_bytes: Size of a request body.
+        max_top_k: Hits per request.
+        max_documents: Documents per request that adds documents.
+        concurrency: Requests that run at the same time.
+        max_waiting: Requests in the queue; further requests are refused with 503.
+        timeout_s: Default and maximum deadline of a request, in seconds.
 
     Raises:
-        ConfigurationError: A limit is below 1, or the time not above 0.
+        ConfigurationError: A limit is below 1, or ``timeout_s`` is not above 0.
     """
 
     max_body_bytes: int = 8_000_000
@@ -68,13 +68,13 @@ class ServeLimits:
 
 @dataclass(slots=True)
 class RequestContext:
-    """The facts of a request before its body is read.
+    """Data of a request that is known before its body is read.
 
     Attributes:
-        caller: The key that sent it, and its rights.
-        deadline: When it must be answered, by ``time.monotonic()``.
-        request_id: In its logs and in its response's ``X-Request-Id``.
-        notes: What the log says besides, such as the number of hits; never content.
+        caller: Holder of the API key, with its rights.
+        deadline: Latest time of the answer, by ``time.monotonic()``.
+        request_id: Id in logs and in the response header ``X-Request-Id``.
+        notes: Further log fields, such as the number of hits; never content.
     """
 
     caller: Caller
@@ -84,10 +84,10 @@ class RequestContext:
 
     @property
     def left_s(self) -> float:
-        """Seconds that are left.
+        """Seconds until the deadline.
 
         Raises:
-            DeadlineExceededError: None are.
+            DeadlineExceededError: The deadline has passed.
         """
         left = self.deadline - time.monotonic()
         if left <= 0:
@@ -96,12 +96,12 @@ class RequestContext:
 
 
 class Guard:
-    """ASGI middleware that lets only requests through that may be answered.
+    """ASGI middleware that passes on only requests that are allowed.
 
     Args:
         app: The application behind it.
-        limits: What is bounded.
-        keys: The keys that are accepted; None to answer processes of this machine only.
+        limits: Limits of requests.
+        keys: The accepted keys; None to answer processes of this machine only.
         scope: Bounds every request; None for no bound.
         open_paths: Paths that need no key and do not queue.
     """
@@ -124,12 +124,12 @@ class Guard:
         self._n_pending = 0
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer an HTTP request; pass on the lifespan; refuse websockets."""
+        """Handle HTTP requests, pass on the lifespan, refuse websockets."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
             await self._answer(scope, receive, _Response(send))
-        else:  # nothing behind it speaks websocket
+        else:  # no application uses websockets
             await send({"type": "websocket.close", "code": 1008})
 
     async def _answer(self, scope: Message, receive: Receive, response: "_Response") -> None:
@@ -177,7 +177,7 @@ class Guard:
 
     @asynccontextmanager
     async def _turn(self, context: RequestContext) -> AsyncIterator[None]:
-        """Wait for a turn within the deadline; refuse where too many wait."""
+        """Wait in the queue within the deadline; refuse if the queue is full."""
         if self._n_pending >= self._limits.concurrency + self._limits.max_waiting:
             raise HttpError(503, "busy", "too many requests are waiting; try again later")
         self._n_pending += 1
@@ -193,7 +193,7 @@ class Guard:
 
 
 class _Response:
-    """Sends a response, and remembers its status."""
+    """Sender of a response that stores its status."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -211,7 +211,7 @@ class _Response:
         await self._send(message)
 
     async def fail(self, failure: HttpError) -> None:
-        if self.status:  # the response has begun; who reads it sees that it ends early
+        if self.status:  # the response has begun; the client notices that it ends early
             return
         body = json.dumps(failure.to_dict()).encode()
         headers = [(b"content-type", b"application/json"), *failure.headers()]
@@ -221,7 +221,7 @@ class _Response:
 
 
 async def _body(scope: Message, receive: Receive, most: int, context: RequestContext) -> Receive:
-    """Read the body, and return what replays it."""
+    """Read the body, and return a function that replays it."""
     length = _header(scope, "Content-Length")
     if length.isdecimal() and int(length) > most:
         raise _too_large(most)
@@ -249,10 +249,9 @@ def _too_large(most: int) -> HttpError:
 
 
 def _check_local(scope: Message) -> None:
-    """Raise unless a request without a key is from this machine and for it.
+    """Raise unless a request without a key comes from this machine and addresses it.
 
-    Names are checked against pages on the web: those whose own name leads here, and those that send
-    requests here.
+    The check of ``Host`` and ``Origin`` stops web pages: DNS rebinding and cross-origin requests.
     """
     host = (scope.get("client") or ("",))[0]
     try:
@@ -274,7 +273,7 @@ def _header(scope: Message, name: str) -> str:
 def _record(
     scope: Message, response: _Response, context: RequestContext | None, took_ms: float
 ) -> None:
-    """Log a request: the pattern of its path, and nothing that is in it."""
+    """Log a request with the pattern of its path, without content."""
     route = scope.get("route")
     facts: dict[str, object] = {
         "method": scope["method"],

@@ -1,4 +1,4 @@
-"""Translates errors to a status, a kind, and a message without content or secrets."""
+"""Translation of errors to a status, a kind, and a message without content or secrets."""
 
 from typing import Final
 
@@ -22,12 +22,12 @@ _RETRY: Final = 503
 
 
 class HttpError(RetrievalExtError):
-    """An answer that is an error.
+    """An error response.
 
     Args:
-        status: Of HTTP.
-        kind: One word for programs.
-        message: A sentence for people, without content and secrets.
+        status: HTTP status.
+        kind: Error type, one word, for programs.
+        message: A sentence for people, without content or secrets.
     """
 
     def __init__(self, status: int, kind: str, message: str) -> None:
@@ -37,7 +37,7 @@ class HttpError(RetrievalExtError):
         self.message = message
 
     def to_dict(self) -> dict[str, object]:
-        """Return the body of the answer."""
+        """Return the body of the response."""
         return {"error": {"type": self.kind, "message": self.message}}
 
     def headers(self) -> list[tuple[bytes, bytes]]:
@@ -47,8 +47,8 @@ class HttpError(RetrievalExtError):
         return [(b"retry-after", b"1")] if self.status == _RETRY else []
 
 
-# By kind of error, the first that fits; None stands for the error's own message, which speaks of
-# what the caller sent. All others may name the store, its files or other tenants.
+# The first class that matches applies. None: use the error's own message, which only describes the
+# request. Messages of other errors may name the store, its files or other tenants.
 _KINDS: Final[tuple[tuple[type[Exception], int, str, str | None], ...]] = (
     (ScopeViolationError, 500, "internal", "the answer was withheld"),
     (
@@ -72,7 +72,7 @@ _KINDS: Final[tuple[tuple[type[Exception], int, str, str | None], ...]] = (
 
 
 def http_error_of(error: Exception) -> HttpError:
-    """Return the HTTP error that a caller sees for an error.
+    """Return the HTTP error for an exception.
 
     Examples:
         >>> http_error_of(ScopeError("Scope('acme') and Scope('globex') have nothing in common"))
@@ -88,7 +88,7 @@ def http_error_of(error: Exception) -> HttpError:
 
 
 def kind_of(reason: str) -> str:
-    """Return the first part of a reason, which is a kind or a name: the rest may name servers.
+    """Return the first part of a reason, a kind or name, as the rest may name servers.
 
     Examples:
         >>> kind_of("APIConnectionError: http://10.0.0.7:8000 does not answer")
@@ -99,7 +99,7 @@ def kind_of(reason: str) -> str:
 
 
 def raised_at(error: Exception) -> str:
-    """Return the file and line that raised an error: its message may quote content."""
+    """Return the file and line that raised an error, as its message may quote content."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -1,4 +1,4 @@
-"""`ApiKeys`: which key may see and do what."""
+"""`ApiKeys`: API keys with their scopes and rights."""
 
 import hmac
 import os
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 _ENV: Final = "env:"
 _FIELDS: Final = ("name", "key", "sha256", "tenant_id", "kb_ids", "everything", "write")
-# Keys are secrets made by machines; what a person would type is guessed within hours.
+# Keys must be generated secrets: a password typed by a person is guessed within hours.
 _LEAST_LENGTH: Final = 16
 
 
@@ -27,8 +27,8 @@ class Caller:
     """The holder of an API key: its name, scope and rights.
 
     Attributes:
-        name: Of its key; it is what logs say.
-        scope: What it may see; None for everything.
+        name: Name of the key, for logs.
+        scope: Scope that it may see; None for everything.
         may_write: Whether it may add and delete documents.
     """
 
@@ -37,10 +37,10 @@ class Caller:
     may_write: bool
 
     def bounded(self, requested: Scope | None) -> Scope | None:
-        """Return the scope of a request: the caller's own, narrowed by what the request names.
+        """Return the caller's scope, narrowed by the scope of a request.
 
         Args:
-            requested: The scope that the request names; None if it names none.
+            requested: The scope in the request; None if it has none.
 
         Raises:
             ScopeError: They have nothing in common.
@@ -48,7 +48,7 @@ class Caller:
         return requested if self.scope is None else self.scope.narrowed(requested)
 
     def reaches(self, scope: Scope | None) -> bool:
-        """Return whether the caller may see all of a scope; None is everything."""
+        """Return whether the caller may see all of a scope; None means everything."""
         if self.scope is None or scope is None:
             return self.scope is None
         try:
@@ -61,10 +61,10 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key of the server, known by its digest.
+    """A key of the server, stored as its digest.
 
     Args:
-        caller: Who has it.
+        caller: The holder of the key.
         digest: The SHA-256 of the key, 32 bytes.
     """
 
@@ -73,7 +73,7 @@ class ApiKey:
 
 
 class ApiKeys:
-    """The keys that a server accepts, and the scope of each.
+    """The keys that a server accepts, with their scopes.
 
     A file of keys is YAML or JSON: a list of keys under ``keys``. Each has a ``name``; its secret
     as ``key: {env: VARIABLE}``, as ``sha256``, the digest of the secret in hexadecimal, or as the
@@ -84,7 +84,7 @@ class ApiKeys:
         keys: The keys.
 
     Raises:
-        ConfigurationError: There are none, or two are alike.
+        ConfigurationError: There are no keys, or two are equal.
 
     Examples:
         >>> keys = ApiKeys.parse('''
@@ -114,7 +114,7 @@ class ApiKeys:
         """Read keys from a file, or from an environment variable.
 
         Args:
-            source: The path of a file, or ``env:NAME`` for a variable that has the text of one.
+            source: The path of a file, or ``env:NAME`` for a variable with the text of a file.
 
         Raises:
             ConfigurationError: There is no such file or variable, or it has no valid keys.
@@ -134,14 +134,14 @@ class ApiKeys:
 
         Args:
             text: See the class.
-            where: What errors call it.
+            where: Name of the text in errors.
 
         Raises:
-            ConfigurationError: It has no valid keys. No error has a secret in it.
+            ConfigurationError: The text has no valid keys. Messages contain no secrets.
         """
         try:
             content = yaml.safe_load(text)
-        except yaml.YAMLError:  # its message quotes the text, which has secrets
+        except yaml.YAMLError:  # its message quotes the text, which contains secrets
             raise ConfigurationError(f"{where} is neither YAML nor JSON") from None
         listed = content.get("keys") if isinstance(content, dict) else None
         if not isinstance(listed, list) or not listed:
@@ -151,7 +151,7 @@ class ApiKeys:
     def caller(self, secret: str) -> Caller | None:
         """Return the caller of a key; None for an unknown key.
 
-        It is compared with every key in constant time, so that response times reveal nothing.
+        The key is compared with all keys in constant time, so that response times reveal nothing.
         """
         digest = _digest(secret)
         found = None
@@ -161,10 +161,10 @@ class ApiKeys:
         return found
 
     def within(self, scope: Scope | None) -> "ApiKeys":
-        """Return the same keys, none of which sees more than a scope.
+        """Return the same keys, with their scopes narrowed to a bound.
 
         Args:
-            scope: The bound; None for none.
+            scope: The bound; None for no bound.
 
         Raises:
             ScopeError: A key has nothing in common with it.

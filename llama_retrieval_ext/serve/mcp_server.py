@@ -1,4 +1,4 @@
-"""The MCP server: its tools, and what stands before it over HTTP."""
+"""The MCP server, and its ASGI application for HTTP."""
 
 from typing import Final
 
@@ -29,7 +29,7 @@ def build_mcp_server(
 ) -> MCPServer:
     """Return the server; see `create_mcp_server`."""
     bound = Bound(kb, scope, limits)
-    # The tool for LlamaIndex's agents knows how to describe what there is.
+    # The LlamaIndex tool builds the description of the metadata fields.
     described = kb.retriever("hybrid").as_tool("search", about or _ABOUT, scope=scope)
     tools = search_tools(bound, about=described.metadata.description)
     if kb.graph is not None:
@@ -51,16 +51,16 @@ def mcp_app(
     """Return an ASGI application that serves MCP over streamable HTTP at ``/mcp``.
 
     Args:
-        server: Of `build_mcp_server`.
-        scope: The one that its tools are bound to: a key must reach all of it.
-        keys: Who may use it; None for this machine only.
-        limits: What is bounded.
+        server: The server from `build_mcp_server`.
+        scope: The scope of its tools; a key must reach all of it.
+        keys: The accepted keys; None to answer processes of this machine only.
+        limits: Limits of requests.
     """
     app = server.streamable_http_app(
         json_response=True,
         stateless_http=True,
         max_request_body_size=limits.max_body_bytes,
-        # The guard checks names, in a way that also fits a server with keys.
+        # The guard checks host names, also for servers with keys.
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
 
@@ -68,7 +68,7 @@ def mcp_app(
         is_http = request["type"] == "http"
         if is_http and not request["state"][CONTEXT].caller.reaches(scope):
             raise HttpError(403, "out_of_scope", "this API key does not reach what is served")
-        if is_http and request["method"] == "GET":  # a stream for news, of which there are none
+        if is_http and request["method"] == "GET":  # a notification stream: unused
             raise HttpError(405, "bad_request", "this server answers POST alone")
         await app(request, receive, send)
 

@@ -1,4 +1,4 @@
-"""The tools of the MCP server that search and read a knowledge base."""
+"""MCP tools that search and read a knowledge base."""
 
 import asyncio
 import inspect
@@ -21,7 +21,7 @@ from llama_retrieval_ext.serve.http_errors import http_error_of, raised_at
 from llama_retrieval_ext.serve.requests import Comparison
 
 P = ParamSpec("P")
-Facts: TypeAlias = dict[str, Any]  # Any: what a tool answers is JSON
+Facts: TypeAlias = dict[str, Any]  # Any: tools return JSON
 
 _READS: Final = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _TOP_K: Final = 8
@@ -33,12 +33,12 @@ _HIDDEN: Final = frozenset({TENANT_KEY, KB_KEY})
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What tools work on.
+    """Knowledge base, scope and limits of the tools.
 
     Args:
         kb: The knowledge base.
-        scope: Of every call; no argument of a tool gets here.
-        limits: What is bounded.
+        scope: Scope of every call; no argument of a tool changes it.
+        limits: Limits of requests.
     """
 
     kb: KnowledgeBase
@@ -50,8 +50,8 @@ def search_tools(bound: Bound, *, about: str) -> list[Tool]:
     """Return ``search`` and ``read_document``.
 
     Args:
-        bound: What they work on.
-        about: What is in the knowledge base, and the metadata fields to filter by, in words.
+        bound: Knowledge base, scope and limits.
+        about: Description of the content and of the metadata fields to filter by.
     """
     most = bound.limits.max_top_k
 
@@ -105,13 +105,13 @@ def search_tools(bound: Bound, *, about: str) -> list[Tool]:
 
 
 def tool_of(function: Callable[P, Awaitable[Facts]], *, name: str = "", more: str = "") -> Tool:
-    """Return a tool that only reads, and that refuses arguments which it has not.
+    """Return a read-only tool that refuses unknown arguments.
 
     Args:
-        function: What it does; its docstring is its description. Errors of this package become
-            what a model may know of them.
-        name: Of the tool; empty for the function's.
-        more: Added to the description.
+        function: Function of the tool; its docstring is the description. Errors of this package
+            become messages that are safe for a model.
+        name: Name of the tool; empty for the name of the function.
+        more: Text to add to the description.
     """
     description = f"{inspect.getdoc(function)}\n\n{more}".strip()
     tool = Tool.from_function(
@@ -132,7 +132,7 @@ def _answered(tool: Callable[P, Awaitable[Facts]]) -> Callable[P, Awaitable[Fact
             raise
         except Exception as error:  # noqa: BLE001 - said in words, and logged without content
             known = http_error_of(error)
-            if known.status >= _SERVER_ERROR:  # the package would log the message of the error
+            if known.status >= _SERVER_ERROR:  # the MCP package would log the message of the error
                 facts = {"tool": tool.__name__, "error": type(error).__name__}
                 log.error("tool", extra={"facts": {**facts, "at": raised_at(error)}})
             raise ToolError(known.message) from None
@@ -141,7 +141,7 @@ def _answered(tool: Callable[P, Awaitable[Facts]]) -> Callable[P, Awaitable[Fact
 
 
 def shown(metadata: Facts) -> Facts:
-    """Return metadata without the scope: who may see what is no affair of a model."""
+    """Return metadata without the scope, which models must not see."""
     return {key: value for key, value in metadata.items() if key not in _HIDDEN}
 
 

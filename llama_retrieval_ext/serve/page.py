@@ -1,4 +1,4 @@
-"""The page at ``/``: search, and see why; one file, nothing from another host."""
+"""The page at ``/``: search with explanations; one file, nothing from another host."""
 
 from typing import Final
 
@@ -107,7 +107,7 @@ def search_page(nonce: str) -> str:
     """Return the page.
 
     Args:
-        nonce: Of the only script that the page may run.
+        nonce: Nonce of the only script that the page may run.
 
     Examples:
         >>> page = search_page("n0nce")

@@ -1,4 +1,4 @@
-"""What clients send, over HTTP and MCP; an unknown field is an error, never left out."""
+"""Request models for HTTP and MCP; an unknown field is an error."""
 
 from typing import Annotated, Literal, TypeAlias, Union
 
@@ -42,12 +42,12 @@ Operator: TypeAlias = Literal[
     "is_empty",
 ]
 Value: TypeAlias = StrictInt | StrictFloat | str | list[str] | list[StrictInt] | list[StrictFloat]
-# The latter three need a graph.
+# The last three need a graph.
 Mode: TypeAlias = Literal["hybrid", "vector", "keyword", "graph", "kg_rule", "knowledge"]
 
 
 class Sent(BaseModel):
-    """A part of a request."""
+    """Base class of the parts of a request."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -60,7 +60,7 @@ class Comparison(Sent):
     value: Value | None = Field(default=None, description="Nothing for is_empty.")
 
     def to_filter(self) -> MetadataFilter:
-        """Return it as LlamaIndex has it."""
+        """Return the condition as a LlamaIndex filter."""
         return MetadataFilter(
             key=self.key, operator=FilterOperator(self.operator), value=self.value
         )
@@ -78,7 +78,7 @@ class Filters(Sent):
     condition: Literal["and", "or", "not"] = "and"
 
     def to_filters(self) -> MetadataFilters:
-        """Return them as LlamaIndex has them."""
+        """Return the conditions as LlamaIndex filters."""
         return MetadataFilters(
             filters=[
                 each.to_filter() if isinstance(each, Comparison) else each.to_filters()
@@ -88,7 +88,7 @@ class Filters(Sent):
         )
 
 
-# An error then names the field of the one that was meant.
+# Discriminated, so that an error names the field of the right alternative.
 Condition: TypeAlias = Annotated[
     Union[  # noqa: UP007 - one part is a name that comes later
         Annotated[Comparison, Tag("comparison")], Annotated["Filters", Tag("group")]
@@ -105,7 +105,7 @@ class RequestedScope(Sent):
     kb_ids: list[str] = Field(default_factory=list)
 
     def to_scope(self) -> Scope | None:
-        """Return it; None if it names nothing."""
+        """Return the scope; None if no field is set."""
         if self.tenant_id is None and not self.kb_ids:
             return None
         return Scope(self.tenant_id, self.kb_ids)

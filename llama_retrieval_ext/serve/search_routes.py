@@ -1,4 +1,4 @@
-"""Routes that search: the answer, the answer as it comes, and why."""
+"""Routes for search, streamed search, explanations and fields."""
 
 from dataclasses import replace
 from typing import Final, Literal, TypeVar
@@ -51,7 +51,7 @@ def search_router(service: Service) -> APIRouter:
     """Return the routes over a knowledge base.
 
     Args:
-        service: What routes share.
+        service: State shared by the routes.
     """
     router = APIRouter(prefix="/v1", tags=["search"])
 
@@ -83,7 +83,7 @@ def search_router(service: Service) -> APIRouter:
     async def explain(
         body: SearchRequest, context: Context, view: Literal["json", "html"] = "json"
     ) -> Response:
-        """Return the hits with what ran, and why each hit stands where it stands."""
+        """Return the hits with a trace of the search and an explanation of each rank."""
         retriever, query = _prepare(service, body, context)
         explanation = _redacted(await retriever.aexplain(query))
         _note(context, explanation)
@@ -104,7 +104,7 @@ def search_router(service: Service) -> APIRouter:
 def _prepare(
     service: Service, body: SearchRequest, context: RequestContext
 ) -> tuple[Retriever, Query]:
-    """The retriever and the query of a request; what is wrong with it is raised here."""
+    """Return the retriever and the query of a request, or raise if it is invalid."""
     service.check_top_k(body.top_k)
     query = Query(
         body.query,
@@ -118,17 +118,17 @@ def _prepare(
 
 
 def _note(context: RequestContext, result: SearchResult) -> None:
-    """Leave the numbers of a result to the log."""
+    """Add the numbers of a result to the log entry."""
     context.notes |= {"hits": len(result.hits), "degraded": len(result.degraded)}
 
 
 def _answer(result: SearchResult) -> dict[str, object]:
-    """The result as JSON; what ran is a matter of ``explain``."""
+    """Return the result as JSON, without the trace, which ``explain`` returns."""
     return {name: value for name, value in result.to_dict().items() if name != "trace"}
 
 
 def _redacted(result: R) -> R:
-    """The result with the kinds of errors in place of their messages, which may name servers."""
+    """Return the result with error kinds instead of messages, which may name servers."""
     pending = [] if result.trace is None else [result.trace]
     while pending:
         step = pending.pop()
@@ -142,7 +142,7 @@ def _redacted(result: R) -> R:
 
 async def _events(retriever: Retriever, query: Query, context: RequestContext) -> Events:
     async for result in retriever.astream(query):
-        # Only the whole answer has a trace.
+        # Only the final answer has a trace.
         if result.trace is None:
             hits = [hit.to_dict() for hit in result.hits]
             yield "partial", {"query": result.query, "hits": hits}

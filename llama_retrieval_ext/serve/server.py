@@ -1,4 +1,4 @@
-"""Runs an application behind uvicorn: where it may listen, how it stops, what it logs."""
+"""Runs an application with uvicorn: address check, shutdown and logs."""
 
 import json
 import logging
@@ -17,18 +17,18 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.serve.guard import App, log
 from llama_retrieval_ext.serve.keys import ApiKeys
 
-# How long requests may take to end after the server was told to stop; writes take what they need.
+# Seconds for requests to end during shutdown; writes have no limit.
 _GRACE_S: Final = 10
-# Longer than clients and proxies keep idle connections: one that the server ends while a request is
-# on its way looks like a failure.
+# Longer than clients and proxies keep idle connections: if the server closed one while a request is
+# sent, the client would see an error.
 _KEEP_ALIVE_S: Final = 75
 
 
 def check_host(host: str, keys: ApiKeys | None) -> None:
-    """Raise unless a server may listen at an address: without keys, only to this machine.
+    """Check that a server may listen on an address: without keys, only a loopback address.
 
     Raises:
-        ConfigurationError: It may not.
+        ConfigurationError: There are no keys, and the address is not a loopback address.
 
     Examples:
         >>> check_host("127.0.0.1", None)
@@ -52,12 +52,12 @@ def check_host(host: str, keys: ApiKeys | None) -> None:
 
 
 def run_server(app: App, *, host: str, port: int) -> None:
-    """Serve an application until the process is told to stop; see `serve_http`."""
+    """Serve an application until the process gets a signal to stop; see `serve_http`."""
     config = uvicorn.Config(
         app,
         host=host,
         port=port,
-        access_log=False,  # it has paths, which have ids of documents
+        access_log=False,  # it has paths, which contain ids of documents
         log_config=None,
         timeout_graceful_shutdown=_GRACE_S,
         timeout_keep_alive=_KEEP_ALIVE_S,
@@ -72,10 +72,10 @@ def run_server(app: App, *, host: str, port: int) -> None:
 
 
 class _JsonFormatter(logging.Formatter):
-    """One JSON object a line."""
+    """Log formatter: one JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line of a record."""
+        """Return a record as one line of JSON."""
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line = {"time": time, "level": record.levelname, "event": record.getMessage()}
         return json.dumps({**line, **getattr(record, "facts", {})}, ensure_ascii=False)
@@ -83,7 +83,7 @@ class _JsonFormatter(logging.Formatter):
 
 @contextmanager
 def json_logs() -> Iterator[None]:
-    """Write what the server logs to standard error, one JSON object a line."""
+    """Write the logs of the server to standard error, one JSON object per line."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter())
     level, propagate = log.level, log.propagate
@@ -100,7 +100,7 @@ def json_logs() -> Iterator[None]:
 
 @contextmanager
 def _exit_on_sigterm() -> Iterator[None]:
-    """End by an exception after uvicorn has stopped: the signal alone would end at once."""
+    """Raise SystemExit after uvicorn stops, as the signal alone would end the process at once."""
 
     def end(_: int, __: FrameType | None) -> None:
         sys.exit(0)

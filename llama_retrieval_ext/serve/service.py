@@ -1,4 +1,4 @@
-"""`Service`: the knowledge base that routes share, with its limits and pending writes."""
+"""`Service`: the shared state of routes: knowledge base, limits and pending writes."""
 
 import asyncio
 import time
@@ -18,20 +18,20 @@ from llama_retrieval_ext.serve.requests import RequestedScope
 
 T = TypeVar("T")
 
-# Seconds for which an answer of the store counts: anybody may ask whether the server is ready.
+# Seconds to cache the readiness of the store, because `/ready` needs no key.
 _READY_S: Final = 1.0
 _READY_TIMEOUT_S: Final = 5.0
-# Writes have threads of their own: reads need not wait for them.
+# Writes have their own threads, so that reads do not wait for them.
 _WRITERS: Final = 4
 
 
 @dataclass(slots=True)
 class Service:
-    """What the routes of a server share.
+    """Shared state of the routes of a server.
 
     Args:
-        kb: What is served; its owner closes it.
-        limits: What is bounded.
+        kb: The knowledge base; its owner closes it.
+        limits: Limits of requests.
     """
 
     kb: KnowledgeBase
@@ -39,22 +39,22 @@ class Service:
     _writers: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(_WRITERS, "serve-write")
     )
-    _writes: set[asyncio.Future[Any]] = field(default_factory=set)  # Any: what each returns
+    _writes: set[asyncio.Future[Any]] = field(default_factory=set)  # Any: results of writes
     _is_stopping: bool = False
     _ready: tuple[float, bool] = (0.0, False)
 
     def check_top_k(self, top_k: int) -> None:
-        """Raise HttpError if a request wants more than the server gives."""
+        """Raise HttpError if ``top_k`` is above the limit of the server."""
         if top_k > self.limits.max_top_k:
             message = f"top_k is {top_k}; this server gives at most {self.limits.max_top_k}"
             raise HttpError(422, "too_many", message)
 
     async def read(self, context: RequestContext, function: Callable[[], T]) -> T:
-        """Return what a function reads, in a thread and within the deadline."""
+        """Return the result of a read in a thread, within the deadline."""
         return await asyncio.wait_for(asyncio.to_thread(function), context.left_s)
 
     async def write(self, context: RequestContext, function: Callable[[], T]) -> T:
-        """Return the result of a write in a thread, which goes on when nobody waits any more.
+        """Return the result of a write in a thread; the write continues after a timeout.
 
         Raises:
             HttpError: The key may only read, the server is stopping, or the deadline ran out.
@@ -69,7 +69,7 @@ class Service:
         try:
             return await asyncio.wait_for(asyncio.shield(task), context.left_s)
         except TimeoutError as error:
-            if task.done():  # an error of the write itself
+            if task.done():  # the write itself raised it
                 raise
             message = "the deadline ran out; the write goes on"
             raise HttpError(504, "deadline_exceeded", message) from error
@@ -77,10 +77,10 @@ class Service:
     def _written(self, task: asyncio.Future[Any]) -> None:
         self._writes.discard(task)
         if not task.cancelled():
-            task.exception()  # asyncio would log one that nobody took, with its content
+            task.exception()  # asyncio would log an unretrieved error with its content
 
     async def stop(self) -> None:
-        """Take no more writes, and wait for those that run."""
+        """Refuse new writes, and wait for running ones."""
         self._is_stopping = True
         if self._writes:
             await asyncio.wait(self._writes)
@@ -102,19 +102,19 @@ class Service:
 
 
 def as_json(value: object, *, status: int = 200) -> Response:
-    """Return a value as a JSON response; NaN, which JSON has not, becomes null."""
+    """Return a value as a JSON response; NaN becomes null."""
     body = to_json(value, inf_nan_mode="null", fallback=str)
     return Response(body, status_code=status, media_type="application/json")
 
 
 def json_example(example: object) -> dict[str, object]:
-    """Return the documentation of a JSON response by an example of it."""
+    """Return the OpenAPI documentation of a JSON response with an example."""
     return {"content": {"application/json": {"example": example}}}
 
 
 def _context(request: Request) -> RequestContext:
     context = getattr(request.state, CONTEXT, None)
-    if not isinstance(context, RequestContext):  # the guard is not there: answer nothing
+    if not isinstance(context, RequestContext):  # without the guard, refuse every request
         raise HttpError(401, "missing_key", "this request was not authenticated")
     return context
 
@@ -135,5 +135,5 @@ QueryScope = Annotated[Scope | None, Depends(_scope_of_query)]
 
 
 def body_scope(context: RequestContext, requested: RequestedScope | None) -> Scope | None:
-    """Return the scope of a request whose body may name a narrower one."""
+    """Return the scope of a request, narrowed by the scope in its body."""
     return context.caller.bounded(None if requested is None else requested.to_scope())

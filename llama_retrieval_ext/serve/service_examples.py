@@ -1,4 +1,4 @@
-"""What the services answer, by examples, for the documentation of the routes."""
+"""Example answers of the services, for the documentation of the routes."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""What clients send to the services."""
+"""Request models of the services."""
 
 from datetime import date
 
@@ -16,7 +16,7 @@ def _example(**fields: JsonValue) -> ConfigDict:
 
 
 class AskRequest(Sent):
-    """A question, a topic or a task, and the documents that count."""
+    """A question, topic or task, and conditions on the documents."""
 
     query: str = Field(min_length=1, max_length=_MAX_TEXT)
     filters: Filters | None = None
@@ -55,7 +55,7 @@ class InsightsRequest(AskRequest):
 
 
 class RelatedRequest(AskRequest):
-    """A subject whose surroundings count."""
+    """A subject to find related entities for."""
 
     top_k: int = Field(default=10, ge=1, description="How many; the server has a limit.")
     max_hops: int = Field(default=2, ge=1, le=_MAX_HOPS, description="Greatest distance.")
@@ -74,7 +74,7 @@ class TimelineRequest(AskRequest):
 
 
 class WorkLogRequest(Sent):
-    """What somebody did."""
+    """A work log to store."""
 
     user_id: str = Field(min_length=1)
     text: str = Field(min_length=1, max_length=_MAX_TEXT)
@@ -87,7 +87,7 @@ class WorkLogRequest(Sent):
 
 
 class WeeklyReportRequest(Sent):
-    """Whose report, and of which days."""
+    """The user and the days of a weekly report."""
 
     user_id: str = Field(min_length=1)
     start_date: date

@@ -30,14 +30,14 @@ _NO_LLM: Final = "this server has no LLM; start it with --llm-url and --llm-mode
 
 
 def service_router(service: Service, *, llm: LLM | Caller | None) -> APIRouter:
-    """Return the routes over the services; those that write text answer 501 without an LLM.
+    """Return the routes over the services; routes that need an LLM answer 501 without one.
 
     Args:
-        service: What routes share.
-        llm: Writes answers, replies, insights and reports.
+        service: State shared by the routes.
+        llm: Writes answers, replies, insights and reports; None for no LLM.
     """
     router = APIRouter(prefix="/v1/services", tags=["services"])
-    # Those that write; their services are made with an LLM, which without one is not reached.
+    # Services need an LLM at construction; without one, a dependency refuses these routes.
     refused = [Depends(_refuse)] if llm is None else []
     writing = APIRouter(dependencies=refused, responses=examples.LLM_FAILURES)
     factory = CapabilityFactory.of(service.kb, llm=_refuse if llm is None else llm)
@@ -70,7 +70,7 @@ def _add_search(router: APIRouter, service: Service, searches: SearchService) ->
 def _add_mimic(router: APIRouter, mimic: MimicService) -> None:
     @router.post("/mimic", responses={200: json_example(examples.REPLY)})
     async def reply(body: sent.MimicRequest, context: Context) -> Response:
-        """Return a reply in the style of what a person wrote."""
+        """Return a reply in a person's style, from texts of that person."""
         query = _query(body, context)
         text = await mimic.agenerate_response(
             query,
@@ -90,7 +90,7 @@ def _add_reports(
 ) -> None:
     @router.post("/work-logs", responses={200: json_example(examples.WORK_LOG)})
     async def work_log(body: sent.WorkLogRequest, context: Context) -> Response:
-        """Store what somebody did, for weekly reports; the key must be one that may write."""
+        """Store a work log for weekly reports; the key must have the right to write."""
         scope = body_scope(context, body.scope)
         log = await service.write(
             context,
@@ -109,7 +109,7 @@ def _add_reports(
         context: Context,
         view: Literal["json", "markdown", "html"] = "json",
     ) -> Response:
-        """Return what somebody did in a week, from the work logs, as JSON, Markdown or HTML."""
+        """Return the weekly report of a user, from work logs, as JSON, Markdown or HTML."""
         report = await reports.agenerate_weekly_report(
             body.user_id,
             body.start_date,
@@ -130,7 +130,7 @@ def _add_reports(
 def _add_found(router: APIRouter, service: Service, knowledge: KnowledgeService) -> None:
     @router.post("/related", responses={200: json_example(examples.RELATED)})
     async def related(body: sent.RelatedRequest, context: Context) -> Response:
-        """Return what has to do with a subject, nearest first."""
+        """Return the entities related to a subject, nearest first."""
         service.check_top_k(body.top_k)
         query = _query(body, context)
         entities = await knowledge.arelated_entities(
@@ -140,7 +140,7 @@ def _add_found(router: APIRouter, service: Service, knowledge: KnowledgeService)
 
     @router.post("/timeline", responses={200: json_example(examples.TIMELINE)})
     async def timeline(body: sent.TimelineRequest, context: Context) -> Response:
-        """Return what dated passages and memories say about a topic, oldest first."""
+        """Return dated passages and memories about a topic, oldest first."""
         service.check_top_k(body.top_k)
         query = _query(body, context)
         events = await knowledge.atimeline(

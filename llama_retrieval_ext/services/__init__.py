@@ -25,7 +25,7 @@ __all__ = [
     "WorkLog",
 ]
 
-# A type checker that saw these would take any misspelled name for one of ours.
+# Hidden from type checkers: they would accept any misspelled name.
 if not TYPE_CHECKING:
     _MODULES = {
         "llama_retrieval_ext.services.knowledge": ("KnowledgeService", "TimelineEvent"),

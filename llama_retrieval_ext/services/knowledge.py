@@ -39,7 +39,7 @@ class TimelineEvent:
     """A passage or memory with its time.
 
     Attributes:
-        timestamp: When; aware.
+        timestamp: Its time; aware.
         text: The text of the passage or memory.
         node_id: Id of the passage or memory.
         source: ``document`` or ``memory``.
@@ -58,17 +58,17 @@ class TimelineEvent:
 @checked_arguments
 @dataclass(frozen=True)
 class KnowledgeService(ScopedService):
-    """Answers questions and finds insights, related entities and timelines in documents.
+    """Answers, insights, related entities and timelines from documents.
 
     A question, topic or subject is a text, or a `Query` with filters and a time limit.
 
     Args:
-        retriever: Finds passages; ours or any LlamaIndex retriever.
+        retriever: Finds passages; one of this package, or any LlamaIndex retriever.
         rag_generator: Answers questions.
-        insight_generator: Draws conclusions.
+        insight_generator: Generates insights.
         memory_manager: Recalls memories for timelines; None for documents only.
-        graph: Has entities, as `open_graph` gives it; None for those that passages name.
-        ner: Finds names in queries and passages; None for words in capitals and titles in Chinese
+        graph: Graph of entities, from `open_graph`; None to take entities from passages.
+        ner: Finds names in queries and passages; None for capitalised words and titles in Chinese
             quotation marks.
         date_field: The metadata field with the date of a document, in ISO form.
         scope: As for `ScopedService`.
@@ -109,7 +109,7 @@ class KnowledgeService(ScopedService):
     def of(
         cls, factory: CapabilityFactory, *, date_field: str = "date", scope: Scope | None = None
     ) -> Self:
-        """Return the service over a factory's parts, with its graph where it has one.
+        """Return the service over a factory's parts, with its graph if it has one.
 
         Raises:
             ConfigurationError: A part is missing.
@@ -129,14 +129,14 @@ class KnowledgeService(ScopedService):
 
     @blocking
     def ask(self, question: QueryType, *, scope: Scope | None = None) -> Plan[RAGAnswer]:
-        """Return the answer to a question, with citations that are checked.
+        """Return the answer to a question, with checked citations.
 
         Args:
             question: The question.
             scope: Narrows the service's scope.
 
         Raises:
-            GenerationError: The model fails, is late, or says nothing.
+            GenerationError: The model fails, times out, or returns nothing.
             DeadlineExceededError: The time ran out.
         """
         rag, own = self.rag_generator, self._within(scope)
@@ -150,15 +150,15 @@ class KnowledgeService(ScopedService):
     ) -> Plan[InsightReport]:
         """Return insights about a topic, each with the ids of its passages.
 
-        No model is called where there is no passage.
+        No model is called if there are no passages.
 
         Args:
             topic: The topic.
-            top_k: How many passages are read.
+            top_k: Number of passages to read.
             scope: Narrows the service's scope.
 
         Raises:
-            GenerationError: The model gave no usable answer at all.
+            GenerationError: The model returned no usable answer.
             DeadlineExceededError: The time ran out.
         """
         query = self._query(topic, scope)
@@ -172,14 +172,14 @@ class KnowledgeService(ScopedService):
     ) -> Plan[list[RelatedEntity]]:
         """Return the entities that are related to a subject, nearest first.
 
-        Read from the graph if it has the subject; else names in the ``top_k`` passages about it,
-        most frequent first. Filters apply to passages.
+        They come from the graph if it has the subject; else they are the names in the ``top_k``
+        passages about it, most frequent first. Filters apply to passages.
 
         Args:
             subject: An entity, or a question that names one.
-            top_k: How many, at least 1.
-            max_hops: Greatest distance in the graph; two entities that one passage names are two
-                hops apart.
+            top_k: Number of entities, at least 1.
+            max_hops: Maximum distance in the graph; two entities in the same passage are two hops
+                apart.
             scope: Narrows the service's scope.
 
         Raises:
@@ -207,9 +207,9 @@ class KnowledgeService(ScopedService):
 
         Args:
             topic: The topic.
-            start: From this day or time on, inclusive; None for any.
-            end: Until this day or time, inclusive; None for any.
-            top_k: How many of the most relevant passages, and of the memories.
+            start: First day or time, inclusive; None for no bound.
+            end: Last day or time, inclusive; None for no bound.
+            top_k: Number of most relevant passages, and likewise of memories.
             scope: Narrows the service's scope.
 
         Raises:
@@ -226,7 +226,7 @@ class KnowledgeService(ScopedService):
 
     @cached_property
     def _linker(self) -> EntityLinker | None:
-        """Finds entities in queries; it keeps their names in memory."""
+        """Entity linker; it keeps the names of entities in memory."""
         return None if self.graph is None else EntityLinker(self.graph, ner=self.ner)
 
     def _passages(self, query: Query, top_k: int) -> Plan[list[Hit]]:
@@ -275,7 +275,7 @@ class KnowledgeService(ScopedService):
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """A time, both ends inclusive; None for any."""
+    """A time range, both ends inclusive; None for no bound."""
 
     start: datetime | None
     end: datetime | None
@@ -296,7 +296,7 @@ class _Range:
 
 
 def _moment(day: date | None, at: time) -> datetime | None:
-    """The moment that a day begins or ends at; a datetime is one already."""
+    """Return the start or end of a day as a datetime; a datetime is kept."""
     if day is None:
         return None
     of_type(day, date, "start and end")

@@ -21,13 +21,13 @@ CONVERSATION_KEY: Final = "conversation_id"
 @checked_arguments
 @dataclass(frozen=True)
 class MimicService(ScopedService):
-    """Writes replies in a person's style, from texts of that person.
+    """Replies in a person's style, from texts of that person.
 
-    The person's texts are documents with ``user_id`` and ``conversation_id`` in their metadata, if
-    calls filter by these.
+    The texts are documents; their metadata needs ``user_id`` and ``conversation_id`` if calls
+    filter by these.
 
     Args:
-        style_generator: Writes; it needs a retriever for the history.
+        style_generator: Writes replies; it needs a retriever for the history.
         scope: As for `ScopedService`.
         require_scope: As for `ScopedService`.
 
@@ -66,20 +66,20 @@ class MimicService(ScopedService):
         conversation_id: str | None = None,
         scope: Scope | None = None,
     ) -> Plan[StyledText]:
-        """Return a reply.
+        """Return a reply to a text.
 
         Args:
             prompt: The text to reply to; text, or a `Query` with filters and a time limit.
-            temperature: Of the model; None for its own.
+            temperature: Temperature; None for the model's default.
             use_history: Whether to imitate earlier texts; False for the model's own style.
             user_id: Only texts of this person.
             conversation_id: Only texts of this conversation.
             scope: Narrows the service's scope.
 
         Raises:
-            GenerationError: The model fails, is late, or says nothing.
-            ConfigurationError: ``use_history=False`` with a choice from the history, or True with a
-                style generator that has no retriever; or the model takes no temperature.
+            GenerationError: The model fails, times out, or returns nothing.
+            ConfigurationError: ``use_history=False`` with a filter on the history, or True with a
+                style generator without a retriever; or the model takes no temperature.
         """
         choice = {USER_KEY: user_id, CONVERSATION_KEY: conversation_id}
         chosen = {key: value for key, value in choice.items() if value is not None}

@@ -24,9 +24,9 @@ class RelatedEntity:
 
     Attributes:
         name: Its name.
-        hops: Steps in the graph from the subject; None for one that was read from passages.
-        path: The steps, by node ids; empty for one that was read from passages.
-        passages: Ids of the passages that name it; empty for one from the graph.
+        hops: Distance from the subject in the graph; None for an entity from passages.
+        path: The path, by node ids; empty for an entity from passages.
+        passages: Ids of the passages that name it; empty for an entity from the graph.
     """
 
     name: str
@@ -42,12 +42,12 @@ class RelatedEntity:
 def related_in_graph(
     linker: EntityLinker, subject: str, *, max_hops: int, scope: Scope | None
 ) -> Plan[list[RelatedEntity]]:
-    """Return the plan for the entities around those that a subject names, nearest first.
+    """Return the plan for the entities around those in a subject, nearest first.
 
     Args:
-        linker: Finds what the subject names in its graph.
-        subject: Names an entity.
-        max_hops: Greatest distance.
+        linker: Finds the entities of the subject in its graph.
+        subject: Text that names an entity.
+        max_hops: Maximum distance.
         scope: The scope of the query.
     """
     graph: GraphBackend = linker.graph
@@ -67,12 +67,12 @@ def related_in_graph(
 def related_in_passages(
     hits: Sequence[Hit], subject: str, *, ner: NameFinder | None
 ) -> list[RelatedEntity]:
-    """Return the names in the passages that name a subject, those in most passages first.
+    """Return the names in the passages that name a subject, most frequent first.
 
     Args:
-        hits: Passages; those that do not name the subject are left out.
-        subject: A name, or a text with names; they are left out.
-        ner: Finds names; None for words in capitals and titles in Chinese quotation marks.
+        hits: Passages; those that do not name the subject are ignored.
+        subject: A name, or a text with names; these are excluded from the result.
+        ner: Finds names; None for capitalised words and titles in Chinese quotation marks.
     """
     known = {words(name) for name in _names(subject, ner)} or {words(subject)}
     named: dict[str, tuple[str, list[str]]] = {}
@@ -91,7 +91,7 @@ def _is_entity(node: GraphNode) -> bool:
 
 
 def _names(text: str, ner: NameFinder | None) -> list[str]:
-    """The names in a text as it spells them."""
+    """Return the names in a text, in its spelling."""
     if ner is not None:
         return names_found(ner, text)
     patterns = (r"[\W_]*".join(phrase.split()) for phrase in sorted(phrases(text)))
@@ -100,6 +100,6 @@ def _names(text: str, ner: NameFinder | None) -> list[str]:
 
 
 def _is_name(match: re.Match[str]) -> bool:
-    """Whether it is more than a word in capitals because it begins a sentence."""
+    """Return False for a word that is only capitalised because it begins a sentence."""
     before = match.string[: match.start()].rstrip()
     return " " in match.group() or (before != "" and before[-1] not in ".!?:")

@@ -30,11 +30,11 @@ _OVERVIEW: Final = (
 @checked_arguments
 @dataclass(frozen=True)
 class ReportService(ScopedService):
-    """Writes weekly reports from work logs, which are memories of the type ``work_log``.
+    """Weekly reports from work logs, which are memories of the type ``work_log``.
 
-    The logs of the time are analysed, and an overview is written from the findings alone, with
-    citations that are checked. If the analysis fails, the error is raised. If only the
-    overview fails, the report has the summary of the analysis instead and is marked degraded.
+    The logs of the time range are analysed, and an overview is written from the findings alone,
+    with checked citations. If the analysis fails, the error is raised. If only the overview fails,
+    the report has the summary of the analysis instead and is marked degraded.
 
     Args:
         memory_manager: Stores the work logs.
@@ -105,14 +105,14 @@ class ReportService(ScopedService):
         Args:
             user_id: The user.
             text: The work that was done.
-            timestamp: When, with a time zone; None for now.
+            timestamp: The time, with a time zone; None for now.
             scope: Narrows the service's scope.
 
         Raises:
             ConfigurationError: ``user_id`` or ``text`` is empty, or the time has no zone.
             IngestionError: It could not be stored.
         """
-        by_metadata({USER_KEY: user_id})  # checks it
+        by_metadata({USER_KEY: user_id})  # raises if it is empty
         return called(
             self.memory_manager.remember,
             self.memory_manager.aremember,
@@ -136,21 +136,21 @@ class ReportService(ScopedService):
         scope: Scope | None = None,
         timeout_s: float | None = None,
     ) -> Plan[WeeklyReport]:
-        """Return the report of a week, or of any other time; without work logs an empty one.
+        """Return the report of a week or other time range; it is empty without work logs.
 
         Args:
-            user_id: Whose work logs.
-            start_date: The first day; of a datetime, its day.
+            user_id: The user of the work logs.
+            start_date: The first day; a datetime counts as its day.
             end_date: The last day, inclusive.
-            style: How the overview is written, such as ``professional``.
+            style: Style of the overview, such as ``professional``.
             scope: Narrows the service's scope.
             timeout_s: Seconds for everything.
 
         Raises:
-            GenerationError: The model gave no usable analysis.
+            GenerationError: The model returned no usable analysis.
             DeadlineExceededError: ``timeout_s`` ran out.
-            ConfigurationError: A date is no date, the time ends before it begins, or ``user_id`` or
-                ``style`` is empty.
+            ConfigurationError: A date is invalid, the range ends before it begins, or ``user_id``
+                or ``style`` is empty.
         """
         empty, own = self._empty(user_id, start_date, end_date, style), self._within(scope)
         return within("weekly report", self._plan(empty, own), timeout_s)
@@ -158,7 +158,7 @@ class ReportService(ScopedService):
     agenerate_weekly_report = asynchronous(generate_weekly_report)
 
     def _empty(self, user_id: str, start: date, end: date, style: str) -> WeeklyReport:
-        """The checked arguments, as a report without content."""
+        """Check the arguments, and return them as a report without content."""
         start, end = self._day(start, "start_date"), self._day(end, "end_date")
         if end < start:
             raise ConfigurationError(f"the time ends before it begins: {start} to {end}")
@@ -216,7 +216,7 @@ class ReportService(ScopedService):
         return called(analyzer.analyze, analyzer.aanalyze, nodes, scope=own)
 
     def _with_overview(self, report: WeeklyReport) -> Plan[WeeklyReport]:
-        """The report with an overview in its style; without one, where the model fails."""
+        """Return the report with an overview in its style; without one if the model fails."""
         passages = [
             TextNode(id_=f"finding-{number}", text=finding.text)
             for _, findings in report.numbered()

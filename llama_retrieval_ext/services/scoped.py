@@ -1,4 +1,4 @@
-"""`ScopedService`: the scope of a service and of its calls."""
+"""`ScopedService`: scope handling for services."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ USER_KEY: Final = "user_id"
 @checked_arguments
 @dataclass(frozen=True, kw_only=True)
 class ScopedService:
-    """A service for one scope, or for the scopes that its calls name.
+    """A service with a fixed scope, or with a scope for each call.
 
     Args:
         scope: The scope of every call; a call can narrow it. None if each call passes its own.
-        require_scope: Whether a call without any scope raises `ScopeRequiredError`.
+        require_scope: Whether a call without a scope raises `ScopeRequiredError`.
     """
 
     scope: Scope | None = None
@@ -31,7 +31,7 @@ class ScopedService:
             check_scope(self.scope)
 
     def _within(self, scope: Scope | None) -> Scope | None:
-        """The scope of a call."""
+        """Return the scope of a call."""
         if scope is not None:
             check_scope(scope)
         own = scope if self.scope is None else self.scope.narrowed(scope)
@@ -44,13 +44,13 @@ class ScopedService:
 
 
 def by_metadata(values: Mapping[str, str]) -> MetadataFilters | None:
-    """Return filters for metadata values; None where there are none.
+    """Return filters for metadata values; None if there are none.
 
     Args:
-        values: By key.
+        values: Values by metadata key.
 
     Raises:
-        ConfigurationError: A value is no non-empty string.
+        ConfigurationError: A value is not a non-empty string.
     """
     for key, value in values.items():
         if not isinstance(value, str) or not value.strip():

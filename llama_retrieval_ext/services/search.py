@@ -18,16 +18,16 @@ from llama_retrieval_ext.query import Query, Scope, check_top_k, document_of
 from llama_retrieval_ext.results import Hit, score_of
 from llama_retrieval_ext.services.scoped import ScopedService
 
-# Passages to look for, for each document; after a round with too few documents so many times more.
+# Passages per document in the first search, and growth factor of each further search.
 _PASSAGES: Final = 4
 _ROUNDS: Final = 3
-# Id, tenant, knowledge base.
+# Document id, tenant, knowledge base.
 _Document: TypeAlias = tuple[str, str | None, str | None]
 
 
 @runtime_checkable
 class Documents(Protocol):
-    """A source of the nodes of documents, such as a `KnowledgeBase`."""
+    """Source of the nodes of documents, such as a `KnowledgeBase`."""
 
     def get(self, source_or_id: str, /, *, scope: Scope | None = None) -> list[BaseNode]:
         """Return the nodes of a document in a scope, in the order of its text."""
@@ -36,14 +36,14 @@ class Documents(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DocumentResult:
-    """A document that answers a query.
+    """A document found for a query.
 
     Attributes:
         doc_id: Its id.
         content: Its whole text.
-        score: That of its best passage; higher is better.
+        score: Score of its best passage; higher is better.
         source: The retriever that found that passage, or the fusion that ranked it.
-        metadata: Those of that passage.
+        metadata: Metadata of that passage.
     """
 
     doc_id: str
@@ -60,10 +60,10 @@ class DocumentResult:
 @checked_arguments
 @dataclass(frozen=True)
 class SearchService(ScopedService):
-    """Finds whole documents, each once, by their best passage.
+    """Search for whole documents, each returned once, by their best passage.
 
     Args:
-        retriever: Finds passages; ours or any LlamaIndex retriever.
+        retriever: Finds passages; one of this package, or any LlamaIndex retriever.
         documents: The knowledge base that the retriever searches.
         scope: As for `ScopedService`.
         require_scope: As for `ScopedService`.
@@ -92,7 +92,7 @@ class SearchService(ScopedService):
 
     @classmethod
     def of(cls, factory: CapabilityFactory, *, scope: Scope | None = None) -> Self:
-        """Return the service over a factory's knowledge base, with its richest retriever.
+        """Return the service over a factory's knowledge base, with the best retriever of its parts.
 
         Raises:
             ConfigurationError: The factory has no knowledge base.
@@ -117,12 +117,12 @@ class SearchService(ScopedService):
     ) -> Plan[list[DocumentResult]]:
         """Return the documents with the best passages, best first.
 
-        A document that is deleted meanwhile is missing from the result.
+        A document that is deleted during the search is missing from the result.
 
         Args:
             query: Text, or a `Query` with a time limit.
-            top_k: How many documents, at least 1.
-            filters: Conditions on metadata, which the passage that is found must satisfy.
+            top_k: Number of documents, at least 1.
+            filters: Conditions on the metadata of the best passage.
             scope: Narrows the service's scope.
 
         Raises:
@@ -137,7 +137,7 @@ class SearchService(ScopedService):
     asearch = asynchronous(search)
 
     def _best(self, query: Query, top_k: int) -> Plan[list[tuple[_Document, Hit]]]:
-        """The best passage of each document, from as many passages as that takes."""
+        """Return the plan for the best passage of each document; search more passages if needed."""
         best: dict[_Document, Hit] = {}
         for round_ in range(1, _ROUNDS + 1):
             passages = top_k * _PASSAGES**round_
@@ -163,7 +163,7 @@ class SearchService(ScopedService):
 
 
 def _document_of(node: BaseNode) -> _Document:
-    """The document of a node, or else the node itself."""
+    """Return the key of the document of a node, or else of the node itself."""
     return document_of(node) or (node.node_id, None, None)
 
 
@@ -175,13 +175,13 @@ def _scope_of(document: _Document) -> Scope | None:
 
 
 def text_of(nodes: Sequence[BaseNode]) -> str:
-    r"""Return the text of a document from its nodes, with what they overlap once.
+    r"""Return the text of a document from its nodes, without repeated overlaps.
 
-    Where a text repeats itself over a whole node, positions do not say how often, and it is there
-    fewer times.
+    If a text repeats itself over a whole node, positions do not give the number of repeats, and the
+    result can have fewer.
 
     Args:
-        nodes: In the order of the text.
+        nodes: Nodes in the order of the text.
 
     Examples:
         >>> from llama_index.core.schema import TextNode
@@ -196,7 +196,7 @@ def text_of(nodes: Sequence[BaseNode]) -> str:
         start = getattr(node, "start_char_idx", None)
         overlap = content[: max(end - start, 0)] if start is not None else ""
         is_next = start is not None and start <= end and overlap in text
-        gap = 1 if start is None else max(1, min(start - end, 2))  # a new line or a paragraph
+        gap = 1 if start is None else max(1, min(start - end, 2))  # one line break or two
         if text:
             text += content[len(overlap) :] if is_next else "\n" * gap + content
         else:

@@ -8,16 +8,16 @@ from pydantic import BaseModel, Field
 
 from llama_retrieval_ext.capabilities.analysis import Finding
 
-# Begins a heading, a list, a quotation, a table or a link's target.
+# Start of a heading, list, quotation, table or link target.
 _BLOCK = re.compile(r"^([#>+\-*=|~]|\d+[.)]|\[)")
 
 
 class WorkLog(BaseModel):
-    """An entry of a work log.
+    """Entry of a work log.
 
     Attributes:
-        id: Its id; findings name it.
-        timestamp: When it was, in the time zone of the report.
+        id: Its id, as in findings.
+        timestamp: Its time, in the time zone of the report.
         text: The work that was done.
     """
 
@@ -27,19 +27,19 @@ class WorkLog(BaseModel):
 
 
 class WeeklyReport(BaseModel):
-    """The work of a user in a week.
+    """Report on the work of a user in a week.
 
     Attributes:
         user_id: The user.
         start_date: The first day.
         end_date: The last day.
         style: The style of the overview.
-        overview: In a few sentences; ``[2]`` cites the second finding.
+        overview: Overview in a few sentences; ``[2]`` cites the second finding.
         sections: The findings by metric, such as ``key_tasks``; each names its work logs.
-        comparison: How it compares with earlier material; empty where there was none.
+        comparison: Comparison with earlier material; empty if there was none.
         work_logs: The work logs, oldest first.
         problems: Statements of the overview that the findings do not support.
-        degraded: Missing parts, and why.
+        degraded: Missing parts and the reasons.
     """
 
     user_id: str
@@ -55,11 +55,11 @@ class WeeklyReport(BaseModel):
 
     @property
     def title(self) -> str:
-        """The headline."""
+        """Headline of the report."""
         return f"Weekly report: {self.user_id}, {self.start_date} to {self.end_date}"
 
     def numbered(self) -> Iterator[tuple[str, list[tuple[int, Finding]]]]:
-        """Yield the title of each section with its findings, numbered through all sections."""
+        """Yield the title of each section with its findings, numbered across all sections."""
         number = 0
         for name, findings in self.sections.items():
             titled = name.replace("_", " ").strip()
@@ -72,7 +72,7 @@ class WeeklyReport(BaseModel):
         return ", ".join(sorted({days[id_] for id_ in finding.sources if id_ in days}))
 
     def notes(self) -> list[str]:
-        """Return the unsupported statements and the missing parts, in words."""
+        """Return the unsupported statements and the missing parts, as sentences."""
         return [
             *(f"Not supported by the work logs: {each}" for each in self.problems),
             *(f"Incomplete: {each}" for each in self.degraded),
@@ -117,7 +117,7 @@ class WeeklyReport(BaseModel):
 
 
 def _inline(text: str) -> str:
-    """A text on one line of Markdown, without HTML, links and block markup."""
+    """Return a text on one line of Markdown, without HTML, links and block markup."""
     flat = " ".join(text.split())
     flat = flat.replace("&", "&amp;").replace("<", "&lt;").replace("](", "]\\(")
     return _BLOCK.sub(r"\\\1", flat)

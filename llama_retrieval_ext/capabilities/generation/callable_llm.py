@@ -29,7 +29,7 @@ class CallableLLM(CustomLLM):
         caller: Takes the prompt and returns the answer; sync or async. A parameter
             ``temperature`` receives the temperature if one is set.
         context_window: Tokens of prompt and answer together.
-        num_output: Tokens of them for the answer.
+        num_output: The part of these tokens for the answer.
 
     Raises:
         ConfigurationError: ``caller`` cannot be called.
@@ -62,12 +62,12 @@ class CallableLLM(CustomLLM):
 
     @classmethod
     def class_name(cls) -> str:
-        """LlamaIndex's name of the class in serialised form."""
+        """Return LlamaIndex's name for the class in serialised form."""
         return "CallableLLM"
 
     @property
     def metadata(self) -> LLMMetadata:
-        """The sizes, and the function's name as that of the model."""
+        """Token limits, and the function's name as the model name."""
         return LLMMetadata(
             context_window=self.context_window,
             num_output=self.num_output,
@@ -76,7 +76,7 @@ class CallableLLM(CustomLLM):
 
     @property
     def takes_temperature(self) -> bool:
-        """Whether the function has a parameter for it."""
+        """Whether the function has a parameter ``temperature``."""
         try:
             parameters = inspect.signature(self.caller).parameters
         except (TypeError, ValueError):  # some built-in functions have no signature
@@ -90,7 +90,7 @@ class CallableLLM(CustomLLM):
         formatted: bool = False,  # noqa: ARG002, FBT001, FBT002 - LlamaIndex's
         **kwargs: Any,  # noqa: ANN401 - LlamaIndex's
     ) -> CompletionResponse:
-        """Return what the function returns."""
+        """Return the function's answer."""
         value = self.caller(prompt, **self._options(kwargs))
         return _response(_waited(value) if inspect.isawaitable(value) else value)
 
@@ -101,7 +101,7 @@ class CallableLLM(CustomLLM):
         formatted: bool = False,  # noqa: ARG002, FBT001, FBT002 - LlamaIndex's
         **kwargs: Any,  # noqa: ANN401 - LlamaIndex's
     ) -> CompletionResponse:
-        """Await the function; one that blocks runs in a thread."""
+        """Return the function's answer; a sync function runs in a thread."""
         options = self._options(kwargs)
         if inspect.iscoroutinefunction(self.caller):
             return _response(await self.caller(prompt, **options))
@@ -147,7 +147,7 @@ def _response(value: object) -> CompletionResponse:
 
 
 def _waited(value: Awaitable[object]) -> object:
-    """Await in another thread: this one may have a running event loop."""
+    """Run an awaitable in another thread, as this one may have a running event loop."""
 
     async def awaited() -> object:
         return await value

@@ -1,4 +1,4 @@
-"""Calls a language model: within its token budget, within its time, parsed strictly."""
+"""Calls of a language model with a token budget, a time limit and strict parsing."""
 
 import json
 from collections.abc import Callable
@@ -43,7 +43,7 @@ class LanguageModel:
         tokenize: Counts tokens; None for LlamaIndex's tokenizer.
 
     Raises:
-        ConfigurationError: There is no LLM, or the time limit is no positive number.
+        ConfigurationError: There is no LLM, or the time limit is not a positive number.
     """
 
     llm: LLM
@@ -56,7 +56,7 @@ class LanguageModel:
 
     @property
     def tokens(self) -> Tokens:
-        """Counts its tokens."""
+        """Token counter of the model."""
         return Tokens(self.tokenize)
 
     def room(self, prompt: str) -> int:
@@ -74,7 +74,7 @@ class LanguageModel:
         temperature: float | None = None,
         report: Report[str] | None = None,
     ) -> Plan[str]:
-        """Return the plan for the answer to a prompt, without the model's thoughts.
+        """Return the plan for the answer to a prompt, without the model's reasoning.
 
         With ``report`` the model streams, and the answer so far is reported as it grows.
         """
@@ -97,7 +97,7 @@ class LanguageModel:
         return text
 
     def structured(self, name: str, prompt: str, output_cls: type[M]) -> Plan[M]:
-        """Return the plan for an answer as a pydantic object; repeat the call if malformed."""
+        """Return the plan for an answer as a pydantic object; a malformed answer is retried."""
         whole = structured_prompt(prompt, output_cls)
         first = yield from self.text(name, whole)
         value, problem = parse_structured(first, output_cls)
@@ -106,7 +106,7 @@ class LanguageModel:
         again = f"{whole}\n\nA first answer was not valid ({problem}). Answer with JSON only."
         second = yield from self.text(name, again if self.room(again) >= 0 else whole)
         value, problem = parse_structured(second, output_cls)
-        if value is None:  # perhaps one was cut off: keep the entries that are whole
+        if value is None:  # an answer may be cut off: keep its complete entries
             value = next(
                 filter(None, (_partial(each, output_cls) for each in (second, first))), None
             )
@@ -141,10 +141,10 @@ def as_llm(llm: LLM | Caller) -> LLM:
 
 
 def with_temperature(llm: LLM, temperature: float | None) -> tuple[LLM, dict[str, Any]]:
-    """Return the LLM, and options for its calls, for answers of a temperature."""
+    """Return the LLM and the options of its calls for a temperature."""
     if temperature is None:
         return llm, {}
-    if "temperature" in type(llm).model_fields:  # integrations differ in what calls take
+    if "temperature" in type(llm).model_fields:  # integrations differ in the options of calls
         return llm.model_copy(update={"temperature": temperature}), {}
     if isinstance(llm, CallableLLM) and not llm.takes_temperature:
         raise ConfigurationError(
@@ -155,7 +155,7 @@ def with_temperature(llm: LLM, temperature: float | None) -> tuple[LLM, dict[str
 
 
 def structured_prompt(prompt: str, output_cls: type[BaseModel]) -> str:
-    """Return the prompt with the JSON schema of the answer behind it."""
+    """Return the prompt with the JSON schema of the answer appended."""
     schema = json.dumps(output_cls.model_json_schema(), ensure_ascii=False)
     return (
         f"{prompt}\n\nAnswer with one JSON object of this JSON schema and nothing else:\n{schema}"
@@ -163,9 +163,9 @@ def structured_prompt(prompt: str, output_cls: type[BaseModel]) -> str:
 
 
 def parse_structured(answer: str, output_cls: type[M]) -> tuple[M | None, str]:
-    r"""Return the first JSON value in an answer that is valid, or what is wrong with the last.
+    r"""Return the first valid JSON value in an answer, or the error of the last one.
 
-    Fences, thoughts and words around the JSON are ignored; a bare list is taken for the only list
+    Fences, reasoning and text around the JSON are ignored; a bare list becomes the only list field
     of the class.
 
     Examples:
@@ -191,7 +191,7 @@ def parse_structured(answer: str, output_cls: type[M]) -> tuple[M | None, str]:
 
 
 def _partial(answer: str, output_cls: type[M]) -> M | None:
-    """The whole entries of an answer that was cut off; None where there are none."""
+    """Return the complete entries of an answer that was cut off; None if there are none."""
     text = unfenced(cleaned(answer))
     start = _next_json(text, 0)
     if start is None:
@@ -209,7 +209,7 @@ def _partial(answer: str, output_cls: type[M]) -> M | None:
 
 
 def _without_last(value: object) -> object:
-    """A value that was cut off, without the last entry of each of its lists."""
+    """Return a value that was cut off, without the last entry of each of its lists."""
     if isinstance(value, dict):
         return {k: each[:-1] if isinstance(each, list) else each for k, each in value.items()}
     return value[:-1] if isinstance(value, list) else value
@@ -227,7 +227,7 @@ def _as_object(value: object, output_cls: type[BaseModel]) -> object:
 
 
 def _failure(name: str, error: BaseException) -> BaseException:
-    """The error for one of an LLM; the query's own deadline stays what it is."""
+    """Return the error for an exception of an LLM; the query's own deadline error is unchanged."""
     if isinstance(error, ConfigurationError | GenerationError):
         return error
     if isinstance(error, DeadlineExceededError) and error.by_query:
@@ -248,7 +248,7 @@ def _completion(llm: LLM, prompt: str, options: dict[str, Any]) -> Call[str]:
 def _streamed(
     llm: LLM, prompt: str, options: dict[str, Any], report: Callable[[str], bool]
 ) -> Call[str]:
-    """The call that streams an answer until it is complete or its reader has stopped."""
+    """Return the call that streams an answer until it is complete or its reader stops."""
 
     def blocking() -> str:
         text = shown = ""
@@ -270,7 +270,7 @@ def _streamed(
 
 
 def visible(answer: str) -> str:
-    """Return an unfinished answer without thoughts, and without what may turn out to be a tag.
+    """Return an unfinished answer without reasoning and without a possible incomplete tag.
 
     Examples:
         >>> visible("<think>25?</think>25 days <th")

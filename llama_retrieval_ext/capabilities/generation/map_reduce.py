@@ -1,4 +1,4 @@
-"""Map-reduce with a language model: findings with their evidence, from items of any length."""
+"""Map-reduce with a language model: findings with evidence, from items of any length."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ from llama_retrieval_ext.execution.streaming import Report
 from llama_retrieval_ext.ingest.preparation import split_by
 
 M = TypeVar("M", bound=BaseModel)
-# How many prompts run at the same time.
+# Maximum number of concurrent prompts.
 _AT_ONCE: Final = 4
-# Fewest tokens of a prompt for items.
+# Minimum number of tokens for items in a prompt.
 _LEAST_ROOM: Final = 64
 
 
@@ -33,7 +33,7 @@ class Item:
         text: The text.
         sources: Ids of its sources.
         kind: The kind of finding; empty for a text to read.
-        confidence: How sure the model is, in [0, 1].
+        confidence: The model's confidence, in [0, 1].
         title: A short form of the text; may be empty.
     """
 
@@ -44,24 +44,24 @@ class Item:
     title: str = ""
 
 
-# The ids behind the numbers of items; numbers out of range have none.
+# Item numbers to source ids; numbers out of range give none.
 SourcesOf: TypeAlias = Callable[[Sequence[int]], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class MapReduce(Generic[M]):
-    """Findings from items: read in several prompts, then merged until one prompt fits all.
+    """Findings from items: read in several prompts, then merged until they fit one prompt.
 
     If a prompt fails, its items are skipped and the answer is marked degraded; if merging fails,
-    the findings stay as they are.
+    the findings stay unmerged.
 
     Args:
         model: Reads the items.
         name: Name in traces and errors.
         output_cls: Class of the model's answer.
-        prompt: The prompt for numbered items; its second argument says whether they are findings
-            that have to be merged.
-        findings: The findings in an answer.
+        prompt: Returns the prompt for numbered items; its second argument is whether they are
+            findings to merge.
+        findings: Returns the findings in an answer.
     """
 
     model: LanguageModel
@@ -97,7 +97,7 @@ class MapReduce(Generic[M]):
         return findings
 
     def _chunks(self, items: Sequence[Item], *, merging: bool) -> list[list[Item]]:
-        """The items in lists that fit into a prompt each; long ones in parts."""
+        """Split the items into lists that each fit into a prompt; long items are split too."""
         room = self.model.room(structured_prompt(self.prompt("", merging), self.output_cls))
         if room < _LEAST_ROOM:
             raise GenerationError(
@@ -136,7 +136,7 @@ class MapReduce(Generic[M]):
     def _answers(
         self, chunks: Sequence[list[Item]], *, merging: bool, report: Report[list[Item]] | None
     ) -> Plan[list[list[Item] | None]]:
-        """The findings from each chunk; None for those that failed."""
+        """Return the plan for the findings of each chunk; None for a chunk that failed."""
         results: list[list[Item] | None] = []
         for start in range(0, len(chunks), _AT_ONCE):
             batch = chunks[start : start + _AT_ONCE]

@@ -1,4 +1,4 @@
-"""Numbered passages in a prompt, as many as its token budget takes; counting of tokens."""
+"""Numbered passages that fit the token budget of a prompt, and a token counter."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import source_in
 from llama_retrieval_ext.results import Hit, as_hit
 
-# Text to its tokens, as `llama_index.core.utils.get_tokenizer` gives.
+# Splits a text into tokens, like `llama_index.core.utils.get_tokenizer`.
 Tokenize: TypeAlias = Callable[[str], Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Counts tokens.
+    """Token counter.
 
     Args:
-        tokenize: A text's tokens; None for LlamaIndex's tokenizer.
+        tokenize: Returns a text's tokens; None for LlamaIndex's tokenizer.
 
     Examples:
         >>> words = Tokens(str.split)
@@ -37,7 +37,7 @@ class Tokens:
         return len((self.tokenize or get_tokenizer())(text))
 
     def shortened(self, text: str, tokens: int) -> str:
-        """Return the beginning of a text that has at most so many tokens."""
+        """Return the beginning of a text, of at most this many tokens."""
         if tokens <= 0:
             return ""
         count = self.count(text)
@@ -51,7 +51,7 @@ class Tokens:
 Passage: TypeAlias = str | BaseNode | NodeWithScore
 PassagesLike: TypeAlias = Passage | Sequence[Passage]
 
-# A shortened passage has at least so many tokens.
+# Minimum number of tokens of a shortened passage.
 _LEAST_TOKENS: Final = 24
 
 
@@ -62,7 +62,7 @@ class Passages:
     Attributes:
         text: The numbered passages; the first has the number 1.
         hits: The hit of each number.
-        left_out: How many more did not fit.
+        left_out: Number of passages that did not fit.
     """
 
     text: str
@@ -71,10 +71,10 @@ class Passages:
 
 
 def fitted(hits: Sequence[Hit], tokens: Tokens, *, room: int, first: int = 1) -> Passages:
-    """Return the first passages that fit into so many tokens.
+    """Return the first passages that fit into a number of tokens.
 
     A passage that is too long is shortened if a good part of it fits. All passages after it are
-    dropped, so that no worse hit takes the place of a better one.
+    dropped, so that a worse hit never replaces a better one.
     """
     texts: list[str] = []
     for number, hit in enumerate(hits, start=first):
@@ -91,7 +91,7 @@ def fitted(hits: Sequence[Hit], tokens: Tokens, *, room: int, first: int = 1) ->
 
 
 def as_hits(passages: PassagesLike, *, name: str = "context") -> list[Hit]:
-    """Return hits for texts, nodes and hits; a text gets an id by its number.
+    """Return hits for texts, nodes and hits; a text gets an id with its number.
 
     Examples:
         >>> [hit.node_id for hit in as_hits(["25 days of leave", "Sick leave"])]
@@ -117,7 +117,7 @@ def _as_hit(item: object, node_id: str, name: str) -> Hit:
 
 
 def title_of(node: BaseNode) -> str:
-    """Return the title of a node, or else the name of its file; empty where there is neither."""
+    """Return the title of a node, or else its file name; empty if it has neither."""
     title = node.metadata.get("title")
     return title if isinstance(title, str) and title else PurePath(source_in(node.metadata)).name
 

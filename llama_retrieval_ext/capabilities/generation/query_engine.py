@@ -1,4 +1,4 @@
-"""Base class of the capabilities that write a text from passages: a LlamaIndex query engine."""
+"""Base class of capabilities that write a text from passages, as a LlamaIndex query engine."""
 
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
@@ -35,7 +35,7 @@ R = TypeVar("R", bound=Response)
 
 
 class RequestOptions(TypedDict, total=False):
-    """The options of one text, as ``generate`` explains them."""
+    """Options of one text; see ``generate``."""
 
     scope: Scope | None
     filters: MetadataFilters | None
@@ -76,22 +76,22 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
 
     @abstractmethod
     def _candidates(self, request: Request) -> Plan[list[Hit]]:
-        """The plan for the passages to choose from, best first."""
+        """Return the plan for the candidate passages, best first."""
 
     @abstractmethod
     def _filled(self, request: Request, passages: Passages) -> str:
-        """The prompt."""
+        """Return the prompt."""
 
     @abstractmethod
     def _finished(self, text: str, passages: Passages, degraded: tuple[Degradation, ...]) -> R:
-        """The answer for a whole text; the text is empty if no model was called."""
+        """Return the answer for a whole text; the text is empty if no model was called."""
 
     @abstractmethod
     def _partial(self, text: str, passages: Passages) -> R | None:
-        """The answer for an unfinished text; None if it cannot be shown yet."""
+        """Return the answer for an unfinished text; None if it cannot be shown yet."""
 
     def _needs_passages(self) -> bool:
-        """Whether no model is called without passages."""
+        """Return whether the model is called only if there are passages."""
         return False
 
     @property
@@ -100,15 +100,15 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
         return self._model.llm
 
     def custom_query(self, query_str: str) -> R:
-        """LlamaIndex's hook; ``query`` also honours what a `Query` carries."""
+        """Implement LlamaIndex's hook; ``query`` also uses the options of a `Query`."""
         return run(self._answered(Request(Query.of(query_str))))
 
     async def acustom_query(self, query_str: str) -> R:
-        """LlamaIndex's hook; ``aquery`` also honours what a `Query` carries."""
+        """Implement LlamaIndex's hook; ``aquery`` also uses the options of a `Query`."""
         return await arun(self._answered(Request(Query.of(query_str))))
 
     def query(self, str_or_query_bundle: QueryType) -> RESPONSE_TYPE:
-        """Return the answer, or a streaming response of it."""
+        """Return the answer, or a streaming response if ``streaming`` is set."""
         answer: RESPONSE_TYPE = BaseQueryEngine.query(self, Query.of(str_or_query_bundle))
         return answer
 
@@ -150,7 +150,7 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
         return prompt
 
     def _answered(self, request: Request, report: Report[R] | None = None) -> Plan[R]:
-        """The plan for the answer within the time of the request, reported as it grows."""
+        """Return the plan for the answer within the time limit; report partial answers."""
         return within(self.task, self._answer(request, report), request.query.timeout_s)
 
     def _stream(self, request: Request) -> Iterator[R]:
@@ -208,5 +208,5 @@ async def _adeltas(first: Response, rest: AsyncIterator[Response]) -> AsyncGener
 
 
 def _delta(text: str, shown: str) -> str:
-    """Return the new part; an answer that changed is repeated on a line of its own."""
+    """Return the new part; an answer that changed is repeated on a new line."""
     return text[len(shown) :] if text.startswith(shown) else f"\n{text}"
