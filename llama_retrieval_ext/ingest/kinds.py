@@ -102,33 +102,32 @@ class KindOptions(GraphOptions, PresetOptions, total=False):
     """The options that only some kinds have."""
 
 
-class StoreArguments(TypedDict, total=False):
-    """The arguments of ``retriever`` for any kind."""
+class _AnyArguments(TypedDict, total=False):
+    """The arguments of ``retriever`` common to all kinds and presets."""
 
     top_k: int
     filters: MetadataFilters | None
     scope: Scope | None
+    name: str | None
+    similarity_top_k: int | None
+
+
+class StoreArguments(_AnyArguments, total=False):
+    """The arguments of ``retriever`` for any kind."""
+
     fusion: Fusion | None
     alpha: float | None
     pushdown: bool
     collapse: Collapse | None
     candidates: int | None
-    name: str | None
-    similarity_top_k: int | None
 
 
 class GraphArguments(StoreArguments, GraphOptions, total=False):
     """The arguments of ``retriever`` for kinds that need a graph."""
 
 
-class PresetArguments(PresetOptions, total=False):
+class PresetArguments(_AnyArguments, PresetOptions, total=False):
     """The arguments of ``retriever`` for presets."""
-
-    top_k: int
-    filters: MetadataFilters | None
-    scope: Scope | None
-    name: str | None
-    similarity_top_k: int | None
 
 
 class _CommonArguments(TypedDict):
