@@ -44,7 +44,6 @@ from llama_retrieval_ext.stores.elasticsearch.schema import (
 )
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
 from llama_retrieval_ext.stores.encoding.values import batches, keyword_text, utf8_safe
-from llama_retrieval_ext.stores.encoding.vectors import document_vectors
 from llama_retrieval_ext.stores.engine.collection import Nodes
 from llama_retrieval_ext.stores.engine.query_modes import Target
 
@@ -78,12 +77,8 @@ class ElasticsearchNodes(Nodes[Json | None]):
         """Add nodes, or replace those with the same id."""
         index = self._index
         # Looked up each time: a write to a missing index would create one with another mapping.
-        config = (yield from index.look_up(again=True)) or index.config
-        dimension = config.dimension or len(nodes[0].embedding or ())
-        vectors = document_vectors(
-            nodes, dimension=dimension, distance=config.distance, where=index.where
-        )
-        config = yield from index.create(dimension)
+        vectors = yield from index.vectors_of(nodes, again=True)
+        config = yield from index.create(len(vectors[0]))
         actions = [
             _addition(node, vector, config) for node, vector in zip(nodes, vectors, strict=True)
         ]

@@ -9,6 +9,7 @@ from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.errors import DimensionMismatchError, StoreError
 from llama_retrieval_ext.execution.plan import Steps
+from llama_retrieval_ext.stores.encoding.vectors import Vectors, document_vectors
 from llama_retrieval_ext.stores.engine.config import ConfigRequest, StoreConfig
 from llama_retrieval_ext.stores.engine.connection import Connection
 
@@ -128,6 +129,14 @@ class Collection(ABC, Generic[C, K, P]):
                 f"{known.dimension}; use the embedding model that it was filled with"
             )
         return known
+
+    def vectors_of(self, nodes: Sequence[BaseNode], *, again: bool = False) -> Steps[Vectors]:
+        """Return the checked embeddings of nodes, at least one; create no collection."""
+        config = (yield from self.look_up(again=again)) or self.config
+        dimension = config.dimension or len(nodes[0].embedding or ())
+        return document_vectors(
+            nodes, dimension=dimension, distance=config.distance, where=self.where
+        )
 
     def if_exists(self, steps: Callable[[], Steps[T]], *, empty: T) -> Steps[T]:
         """Run steps against the collection; return `empty` if it does not exist."""

@@ -12,7 +12,6 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
 from llama_retrieval_ext.stores.encoding.values import batches, keyword_text, utf8_safe
-from llama_retrieval_ext.stores.encoding.vectors import document_vectors
 from llama_retrieval_ext.stores.engine.collection import CollectionMissingError, Nodes
 from llama_retrieval_ext.stores.milvus.encoding import SEPARATOR, fields_of, safe_text
 from llama_retrieval_ext.stores.milvus.filters import (
@@ -67,11 +66,8 @@ class MilvusNodes(Nodes[Expression]):
     def add(self, nodes: Sequence[BaseNode]) -> Steps[None]:
         """Add nodes, or replace those with the same id."""
         collection = self._collection
-        config = (yield from collection.look_up()) or collection.config
-        dimension = config.dimension or len(nodes[0].embedding or ())
-        vectors = document_vectors(
-            nodes, dimension=dimension, distance=config.distance, where=collection.where
-        )
+        vectors = yield from collection.vectors_of(nodes)
+        dimension, config = len(vectors[0]), collection.config
         rows = [_row(node, vector, config) for node, vector in zip(nodes, vectors, strict=True)]
         for batch in batches(rows, _size_bytes, max_items=_BATCH, max_bytes=_BATCH_BYTES):
             yield from collection.create(dimension)
