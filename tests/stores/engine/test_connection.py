@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 import uvloop
@@ -38,6 +39,18 @@ def _clients(made: list[Client]) -> AsyncClient[Client]:
     return AsyncClient(make, lambda: StoreClosedError("closed"))
 
 
+@asynccontextmanager
+async def _under_way() -> AsyncIterator[tuple[AsyncClient[Client], asyncio.Task[None]]]:
+    """A client that is used already, and a request to it that never ends; for five seconds."""
+    made: list[Client] = []
+    client = _clients(made)
+    await client.run(lambda each: each.answer())
+    waiting = asyncio.create_task(client.run(lambda each: each.wait_for_ever()))
+    async with asyncio.timeout(5):
+        assert await asyncio.to_thread(made[0].is_asked.wait, 5)
+        yield client, waiting
+
+
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_all_loops_share_one_client_which_is_closed_where_it_was_used(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
@@ -57,12 +70,7 @@ def test_all_loops_share_one_client_which_is_closed_where_it_was_used(
 
 
 async def test_a_request_that_is_under_way_or_comes_later_finds_it_closed() -> None:
-    made: list[Client] = []
-    client = _clients(made)
-    await client.run(lambda each: each.answer())
-    waiting = asyncio.create_task(client.run(lambda each: each.wait_for_ever()))
-    async with asyncio.timeout(5):
-        assert await asyncio.to_thread(made[0].is_asked.wait, 5)
+    async with _under_way() as (client, waiting):
         client.close()
         with pytest.raises(StoreClosedError):
             await waiting
@@ -71,12 +79,7 @@ async def test_a_request_that_is_under_way_or_comes_later_finds_it_closed() -> N
 
 
 async def test_a_cancelled_caller_cancels_its_request_alone() -> None:
-    made: list[Client] = []
-    client = _clients(made)
-    await client.run(lambda each: each.answer())
-    waiting = asyncio.create_task(client.run(lambda each: each.wait_for_ever()))
-    async with asyncio.timeout(5):
-        assert await asyncio.to_thread(made[0].is_asked.wait, 5)
+    async with _under_way() as (client, waiting):
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
