@@ -8,7 +8,7 @@ import gc
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -56,9 +56,13 @@ _SLOW = (
 )
 _PLACES = tuple(place for place in _SLOW if "::" not in place)
 _WITHIN = tuple(place for place in _SLOW if "::" in place)
+# A module all of whose tests are slow.
+_ALL_SLOW = re.compile(r"^pytestmark = (?:\[[^\]]*?)?pytest\.mark\.slow\b", re.MULTILINE)
 # The quick run has these promises for retrievers that are no composites.
-_MANY_THREADS = re.compile(
-    r"tests/retrievers/(?!test_contracts_basic|test_bm25).*::Test\w+::test_threads_"
+_HOSTS = re.compile(
+    r"tests/retrievers/(?!test_contracts_basic|test_bm25).*::Test\w+::"
+    r"test_(threads_|many_queries_at_once_|a_query_of_ten_thousand_words_|it_works_under_uvloop"
+    r"|it_is_a_leg_of_a_fusion_|it_is_a_tool_|a_query_engine_|sync_calls_work_inside_)"
 )
 _SERVER = re.compile(r"\[(.*-)?(elasticsearch|milvus)\b")
 _MEMORY = Path("/dev/shm")
@@ -86,9 +90,21 @@ class SlowTests:
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
         """Whether it is a file or a folder that would only be left out."""
-        if self._left_out and collection_path.is_relative_to(self._root):
-            return self._place(collection_path) in _PLACES or None
-        return None
+        if not self._left_out or not collection_path.is_relative_to(self._root):
+            return None
+        tests = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+        slow = tests and _ALL_SLOW.search(collection_path.read_text(encoding="utf-8"))
+        return bool(slow) or self._place(collection_path) in _PLACES or None
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collect_file(
+        self, file_path: Path
+    ) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+        """The quick run does not import a module to find that it has no examples."""
+        collectors = yield
+        if not self._left_out or ">>>" in file_path.read_text(encoding="utf-8", errors="ignore"):
+            return collectors
+        return [each for each in collectors if type(each).__name__ != "DoctestModule"]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collection(self) -> Iterator[None]:
@@ -108,7 +124,7 @@ class SlowTests:
             if (
                 inside
                 or item.nodeid.startswith(_WITHIN)
-                or _MANY_THREADS.match(item.nodeid)
+                or _HOSTS.match(item.nodeid)
                 or _SERVER.search(item.nodeid)
             ):
                 item.add_marker(pytest.mark.slow)

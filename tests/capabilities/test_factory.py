@@ -171,7 +171,6 @@ def test_who_holds_which_retriever(factory: CapabilityFactory, graph_kb: Knowled
 
 def test_no_capability_is_part_of_itself(factory: CapabilityFactory) -> None:
     for create in creations(factory):
-        gc.collect()
         capability = create()
         seen: set[int] = set()
         pending = [part for part in gc.get_referents(capability) if part is not type(capability)]
