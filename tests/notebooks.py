@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 _METADATA = {
@@ -37,6 +36,8 @@ def run(path: Path) -> Any:
     Args:
         path: The notebook.
     """
+    from nbclient import NotebookClient  # noqa: PLC0415 - slow to import
+
     notebook = nbformat.read(path, as_version=4)
     resources = {"metadata": {"path": str(path.parent)}}
     NotebookClient(

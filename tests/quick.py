@@ -7,6 +7,7 @@ on a disk. The quick one has the same assertions over fewer examples, and waits 
 import gc
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from hypothesis import settings
 
 # What starts processes or servers, compiles, or takes seconds to try much.
 _SLOW = (
+    "llama_retrieval_ext/graph/neo4j_connection.py",
     "llama_retrieval_ext/stores/elasticsearch",
     "llama_retrieval_ext/stores/milvus",
     "llama_retrieval_ext/stores/qdrant",
@@ -64,6 +66,8 @@ _HOSTS = re.compile(
     r"test_(threads_|many_queries_at_once_|a_query_of_ten_thousand_words_|it_works_under_uvloop"
     r"|it_is_a_leg_of_a_fusion_|it_is_a_tool_|a_query_engine_|sync_calls_work_inside_)"
 )
+# Of its four queries the quick run has the Chinese one and the one with a tie.
+_CORPUS = "llama_retrieval_ext.testing.corpus"
 _SERVER = re.compile(r"\[(.*-)?(elasticsearch|milvus)\b")
 _MEMORY = Path("/dev/shm")
 _ROOM_BYTES = 2 * 2**30
@@ -128,6 +132,8 @@ class SlowTests:
                 or _SERVER.search(item.nodeid)
             ):
                 item.add_marker(pytest.mark.slow)
+        if self._left_out and (corpus := sys.modules.get(_CORPUS)):
+            corpus.RetrieverFixtures.queries = corpus.SAMPLE_QUERIES[1::2]
         if self._in_worker:
             items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 

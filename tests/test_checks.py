@@ -19,7 +19,11 @@ from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from tests.cases import each_case
 
 GOOD = FixedRetriever()
-INDEX: Any = VectorStoreIndex([TextNode(text="leave")], embed_model=FakeEmbedding())
+MODEL = FakeEmbedding()
+# Its transformations are the model because the default ones load a tokenizer.
+INDEX: Any = VectorStoreIndex(
+    [TextNode(text="leave")], embed_model=MODEL, transformations=[MODEL]
+)
 WORD: Any = "max"
 NUMBER: Any = 7
 HALF: Any = 1.5

@@ -6,7 +6,6 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import pandas as pd
 import pytest
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 from pydantic import BaseModel
@@ -39,6 +38,8 @@ def test_csv_tsv_jsonl_and_pandas_say_the_same(tmp_path: Path) -> None:
         {"question": "annual leave", "document": "pay.pdf", "grade": 1},
         {"question": "lunch", "document": "canteen.md", "grade": 1},
     ]
+    import pandas as pd  # noqa: PLC0415 - slow to import
+
     table = pd.DataFrame(rows)
     table.to_csv(tmp_path / "a.csv", index=False)
     table.to_csv(tmp_path / "a.tsv", index=False, sep="\t")

@@ -4,6 +4,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -27,7 +28,9 @@ from llama_retrieval_ext.evaluation import (
 from llama_retrieval_ext.results import Hit, ProofEdge
 from llama_retrieval_ext.testing.fakes import FixedRetriever
 
-plt = pytest.importorskip("matplotlib.pyplot")
+pytestmark = pytest.mark.skipif(
+    find_spec("matplotlib") is None, reason="the extra 'notebook' is not installed"
+)
 
 
 def dots(drawn: Any, *, step: int = 1) -> dict[str, list[list[float]]]:
@@ -40,15 +43,21 @@ def lines(drawn: Any) -> list[tuple[str, list[float], list[float]]]:
     return [(e.get_label(), list(e.get_xdata()), list(e.get_ydata())) for e in drawn.lines]
 
 
+def draw_all() -> None:
+    import matplotlib.pyplot as plt  # noqa: PLC0415 - slow to import
+
+    for number in plt.get_fignums():
+        plt.figure(number).canvas.draw()
+    plt.close("all")
+
+
 @pytest.fixture(autouse=True)
 def closed() -> Iterator[None]:
     """Every plot can be drawn without a warning, and is closed."""
     yield
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for number in plt.get_fignums():
-            plt.figure(number).canvas.draw()
-    plt.close("all")
+        draw_all()
 
 
 @cache
@@ -182,8 +191,6 @@ def test_letters_that_no_font_has_are_squares(monkeypatch: pytest.MonkeyPatch) -
     try:
         labels = [label.get_text() for label in plot_ranks(explained()).texts]
         assert "\N{WHITE SQUARE}" * 2 in labels
-        for number in plt.get_fignums():
-            plt.figure(number).canvas.draw()
+        draw_all()
     finally:
         axes._fonts.cache_clear()
-    plt.close("all")

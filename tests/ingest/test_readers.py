@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import openpyxl
-import pptx
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
@@ -252,6 +250,8 @@ def test_files_are_read_one_by_one_as_they_are_needed(tmp_path: Path) -> None:
 
 
 def test_spreadsheet_is_a_document_for_each_row_of_each_sheet(tmp_path: Path) -> None:
+    import openpyxl  # noqa: PLC0415 - slow to import
+
     workbook = openpyxl.Workbook()
     workbook.active.title = "staff"
     for row in (["name", "role"], ["李雷", "welder"], [None, None], ["Ann", None]):
@@ -269,6 +269,8 @@ def test_spreadsheet_is_a_document_for_each_row_of_each_sheet(tmp_path: Path) ->
 
 
 def test_slides_are_documents_with_their_tables_and_notes(tmp_path: Path) -> None:
+    import pptx  # noqa: PLC0415 - slow to import
+
     slides = pptx.Presentation()
     first, second = (slides.slides.add_slide(slides.slide_layouts[5]) for _ in range(2))
     first.shapes.title.text = "Fire drill\nTwice a year"

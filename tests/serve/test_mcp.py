@@ -7,14 +7,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
-from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
-from mcp.types import CallToolResult, TextContent
 from starlette.testclient import TestClient
 
 from llama_retrieval_ext.errors import (
@@ -26,10 +23,13 @@ from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.serve import ApiKeys, ServeLimits, create_app, create_mcp_server, serve_mcp
-from llama_retrieval_ext.serve.mcp_server import mcp_app
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.cases import each_case
 from tests.serve.conftest import KEYS, LOCAL, bearer
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp.types import CallToolResult
 
 ACME = Scope("acme")
 RULE = """
@@ -62,21 +62,27 @@ def graph_kb() -> Iterator[KnowledgeBase]:
         yield kb
 
 
-def data(result: CallToolResult) -> dict[str, Any]:
+def connected(server: Any) -> "Client":
+    from mcp import Client  # noqa: PLC0415 - slow to import
+
+    return Client(server)
+
+
+def data(result: "CallToolResult") -> dict[str, Any]:
     assert not result.is_error, result.content
     assert isinstance(result.structured_content, dict)
     return result.structured_content
 
 
-def error(result: CallToolResult) -> str:
+def error(result: "CallToolResult") -> str:
     (content,) = result.content
     assert result.is_error
-    assert isinstance(content, TextContent)
+    assert content.type == "text"
     return content.text
 
 
 async def test_tools_search_and_read(kb: KnowledgeBase, caplog: pytest.LogCaptureFixture) -> None:
-    async with Client(create_mcp_server(kb, scope=ACME, about="Rules of Acme.")) as client:
+    async with connected(create_mcp_server(kb, scope=ACME, about="Rules of Acme.")) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert set(tools) == {"search", "read_document"}
         description = tools["search"].description or ""
@@ -115,7 +121,7 @@ async def test_no_argument_widens_the_scope(kb: KnowledgeBase, scope: Scope) -> 
         {"top_k": 100},
     ]
     seen = {hit.text for hit in kb.search("leave", top_k=10, scope=scope)}
-    async with Client(create_mcp_server(kb, scope=scope)) as client:
+    async with connected(create_mcp_server(kb, scope=scope)) as client:
         listed = json.dumps([tool.input_schema for tool in (await client.list_tools()).tools])
         assert "tenant" not in listed
         assert "scope" not in listed
@@ -134,7 +140,7 @@ async def test_no_argument_widens_the_scope(kb: KnowledgeBase, scope: Scope) -> 
 
 async def test_a_deadline_ends_a_call(kb: KnowledgeBase, gate: Event) -> None:
     server = create_mcp_server(kb, scope=ACME, limits=ServeLimits(timeout_s=0.2))
-    async with Client(server) as client:
+    async with connected(server) as client:
         late = await client.call_tool("search", {"query": "slow", "mode": "vector"})
     assert "the deadline ran out" in error(late)
     gate.set()
@@ -142,7 +148,7 @@ async def test_a_deadline_ends_a_call(kb: KnowledgeBase, gate: Event) -> None:
 
 async def test_tools_of_a_graph_stay_in_the_scope(graph_kb: KnowledgeBase) -> None:
     for tenant, measure in (("acme", "bracing"), ("globex", "sheet piling")):
-        async with Client(create_mcp_server(graph_kb, scope=Scope(tenant))) as client:
+        async with connected(create_mcp_server(graph_kb, scope=Scope(tenant))) as client:
             names = [tool.name for tool in (await client.list_tools()).tools]
             assert names == ["search", "read_document", "neighbours", "rules"]
             near = data(await client.call_tool("neighbours", {"entity": "Collapse"}))
@@ -175,7 +181,7 @@ def test_the_graph_is_searched_over_http_too(graph_kb: KnowledgeBase) -> None:
 async def test_rules_may_be_given(graph_kb: KnowledgeBase, tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text(RULE, encoding="utf-8")
-    async with Client(create_mcp_server(graph_kb, scope=ACME, rules=file)) as client:
+    async with connected(create_mcp_server(graph_kb, scope=ACME, rules=file)) as client:
         found = data(await client.call_tool("rules", {"question": "digging"}))
     assert [(each["rule"], each["text"]) for each in found["conclusions"]] == [
         ("hazards", "digging requires bracing")
@@ -218,6 +224,8 @@ async def over_http(
     kb: KnowledgeBase, *, keys: ApiKeys | None, headers: dict[str, str]
 ) -> AsyncIterator[httpx2.AsyncClient]:
     """A client of the application, in this process."""
+    from llama_retrieval_ext.serve.mcp_server import mcp_app  # noqa: PLC0415 - slow to import
+
     limits = ServeLimits()
     app = mcp_app(create_mcp_server(kb, scope=ACME), scope=ACME, keys=keys, limits=limits)
     started, stopping = asyncio.Event(), asyncio.Event()
@@ -241,6 +249,8 @@ async def over_http(
 
 
 async def test_over_http_a_key_must_reach_what_is_served(kb: KnowledgeBase) -> None:
+    from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 - as above
+
     keys = ApiKeys.parse(KEYS)
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     for headers, status in (
@@ -256,7 +266,7 @@ async def test_over_http_a_key_must_reach_what_is_served(kb: KnowledgeBase) -> N
     for name in ("acme", "reader", "root"):
         async with over_http(kb, keys=keys, headers=bearer(name)) as http:
             transport = streamable_http_client(f"{LOCAL}/mcp", http_client=http)
-            async with Client(transport) as client:
+            async with connected(transport) as client:
                 found = data(await client.call_tool("search", {"query": "leave"}))
         assert {each["text"] for each in found["passages"]} == {
             f"Annual leave at acme in {kb_id} is 25 days." for kb_id in ("hr", "it")
@@ -276,7 +286,7 @@ def test_documents_of_a_scope_are_read_some_at_a_time(kb: KnowledgeBase) -> None
     kb.add(nodes, scope=ACME, show_progress=False)
 
     async def read() -> list[dict[str, Any]]:
-        async with Client(create_mcp_server(kb, scope=ACME)) as client:
+        async with connected(create_mcp_server(kb, scope=ACME)) as client:
             return [
                 data(
                     await client.call_tool(

@@ -148,4 +148,4 @@ def test_a_broken_promise_fails_the_contract(
 def test_a_failure_names_its_case() -> None:
     with pytest.raises(AssertionError) as failure:
         CONTRACT.test_filters_keep_what_matches_and_only_that(Blabber())
-    assert failure.value.__notes__ == ["case: 'annual leave days', 'one language'"]
+    assert failure.value.__notes__ == [f"case: {CONTRACT.queries[0]!r}, 'one language'"]
