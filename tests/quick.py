@@ -68,7 +68,7 @@ _HOSTS = re.compile(
 )
 # Of its four queries the quick run has the Chinese one and the one with a tie.
 _CORPUS = "llama_retrieval_ext.testing.corpus"
-_SERVER = re.compile(r"\[(.*-)?(elasticsearch|milvus)\b")
+_CLIENT = re.compile(r"\[(.*-)?(elasticsearch|milvus|qdrant)\b")
 _MEMORY = Path("/dev/shm")
 _ROOM_BYTES = 2 * 2**30
 
@@ -77,10 +77,15 @@ settings.register_profile("full", deadline=None)
 settings.register_profile("quick", deadline=None, max_examples=20)
 
 
-def examples(number: int) -> settings:
-    """So many examples in the full run, a fifth of them in the quick one."""
+def trials(number: int) -> int:
+    """So many in the full run, a fifth of them in the quick one."""
     quick = settings.get_current_profile_name() == "quick"
-    return settings(max_examples=max(5, number // 5) if quick else number)
+    return max(5, number // 5) if quick else number
+
+
+def examples(number: int) -> settings:
+    """Settings of hypothesis with so many `trials`."""
+    return settings(max_examples=trials(number))
 
 
 class SlowTests:
@@ -129,7 +134,7 @@ class SlowTests:
                 inside
                 or item.nodeid.startswith(_WITHIN)
                 or _HOSTS.match(item.nodeid)
-                or _SERVER.search(item.nodeid)
+                or _CLIENT.search(item.nodeid)
             ):
                 item.add_marker(pytest.mark.slow)
         if self._left_out and (corpus := sys.modules.get(_CORPUS)):

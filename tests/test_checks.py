@@ -21,9 +21,7 @@ from tests.cases import each_case
 GOOD = FixedRetriever()
 MODEL = FakeEmbedding()
 # Its transformations are the model because the default ones load a tokenizer.
-INDEX: Any = VectorStoreIndex(
-    [TextNode(text="leave")], embed_model=MODEL, transformations=[MODEL]
-)
+INDEX: Any = VectorStoreIndex([TextNode(text="leave")], embed_model=MODEL, transformations=[MODEL])
 WORD: Any = "max"
 NUMBER: Any = 7
 HALF: Any = 1.5

@@ -25,6 +25,7 @@ from llama_retrieval_ext.config.definitions import class_definitions
 from llama_retrieval_ext.errors import ConfigFileError, ConfigurationError
 from llama_retrieval_ext.retrievers import RouteRule
 from tests.pipeline import test_expressions as expressions
+from tests.quick import examples
 
 LIVE_NAMES = (
     *("MODEL", "LLM", "FOREIGN", "RANKER", "STORE", "NODE", "DOCSTORE", "GRAPH", "RULES"),
@@ -69,7 +70,7 @@ stages = st.one_of(
 
 
 @given(stages)
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(examples(40), derandomize=True)
 def test_whatever_the_values_yaml_gives_them_back(stage: object) -> None:
     again = from_yaml(to_yaml(stage), BOUND)
     assert repr(again) == repr(stage)

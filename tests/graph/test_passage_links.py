@@ -16,6 +16,7 @@ from llama_retrieval_ext.graph.phrases import phrases, words
 from llama_retrieval_ext.graph.seeded_walk import SeededWalk
 from llama_retrieval_ext.graph.text_evidence import TextEvidence
 from llama_retrieval_ext.query import Query
+from tests.quick import trials
 
 FILLER = [(f"f{n}", f"filler {n}", f"nothing of note number {n}") for n in range(60)]
 
@@ -220,7 +221,7 @@ def test_links_brought_up_to_date_are_those_derived_anew(monkeypatch: pytest.Mon
     monkeypatch.setattr(text_evidence, "_FEW", 2)  # so that limits move with so few passages
     monkeypatch.setattr(text_evidence, "_PHRASE_SHARE", 3)
     links = PassageLinks()
-    for seed in range(60):
+    for seed in range(trials(60)):
         rng = random.Random(seed)
         nodes: dict[str, GraphNode] = {}
         evidence = TextEvidence(links)

@@ -29,6 +29,7 @@ def test_a_knowledge_base_is_indexed_and_says_how(tmp_path: Path) -> None:
         assert (kb.count(), kb.info().index) == (60, kb.index())
 
 
+@pytest.mark.slow
 def test_other_engines_index_by_themselves(tmp_path: Path) -> None:
     pytest.importorskip("qdrant_client")
     with KnowledgeBase.open(f"qdrant:{tmp_path}/q", embed_model=FakeEmbedding()) as kb:

@@ -83,6 +83,7 @@ def passages(kb: KnowledgeBase) -> set[str]:
     return {node.id for node in kb.graph.contents(scope=None).function().nodes if node.is_passage}
 
 
+@pytest.mark.slow
 def test_a_graph_is_copied_with_its_knowledge_base(tmp_path: Path) -> None:
     graph = f"graph:{tmp_path / 'graph'}"
     train = Document(id_="train", text="Night Train was directed by Anne Lister.")

@@ -16,6 +16,7 @@ from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.selection import Top
+from tests.quick import trials
 
 THREADS, QUERIES = 8, 1_000
 
@@ -73,11 +74,11 @@ def test_many_tasks_on_one_loop_get_their_own_answers(composite: Retriever) -> N
     async def answers() -> list[list[str]]:
         queries = [
             Query(f"question {number}", scope=Scope(f"tenant{number % THREADS}"))
-            for number in range(200)
+            for number in range(trials(200))
         ]
         found = await asyncio.gather(*map(composite.aretrieve, queries))
         return [[hit.node.get_content() for hit in hits] for hits in found]
 
     assert asyncio.run(answers()) == [
-        expected(f"tenant{number % THREADS}", number) for number in range(200)
+        expected(f"tenant{number % THREADS}", number) for number in range(trials(200))
     ]

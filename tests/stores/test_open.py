@@ -142,11 +142,11 @@ def test_a_retriever_does_not_read_a_store_that_it_would_make_in_memory(url: str
         KeywordRetriever(url)
 
 
-def test_a_folder_that_is_no_store_is_left_as_it_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["embedded", "qdrant"])
+def test_a_folder_that_is_no_store_is_left_as_it_is(engine: str, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    for engine in ("embedded", "qdrant"):
-        with pytest.raises(ConfigurationError, match="there is no store at"):
-            open_store(f"{engine}:{tmp_path}", must_exist=True)
+    with pytest.raises(ConfigurationError, match="there is no store at"):
+        open_store(f"{engine}:{tmp_path}", must_exist=True)
     assert [each.name for each in tmp_path.iterdir()] == ["notes.txt"]
 
 
