@@ -26,6 +26,7 @@ _SLOW = (
     "tests/execution/test_pool.py::test_a_forked_child_has_threads_of_its_own",
     "tests/execution/test_pool.py::test_a_function_that_hangs_does_not_hold_up_the_end_of_the_program",
     "tests/retrievers/test_contracts_composite.py::TestNestedThreeDeep",
+    "tests/retrievers/test_graph_contract.py::TestWalkOverAnyStore",
     "tests/retrievers/test_llm_over_http.py",
     "tests/retrievers/test_multi_query.py::TestContractOfOneInAnother",
     "tests/retrievers/test_rerank.py::TestContractThreeDeepWithAForeignReranker",
@@ -91,6 +92,9 @@ def examples(number: int) -> settings:
 class SlowTests:
     """Marks what is slow, and does not even import it where it is left out."""
 
+    # Of the quick run; Python's own are 700, 10, 10.
+    _GARBAGE = (10_000, 20, 50)
+
     def __init__(self, config: pytest.Config) -> None:
         self._root = config.rootpath
         self._left_out = config.option.markexpr == "not slow"
@@ -144,7 +148,9 @@ class SlowTests:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Iterator[None]:
-        """In the quick run temporary folders are in memory, where there is enough of it."""
+        """In the quick run there is less garbage collection; temporary folders are in memory."""
+        if self._left_out:
+            gc.set_threshold(*self._GARBAGE)
         enough = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ROOM_BYTES
         if not self._left_out or not enough:
             return (yield)

@@ -24,7 +24,7 @@ def store() -> Generator[EmbeddedVectorStore]:
         yield opened
 
 
-@pytest.fixture(scope="module", params=["float16", "hnsw"])
+@pytest.fixture(scope="module", params=[pytest.param("float16", marks=pytest.mark.slow), "hnsw"])
 def unusual_store(request: pytest.FixtureRequest) -> Generator[EmbeddedVectorStore]:
     """One with coarser embeddings, and one that is indexed, with a node that came later."""
     nodes = sample_nodes(MODEL)
