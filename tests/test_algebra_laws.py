@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -166,30 +167,14 @@ def test_then_is_associative_around_a_fan_out(
 
 
 @few
-@given(rankings, rankings, rankings, fusions)
-def test_side_by_side_is_associative_and_flat(
-    one: Ranking, two: Ranking, three: Ranking, fusion: Fusion
+@given(st.tuples(*(rankings.map(partial(FixedRetriever, name=name)) for name in "abc")), fusions)
+def test_side_by_side_is_flat_and_its_order_does_not_change_a_symmetric_fusion(
+    legs: tuple[FixedRetriever, FixedRetriever, FixedRetriever], fusion: Fusion
 ) -> None:
-    a, b, c = (
-        FixedRetriever(one, name="a"),
-        FixedRetriever(two, name="b"),
-        FixedRetriever(three, name="c"),
-    )
+    a, b, c = legs
     assert_same((a | b | c) >> fusion, (a | (b | c)) >> fusion)
     assert_same((a | b | c) >> fusion, ((a | b) | c) >> fusion)
     assert_same((a | b | c) >> fusion, branches(a, b, c) >> fusion)
-
-
-@few
-@given(rankings, rankings, rankings, fusions)
-def test_the_order_of_branches_does_not_change_a_symmetric_fusion(
-    one: Ranking, two: Ranking, three: Ranking, fusion: Fusion
-) -> None:
-    a, b, c = (
-        FixedRetriever(one, name="a"),
-        FixedRetriever(two, name="b"),
-        FixedRetriever(three, name="c"),
-    )
     assert found((a | b | c) >> fusion) == found((c | a | b) >> fusion)
     assert found((a | b | c) >> fusion) == found((b | a | c) >> fusion)
 

@@ -24,32 +24,21 @@ laws = examples(40)
 rankings = st.lists(st.lists(st.sampled_from("abcdefgh"), unique=True), max_size=4)
 scores = st.lists(st.dictionaries(st.sampled_from("abcdefgh"), st.floats(0, 1)), max_size=4)
 weights = st.floats(0.01, 100)
-by_rank = pytest.mark.parametrize("fusion", [reciprocal_rank_fusion, borda_count])
-by_score = pytest.mark.parametrize("fusion", [weighted_sum, comb_max, comb_mnz])
+BY_RANK: list[Fusion] = [reciprocal_rank_fusion, borda_count]
+BY_SCORE: list[Fusion] = [weighted_sum, comb_max, comb_mnz]
+by_rank = pytest.mark.parametrize("fusion", BY_RANK)
+by_score = pytest.mark.parametrize("fusion", BY_SCORE)
 
 
 def shuffled(data: st.DataObject, legs: Sequence[object]) -> list[int]:
     return data.draw(st.permutations(range(len(legs))), label="order of the legs")
 
 
-@by_rank
+@pytest.mark.parametrize("fusion", [*BY_RANK, *BY_SCORE])
 @laws
-@given(data=st.data(), legs=rankings)
-def test_the_order_of_rankings_does_not_matter(
-    fusion: Fusion, data: st.DataObject, legs: list[Ranking]
-) -> None:
-    share = [data.draw(weights) for _ in legs]
-    order = shuffled(data, legs)
-    again = fusion([legs[i] for i in order], weights=[share[i] for i in order])
-    assert fusion(legs, weights=share) == again
-
-
-@by_score
-@laws
-@given(data=st.data(), legs=scores)
-def test_the_order_of_scored_legs_does_not_matter(
-    fusion: Fusion, data: st.DataObject, legs: list[Scores]
-) -> None:
+@given(data=st.data())
+def test_the_order_of_the_legs_does_not_matter(fusion: Fusion, data: st.DataObject) -> None:
+    legs = data.draw(rankings if fusion in BY_RANK else scores)
     share = [data.draw(weights) for _ in legs]
     order = shuffled(data, legs)
     again = fusion([legs[i] for i in order], weights=[share[i] for i in order])

@@ -305,12 +305,15 @@ def test_there_is_no_step_at_which_a_crash_does_harm(
     assert steps > 4
 
 
-@given(
+interrupted = given(
     before=batches(),
     last=batches(),
     steps=st.integers(0, 60),
     kind=st.sampled_from(sorted(WORLDS)),
 )
+
+
+@interrupted
 def test_what_was_half_done_can_be_done_again(
     before: dict[str, Version | None], last: dict[str, Version | None], steps: int, kind: str
 ) -> None:
@@ -324,12 +327,7 @@ def test_what_was_half_done_can_be_done_again(
     assert {ref: found.get(ref) for ref in last} == last
 
 
-@given(
-    before=batches(),
-    last=batches(),
-    steps=st.integers(0, 60),
-    kind=st.sampled_from(sorted(WORLDS)),
-)
+@interrupted
 def test_a_store_that_takes_no_more_keeps_what_it_has(
     before: dict[str, Version | None], last: dict[str, Version | None], steps: int, kind: str
 ) -> None:
@@ -346,12 +344,7 @@ def test_a_store_that_takes_no_more_keeps_what_it_has(
         assert {ref: world.stored().get(ref) for ref in last} == last
 
 
-@given(
-    before=batches(),
-    last=batches(),
-    steps=st.integers(0, 60),
-    kind=st.sampled_from(sorted(WORLDS)),
-)
+@interrupted
 def test_a_writer_goes_on_when_the_store_is_back(
     before: dict[str, Version | None], last: dict[str, Version | None], steps: int, kind: str
 ) -> None:

@@ -75,22 +75,13 @@ every_composite = pytest.mark.parametrize("make", COMPOSITES.values(), ids=COMPO
 
 @both_ways
 @every_composite
-def test_a_query_for_more_asks_the_legs_for_more(
+def test_a_query_for_more_asks_the_legs_for_more_and_one_for_less_for_their_own_number(
     count: Counted, make: Callable[[FixedRetriever], Retriever]
 ) -> None:
-    leg = deep()
-    assert count(make(leg), Query("leave", top_k=50)) == 50
-    assert {call.top_k for call in leg.calls} == {50}
-
-
-@both_ways
-@every_composite
-def test_a_query_for_less_leaves_the_legs_their_own_number(
-    count: Counted, make: Callable[[FixedRetriever], Retriever]
-) -> None:
-    leg = deep()
-    assert count(make(leg), Query("leave", top_k=3)) == 3
-    assert {call.top_k for call in leg.calls} == {10}
+    for top_k, of_legs in ((50, 50), (3, 10)):
+        leg = deep()
+        assert count(make(leg), Query("leave", top_k=top_k)) == top_k
+        assert {call.top_k for call in leg.calls} == {of_legs}
 
 
 @both_ways

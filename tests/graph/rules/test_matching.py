@@ -185,23 +185,31 @@ def random_where(rng: random.Random, name: str) -> Where:
     return Where(name, "k", operator, value)
 
 
-@pytest.mark.slow
-def test_traversal_and_cypher_agree_on_random_graphs(neo4j_url: str) -> None:
-    rng = random.Random(12)
-    total = 0
-    with closing(open_graph(neo4j_url)) as graph:
-        for _ in range(3):
+def random_graphs(
+    number: int, rng: random.Random, url: str
+) -> Iterator[tuple[EmbeddedGraph, GraphBackend]]:
+    """Random graphs, each embedded and in Neo4j."""
+    with closing(open_graph(url)) as graph:
+        for _ in range(number):
             nodes, edges = random_graph(rng)
             graph.clear(scope=None).function()
             graph.upsert(nodes, edges).function()
             with EmbeddedGraph(":memory:") as embedded:
                 embedded.upsert(nodes, edges).function()
-                for _ in range(12):
-                    pattern = random_pattern(rng)
-                    seeds = rng.choice([None, ["n0", "n3"]])
-                    mine = outcome(embedded, pattern, seeds)
-                    assert mine == outcome(graph, pattern, seeds), pattern
-                    total += len(mine)
+                yield embedded, graph
+
+
+@pytest.mark.slow
+def test_traversal_and_cypher_agree_on_random_graphs(neo4j_url: str) -> None:
+    rng = random.Random(12)
+    total = 0
+    for embedded, graph in random_graphs(3, rng, neo4j_url):
+        for _ in range(12):
+            pattern = random_pattern(rng)
+            seeds = rng.choice([None, ["n0", "n3"]])
+            mine = outcome(embedded, pattern, seeds)
+            assert mine == outcome(graph, pattern, seeds), pattern
+            total += len(mine)
     assert total > 30
 
 
@@ -226,21 +234,13 @@ rules:
 
 @pytest.mark.slow
 def test_conclusions_and_proofs_of_chained_rules_agree(neo4j_url: str) -> None:
-    rng = random.Random(3)
     total = 0
-    with closing(open_graph(neo4j_url)) as graph:
-        for _ in range(5):
-            nodes, edges = random_graph(rng)
-            graph.clear(scope=None).function()
-            graph.upsert(nodes, edges).function()
-            with EmbeddedGraph(":memory:") as embedded:
-                embedded.upsert(nodes, edges).function()
-                mine, theirs = (
-                    run(infer(each, CHAINED, seeds=["n0", "n1", "n2"], scope=SCOPE))
-                    for each in (embedded, graph)
-                )
-                assert [each.to_dict() for each in mine] == [each.to_dict() for each in theirs]
-                total += sum(len(each.chain) > 1 for each in mine)
+    for graphs in random_graphs(5, random.Random(3), neo4j_url):
+        mine, theirs = (
+            run(infer(each, CHAINED, seeds=["n0", "n1", "n2"], scope=SCOPE)) for each in graphs
+        )
+        assert [each.to_dict() for each in mine] == [each.to_dict() for each in theirs]
+        total += sum(len(each.chain) > 1 for each in mine)
     assert total > 20
 
 
