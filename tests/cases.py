@@ -3,7 +3,9 @@
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, TypeAlias
 
 import pytest
@@ -13,13 +15,18 @@ Ids: TypeAlias = Iterable[object] | Callable[[Any], object] | None
 
 
 def each_case(
-    names: str | Sequence[str], values: Iterable[Any], ids: Ids = None
+    names: str | Sequence[str],
+    values: Iterable[Any],
+    ids: Ids = None,
+    *,
+    side_by_side: bool = False,
 ) -> Callable[[Test], Test]:
     """Run a test for each of the values, as one test; called like `pytest.mark.parametrize`.
 
     For cases that need no fixture of their own: they share those of the test. A parametrised case
     costs milliseconds, such a case nothing. All run; what the first failure raises is raised, with
-    a note that names each case that failed.
+    a note that names each case that failed. ``side_by_side`` gives each a thread, for cases that
+    mostly wait (and are no coroutines).
     """
     arguments = [name.strip() for name in names.split(",")] if isinstance(names, str) else [*names]
     cases = [*_cases(arguments, [*values], ids)]
@@ -30,11 +37,18 @@ def each_case(
 
         @functools.wraps(test)
         def run_all(*args: Any, **fixtures: Any) -> None:
-            failures: list[BaseException] = []
-            for name, case in cases:
+            def failed(named: tuple[str, Mapping[str, Any]]) -> list[BaseException]:
+                name, case = named
+                failures: list[BaseException] = []
                 with _collected(name, failures):
                     test(*args, **fixtures, **case)
-            _raise_first(failures)
+                return failures
+
+            if side_by_side:
+                with ThreadPoolExecutor(len(cases)) as threads:
+                    _raise_first([*chain(*threads.map(failed, cases))])
+            else:
+                _raise_first([*chain(*map(failed, cases))])
 
         @functools.wraps(test)
         async def await_all(*args: Any, **fixtures: Any) -> None:
@@ -44,6 +58,7 @@ def each_case(
                     await test(*args, **fixtures, **case)
             _raise_first(failures)
 
+        assert not (side_by_side and inspect.iscoroutinefunction(test))
         wrapper: Any = await_all if inspect.iscoroutinefunction(test) else run_all
         wrapper.__signature__ = signature.replace(parameters=rest)
         decorated: Test = wrapper

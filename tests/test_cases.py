@@ -1,6 +1,7 @@
 """Cases that share a test are all run, and those that fail are named."""
 
 import asyncio
+from threading import Barrier
 
 import pytest
 
@@ -29,6 +30,19 @@ def test_all_run_and_the_failure_names_each_that_failed() -> None:
     with pytest.raises(AssertionError) as failure:
         asyncio.run(equal())
     assert failure.value.__notes__ == ["case: not"]
+
+
+def test_cases_that_wait_do_so_side_by_side() -> None:
+    barrier = Barrier(3)
+
+    @each_case("number", [1, 2, 3], side_by_side=True)
+    def meets(number: int) -> None:
+        barrier.wait(60)
+        assert number == 2
+
+    with pytest.raises(AssertionError) as failure:
+        meets()
+    assert failure.value.__notes__ == ["case: 1", "and so fails case: 3"]
 
 
 @each_case("text", ["a", "b"])

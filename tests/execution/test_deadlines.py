@@ -25,6 +25,8 @@ from llama_retrieval_ext.testing.fakes import (
     FakeRetriever,
     HangingRetriever,
 )
+from tests.cases import each_case
+from tests.execution.conftest import in_threads, inside_a_running_loop, on_a_loop
 from tests.patience import unless_stalled
 
 Search = Callable[[Retriever, QueryType], SearchResult]
@@ -32,6 +34,11 @@ Composite = Callable[..., Retriever]
 Hanging = Callable[[], HangingRetriever]
 # Long for a busy machine, and nothing beside what would be waited for without a limit.
 SOON_S = 5
+# In place of the fixtures of this name, so that they wait at the same time.
+both_ways = each_case("search", [in_threads, on_a_loop], side_by_side=True)
+anywhere = each_case(
+    "search_anywhere", [in_threads, on_a_loop, inside_a_running_loop], side_by_side=True
+)
 
 
 class Alone(Retriever):
@@ -72,6 +79,7 @@ class Clock:
         self.took = time.perf_counter() - self.began
 
 
+@anywhere
 def test_a_leg_that_hangs_costs_its_timeout(
     fused: Composite, search_anywhere: Search, hanging: Hanging
 ) -> None:
@@ -92,6 +100,7 @@ def test_a_leg_that_is_in_time_is_kept(fused: Composite, search: Search) -> None
     assert result.degraded == ()
 
 
+@anywhere
 @unless_stalled  # a level keeps 0.05 s at most for itself
 def test_the_time_of_a_query_bounds_a_tree_of_composites(
     fused: Composite, search_anywhere: Search, hanging: Hanging
@@ -104,6 +113,7 @@ def test_the_time_of_a_query_bounds_a_tree_of_composites(
     assert len(result.degraded) == 3
 
 
+@both_ways
 def test_the_time_of_a_query_holds_where_every_leg_hangs(
     fused: Composite, search: Search, hanging: Hanging
 ) -> None:
@@ -113,6 +123,7 @@ def test_the_time_of_a_query_holds_where_every_leg_hangs(
     assert clock.took < SOON_S
 
 
+@both_ways
 @unless_stalled
 def test_the_time_of_a_query_holds_for_legs_without_a_limit_of_their_own(
     fused: Composite, search: Search, hanging: Hanging
@@ -127,6 +138,7 @@ def test_the_time_of_a_query_holds_for_legs_without_a_limit_of_their_own(
     assert missing.reason.endswith("'leg 0' did not answer within the time of the query")
 
 
+@both_ways
 @unless_stalled
 def test_a_leg_gets_what_is_left_where_that_is_less_than_its_own(
     fused: Composite, search: Search, hanging: Hanging
@@ -178,6 +190,7 @@ def test_nothing_more_is_called_when_the_time_is_over() -> None:
     assert not called.wait(0.05)
 
 
+@both_ways
 @unless_stalled
 def test_the_time_of_a_query_reaches_through_a_foreign_composite(
     fused: Composite, search: Search, hanging: Hanging
@@ -200,7 +213,8 @@ def test_a_query_within_a_query_has_no_more_time_than_it(
     assert clock.took < SOON_S
 
 
-@pytest.mark.parametrize("order", [slice(None), slice(None, None, -1)])
+@both_ways
+@each_case("order", [slice(None), slice(None, None, -1)], side_by_side=True)
 def test_a_late_leg_is_late_wherever_it_stands(
     fused: Composite, search: Search, order: slice
 ) -> None:
@@ -211,7 +225,8 @@ def test_a_late_leg_is_late_wherever_it_stands(
     assert [part.where for part in result.degraded] == ["late"]
 
 
-@pytest.mark.parametrize("order", [slice(None), slice(None, None, -1)])
+@both_ways
+@each_case("order", [slice(None), slice(None, None, -1)], side_by_side=True)
 def test_the_trace_shows_how_long_a_late_leg_was_waited_for(
     fused: Composite, search: Search, hanging: Hanging, order: slice
 ) -> None:

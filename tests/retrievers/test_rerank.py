@@ -32,6 +32,7 @@ from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
 from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.cases import each_case
 
 ROWS = [("a", 0.9, "travel"), ("b", 0.8, "sick leave"), ("c", 0.7, "annual leave")]
 
@@ -153,6 +154,7 @@ def test_a_reranker_that_is_late_costs_its_time_and_no_more(*, asynchronous: boo
     assert "did not answer within 0.05 s" in result.degraded[0].reason
 
 
+@each_case("asynchronous", [False, True], side_by_side=True)
 def test_the_querys_own_time_is_enough_to_fall_back_in(*, asynchronous: bool) -> None:
     retriever = RerankRetriever(FakeRetriever(ROWS), ByLength(delay_s=6.0))
     result = searched(retriever, Query("q", timeout_s=1.5), asynchronous=asynchronous)

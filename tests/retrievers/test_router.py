@@ -435,7 +435,7 @@ LATE: dict[str, Callable[[], Selector | BaseSelector]] = {
 }
 
 
-@each_case("make", LATE.values(), ids=LATE)
+@each_case("make", LATE.values(), ids=LATE, side_by_side=True)
 @unless_stalled
 def test_r4_a_selector_that_is_late_takes_the_fallback_and_says_so(
     make: Callable[[], Selector | BaseSelector], searched: Searched

@@ -51,6 +51,7 @@ def astreamed(retriever: Retriever, query: Query | str) -> list[list[str]]:
 
 
 both_ways = pytest.mark.parametrize("stream", [streamed, astreamed])
+both_at_once = each_case("stream", [streamed, astreamed], side_by_side=True)
 
 
 @dataclass
@@ -100,9 +101,9 @@ HANDING_ON: dict[str, Callable[[], Retriever]] = {
 }
 
 
-@both_ways
+@both_at_once
 @each_case("timeout_s", [None, 30.0])
-@each_case("make", HANDING_ON.values(), ids=HANDING_ON.keys())
+@each_case("make", HANDING_ON.values(), ids=HANDING_ON.keys(), side_by_side=True)
 @unless_stalled
 def test_the_childs_fused_ranking_comes_after_each_leg(
     stream: Streamed, make: Callable[[], Retriever], timeout_s: float | None
@@ -142,7 +143,7 @@ class Wavers(Retriever):
         return []
 
 
-@both_ways
+@both_at_once
 def test_a_route_that_was_given_up_is_not_heard_any_more(stream: Streamed) -> None:
     others = branches(late("c", 0.0), late("d", 0.6)) >> RRF()
     retriever = routed(["x"], x=Leg("x", Wavers(top_k=None), timeout_s=0.3), y=others)
@@ -225,7 +226,7 @@ def test_scores_that_cannot_be_fused_fail_the_answer_and_no_leg(stream: Streamed
         stream(branches(unscored, late("b", 0.0)) >> Max(), "q")
 
 
-@both_ways
+@both_at_once
 def test_nothing_comes_behind_the_answer(stream: Streamed) -> None:
     slow = Leg("slow", late("b", 0.3), timeout_s=0.03)
     retriever = routed(["x"], x=branches(late("a", 0.0), slow) >> RRF())

@@ -166,7 +166,7 @@ def test_what_fails_in_an_llm_is_not_passed_on(connect: Connect) -> None:
 def test_a_late_llm_is_an_exceeded_deadline_on_each_route(connect: Connect) -> None:
     late = connect(llm=ScriptedLLM(lambda _: (5.0, "late")))
     post(late, "work-logs", FOUND["work-logs"])
-    headers = {**bearer("acme"), "X-Deadline-S": "0.5"}
+    headers = {**bearer("acme"), "X-Deadline-S": "0.2"}
     for route, body in WRITTEN.items():
         answer = late.post(f"/v1/services/{route}", json=body, headers=headers)
         assert answer.status_code == (200 if route == "ask/stream" else 504), (route, answer.text)

@@ -209,7 +209,7 @@ def test_it_tells_what_it_is() -> None:
     assert stage.score_kind is ScoreKind.PROBABILITY
 
 
-@pytest.mark.parametrize("within", ["stage", "retriever"])
+@each_case("within", ["stage", "retriever"], side_by_side=True)
 def test_the_llm_gets_all_of_the_time_that_the_reranker_has(within: str) -> None:
     llm = ScriptedLLM([(0.6, "Doc: 2, Relevance: 9\nDoc: 1, Relevance: 1")])
     source = FakeRetriever([("a", 0.9, "travel"), ("b", 0.8, "annual leave")])
