@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -38,7 +39,8 @@ def shuffled(data: st.DataObject, legs: Sequence[object]) -> list[int]:
 @laws
 @given(data=st.data())
 def test_the_order_of_the_legs_does_not_matter(fusion: Fusion, data: st.DataObject) -> None:
-    legs = data.draw(rankings if fusion in BY_RANK else scores)
+    kind: st.SearchStrategy[list[Any]] = rankings if fusion in BY_RANK else scores
+    legs = data.draw(kind)
     share = [data.draw(weights) for _ in legs]
     order = shuffled(data, legs)
     again = fusion([legs[i] for i in order], weights=[share[i] for i in order])
