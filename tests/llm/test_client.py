@@ -19,6 +19,7 @@ from llama_retrieval_ext.llm.client import AnswerCache, LLMWriter
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from tests.meeting import Meeting
+from tests.patience import unless_stalled
 
 
 class BlockingLLM(CustomLLM):
@@ -92,6 +93,7 @@ def test_a_late_model_costs_its_time_and_no_more(written: Run) -> None:
     assert "did not answer within 0.05 s" in missing[0]
 
 
+@unless_stalled
 def test_a_late_answer_is_there_for_who_asks_next() -> None:
     llm, cache = ScriptedLLM([(0.2, "a")]), AnswerCache()
     hasty = LLMWriter(llm, timeout_s=0.02, cache=cache)
