@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.capabilities.citations import Citation, Citations, check_citations
     from llama_retrieval_ext.capabilities.consolidation import Consolidation
     from llama_retrieval_ext.capabilities.factory import CapabilityBundle, CapabilityFactory
-    from llama_retrieval_ext.capabilities.generation.callable_llm import CallableLLM
+    from llama_retrieval_ext.capabilities.generation.language_model import CallableLLM
     from llama_retrieval_ext.capabilities.insight import (
         Insight,
         InsightGenerator,
@@ -61,7 +61,7 @@ __all__ = [
 if not TYPE_CHECKING:
     _MODULES = {
         "llama_retrieval_ext.capabilities.analysis": ("Analysis", "DataAnalyzer", "Finding"),
-        "llama_retrieval_ext.capabilities.generation.callable_llm": ("CallableLLM",),
+        "llama_retrieval_ext.capabilities.generation.language_model": ("CallableLLM",),
         "llama_retrieval_ext.capabilities.citations": (
             "Citation",
             "Citations",

@@ -1,6 +1,6 @@
 """`DataAnalyzer`: findings about metrics in documents, with their evidence."""
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -11,9 +11,9 @@ from llama_index.core.schema import NodeWithScore, QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 from pydantic import BaseModel, Field
 
-from llama_retrieval_ext.capabilities.generation.callable_llm import Caller
 from llama_retrieval_ext.capabilities.generation.language_model import (
     GENERATION_TIMEOUT_S,
+    Caller,
     LanguageModel,
     as_llm,
 )
@@ -31,10 +31,11 @@ from llama_retrieval_ext.execution.context import degraded_count, degraded_since
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
 from llama_retrieval_ext.execution.running import (
-    apartials,
+    Reporting,
+    async_streamed,
     asynchronous,
     blocking,
-    partials,
+    streamed,
     within,
 )
 from llama_retrieval_ext.execution.streaming import Report
@@ -195,6 +196,7 @@ class DataAnalyzer(BaseSynthesizer):
 
     aanalyze = asynchronous(analyze)
 
+    @streamed
     def stream(
         self,
         documents: PassagesLike,
@@ -202,22 +204,12 @@ class DataAnalyzer(BaseSynthesizer):
         *,
         focus: str = "",
         **options: Unpack[RequestOptions],
-    ) -> Iterator[Analysis]:
+    ) -> Reporting[Analysis]:
         """Yield the findings so far after every few prompts, then the whole analysis."""
         query = self._query(focus, **options)
-        return partials(lambda report: self._plan(query, documents, metrics, report))
+        return lambda report: self._plan(query, documents, metrics, report)
 
-    def astream(
-        self,
-        documents: PassagesLike,
-        metrics: Sequence[str] | None = None,
-        *,
-        focus: str = "",
-        **options: Unpack[RequestOptions],
-    ) -> AsyncIterator[Analysis]:
-        """`stream` without blocking the event loop."""
-        query = self._query(focus, **options)
-        return apartials(lambda report: self._plan(query, documents, metrics, report))
+    astream = async_streamed(stream)
 
     def synthesize(
         self,

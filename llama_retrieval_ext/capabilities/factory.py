@@ -14,8 +14,7 @@ from llama_index.core.llms import LLM
 from llama_index.core.storage.docstore.types import BaseDocumentStore
 
 from llama_retrieval_ext.capabilities.analysis import DataAnalyzer
-from llama_retrieval_ext.capabilities.generation.callable_llm import Caller
-from llama_retrieval_ext.capabilities.generation.language_model import as_llm
+from llama_retrieval_ext.capabilities.generation.language_model import Caller, as_llm
 from llama_retrieval_ext.capabilities.insight import InsightGenerator
 from llama_retrieval_ext.capabilities.intent import IntentRecognizer
 from llama_retrieval_ext.capabilities.memory import MemoryManager

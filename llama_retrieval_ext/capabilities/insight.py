@@ -1,7 +1,7 @@
 """`InsightGenerator`: insights from structured input, each with its evidence."""
 
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from llama_index.core.llms import LLM
@@ -10,9 +10,9 @@ from llama_index.core.types import BasePydanticProgram
 from pydantic import BaseModel, Field
 
 from llama_retrieval_ext.capabilities.analysis import Analysis
-from llama_retrieval_ext.capabilities.generation.callable_llm import Caller
 from llama_retrieval_ext.capabilities.generation.language_model import (
     GENERATION_TIMEOUT_S,
+    Caller,
     LanguageModel,
     as_llm,
 )
@@ -23,10 +23,11 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import (
-    apartials,
+    Reporting,
+    async_streamed,
     asynchronous,
     blocking,
-    partials,
+    streamed,
     within,
 )
 from llama_retrieval_ext.execution.streaming import Report
@@ -164,13 +165,12 @@ class InsightGenerator(BasePydanticProgram[InsightReport]):
 
     agenerate = asynchronous(generate)
 
-    def stream(self, data: InsightData, *, focus: str = "") -> Iterator[InsightReport]:
+    @streamed
+    def stream(self, data: InsightData, *, focus: str = "") -> Reporting[InsightReport]:
         """Yield the insights so far after every few prompts, then the whole report."""
-        return partials(lambda report: self._plan(data, focus, report))
+        return lambda report: self._plan(data, focus, report)
 
-    def astream(self, data: InsightData, *, focus: str = "") -> AsyncIterator[InsightReport]:
-        """`stream` without blocking the event loop."""
-        return apartials(lambda report: self._plan(data, focus, report))
+    astream = async_streamed(stream)
 
     def __call__(self, data: InsightData, focus: str = "", **_: Any) -> InsightReport:  # noqa: ANN401
         """Call `generate`."""

@@ -12,9 +12,9 @@ from llama_index.core.schema import QueryType
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 
 from llama_retrieval_ext.capabilities.consolidation import Consolidation, merged_memories
-from llama_retrieval_ext.capabilities.generation.callable_llm import Caller
 from llama_retrieval_ext.capabilities.generation.language_model import (
     GENERATION_TIMEOUT_S,
+    Caller,
     LanguageModel,
     as_llm,
 )

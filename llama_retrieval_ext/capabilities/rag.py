@@ -1,19 +1,18 @@
 """`RAGGenerator`: answers from retrieved passages, with checked citations."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.base.response.schema import Response
 from llama_index.core.llms import LLM
 from llama_index.core.schema import NodeWithScore, QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.capabilities.citations import Citation, check_citations
-from llama_retrieval_ext.capabilities.generation.callable_llm import Caller
 from llama_retrieval_ext.capabilities.generation.language_model import (
     GENERATION_TIMEOUT_S,
+    Caller,
     LanguageModel,
     as_llm,
 )
@@ -21,20 +20,24 @@ from llama_retrieval_ext.capabilities.generation.passages import (
     Passages,
     PassagesLike,
     Tokenize,
-    as_hits,
 )
 from llama_retrieval_ext.capabilities.generation.query_engine import (
+    GeneratedText,
     GeneratingQueryEngine,
-    Request,
+    GenerationRequest,
     RequestOptions,
 )
-from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
-from llama_retrieval_ext.execution.running import asynchronous, blocking
-from llama_retrieval_ext.llm.client import filled
-from llama_retrieval_ext.query import Query, Scope, check_top_k
-from llama_retrieval_ext.results import Hit, as_hit
+from llama_retrieval_ext.execution.running import (
+    Reporting,
+    async_streamed,
+    asynchronous,
+    blocking,
+    streamed,
+)
+from llama_retrieval_ext.query import Scope, check_top_k
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.trace import Degradation
 
 NO_ANSWER: Final = "The documents do not answer this question."
@@ -55,7 +58,7 @@ Answer:"""
 
 
 @dataclass
-class RAGAnswer(Response):
+class RAGAnswer(GeneratedText):
     """An answer with its sources; a LlamaIndex ``Response``.
 
     Attributes:
@@ -68,17 +71,6 @@ class RAGAnswer(Response):
     citations: tuple[Citation, ...] = ()
     problems: tuple[str, ...] = ()
     is_answered: bool = True
-    degraded: tuple[Degradation, ...] = ()
-
-    @property
-    def text(self) -> str:
-        """The answer."""
-        return self.response or ""
-
-    @property
-    def hits(self) -> list[Hit]:
-        """Passages of the prompt, by number."""
-        return [as_hit(each) for each in self.source_nodes]
 
     @property
     def is_supported(self) -> bool:
@@ -130,8 +122,10 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
 
     """
 
-    fields_of_prompt: ClassVar[tuple[str, ...]] = ("passages", "query", "nothing")
     task: ClassVar[str] = "rag"
+    passages_argument: ClassVar[str] = "context"
+    values_of_prompt: ClassVar[Mapping[str, str]] = {"nothing": NOT_IN_PASSAGES}
+    needs_passages: ClassVar[bool] = True
 
     retriever: BaseRetriever
     no_answer: str = NO_ANSWER
@@ -150,13 +144,13 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
         streaming: bool = False,
     ) -> None:
         super().__init__(
+            LanguageModel(as_llm(llm), timeout_s, tokenize),
+            prompt,
             retriever=check_retriever(retriever, "retriever"),
             no_answer=no_answer,
             top_k=None if top_k is None else check_top_k(top_k),
             streaming=streaming,
         )
-        self._prompt = self._checked_prompt(prompt)
-        self._model = LanguageModel(as_llm(llm), timeout_s, tokenize)
 
     @blocking
     def generate(
@@ -182,48 +176,32 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
             DeadlineExceededError: ``timeout_s`` ran out.
             ConfigurationError: ``context`` comes with a scope or filters, which it would ignore.
         """
-        request = _request(query, context, scope=scope, filters=filters, timeout_s=timeout_s)
-        return self._answered(request)
+        options = RequestOptions(scope=scope, filters=filters, timeout_s=timeout_s)
+        return self._answered(self._request(query, context, **options))
 
     agenerate = asynchronous(generate)
 
+    @streamed
     def stream(
         self,
         query: QueryType,
         context: PassagesLike | None = None,
         **options: Unpack[RequestOptions],
-    ) -> Iterator[RAGAnswer]:
+    ) -> Reporting[RAGAnswer]:
         """Yield the growing answer, then the whole answer with checked citations.
 
         If the model writes reasoning without an opening tag, an answer may become shorter.
         """
-        return self._stream(_request(query, context, **options))
+        request = self._request(query, context, **options)
+        return lambda report: self._answered(request, report)
 
-    def astream(
-        self,
-        query: QueryType,
-        context: PassagesLike | None = None,
-        **options: Unpack[RequestOptions],
-    ) -> AsyncIterator[RAGAnswer]:
-        """`stream` without blocking the event loop."""
-        return self._astream(_request(query, context, **options))
+    astream = async_streamed(stream)
 
-    def _needs_passages(self) -> bool:
-        return True
-
-    def _candidates(self, request: Request) -> Plan[list[Hit]]:
+    def _candidates(self, request: GenerationRequest) -> Plan[list[Hit]]:
         if request.passages is not None:
             return list(request.passages)
         top_k = request.query.top_k or self.top_k
         return (yield from hits_of(self.retriever, request.query, top_k=top_k))
-
-    def _filled(self, request: Request, passages: Passages) -> str:
-        return filled(
-            self._prompt,
-            passages=passages.text,
-            query=request.query.query_str,
-            nothing=NOT_IN_PASSAGES,
-        )
 
     def _partial(self, text: str, passages: Passages) -> RAGAnswer | None:
         if NOT_IN_PASSAGES.startswith(text[: len(NOT_IN_PASSAGES)]):
@@ -245,17 +223,3 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
             problems=checked.problems,
             degraded=degraded,
         )
-
-
-def _request(
-    query: QueryType, context: PassagesLike | None, **options: Unpack[RequestOptions]
-) -> Request:
-    bound = Query.of(query).but(**options)
-    if context is None:
-        return Request(bound)
-    if bound.scope is not None or bound.filters is not None:
-        raise ConfigurationError(
-            "scope and filters bound the retrieval, and with context= nothing is retrieved; leave "
-            "them out, or the context"
-        )
-    return Request(bound, tuple(as_hits(context)))

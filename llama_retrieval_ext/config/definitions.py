@@ -14,7 +14,7 @@ from pydantic import JsonValue, ValidationError
 
 from llama_retrieval_ext import pipeline, retrievers, stages
 from llama_retrieval_ext.arguments import NamedEnum, RecordsArguments
-from llama_retrieval_ext.config.bm25 import KeptBM25Retriever, MinMaxScores
+from llama_retrieval_ext.config.store_retrievers import KeptBM25Retriever, MinMaxScores
 from llama_retrieval_ext.errors import InvalidFilterError
 from llama_retrieval_ext.execution.legs import CircuitBreaker, Leg
 from llama_retrieval_ext.filters import parse_filters

@@ -17,7 +17,7 @@ from llama_index.core.llms import LLM
 from llama_index.core.storage.docstore.types import BaseDocumentStore
 
 from llama_retrieval_ext.checks import nearest, of_type
-from llama_retrieval_ext.config import composite_retrievers, graph_retrievers, store_retrievers
+from llama_retrieval_ext.config import composite_retrievers, store_retrievers
 from llama_retrieval_ext.config.definitions import (
     Definition,
     class_definitions,
@@ -47,9 +47,9 @@ _BUILT_IN: Final = (
     store_retrievers.llama_dense,
     store_retrievers.llama_bm25,
     store_retrievers.llama_hybrid,
-    graph_retrievers.graph,
-    graph_retrievers.kg_rule,
-    graph_retrievers.knowledge,
+    composite_retrievers.graph,
+    composite_retrievers.kg_rule,
+    composite_retrievers.knowledge,
     composite_retrievers.router,
     composite_retrievers.recursive,
     composite_retrievers.rerank,
@@ -116,7 +116,7 @@ mean 'hybrid'?
             each.__name__: definition_of(each, name=each.__name__, takes_parts=True)
             for each in _BUILT_IN
         }
-        self._presets = graph_retrievers.preset_definitions()
+        self._presets = composite_retrievers.preset_definitions()
         self._installed: dict[str, EntryPoint] | None = None
 
     def bind(

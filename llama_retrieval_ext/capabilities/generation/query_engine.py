@@ -1,11 +1,12 @@
 """Base class of capabilities that write a text from passages, as a LlamaIndex query engine."""
 
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypedDict, TypeVar
+from typing import Any, ClassVar, Generic, TypedDict, TypeVar, Unpack
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
+from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.response.schema import (
     RESPONSE_TYPE,
     AsyncStreamingResponse,
@@ -20,15 +21,29 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from pydantic import PrivateAttr
 
 from llama_retrieval_ext.capabilities.generation.language_model import LanguageModel
-from llama_retrieval_ext.capabilities.generation.passages import Passages, fitted
+from llama_retrieval_ext.capabilities.generation.passages import (
+    Passages,
+    PassagesLike,
+    as_hits,
+    fitted,
+)
+from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.execution.running import apartials, partials, within
+from llama_retrieval_ext.execution.running import (
+    Reporting,
+    async_streamed,
+    asynchronous,
+    blocking,
+    streamed,
+    within,
+)
 from llama_retrieval_ext.execution.streaming import Report
+from llama_retrieval_ext.llm.client import filled
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.results import Hit, as_hit
 from llama_retrieval_ext.trace import Degradation
 
 R = TypeVar("R", bound=Response)
@@ -43,69 +58,73 @@ class RequestOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """The request for one text.
-
-    Attributes:
-        query: The question or task, with scope and filters.
-        passages: The caller's passages; None to retrieve some.
-        temperature: None for the model's own.
-    """
+class GenerationRequest:
+    """The request for one text; without passages, some are retrieved."""
 
     query: Query
     passages: tuple[Hit, ...] | None = None
     temperature: float | None = None
 
 
+@dataclass
+class GeneratedText(Response):
+    """A LlamaIndex ``Response`` with the passages of its prompt, by number, as sources."""
+
+    degraded: tuple[Degradation, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The text."""
+        return self.response or ""
+
+    @property
+    def hits(self) -> list[Hit]:
+        """Passages of the prompt, by number."""
+        return [as_hit(each) for each in self.source_nodes]
+
+
 class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
-    """A query engine that fills a prompt with passages and calls a model.
+    """A query engine that fills a prompt with passages and calls a model."""
 
-    Attributes:
-        streaming: Whether ``query`` and ``aquery`` return LlamaIndex's streaming responses.
-    """
+    task: ClassVar[str]
+    passages_argument: ClassVar[str]
+    no_passages: ClassVar[str] = ""  # in the prompt
+    values_of_prompt: ClassVar[Mapping[str, str]] = {}
+    needs_passages: ClassVar[bool] = False  # to call the model
 
-    fields_of_prompt: ClassVar[tuple[str, ...]] = ()
-    task: ClassVar[str] = "generate"
-
+    retriever: BaseRetriever | None = None
     streaming: bool = False
     _model: LanguageModel = PrivateAttr()
     _prompt: str = PrivateAttr()
 
-    def __init__(self, **fields: Any) -> None:  # noqa: ANN401 - pydantic's
+    def __init__(self, model: LanguageModel, prompt: str, **fields: Any) -> None:  # noqa: ANN401 - pydantic's
         super().__init__(**fields)
+        self._prompt = self._checked_prompt(prompt)
+        self._model = model
 
     @abstractmethod
-    def _candidates(self, request: Request) -> Plan[list[Hit]]:
+    def _candidates(self, request: GenerationRequest) -> Plan[list[Hit]]:
         """Return the plan for the candidate passages, best first."""
-
-    @abstractmethod
-    def _filled(self, request: Request, passages: Passages) -> str:
-        """Return the prompt."""
 
     @abstractmethod
     def _finished(self, text: str, passages: Passages, degraded: tuple[Degradation, ...]) -> R:
         """Return the answer for a whole text; the text is empty if no model was called."""
 
-    @abstractmethod
     def _partial(self, text: str, passages: Passages) -> R | None:
         """Return the answer for an unfinished text; None if it cannot be shown yet."""
-
-    def _needs_passages(self) -> bool:
-        """Return whether the model is called only if there are passages."""
-        return False
+        return self._finished(text, passages, ())
 
     @property
     def llm(self) -> LLM:
         """The language model."""
         return self._model.llm
 
-    def custom_query(self, query_str: str) -> R:
+    @blocking
+    def custom_query(self, query_str: str) -> Plan[R]:
         """Implement LlamaIndex's hook; ``query`` also uses the options of a `Query`."""
-        return run(self._answered(Request(Query.of(query_str))))
+        return self._answered(GenerationRequest(Query.of(query_str)))
 
-    async def acustom_query(self, query_str: str) -> R:
-        """Implement LlamaIndex's hook; ``aquery`` also uses the options of a `Query`."""
-        return await arun(self._answered(Request(Query.of(query_str))))
+    acustom_query = asynchronous(custom_query)  # type: ignore[arg-type]  # its self is this class
 
     def query(self, str_or_query_bundle: QueryType) -> RESPONSE_TYPE:
         """Return the answer, or a streaming response if ``streaming`` is set."""
@@ -118,7 +137,7 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
         return answer
 
     def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
-        request = Request(Query.of(query_bundle))
+        request = GenerationRequest(Query.of(query_bundle))
         if not self.streaming:
             return run(self._answered(request))
         parts = self._stream(request)
@@ -126,7 +145,7 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
         return StreamingResponse(_deltas(first, parts), source_nodes=first.source_nodes)
 
     async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
-        request = Request(Query.of(query_bundle))
+        request = GenerationRequest(Query.of(query_bundle))
         if not self.streaming:
             return await arun(self._answered(request))
         parts = self._astream(request)
@@ -142,24 +161,49 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
 
     @classmethod
     def _checked_prompt(cls, prompt: str) -> str:
-        missing = [f"{{{name}}}" for name in cls.fields_of_prompt if f"{{{name}}}" not in prompt]
+        names = ("passages", "query", *cls.values_of_prompt)
+        missing = [f"{{{name}}}" for name in names if f"{{{name}}}" not in prompt]
         if missing:
             raise ConfigurationError(
                 f"the prompt must contain {' and '.join(missing)}, got {prompt!r}"
             )
         return prompt
 
-    def _answered(self, request: Request, report: Report[R] | None = None) -> Plan[R]:
+    def _request(
+        self,
+        query: QueryType,
+        passages: PassagesLike | None,
+        *,
+        temperature: float | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> GenerationRequest:
+        bound, name = Query.of(query).but(**options), self.passages_argument
+        if temperature is not None and (not is_number(temperature) or temperature < 0):
+            raise ConfigurationError(f"temperature must be 0 or more, got {temperature!r}")
+        is_bound = bound.scope is not None or bound.filters is not None
+        if is_bound and (passages is not None or self.retriever is None):
+            raise ConfigurationError(
+                f"scope and filters bound the retrieval, and with {name}=, or without a retriever, "
+                f"nothing is retrieved; leave them out, or {name}"
+            )
+        own = None if passages is None else tuple(as_hits(passages, name=name))
+        return GenerationRequest(bound, own, temperature)
+
+    def _answered(self, request: GenerationRequest, report: Report[R] | None = None) -> Plan[R]:
         """Return the plan for the answer within the time limit; report partial answers."""
         return within(self.task, self._answer(request, report), request.query.timeout_s)
 
-    def _stream(self, request: Request) -> Iterator[R]:
-        return partials(lambda report: self._answered(request, report))
+    @streamed
+    def _stream(self, request: GenerationRequest) -> Reporting[R]:
+        return lambda report: self._answered(request, report)
 
-    def _astream(self, request: Request) -> AsyncIterator[R]:
-        return apartials(lambda report: self._answered(request, report))
+    _astream = async_streamed(_stream)
 
-    def _answer(self, request: Request, report: Report[R] | None) -> Plan[R]:
+    def _filled(self, request: GenerationRequest, passages: Passages) -> str:
+        text, query = passages.text or self.no_passages, request.query.query_str
+        return filled(self._prompt, passages=text, query=query, **self.values_of_prompt)
+
+    def _answer(self, request: GenerationRequest, report: Report[R] | None) -> Plan[R]:
         before = degraded_count()
         empty = self._filled(request, Passages("", ()))
         self._model.check_fits(self.task, empty)
@@ -168,7 +212,7 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
         if hits and not passages.hits:
             note_degraded(self.task, "no passage fits into the context window of the LLM")
         degraded, text = degraded_since(before), ""
-        if passages.hits or not self._needs_passages():
+        if passages.hits or not self.needs_passages:
             text = yield from self._model.text(
                 self.task,
                 self._filled(request, passages),
