@@ -7,7 +7,7 @@ from llama_retrieval_ext.lazy import lazy_names
 if TYPE_CHECKING:
     from llama_retrieval_ext.capabilities.analysis import Analysis, DataAnalyzer, Finding
     from llama_retrieval_ext.capabilities.citations import Citation, Citations, check_citations
-    from llama_retrieval_ext.capabilities.consolidation import Consolidation
+    from llama_retrieval_ext.capabilities.consolidation import Consolidation, Fading
     from llama_retrieval_ext.capabilities.factory import CapabilityBundle, CapabilityFactory
     from llama_retrieval_ext.capabilities.generation.language_model import CallableLLM
     from llama_retrieval_ext.capabilities.insight import (
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
         IntentRecognizer,
         RecognizedIntent,
     )
-    from llama_retrieval_ext.capabilities.memory import Fading, MemoryManager
-    from llama_retrieval_ext.capabilities.memory_block import MemoryBlock
+    from llama_retrieval_ext.capabilities.memory import MemoryBlock, MemoryManager
     from llama_retrieval_ext.capabilities.memory_storage import Memory, documents_only
     from llama_retrieval_ext.capabilities.rag import RAGAnswer, RAGGenerator
     from llama_retrieval_ext.capabilities.style import StyledText, StyleGenerator
@@ -67,7 +66,7 @@ if not TYPE_CHECKING:
             "Citations",
             "check_citations",
         ),
-        "llama_retrieval_ext.capabilities.consolidation": ("Consolidation",),
+        "llama_retrieval_ext.capabilities.consolidation": ("Consolidation", "Fading"),
         "llama_retrieval_ext.capabilities.factory": ("CapabilityBundle", "CapabilityFactory"),
         "llama_retrieval_ext.capabilities.insight": (
             "Insight",
@@ -79,8 +78,7 @@ if not TYPE_CHECKING:
             "IntentRecognizer",
             "RecognizedIntent",
         ),
-        "llama_retrieval_ext.capabilities.memory": ("Fading", "MemoryManager"),
-        "llama_retrieval_ext.capabilities.memory_block": ("MemoryBlock",),
+        "llama_retrieval_ext.capabilities.memory": ("MemoryBlock", "MemoryManager"),
         "llama_retrieval_ext.capabilities.memory_storage": ("Memory", "documents_only"),
         "llama_retrieval_ext.capabilities.rag": ("RAGAnswer", "RAGGenerator"),
         "llama_retrieval_ext.capabilities.style": ("StyledText", "StyleGenerator"),
