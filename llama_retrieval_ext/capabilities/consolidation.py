@@ -85,10 +85,7 @@ class Consolidation:
 def merged_memories(
     known: Sequence[tuple[Memory, Vector]], *, similarity: float, model: LanguageModel | None
 ) -> Plan[Consolidation]:
-    """Return the plan for the memories that replace others; the caller stores and deletes them.
-
-    Time is quadratic in the memories of one type and scope.
-    """
+    """Return the plan for merging; quadratic in the memories of one type and scope."""
     groups = _groups(known, similarity)
     tasks = [Task("consolidation", _text(group, model)) for group in groups]
     outcomes: list[Outcome[str | None]] = yield Together(tasks)

@@ -186,12 +186,7 @@ class IntentRecognizer(Selector):
 
 
 class _ByExamples(Selector):
-    """`EmbeddingSelector` over descriptions and examples.
-
-    Args:
-        embed_model: Embeds them and the queries.
-        intents: The intents.
-    """
+    """`EmbeddingSelector` over descriptions and examples."""
 
     def __init__(self, embed_model: BaseEmbedding, intents: Mapping[str, Intent]) -> None:
         self._selector = EmbeddingSelector(embed_model)
@@ -219,11 +214,7 @@ class _ByExamples(Selector):
 
 
 class _LlamaIndexIntentSelector(BaseSelector):
-    """A recogniser as a LlamaIndex selector.
-
-    Args:
-        recognizer: The recogniser.
-    """
+    """A recogniser as a LlamaIndex selector."""
 
     def __init__(self, recognizer: IntentRecognizer) -> None:
         self._recognizer = recognizer

@@ -96,13 +96,7 @@ class Memory:
 
 
 def microseconds(moment: datetime, what: str) -> int:
-    """Return the whole microseconds since 1970 of an aware datetime.
-
-    Examples:
-        >>> microseconds(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), "timestamp")
-        1000000
-
-    """
+    """Return the whole microseconds since 1970 of an aware datetime."""
     of_type(moment, datetime, what)
     if moment.utcoffset() is None:
         raise ConfigurationError(
@@ -174,12 +168,7 @@ def memory_filters(
 
 
 class MemoryStorage(ABC):
-    """Storage of memories.
-
-    Attributes:
-        backend: Searches its store.
-        embed_model: Embedding model of the store.
-    """
+    """Storage of memories, in a store with a backend and an embedding model."""
 
     backend: Backend
     embed_model: BaseEmbedding
@@ -237,11 +226,7 @@ def backend_of(kb: KnowledgeBase) -> Backend:
 
 
 class KnowledgeBaseStorage(MemoryStorage):
-    """Memories as documents of a knowledge base.
-
-    Args:
-        kb: The knowledge base.
-    """
+    """Memories as documents of a knowledge base."""
 
     def __init__(self, kb: KnowledgeBase) -> None:
         self._kb = kb
@@ -259,12 +244,7 @@ class KnowledgeBaseStorage(MemoryStorage):
 
 
 class StoreStorage(MemoryStorage):
-    """Memories in a vector store.
-
-    Args:
-        backend: Backend of the store.
-        embed_model: Embedding model of the store.
-    """
+    """Memories in a vector store."""
 
     def __init__(self, backend: Backend, embed_model: BaseEmbedding) -> None:
         self.backend = backend

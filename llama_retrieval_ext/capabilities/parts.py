@@ -33,18 +33,7 @@ _WITH_GRAPH: Final = (_ADVANCED, "auto")
 
 @dataclass(frozen=True, kw_only=True)
 class CapabilityParts:
-    """The parts of a factory; each may be missing.
-
-    Attributes:
-        backend: Searches the vector store.
-        graphs: The graph.
-        document_store: For keyword search if the store has none.
-        llm: The language model.
-        ner: Finds names in queries.
-        embed_model: The model of the vector store.
-        reranker: Reranks in the presets.
-        kb: The knowledge base that the vector store belongs to.
-    """
+    """The parts of a factory; each may be missing."""
 
     backend: Backend | None = None
     graphs: PassageGraphs | None = None

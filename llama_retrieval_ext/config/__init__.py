@@ -6,9 +6,9 @@ from llama_retrieval_ext.lazy import lazy_names
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.config.embedding import EmbeddingConfig
-    from llama_retrieval_ext.config.operator import Operator
     from llama_retrieval_ext.config.parts import RegistryParts
     from llama_retrieval_ext.config.registry import (
+        Operator,
         OperatorFactory,
         Registry,
         default_registry,
@@ -48,9 +48,9 @@ if not TYPE_CHECKING:
     _MODULES = {
         "llama_retrieval_ext.config.embedding": ("EmbeddingConfig",),
         "llama_retrieval_ext.config.store_retrievers": ("KeptBM25Retriever", "MinMaxScores"),
-        "llama_retrieval_ext.config.operator": ("Operator",),
         "llama_retrieval_ext.config.parts": ("RegistryParts",),
         "llama_retrieval_ext.config.registry": (
+            "Operator",
             "OperatorFactory",
             "Registry",
             "default_registry",

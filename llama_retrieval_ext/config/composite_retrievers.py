@@ -278,3 +278,9 @@ _TYPES: Final[Mapping[str, object]] = {
     "lambda_param": Annotated[float, Field(ge=0, le=1)],
     "intent_by_llm": bool,
 }
+
+
+DEFINITIONS: Final = (
+    *(hyde, multi_query, graph, kg_rule, knowledge),
+    *(router, recursive, rerank, auto_merging, fallback),
+)

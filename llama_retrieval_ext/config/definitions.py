@@ -46,13 +46,7 @@ _OTHERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """Parameter of a definition.
-
-    Attributes:
-        hint: Its type.
-        default: Its default; `REQUIRED` if there is none.
-        is_rest: Whether it takes any number of positional arguments.
-    """
+    """Parameter of a definition; ``is_rest``: it takes any number of positional arguments."""
 
     hint: Any
     default: object = REQUIRED

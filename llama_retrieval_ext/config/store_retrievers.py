@@ -334,3 +334,6 @@ def _share(first: float, second: float, *names: str) -> float:
     if first + second <= 0:
         raise ConfigurationError(f"one of {' and '.join(names)} must be above 0")
     return first / (first + second)
+
+
+DEFINITIONS: Final = (dense, bm25, hybrid, fusion, llama_dense, llama_bm25, llama_hybrid)

@@ -24,7 +24,6 @@ from typing import Any, ClassVar, Final, NamedTuple
 import yaml
 from llama_index.core.base.base_retriever import BaseRetriever
 
-from llama_retrieval_ext.checks import nearest
 from llama_retrieval_ext.config.models import (
     ENV,
     REF,
@@ -32,6 +31,7 @@ from llama_retrieval_ext.config.models import (
     Definitions,
     Path,
     Problem,
+    did_you_mean,
     inside,
     is_node,
     json_schema,
@@ -55,13 +55,7 @@ _TAGS: Final = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 
 class ConfigText(NamedTuple):
-    """YAML text as data, with the place of every key and value.
-
-    Attributes:
-        data: Mappings, lists and scalars.
-        places: Line and column of values, by path.
-        keys: Line and column of keys, by path.
-    """
+    """YAML text as data, with line and column of every value and key by its path."""
 
     data: Any
     places: dict[Path, tuple[int, int]]
@@ -245,8 +239,7 @@ def _problems_of_document(data: object) -> Iterator[Problem]:
         return
     for name in data:
         if name not in _FIELDS:
-            near = nearest(name, _FIELDS)
-            advice = f"did you mean {near!r}?" if near else "it has version and pipeline"
+            advice = did_you_mean(name, _FIELDS, otherwise="it has version and pipeline")
             yield Problem((name,), f"a configuration has no field {name!r}; {advice}", at_key=True)
     version = data.get("version")
     if isinstance(version, bool) or version != VERSION:

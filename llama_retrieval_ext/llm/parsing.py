@@ -43,24 +43,16 @@ _REFUSAL: Final = re.compile(
 
 
 def without_thinking(answer: str) -> str:
-    """Return the answer of a reasoning model without its thoughts.
+    """Return the answer of a reasoning model without its thoughts, in linear time.
 
-    If a closing tag is missing, the rest of the text is removed: the answer was cut off inside a
-    thought. If an opening tag is missing, the text before is removed: some chat templates drop it.
-
-    Args:
-        answer: The raw answer.
-
-    Returns:
-        The answer; empty if there is none. Linear time.
+    If a closing tag is missing, the rest is removed: the answer was cut off inside a thought. If an
+    opening tag is missing, the text before is removed: some chat templates drop it.
 
     Examples:
         >>> without_thinking("<think>Leave, maybe holidays?</think>annual leave")
         'annual leave'
         >>> without_thinking("Leave, maybe holidays?</think>annual leave")
         'annual leave'
-        >>> without_thinking("<think>Leave, maybe")
-        ''
 
     """
     kept: list[str] = []
@@ -127,15 +119,10 @@ _DEEPEST: Final = 10
 
 
 def texts_in_json(text: str) -> list[str]:
-    r"""Return the texts in the JSON of an answer, in order.
+    r"""Return the texts in the JSON of an answer, in order, without keys.
 
-    Args:
-        text: An answer; the JSON may stand between other lines, may be several values, and may be
-            cut off or written with single quotes.
-
-    Returns:
-        The texts, not the keys; of an object with a ``query`` only that one. For broken JSON, the
-        complete texts. Empty if no line begins with JSON, or it contains no text.
+    The JSON may stand between other lines, be several values, be cut off, or have single quotes. Of
+    an object with a ``query`` only that is returned; of broken JSON, the complete texts.
 
     Examples:
         >>> texts_in_json('Sure:\n{"queries": ["annual leave", {"query": "days off", "id": "b"}]}')

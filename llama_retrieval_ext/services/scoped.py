@@ -44,14 +44,7 @@ class ScopedService:
 
 
 def by_metadata(values: Mapping[str, str]) -> MetadataFilters | None:
-    """Return filters for metadata values; None if there are none.
-
-    Args:
-        values: Values by metadata key.
-
-    Raises:
-        ConfigurationError: A value is not a non-empty string.
-    """
+    """Return filters for metadata values, which must be non-empty; None if there are none."""
     for key, value in values.items():
         if not isinstance(value, str) or not value.strip():
             raise ConfigurationError(f"{key} must be a non-empty string, got {value!r}")

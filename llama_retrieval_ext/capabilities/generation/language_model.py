@@ -393,13 +393,7 @@ def _streamed(
 
 
 def visible(answer: str) -> str:
-    """Return an unfinished answer without reasoning and without a possible incomplete tag.
-
-    Examples:
-        >>> visible("<think>25?</think>25 days <th")
-        '25 days'
-
-    """
+    """Return an unfinished answer without reasoning and without a possible incomplete tag."""
     text = cleaned(answer)
     for sign in "<[◁":
         start = text.rfind(sign)

@@ -27,15 +27,7 @@ _LEAST_ROOM: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A text to read, or a finding from one.
-
-    Attributes:
-        text: The text.
-        sources: Ids of its sources.
-        kind: The kind of finding; empty for a text to read.
-        confidence: The model's confidence, in [0, 1].
-        title: A short form of the text; may be empty.
-    """
+    """A text to read, or a finding from one, with the ids of its sources."""
 
     text: str
     sources: tuple[str, ...]
@@ -54,14 +46,6 @@ class MapReduce(Generic[M]):
 
     If a prompt fails, its items are skipped and the answer is marked degraded; if merging fails,
     the findings stay unmerged.
-
-    Args:
-        model: Reads the items.
-        name: Name in traces and errors.
-        output_cls: Class of the model's answer.
-        prompt: Returns the prompt for numbered items; its second argument is whether they are
-            findings to merge.
-        findings: Returns the findings in an answer.
     """
 
     model: LanguageModel

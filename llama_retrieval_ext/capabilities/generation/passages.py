@@ -18,17 +18,7 @@ Tokenize: TypeAlias = Callable[[str], Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Token counter.
-
-    Args:
-        tokenize: Returns a text's tokens; None for LlamaIndex's tokenizer.
-
-    Examples:
-        >>> words = Tokens(str.split)
-        >>> words.count("annual leave"), words.shortened("annual leave of 25 days", 2)
-        (2, 'annual le')
-
-    """
+    """Token counter."""
 
     tokenize: Tokenize | None = None
 
@@ -57,13 +47,7 @@ _LEAST_TOKENS: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class Passages:
-    """Numbered passages of a prompt.
-
-    Attributes:
-        text: The numbered passages; the first has the number 1.
-        hits: The hit of each number.
-        left_out: Number of passages that did not fit.
-    """
+    """Numbered passages of a prompt, and the hits in their order."""
 
     text: str
     hits: tuple[Hit, ...]
@@ -91,13 +75,7 @@ def fitted(hits: Sequence[Hit], tokens: Tokens, *, room: int, first: int = 1) ->
 
 
 def as_hits(passages: PassagesLike, *, name: str = "context") -> list[Hit]:
-    """Return hits for texts, nodes and hits; a text gets an id with its number.
-
-    Examples:
-        >>> [hit.node_id for hit in as_hits(["25 days of leave", "Sick leave"])]
-        ['context-1', 'context-2']
-
-    """
+    """Return hits for texts, nodes and hits; a text gets an id with its number."""
     several = isinstance(passages, Iterable) and not isinstance(
         passages, str | BaseNode | NodeWithScore
     )
