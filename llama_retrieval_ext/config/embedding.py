@@ -36,11 +36,7 @@ _URL_NAMES: Final = ("base_url", "api_base", "endpoint", "url", "azure_endpoint"
 
 
 class EnvironmentReference(BaseModel):
-    """``{env: NAME}``: the value of an environment variable, read on use.
-
-    Attributes:
-        env: The name of the variable.
-    """
+    """``{env: NAME}``: the value of an environment variable, read on use."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     env: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200)

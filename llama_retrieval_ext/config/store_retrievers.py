@@ -34,6 +34,7 @@ from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
+from llama_retrieval_ext.stores.engine.backend import Backend
 from llama_retrieval_ext.stores.open import open_store
 from llama_retrieval_ext.urls import Location
 
@@ -159,6 +160,7 @@ StoreType: TypeAlias = Literal["embedded", "qdrant", "milvus", "es"]
 
 # Number of candidates of a reranker.
 _CANDIDATES: Final = 50
+_SCHEMES: Final = ("embedded", "qdrant", "milvus", "elasticsearch")
 # LlamaIndex's classes by our own names, so no configuration can import other code.
 _STORES: Final[Mapping[str, tuple[str, str]]] = {
     "qdrant": ("qdrant", "QdrantVectorStore"),
@@ -236,18 +238,18 @@ def llama_dense(
     embedding_config: EmbeddingConfig | None = None,
 ) -> BaseRetriever:
     """Return hits by meaning from a LlamaIndex vector store, by default the knowledge base's."""
-    if not store_params:
-        return _own_dense(parts, store_type, embedding_config, top_k)
-    engine = store_type or "embedded"
-    store = _llama_store(engine, store_params)
-    close = getattr(store, "close", None)
-    if callable(close):
-        parts.closers.append(close)
+    if store_params:
+        backend: Backend | BasePydanticVectorStore = _llama_store(store_type, store_params)
+        close = getattr(backend, "close", None)
+        if callable(close):
+            parts.closers.append(close)
+    else:
+        backend = _own_backend(parts, store_type)
     if embedding_config is not None and parts.kb is None:
         model = embedding_config.resolve()
     else:
         model = parts.embed_model(embedding_config, "llama_dense")
-    return VectorRetriever(store, embed_model=model, top_k=top_k, name="llama_dense")
+    return VectorRetriever(backend, embed_model=model, top_k=top_k, name="llama_dense")
 
 
 def llama_bm25(
@@ -280,12 +282,8 @@ def llama_hybrid(
     return FusionRetriever(legs, how, top_k=top_k, name="llama_hybrid")
 
 
-def _own_dense(
-    parts: RegistryParts,
-    store_type: StoreType | None,
-    embedding_config: EmbeddingConfig | None,
-    top_k: int,
-) -> Retriever:
+def _own_backend(parts: RegistryParts, store_type: StoreType | None) -> Backend:
+    """Return the backend of the knowledge base, if its engine is that of ``store_type``."""
     kb = parts.need_kb("llama_dense")
     engine = Location.of(kb.url).engine
     own = "es" if engine == "elasticsearch" else engine
@@ -294,24 +292,25 @@ def _own_dense(
             f"llama_dense got store_type={store_type!r} without store_params, and the knowledge "
             f"base {kb.url} is on {own!r}; pass store_params with the address of the store"
         )
-    model = parts.embed_model(embedding_config, "llama_dense")
-    backend = parts.backend("llama_dense")
-    return VectorRetriever(backend, embed_model=model, top_k=top_k, name="llama_dense")
+    return parts.backend("llama_dense")
 
 
-def _llama_store(engine: str, params: Mapping[str, object]) -> BasePydanticVectorStore:
+def _llama_store(
+    store_type: StoreType | None, params: Mapping[str, object]
+) -> BasePydanticVectorStore:
     """Return a store by its URL, or LlamaIndex's class with its own arguments."""
     settings: dict[str, Any] = resolved(dict(params))
     url = settings.get("url")
     if isinstance(url, str) and url.partition(":")[0].rstrip("s") in _SCHEMES:
         settings.pop("url")
         return open_store(url, store_params=settings or None, must_exist=True)
-    if engine not in _STORES:
+    names = _STORES.get(store_type or "")
+    if names is None:
         raise ConfigurationError(
             "the store type 'embedded' takes store_params={'url': 'embedded:./dir'}, or none for "
             f"the knowledge base's own; got {', '.join(sorted(params))}"
         )
-    module, name = _STORES[engine]
+    module, name = names
     try:
         kind = getattr(import_module(f"llama_index.vector_stores.{module}"), name)
     except ModuleNotFoundError as error:
@@ -324,9 +323,6 @@ def _llama_store(engine: str, params: Mapping[str, object]) -> BasePydanticVecto
             f"{name} refuses the settings {', '.join(sorted(settings))}: {type(error).__name__}"
         ) from None
     return store
-
-
-_SCHEMES: Final = ("embedded", "qdrant", "milvus", "elasticsearch")
 
 
 def _share(first: float, second: float, *names: str) -> float:

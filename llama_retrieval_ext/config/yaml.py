@@ -41,7 +41,6 @@ from llama_retrieval_ext.config.registry import Registry
 from llama_retrieval_ext.config.spec import Builder, BuildError, to_data
 from llama_retrieval_ext.errors import (
     ConfigFileError,
-    ConfigurationError,
     RetrievalExtError,
     describe,
 )
@@ -58,7 +57,7 @@ class ConfigText(NamedTuple):
     """YAML text as data, with line and column of every value and key by its path."""
 
     data: Any
-    places: dict[Path, tuple[int, int]]
+    positions: dict[Path, tuple[int, int]]
     keys: dict[Path, tuple[int, int]]
 
 
@@ -105,12 +104,12 @@ def from_yaml(text: str, registry: Registry, *, file: str = "") -> Any:  # noqa:
     """
     read = read_yaml(text, file=file)
     if mistakes := validation(read, registry):
-        raise _file_error(mistakes, read, file)
+        raise ConfigFileError(file, _lines(mistakes, read))
     builder = Builder(registry.definitions, registry.live, registry.parts)
     try:
         return builder.value(read.data[_PIPELINE], (_PIPELINE,))
     except BuildError as error:
-        raise _file_error([_built(error)], read, file) from error.cause
+        raise ConfigFileError(file, _lines([_built(error)], read)) from error.cause
 
 
 def load_pipeline(path: str | FilePath, registry: Registry) -> BaseRetriever:
@@ -176,10 +175,8 @@ def read_yaml(text: str, *, file: str = "") -> ConfigText:
     """Return a YAML text as data, with the place of every key and value."""
     if "\0" in text:
         raise ConfigFileError(file, ["line 1: the text has a NUL character"])
-    reader = _Reader(file)
-    read = ConfigText({}, {}, {})
-    data = _data(composed(text, reader), (), reader, read)
-    return read._replace(data=data)
+    reader, read = _Reader(file), ConfigText({}, {}, {})
+    return read._replace(data=_data(composed(text, reader), (), reader, read))
 
 
 def validation(read: ConfigText, registry: Registry) -> list[Problem]:
@@ -211,7 +208,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _data(node: yaml.Node, path: Path, reader: _Reader, read: ConfigText) -> Any:  # noqa: ANN401
-    read.places[path] = position(node)
+    read.positions[path] = position(node)
     if isinstance(node, yaml.ScalarNode):
         value = reader.value(node)
         if value is not None and not isinstance(value, str | int | float):
@@ -287,10 +284,6 @@ def _built(error: BuildError) -> Problem:
     return Problem(error.path, str(error.cause) if is_ours else describe(error.cause))
 
 
-def _file_error(mistakes: list[Problem], read: ConfigText, file: str) -> ConfigurationError:
-    return ConfigFileError(file, _lines(mistakes, read))
-
-
 def _lines(mistakes: list[Problem], read: ConfigText) -> list[str]:
     """Return the problems as text, in the order of the file."""
     ordered = sorted(mistakes, key=lambda each: _position(each, read))
@@ -299,10 +292,10 @@ def _lines(mistakes: list[Problem], read: ConfigText) -> list[str]:
 
 def _position(problem: Problem, read: ConfigText) -> tuple[int, int]:
     """Return line and column of a problem; for an unknown path, of its nearest parent."""
-    places, path = read.keys if problem.at_key else read.places, problem.path
-    while path and path not in places and path not in read.places:
+    positions, path = read.keys if problem.at_key else read.positions, problem.path
+    while path and path not in positions and path not in read.positions:
         path = path[:-1]
-    return places.get(path) or read.places.get(path) or (1, 1)
+    return positions.get(path) or read.positions.get(path) or (1, 1)
 
 
 def _line(problem: Problem, read: ConfigText) -> str:

@@ -2,11 +2,11 @@
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import unwrap
 from threading import Lock
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from llama_index.core.base.llms.types import CompletionResponse
 from llama_index.core.llms import LLM, CustomLLM
@@ -161,11 +161,16 @@ class LLMWriter:
         return _Answer(text, read(text))
 
     def _call(self, prompt: str) -> Call[CompletionResponse]:
-        llm, options = self.llm, {} if self.max_tokens is None else {"max_tokens": self.max_tokens}
-        return Call(
-            lambda: llm.complete(prompt, formatted=False, **options),
-            (lambda: llm.acomplete(prompt, formatted=False, **options)) if has_async(llm) else None,
-        )
+        options = {} if self.max_tokens is None else {"max_tokens": self.max_tokens}
+        return completion(self.llm, prompt, options)
+
+
+def completion(llm: LLM, prompt: str, options: Mapping[str, Any]) -> Call[CompletionResponse]:
+    """Return the call of a model; async if that does not block the event loop."""
+    return Call(
+        lambda: llm.complete(prompt, formatted=False, **options),
+        (lambda: llm.acomplete(prompt, formatted=False, **options)) if has_async(llm) else None,
+    )
 
 
 def has_async(llm: LLM) -> bool:
@@ -200,8 +205,8 @@ def filled(template: str, **values: object) -> str:
         'Answer {n} + {n} as {"a": 1}'
 
     """
-    places = re.compile("|".join(rf"\{{{name}\}}" for name in values))
-    return places.sub(lambda place: str(values[place[0][1:-1]]), template)
+    fields = re.compile("|".join(rf"\{{{name}\}}" for name in values))
+    return fields.sub(lambda match: str(values[match[0][1:-1]]), template)
 
 
 def check_prompt(template: str) -> str:

@@ -143,13 +143,13 @@ def texts_in_json(text: str) -> list[str]:
 
 
 def _values(text: str, start: int) -> Iterator[object]:
-    place: int | None = start
+    position: int | None = start
     decoder = json.JSONDecoder()
-    while place is not None:
-        value, end = decoder.raw_decode(text, place)
+    while position is not None:
+        value, end = decoder.raw_decode(text, position)
         yield value
         following = _NEXT.match(text, end)
-        place = None if following is None else following.end()
+        position = None if following is None else following.end()
 
 
 def _texts(value: object, depth: int) -> Iterator[str]:

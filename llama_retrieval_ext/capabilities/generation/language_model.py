@@ -33,7 +33,7 @@ from llama_retrieval_ext.execution.context import call
 from llama_retrieval_ext.execution.drivers import pool
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.streaming import Report, WhileOpen
-from llama_retrieval_ext.llm.client import has_async
+from llama_retrieval_ext.llm.client import completion, has_async
 from llama_retrieval_ext.llm.parsing import cleaned, unfenced
 
 # A function from prompt to text, sync or async.
@@ -205,7 +205,7 @@ class LanguageModel:
         llm, options = with_temperature(self.llm, temperature)
         with WhileOpen(report) as growing:
             attempt = (
-                _completion(llm, prompt, options)
+                completion(llm, prompt, options).then(lambda response: response.text or "")
                 if report is None
                 else _streamed(llm, prompt, options, growing)
             )
@@ -358,14 +358,6 @@ def _failure(name: str, error: BaseException) -> BaseException:
     failure = GenerationError(f"{name}: the LLM failed: {describe(error)}")
     failure.__cause__ = error
     return failure
-
-
-def _completion(llm: LLM, prompt: str, options: dict[str, Any]) -> Call[str]:
-    completion = Call(
-        lambda: llm.complete(prompt, formatted=False, **options),
-        (lambda: llm.acomplete(prompt, formatted=False, **options)) if has_async(llm) else None,
-    )
-    return completion.then(lambda response: response.text or "")
 
 
 def _streamed(
