@@ -11,20 +11,20 @@ from llama_index.core.schema import NodeWithScore, QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 from pydantic import BaseModel, Field
 
-from llama_retrieval_ext.capabilities.generation.language_model import (
+from llama_retrieval_ext.capabilities.language_model import (
     GENERATION_TIMEOUT_S,
     Caller,
     LanguageModel,
+    Tokenize,
     as_llm,
 )
-from llama_retrieval_ext.capabilities.generation.map_reduce import Item, MapReduce, SourcesOf
-from llama_retrieval_ext.capabilities.generation.passages import (
+from llama_retrieval_ext.capabilities.map_reduce import Item, MapReduce, SourcesOf
+from llama_retrieval_ext.capabilities.query_engine import (
     PassagesLike,
-    Tokenize,
+    RequestOptions,
     as_hits,
     fitted,
 )
-from llama_retrieval_ext.capabilities.generation.query_engine import RequestOptions
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
 from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded

@@ -7,7 +7,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from llama_retrieval_ext.capabilities.generation.language_model import LanguageModel
+from llama_retrieval_ext.capabilities.language_model import LanguageModel
 from llama_retrieval_ext.capabilities.memory_storage import Memory
 from llama_retrieval_ext.checks import check_seconds, is_number
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError

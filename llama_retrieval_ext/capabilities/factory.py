@@ -14,9 +14,9 @@ from llama_index.core.llms import LLM
 from llama_index.core.storage.docstore.types import BaseDocumentStore
 
 from llama_retrieval_ext.capabilities.analysis import DataAnalyzer
-from llama_retrieval_ext.capabilities.generation.language_model import Caller, as_llm
 from llama_retrieval_ext.capabilities.insight import InsightGenerator
 from llama_retrieval_ext.capabilities.intent import IntentRecognizer
+from llama_retrieval_ext.capabilities.language_model import Caller, as_llm
 from llama_retrieval_ext.capabilities.memory import MemoryManager
 from llama_retrieval_ext.capabilities.memory_storage import backend_of
 from llama_retrieval_ext.capabilities.parts import CapabilityParts

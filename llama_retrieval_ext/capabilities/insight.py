@@ -10,14 +10,14 @@ from llama_index.core.types import BasePydanticProgram
 from pydantic import BaseModel, Field
 
 from llama_retrieval_ext.capabilities.analysis import Analysis
-from llama_retrieval_ext.capabilities.generation.language_model import (
+from llama_retrieval_ext.capabilities.language_model import (
     GENERATION_TIMEOUT_S,
     Caller,
     LanguageModel,
+    Tokenize,
     as_llm,
 )
-from llama_retrieval_ext.capabilities.generation.map_reduce import Item, MapReduce, SourcesOf
-from llama_retrieval_ext.capabilities.generation.passages import Tokenize
+from llama_retrieval_ext.capabilities.map_reduce import Item, MapReduce, SourcesOf
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded

@@ -11,7 +11,7 @@ from llama_index.core.prompts.mixin import PromptDictType
 from llama_index.core.schema import QueryBundle, QueryType
 from llama_index.core.tools import ToolMetadata
 
-from llama_retrieval_ext.capabilities.generation.language_model import Caller, as_llm
+from llama_retrieval_ext.capabilities.language_model import Caller, as_llm
 from llama_retrieval_ext.checks import is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded

@@ -20,13 +20,13 @@ from llama_retrieval_ext.capabilities.consolidation import (
     Fading,
     merged_memories,
 )
-from llama_retrieval_ext.capabilities.generation.language_model import (
+from llama_retrieval_ext.capabilities.language_model import (
     GENERATION_TIMEOUT_S,
     Caller,
     LanguageModel,
+    Tokenize,
     as_llm,
 )
-from llama_retrieval_ext.capabilities.generation.passages import Tokenize
 from llama_retrieval_ext.capabilities.memory_storage import (
     KnowledgeBaseStorage,
     Memory,

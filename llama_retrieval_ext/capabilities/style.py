@@ -9,21 +9,19 @@ from llama_index.core.llms import LLM
 from llama_index.core.schema import QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.capabilities.generation.language_model import (
+from llama_retrieval_ext.capabilities.language_model import (
     GENERATION_TIMEOUT_S,
     Caller,
     LanguageModel,
+    Tokenize,
     as_llm,
 )
-from llama_retrieval_ext.capabilities.generation.passages import (
-    Passages,
-    PassagesLike,
-    Tokenize,
-)
-from llama_retrieval_ext.capabilities.generation.query_engine import (
+from llama_retrieval_ext.capabilities.query_engine import (
     GeneratedText,
     GeneratingQueryEngine,
     GenerationRequest,
+    Passages,
+    PassagesLike,
     RequestOptions,
 )
 from llama_retrieval_ext.checks import check_count, is_number

@@ -14,8 +14,9 @@ from llama_index.core.vector_stores.types import (
 )
 from pydantic import BaseModel, Field, StrictFloat, StrictInt, ValidationError
 
-from llama_retrieval_ext.capabilities.generation.passages import Tokenize, Tokens, fitted
+from llama_retrieval_ext.capabilities.language_model import Tokenize, Tokens
 from llama_retrieval_ext.capabilities.memory_storage import MEMORY_KEYS
+from llama_retrieval_ext.capabilities.query_engine import fitted
 from llama_retrieval_ext.checks import check_count, check_seconds, of_type
 from llama_retrieval_ext.errors import InvalidFilterError, UnsupportedFilterError
 from llama_retrieval_ext.execution.plan import Plan

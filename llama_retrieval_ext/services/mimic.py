@@ -6,7 +6,7 @@ from typing import Final, Self
 from llama_index.core.schema import QueryType
 
 from llama_retrieval_ext.capabilities.factory import CapabilityFactory
-from llama_retrieval_ext.capabilities.generation.passages import PassagesLike
+from llama_retrieval_ext.capabilities.query_engine import PassagesLike
 from llama_retrieval_ext.capabilities.style import StyledText, StyleGenerator
 from llama_retrieval_ext.checks import checked_arguments, of_type
 from llama_retrieval_ext.errors import ConfigurationError

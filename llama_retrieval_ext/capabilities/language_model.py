@@ -4,7 +4,7 @@
 import asyncio
 import inspect
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
@@ -18,10 +18,9 @@ from llama_index.core.base.llms.types import (
 from llama_index.core.constants import DEFAULT_NUM_OUTPUTS
 from llama_index.core.llms import LLM, CustomLLM
 from llama_index.core.llms.callbacks import llm_completion_callback
-from pydantic import BaseModel, ValidationError
-from pydantic_core import from_json
+from llama_index.core.utils import get_tokenizer
+from pydantic import BaseModel
 
-from llama_retrieval_ext.capabilities.generation.passages import Tokenize, Tokens
 from llama_retrieval_ext.checks import check_seconds
 from llama_retrieval_ext.errors import (
     ConfigurationError,
@@ -34,7 +33,7 @@ from llama_retrieval_ext.execution.drivers import pool
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.streaming import Report, WhileOpen
 from llama_retrieval_ext.llm.client import completion, has_async
-from llama_retrieval_ext.llm.parsing import cleaned, unfenced
+from llama_retrieval_ext.llm.parsing import cleaned, parse_structured, partly_structured, visible
 
 # A function from prompt to text, sync or async.
 Caller: TypeAlias = Callable[..., str] | Callable[..., Awaitable[str]]
@@ -157,12 +156,36 @@ def _result_of(value: Awaitable[object]) -> object:
     return pool.submit(lambda: context.run(asyncio.run, awaited())).result()
 
 
+# Splits a text into tokens, like `llama_index.core.utils.get_tokenizer`.
+Tokenize: TypeAlias = Callable[[str], Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Token counter."""
+
+    tokenize: Tokenize | None = None
+
+    def count(self, text: str) -> int:
+        """Return the number of tokens of a text."""
+        return len((self.tokenize or get_tokenizer())(text))
+
+    def shortened(self, text: str, tokens: int) -> str:
+        """Return the beginning of a text, of at most this many tokens."""
+        if tokens <= 0:
+            return ""
+        count = self.count(text)
+        while count > tokens:
+            text = text[: min(len(text) - 1, len(text) * tokens // count)]
+            count = self.count(text)
+        return text
+
+
 M = TypeVar("M", bound=BaseModel)
 GENERATION_TIMEOUT_S: Final = 60.0
 # Tokens that chat formats add around a prompt.
 _OVERHEAD: Final = 16
 _SHOWN: Final = 80
-_LONGEST_TAG: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +254,8 @@ class LanguageModel:
         value, problem = parse_structured(second, output_cls)
         if value is None:  # an answer may be cut off: keep its complete entries
             value = next(
-                filter(None, (_partial(each, output_cls) for each in (second, first))), None
+                filter(None, (partly_structured(each, output_cls) for each in (second, first))),
+                None,
             )
         if value is None:
             raise GenerationError(
@@ -285,70 +309,6 @@ def structured_prompt(prompt: str, output_cls: type[BaseModel]) -> str:
     )
 
 
-def parse_structured(answer: str, output_cls: type[M]) -> tuple[M | None, str]:
-    r"""Return the first valid JSON value in an answer, or the error of the last one.
-
-    Fences, reasoning and text around the JSON are ignored; a bare list becomes the only list field
-    of the class.
-
-    Examples:
-        >>> class Facts(BaseModel):
-        ...     facts: list[str]
-        >>> parse_structured('<think>{}</think>Here:\n```json\n["leave"]\n```', Facts)[0]
-        Facts(facts=['leave'])
-        >>> parse_structured("none", Facts)
-        (None, 'no JSON')
-
-    """
-    text = unfenced(cleaned(answer))
-    problem, position, decoder = "no JSON", 0, json.JSONDecoder()
-    while (start := _next_json(text, position)) is not None:
-        try:
-            value, position = decoder.raw_decode(text, start)
-            return output_cls.model_validate(_as_object(value, output_cls)), ""
-        except ValidationError as error:
-            problem = "; ".join(f"{each['loc']}: {each['msg']}" for each in error.errors()[:3])
-        except (ValueError, RecursionError) as error:
-            problem, position = f"not JSON: {error}", start + 1
-    return None, problem
-
-
-def _partial(answer: str, output_cls: type[M]) -> M | None:
-    """Return the complete entries of an answer that was cut off; None if there are none."""
-    text = unfenced(cleaned(answer))
-    start = _next_json(text, 0)
-    if start is None:
-        return None
-    try:
-        value = from_json(text[start:], allow_partial=True)
-    except ValueError:
-        return None
-    for candidate in (value, _without_last(value)):
-        try:
-            return output_cls.model_validate(_as_object(candidate, output_cls))
-        except ValidationError:
-            continue
-    return None
-
-
-def _without_last(value: object) -> object:
-    """Return a value that was cut off, without the last entry of each of its lists."""
-    if isinstance(value, dict):
-        return {k: each[:-1] if isinstance(each, list) else each for k, each in value.items()}
-    return value[:-1] if isinstance(value, list) else value
-
-
-def _next_json(text: str, start: int) -> int | None:
-    starts = [at for sign in "{[" if (at := text.find(sign, start)) >= 0]
-    return min(starts, default=None)
-
-
-def _as_object(value: object, output_cls: type[BaseModel]) -> object:
-    if isinstance(value, list) and len(output_cls.model_fields) == 1:
-        return {next(iter(output_cls.model_fields)): value}
-    return value
-
-
 def _failure(name: str, error: BaseException) -> BaseException:
     """Return the error for an exception of an LLM; the query's own deadline error is unchanged."""
     if isinstance(error, ConfigurationError | GenerationError):
@@ -382,17 +342,3 @@ def _streamed(
         return text
 
     return Call(blocking, asynchronous if has_async(llm) else None)
-
-
-def visible(answer: str) -> str:
-    """Return an unfinished answer without reasoning and without a possible incomplete tag."""
-    text = cleaned(answer)
-    for sign in "<[◁":
-        start = text.rfind(sign)
-        if start >= 0 and len(text) - start < _LONGEST_TAG and not _is_closed(text[start:]):
-            text = text[:start].rstrip()
-    return text
-
-
-def _is_closed(tag: str) -> bool:
-    return any(sign in tag for sign in ">]▷")

@@ -7,7 +7,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 from llama_index.core.node_parser import SentenceSplitter
 from pydantic import BaseModel
 
-from llama_retrieval_ext.capabilities.generation.language_model import (
+from llama_retrieval_ext.capabilities.language_model import (
     LanguageModel,
     structured_prompt,
 )

@@ -1,9 +1,18 @@
 """Base class of capabilities that write a text from passages, as a LlamaIndex query engine."""
 
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypedDict, TypeVar, Unpack
+from pathlib import PurePath
+from typing import Any, ClassVar, Final, Generic, TypeAlias, TypedDict, TypeVar, Unpack
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -16,17 +25,11 @@ from llama_index.core.base.response.schema import (
 from llama_index.core.llms import LLM
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.query_engine import CustomQueryEngine
-from llama_index.core.schema import QueryBundle, QueryType
+from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, QueryType, TextNode
 from llama_index.core.vector_stores.types import MetadataFilters
 from pydantic import PrivateAttr
 
-from llama_retrieval_ext.capabilities.generation.language_model import LanguageModel
-from llama_retrieval_ext.capabilities.generation.passages import (
-    Passages,
-    PassagesLike,
-    as_hits,
-    fitted,
-)
+from llama_retrieval_ext.capabilities.language_model import LanguageModel, Tokens
 from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
@@ -42,9 +45,72 @@ from llama_retrieval_ext.execution.running import (
 )
 from llama_retrieval_ext.execution.streaming import Report
 from llama_retrieval_ext.llm.client import filled
-from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.query import Query, Scope, source_in
 from llama_retrieval_ext.results import Hit, as_hit
 from llama_retrieval_ext.trace import Degradation
+
+# Accepted as passages: texts, nodes, hits.
+Passage: TypeAlias = str | BaseNode | NodeWithScore
+PassagesLike: TypeAlias = Passage | Sequence[Passage]
+
+# Minimum number of tokens of a shortened passage.
+_LEAST_TOKENS: Final = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Passages:
+    """Numbered passages of a prompt, and the hits in their order."""
+
+    text: str
+    hits: tuple[Hit, ...]
+
+
+def fitted(hits: Sequence[Hit], tokens: Tokens, *, room: int) -> Passages:
+    """Return the first passages that fit into a number of tokens.
+
+    A passage that is too long is shortened if a good part of it fits. All passages after it are
+    dropped, so that a worse hit never replaces a better one.
+    """
+    texts: list[str] = []
+    for number, hit in enumerate(hits, start=1):
+        head, body = f"[{number}]{_title(hit.node)}\n", hit.node.get_content().strip()
+        cost = tokens.count(f"{head}{body}\n\n")
+        if cost > room:
+            body = tokens.shortened(body, room - tokens.count(f"{head}\n\n") - 1)
+            if tokens.count(body) >= min(_LEAST_TOKENS, cost):
+                texts.append(head + body)
+            break
+        texts.append(head + body)
+        room -= cost
+    return Passages("\n\n".join(texts), tuple(hits[: len(texts)]))
+
+
+def as_hits(passages: PassagesLike, *, name: str = "context") -> list[Hit]:
+    """Return hits for texts, nodes and hits; a text gets an id with its number."""
+    several = isinstance(passages, Iterable) and not isinstance(
+        passages, str | BaseNode | NodeWithScore
+    )
+    items = list(passages) if several else [passages]
+    return [_as_hit(item, f"{name}-{number}", name) for number, item in enumerate(items, start=1)]
+
+
+def _as_hit(item: object, node_id: str, name: str) -> Hit:
+    if isinstance(item, NodeWithScore):
+        scored = item if item.score is not None else NodeWithScore(node=item.node, score=1.0)
+        return as_hit(scored, source=name)
+    if isinstance(item, BaseNode):
+        return Hit(node=item, score=1.0, source=name)
+    if isinstance(item, str):
+        return Hit(node=TextNode(id_=node_id, text=item), score=1.0, source=name)
+    raise ConfigurationError(f"{name} takes texts, nodes and hits, got {item!r}")
+
+
+def _title(node: BaseNode) -> str:
+    """Return the title of a node, or else its file name, after a space; empty without both."""
+    title = node.metadata.get("title")
+    named = title if isinstance(title, str) and title else PurePath(source_in(node.metadata)).name
+    return f" {named}" if named else ""
+
 
 R = TypeVar("R", bound=Response)
 
