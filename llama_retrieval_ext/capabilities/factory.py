@@ -18,7 +18,6 @@ from llama_retrieval_ext.capabilities.insight import InsightGenerator
 from llama_retrieval_ext.capabilities.intent import IntentRecognizer
 from llama_retrieval_ext.capabilities.language_model import Caller, as_llm
 from llama_retrieval_ext.capabilities.memory import MemoryManager
-from llama_retrieval_ext.capabilities.memory_storage import backend_of
 from llama_retrieval_ext.capabilities.parts import CapabilityParts
 from llama_retrieval_ext.capabilities.rag import RAGGenerator
 from llama_retrieval_ext.capabilities.style import StyleGenerator
@@ -167,7 +166,7 @@ class CapabilityFactory:
         """
         of_type(kb, KnowledgeBase, "kb", instead="or pass vector_store= to CapabilityFactory")
         factory = cls(
-            backend_of(kb),
+            kb.retriever("vector").backend,
             kb.graph if graph_store is None else graph_store,
             llm=llm,
             ner=ner,

@@ -253,10 +253,7 @@ class LanguageModel:
         second = yield from self.text(name, again if self.room(again) >= 0 else whole)
         value, problem = parse_structured(second, output_cls)
         if value is None:  # an answer may be cut off: keep its complete entries
-            value = next(
-                filter(None, (partly_structured(each, output_cls) for each in (second, first))),
-                None,
-            )
+            value = partly_structured(second, output_cls) or partly_structured(first, output_cls)
         if value is None:
             raise GenerationError(
                 f"{name}: the LLM gave no valid {output_cls.__name__} in two attempts: {problem}; "

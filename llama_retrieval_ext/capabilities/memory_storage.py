@@ -9,7 +9,6 @@ from typing import Any, Final
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, MetadataMode, TextNode
 from llama_index.core.vector_stores.types import (
-    BasePydanticVectorStore,
     FilterOperator,
     MetadataFilter,
     MetadataFilters,
@@ -23,7 +22,6 @@ from llama_retrieval_ext.filters import AllOf, as_metadata_filters, parse_filter
 from llama_retrieval_ext.ingest import KnowledgeBase
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope
 from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate
 from llama_retrieval_ext.stores.engine.search import EngineBackend
@@ -156,13 +154,15 @@ def memory_filters(
     filters: MetadataFilters | None = None,
 ) -> MetadataFilters:
     """Return the filter for memories of a type and a time range, in microseconds, inclusive."""
-    bounds: list[tuple[str, FilterOperator, str | int]] = [
-        *([] if memory_type is None else [(TYPE_KEY, FilterOperator.EQ, memory_type)]),
+    conditions = [
+        (TYPE_KEY, FilterOperator.EQ, memory_type),
         (TIME_KEY, FilterOperator.GTE, _EARLIEST if start is None else start),
-        *([] if end is None else [(TIME_KEY, FilterOperator.LTE, end)]),
+        (TIME_KEY, FilterOperator.LTE, end),
     ]
     parts: list[MetadataFilter | MetadataFilters] = [
-        MetadataFilter(key=key, operator=operator, value=value) for key, operator, value in bounds
+        MetadataFilter(key=key, operator=operator, value=value)
+        for key, operator, value in conditions
+        if value is not None
     ]
     return MetadataFilters(filters=[*parts, *([] if filters is None else [filters])])
 
@@ -170,16 +170,13 @@ def memory_filters(
 class MemoryStorage(ABC):
     """Storage of memories, in a store with a backend and an embedding model."""
 
-    backend: Backend
-    embed_model: BaseEmbedding
+    def __init__(self, backend: Backend, embed_model: BaseEmbedding) -> None:
+        self.backend, self.embed_model = backend, embed_model
 
     def check_scope(self, scope: Scope | None) -> None:
         """Raise `ScopeRequiredError` if a scope is required and there is none."""
-        if (
-            scope is None
-            and isinstance(self.backend, EngineBackend)
-            and self.backend.requires_scope
-        ):
+        backend = self.backend
+        if scope is None and isinstance(backend, EngineBackend) and backend.requires_scope:
             raise ScopeRequiredError(
                 "these memories are in a knowledge base that requires a scope; pass "
                 "scope=Scope(...) to the call or to the MemoryManager"
@@ -217,21 +214,12 @@ class MemoryStorage(ABC):
         return result.hits
 
 
-def backend_of(kb: KnowledgeBase) -> Backend:
-    """Return the search backend of a knowledge base."""
-    searching = kb.retriever("vector")
-    if not isinstance(searching, StoreRetriever):
-        raise ConfigurationError(f"{kb!r} has no vector search")
-    return searching.backend
-
-
 class KnowledgeBaseStorage(MemoryStorage):
     """Memories as documents of a knowledge base."""
 
     def __init__(self, kb: KnowledgeBase) -> None:
+        super().__init__(kb.retriever("vector").backend, kb.embed_model)
         self._kb = kb
-        self.backend = backend_of(kb)
-        self.embed_model = kb.embed_model
 
     def add(self, node: BaseNode, scope: Scope | None) -> None:
         """Store a node for a scope; raise if that fails."""
@@ -246,14 +234,6 @@ class KnowledgeBaseStorage(MemoryStorage):
 class StoreStorage(MemoryStorage):
     """Memories in a vector store."""
 
-    def __init__(self, backend: Backend, embed_model: BaseEmbedding) -> None:
-        self.backend = backend
-        self.embed_model = embed_model
-
-    @property
-    def _store(self) -> BasePydanticVectorStore:
-        return self.backend.store
-
     def add(self, node: BaseNode, scope: Scope | None) -> None:
         """Embed and store a node."""
         own = {} if scope is None else scope.metadata()
@@ -261,8 +241,8 @@ class StoreStorage(MemoryStorage):
         node.excluded_embed_metadata_keys = list(node.metadata)
         text = node.get_content(metadata_mode=MetadataMode.EMBED)
         node.embedding = self.embed_model.get_text_embedding(text)
-        self._store.add([node])
+        self.backend.store.add([node])
 
     def delete(self, memories: Sequence[Memory]) -> None:
         """Delete the nodes of memories."""
-        self._store.delete_nodes([memory.id for memory in memories])
+        self.backend.store.delete_nodes([memory.id for memory in memories])

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from llama_index.core.schema import BaseNode
 from llama_index.core.tools import FunctionTool, ToolMetadata
 from llama_index.core.vector_stores.types import (
     FilterOperator,
@@ -239,11 +238,6 @@ def _shown(hit: Hit) -> Hit:
     """Return a hit as text for the model: its fields, then its text."""
     shown = {key: value for key, value in hit.node.metadata.items() if key not in _HIDDEN}
     lines = [f"{key}: {_short(value)}" for key, value in shown.items()]
-    text = "\n".join([*lines, hit.node.get_content()])
-    return Hit(node=_node(hit.node, text), score=hit.score, source=hit.source)
-
-
-def _node(node: BaseNode, text: str) -> BaseNode:
-    copied = node.model_copy(update={"metadata": {}})
-    copied.set_content(text)
-    return copied
+    node = hit.node.model_copy(update={"metadata": {}})
+    node.set_content("\n".join([*lines, hit.node.get_content()]))
+    return Hit(node=node, score=hit.score, source=hit.source)
