@@ -55,6 +55,8 @@ class CapabilityBundle(dict[str, Any]):
 
 P = ParamSpec("P")
 T = TypeVar("T")
+# Types of options that are compared by value.
+_PLAIN: Final = (str, int, float, bool, tuple, list, dict, frozenset)
 
 
 def _kept(create: Callable[P, T]) -> Callable[P, T]:
@@ -65,19 +67,19 @@ def _kept(create: Callable[P, T]) -> Callable[P, T]:
     def created(*args: P.args, **kwargs: P.kwargs) -> T:
         bound = parameters.bind(*args, **kwargs)
         bound.apply_defaults()
-        made_from = {**bound.arguments, **bound.arguments.get("options", {})}
-        factory, key = made_from.pop("self"), made_from.pop("cache_key")
-        made_from.pop("options", None)
+        options = {**bound.arguments, **bound.arguments.get("options", {})}
+        factory, key = options.pop("self"), options.pop("cache_key")
+        options.pop("options", None)
         if key is None:
             return create(*args, **kwargs)
         with factory._lock:
             if (kind, key) not in factory._cache:
-                factory._cache[kind, key] = (made_from, create(*args, **kwargs))
+                factory._cache[kind, key] = (options, create(*args, **kwargs))
             known, kept = factory._cache[kind, key]
-        if not _same(known, made_from):
+        if not _same(known, options):
             raise ConfigurationError(
                 f"the cache_key {key!r} has a {kind} that was made with {known}, not with "
-                f"{made_from}; use another key, or clear_cache()"
+                f"{options}; use another key, or clear_cache()"
             )
         return kept  # type: ignore[no-any-return]  # of this kind
 
@@ -132,9 +134,10 @@ class CapabilityFactory:
     ) -> None:
         _check_one(llm, llm_caller, "llm", "llm_caller")
         _check_one(embed_model, embedding, "embed_model", "embedding")
-        model = llm or llm_caller
+        model, embeds = llm or llm_caller, embed_model or embedding
         source = None if vector_store is None else source_of(vector_store)
-        embeds = embed_model or embedding or (None if source is None else source.embed_model)
+        if embeds is None and source is not None:
+            embeds = source.embed_model
         if embeds is not None:
             of_type(embeds, BaseEmbedding, "embed_model")
         self.parts = CapabilityParts(
@@ -332,12 +335,9 @@ def _check_one(first: object, second: object, name: str, other: str) -> None:
         raise ConfigurationError(f"{name} and {other} are two names of one part; give one")
 
 
-def _same(known: Mapping[str, object], made_from: Mapping[str, object]) -> bool:
+def _same(known: Mapping[str, object], options: Mapping[str, object]) -> bool:
     """Return whether options are equal; compare models, retrievers etc. by identity."""
-    return known.keys() == made_from.keys() and all(
+    return known.keys() == options.keys() and all(
         a is b or (isinstance(a, _PLAIN) and type(a) is type(b) and a == b)
-        for a, b in ((known[name], made_from[name]) for name in known)
+        for a, b in ((known[name], options[name]) for name in known)
     )
-
-
-_PLAIN: Final = (str, int, float, bool, tuple, list, dict, frozenset)

@@ -181,10 +181,7 @@ class InsightGenerator(BasePydanticProgram[InsightReport]):
         return await self.agenerate(data, focus=focus)
 
     def _plan(
-        self,
-        data: InsightData,
-        focus: str,
-        report: Report[InsightReport] | None = None,
+        self, data: InsightData, focus: str, report: Report[InsightReport] | None = None
     ) -> Plan[InsightReport]:
         before = degraded_count()
         note = f" They should be about: {focus}." if focus else ""
@@ -223,10 +220,8 @@ def _read(answer: _Insights, sources_of: SourcesOf) -> list[Item]:
         for each in answer.insights
     ]
     kept = [item for item in items if item.sources]
-    if len(kept) < len(items):
-        note_degraded(
-            "insights", f"{len(items) - len(kept)} insights had no evidence, and were left out"
-        )
+    if left_out := len(items) - len(kept):
+        note_degraded("insights", f"{left_out} insights had no evidence, and were left out")
     return kept
 
 

@@ -196,11 +196,10 @@ class MemoryManager:
             ConfigurationError: A time has no time zone, or the range ends before it begins.
             ScopeRequiredError: The knowledge base requires a scope.
         """
-        start = None if start_time is None else microseconds(start_time, "start_time")
-        end = None if end_time is None else microseconds(end_time, "end_time")
-        if start is not None and end is not None and end < start:
+        bound = memory_filters(memory_type, start_time, end_time, filters)
+        if start_time is not None and end_time is not None and end_time < start_time:
             raise ConfigurationError(f"the range ends before it begins: {start_time}, {end_time}")
-        return self._find(memory_filters(memory_type, start, end, filters), scope)
+        return self._find(bound, scope)
 
     aretrieve_by_timerange = asynchronous(retrieve_by_timerange)
 

@@ -149,15 +149,16 @@ def documents_only() -> MetadataFilters:
 
 def memory_filters(
     memory_type: str | None = None,
-    start: int | None = None,
-    end: int | None = None,
+    start: datetime | None = None,
+    end: datetime | None = None,
     filters: MetadataFilters | None = None,
 ) -> MetadataFilters:
-    """Return the filter for memories of a type and a time range, in microseconds, inclusive."""
+    """Return the filter for memories of a type and a time range, inclusive."""
+    since = _EARLIEST if start is None else microseconds(start, "start_time")
     conditions = [
         (TYPE_KEY, FilterOperator.EQ, memory_type),
-        (TIME_KEY, FilterOperator.GTE, _EARLIEST if start is None else start),
-        (TIME_KEY, FilterOperator.LTE, end),
+        (TIME_KEY, FilterOperator.GTE, since),
+        (TIME_KEY, FilterOperator.LTE, None if end is None else microseconds(end, "end_time")),
     ]
     parts: list[MetadataFilter | MetadataFilters] = [
         MetadataFilter(key=key, operator=operator, value=value)
