@@ -66,10 +66,16 @@ def _item(container: Any, key: object) -> Any:  # noqa: ANN401 - any JSON, or `L
 
 def problems(data: object, known: Definitions, path: Path = ()) -> Iterator[Problem]:
     """Yield the problems of a configuration, without creating its objects."""
-    if is_node(data):
-        yield from _problems_of_node(data, known, path)  # type: ignore[arg-type]  # a mapping
+    for each_path, each in walk(data, path):
+        if isinstance(each, Mapping) and is_node(each):
+            yield from _problems_of_node(each, known, each_path)
+
+
+def walk(data: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
+    """Yield a configuration and everything in it, with paths."""
+    yield path, data
     for child_path, value in inside(data, path):
-        yield from problems(value, known, child_path)
+        yield from walk(value, child_path)
 
 
 def inside(data: object, path: Path = ()) -> Iterator[tuple[Path, object]]:

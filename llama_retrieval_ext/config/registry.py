@@ -6,7 +6,6 @@ The functions of this module use one registry per process; create `Registry` obj
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from threading import Lock
 from typing import Any, Final, Literal, TypeVar
@@ -354,20 +353,11 @@ def _checked_definition(make: Any, name: str) -> Definition:  # noqa: ANN401 - w
     if not callable(make):
         raise ConfigurationError(f"{name!r} must be a function or class, got {make!r}")
     try:
-        if isinstance(make, type):
-            maker: Any = partial(_of_class, make)
-            own = definition_of(make, name=name, takes_parts=False)
-            parameters = dict(list(own.parameters.items())[1:])
-            return Definition(name, maker, make, parameters, takes_parts=True)
         return definition_of(make, name=name, takes_parts=True)
     except (NameError, TypeError, ValueError) as error:
         raise ConfigurationError(
             f"the signature of {name!r} cannot be read: {error}; give every parameter a type"
         ) from error
-
-
-def _of_class(kind: type, parts: RegistryParts, **params: object) -> object:
-    return kind(parts, **params)
 
 
 _default: Final = Registry()

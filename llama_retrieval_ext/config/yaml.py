@@ -36,6 +36,7 @@ from llama_retrieval_ext.config.models import (
     is_node,
     json_schema,
     problems,
+    walk,
 )
 from llama_retrieval_ext.config.registry import Registry
 from llama_retrieval_ext.config.spec import Builder, BuildError, to_data
@@ -181,7 +182,7 @@ def read_yaml(text: str, *, file: str = "") -> ConfigText:
 
 def validation(read: ConfigText, registry: Registry) -> list[Problem]:
     """Return the problems of a document."""
-    mistakes = [*_problems_of_document(read.data), *_secrets(read.data, ())]
+    mistakes = [*_problems_of_document(read.data), *_secrets(read.data)]
     if mistakes:
         return mistakes
     known = registry.definitions
@@ -247,14 +248,13 @@ def _problems_of_document(data: object) -> Iterator[Problem]:
         yield Problem(path, "'pipeline' is a mapping with 'type', such as {type: hybrid}")
 
 
-def _secrets(data: object, path: Path) -> Iterator[Problem]:
+def _secrets(data: object) -> Iterator[Problem]:
     """Yield secrets in plain text; messages do not repeat their values."""
-    for child_path, value in inside(data, path):
-        name = child_path[-1]
+    for path, value in walk(data):
+        name = path[-1] if path else None
         if isinstance(value, str) and isinstance(name, str) and _SECRET.search(name):
             advice = f"write {name}: {{env: NAME}} with the name of an environment variable"
-            yield Problem(child_path, f"a secret must not stand in a file; {advice}")
-        yield from _secrets(value, child_path)
+            yield Problem(path, f"a secret must not stand in a file; {advice}")
 
 
 def _problems_of_values(data: object, known: Definitions, path: Path) -> Iterator[Problem]:
