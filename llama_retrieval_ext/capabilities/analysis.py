@@ -17,7 +17,6 @@ from llama_retrieval_ext.capabilities.language_model import (
     Caller,
     LanguageModel,
     Tokenize,
-    as_llm,
 )
 from llama_retrieval_ext.capabilities.map_reduce import Item, MapReduce, SourcesOf
 from llama_retrieval_ext.capabilities.query_engine import (
@@ -155,7 +154,7 @@ class DataAnalyzer(BaseSynthesizer):
     ) -> None:
         self.retriever = None if retriever is None else check_retriever(retriever, "retriever")
         self.metrics = _checked_metrics(metrics)
-        self._model = LanguageModel(as_llm(llm), timeout_s, tokenize)
+        self._model = LanguageModel(llm, timeout_s, tokenize)
         super().__init__(
             llm=self._model.llm, output_cls=Analysis, empty_response="There is nothing to analyse."
         )

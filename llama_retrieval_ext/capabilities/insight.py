@@ -15,7 +15,6 @@ from llama_retrieval_ext.capabilities.language_model import (
     Caller,
     LanguageModel,
     Tokenize,
-    as_llm,
 )
 from llama_retrieval_ext.capabilities.map_reduce import Item, MapReduce, SourcesOf
 from llama_retrieval_ext.checks import check_count
@@ -132,7 +131,7 @@ class InsightGenerator(BasePydanticProgram[InsightReport]):
             raise ConfigurationError(f"the prompt must contain {{records}}, got {prompt!r}")
         self.max_insights = check_count(max_insights, "max_insights")
         self._prompt = prompt
-        self._model = LanguageModel(as_llm(llm), timeout_s, tokenize)
+        self._model = LanguageModel(llm, timeout_s, tokenize)
 
     @property
     def llm(self) -> LLM:

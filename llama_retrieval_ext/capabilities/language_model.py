@@ -188,22 +188,18 @@ _OVERHEAD: Final = 16
 _SHOWN: Final = 80
 
 
-@dataclass(frozen=True, slots=True)
 class LanguageModel:
     """A language model with a time limit and a token budget."""
 
-    llm: LLM
-    timeout_s: float = GENERATION_TIMEOUT_S
-    tokenize: Tokenize | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "llm", as_llm(self.llm))
-        check_seconds(self.timeout_s, "timeout_s")
-
-    @property
-    def tokens(self) -> Tokens:
-        """Token counter of the model."""
-        return Tokens(self.tokenize)
+    def __init__(
+        self,
+        llm: LLM | Caller,
+        timeout_s: float = GENERATION_TIMEOUT_S,
+        tokenize: Tokenize | None = None,
+    ) -> None:
+        self.llm = as_llm(llm)
+        self.timeout_s = check_seconds(timeout_s, "timeout_s")
+        self.tokens = Tokens(tokenize)
 
     def room(self, prompt: str) -> int:
         """Return how many tokens still fit beside a prompt and the answer; may be negative."""

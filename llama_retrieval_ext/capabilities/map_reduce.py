@@ -100,22 +100,17 @@ class MapReduce(Generic[M]):
         return [chunk for chunk in chunks if chunk]
 
     def _parts(self, item: Item, room: int) -> Iterator[Item]:
-        most = (
-            room - self.model.tokens.count(_numbered(1000, Item("", item.sources, item.kind))) - 4
-        )
-        if self.model.tokens.count(item.text) <= most:
+        tokens = self.model.tokens
+        most = room - tokens.count(_numbered(1000, Item("", item.sources, item.kind))) - 4
+        if tokens.count(item.text) <= most:
             if item.text.strip():
                 yield item
             return
         splitter = SentenceSplitter(
-            chunk_size=most,
-            chunk_overlap=0,
-            tokenizer=lambda text: list(range(self.model.tokens.count(text))),
+            chunk_size=most, chunk_overlap=0, tokenizer=lambda text: list(range(tokens.count(text)))
         )
         for text in split_by(lambda: splitter.split_text(item.text)):
-            yield Item(
-                self.model.tokens.shortened(text, most), item.sources, item.kind, item.confidence
-            )
+            yield Item(tokens.shortened(text, most), item.sources, item.kind, item.confidence)
 
     def _answers(
         self, chunks: Sequence[list[Item]], *, merging: bool, report: Report[list[Item]] | None

@@ -25,7 +25,6 @@ from llama_retrieval_ext.capabilities.language_model import (
     Caller,
     LanguageModel,
     Tokenize,
-    as_llm,
 )
 from llama_retrieval_ext.capabilities.memory_storage import (
     KnowledgeBaseStorage,
@@ -94,7 +93,7 @@ class MemoryManager:
         tokenize: Tokenize | None = None,
     ) -> None:
         self._storage = _storage(storage, embed_model)
-        self._model = None if llm is None else LanguageModel(as_llm(llm), timeout_s, tokenize)
+        self._model = None if llm is None else LanguageModel(llm, timeout_s, tokenize)
         self.scope = None if scope is None else check_scope(scope)
         self.fading = fading or Fading()
         self._now = clock or (lambda: datetime.now(UTC))

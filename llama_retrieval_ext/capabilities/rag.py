@@ -16,7 +16,6 @@ from llama_retrieval_ext.capabilities.language_model import (
     Caller,
     LanguageModel,
     Tokenize,
-    as_llm,
 )
 from llama_retrieval_ext.capabilities.query_engine import (
     GeneratedText,
@@ -268,7 +267,7 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
         streaming: bool = False,
     ) -> None:
         super().__init__(
-            LanguageModel(as_llm(llm), timeout_s, tokenize),
+            LanguageModel(llm, timeout_s, tokenize),
             prompt,
             retriever=check_retriever(retriever, "retriever"),
             no_answer=no_answer,

@@ -14,7 +14,6 @@ from llama_retrieval_ext.capabilities.language_model import (
     Caller,
     LanguageModel,
     Tokenize,
-    as_llm,
 )
 from llama_retrieval_ext.capabilities.query_engine import (
     GeneratedText,
@@ -125,7 +124,7 @@ class StyleGenerator(GeneratingQueryEngine[StyledText]):
         if not is_number(diversity) or not 0 <= diversity <= 1:
             raise ConfigurationError(f"diversity must be between 0 and 1, got {diversity!r}")
         super().__init__(
-            LanguageModel(as_llm(llm), timeout_s, tokenize),
+            LanguageModel(llm, timeout_s, tokenize),
             prompt,
             retriever=None if retriever is None else check_retriever(retriever, "retriever"),
             embed_model=embed_model,
