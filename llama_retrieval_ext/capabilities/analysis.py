@@ -305,8 +305,8 @@ class DataAnalyzer(BaseSynthesizer):
     def _history(
         self, retriever: BaseRetriever, analysis: Analysis, query: Query, hits: Sequence[Hit]
     ) -> Plan[list[Hit]]:
-        found = (finding.text for findings in analysis.metrics.values() for finding in findings)
-        bound = Query(analysis.summary or " ".join(found), scope=query.scope, filters=query.filters)
+        texts = (finding.text for findings in analysis.metrics.values() for finding in findings)
+        bound = Query(analysis.summary or " ".join(texts), scope=query.scope, filters=query.filters)
         known = {hit.node_id for hit in hits}
         history = yield from hits_of(retriever, bound, top_k=_HISTORY + len(known))
         return [hit for hit in history if hit.node_id not in known][:_HISTORY]

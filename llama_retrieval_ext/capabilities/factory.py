@@ -1,5 +1,5 @@
 """`CapabilityFactory`: builds capabilities from parts and caches them by key."""
-# ruff: noqa: ANN401, ARG002, SLF001 - options are of any type; `_kept` takes cache_key
+# ruff: noqa: ANN401, ARG002, SLF001 - options are of any type; `_cached_by_key` takes cache_key
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
@@ -59,12 +59,12 @@ T = TypeVar("T")
 _PLAIN: Final = (str, int, float, bool, tuple, list, dict, frozenset)
 
 
-def _kept(create: Callable[P, T]) -> Callable[P, T]:
+def _cached_by_key(create: Callable[P, T]) -> Callable[P, T]:
     """Cache the result of a method under its ``cache_key``, with the arguments of the call."""
     kind, parameters = create.__name__.removeprefix("create_"), signature(create)
 
     @wraps(create)
-    def created(*args: P.args, **kwargs: P.kwargs) -> T:
+    def cached(*args: P.args, **kwargs: P.kwargs) -> T:
         bound = parameters.bind(*args, **kwargs)
         bound.apply_defaults()
         options = {**bound.arguments, **bound.arguments.get("options", {})}
@@ -75,15 +75,15 @@ def _kept(create: Callable[P, T]) -> Callable[P, T]:
         with factory._lock:
             if (kind, key) not in factory._cache:
                 factory._cache[kind, key] = (options, create(*args, **kwargs))
-            known, kept = factory._cache[kind, key]
+            known, capability = factory._cache[kind, key]
         if not _same(known, options):
             raise ConfigurationError(
                 f"the cache_key {key!r} has a {kind} that was made with {known}, not with "
                 f"{options}; use another key, or clear_cache()"
             )
-        return kept  # type: ignore[no-any-return]  # of this kind
+        return capability  # type: ignore[no-any-return]  # of this kind
 
-    return created
+    return cached
 
 
 class CapabilityFactory:
@@ -180,7 +180,7 @@ class CapabilityFactory:
         factory.parts = replace(factory.parts, kb=kb)
         return factory
 
-    @_kept
+    @_cached_by_key
     def create_retriever(
         self,
         preset: str = "basic",
@@ -203,7 +203,7 @@ class CapabilityFactory:
         """
         return self.parts.retriever(preset, options, use_graph=use_graph)
 
-    @_kept
+    @_cached_by_key
     def create_rag_generator(
         self,
         *,
@@ -219,7 +219,7 @@ class CapabilityFactory:
         finds = self.parts.best_retriever() if retriever is None else retriever
         return RAGGenerator(finds, llm=self.parts.llm_for("a RAG generator"), **options)
 
-    @_kept
+    @_cached_by_key
     def create_style_generator(
         self,
         *,
@@ -236,7 +236,7 @@ class CapabilityFactory:
             retriever, llm=llm, **{"embed_model": self.parts.embed_model, **options}
         )
 
-    @_kept
+    @_cached_by_key
     def create_data_analyzer(
         self,
         *,
@@ -253,14 +253,14 @@ class CapabilityFactory:
             retriever = self.parts.best_retriever()
         return DataAnalyzer(retriever, llm=self.parts.llm_for("a data analyzer"), **options)
 
-    @_kept
+    @_cached_by_key
     def create_insight_generator(
         self, *, cache_key: Hashable = None, **options: Any
     ) -> InsightGenerator:
         """Return an `InsightGenerator`."""
         return InsightGenerator(llm=self.parts.llm_for("an insight generator"), **options)
 
-    @_kept
+    @_cached_by_key
     def create_memory_manager(self, *, cache_key: Hashable = None, **options: Any) -> MemoryManager:
         """Return a `MemoryManager` over the knowledge base or store.
 
@@ -268,7 +268,7 @@ class CapabilityFactory:
         """
         return self.parts.memory(options)
 
-    @_kept
+    @_cached_by_key
     def create_intent_recognizer(
         self, *, cache_key: Hashable = None, **options: Any
     ) -> IntentRecognizer:
@@ -276,14 +276,14 @@ class CapabilityFactory:
         steps = {"embed_model": self.parts.embed_model, "llm": self.parts.llm, **options}
         return IntentRecognizer(**steps)
 
-    @_kept
+    @_cached_by_key
     def create_search_capability_bundle(self, *, cache_key: Hashable = None) -> CapabilityBundle:
         """Return ``retriever`` (advanced, with graph) and ``memory_manager``."""
         return CapabilityBundle(
             retriever=self.parts.best_retriever(), memory_manager=self.create_memory_manager()
         )
 
-    @_kept
+    @_cached_by_key
     def create_conversation_capability_bundle(
         self, *, cache_key: Hashable = None
     ) -> CapabilityBundle:
@@ -298,7 +298,7 @@ class CapabilityFactory:
             style_generator=self.create_style_generator(),
         )
 
-    @_kept
+    @_cached_by_key
     def create_work_capability_bundle(self, *, cache_key: Hashable = None) -> CapabilityBundle:
         """Return ``analyzer``, ``rag_generator``, ``memory_manager`` and ``style_generator``.
 
@@ -311,7 +311,7 @@ class CapabilityFactory:
             style_generator=self.create_style_generator(),
         )
 
-    @_kept
+    @_cached_by_key
     def create_knowledge_capability_bundle(self, *, cache_key: Hashable = None) -> CapabilityBundle:
         """Return ``retriever``, ``analyzer``, ``insight_generator`` and ``memory_manager``.
 

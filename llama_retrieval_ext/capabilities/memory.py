@@ -218,9 +218,9 @@ class MemoryManager:
 
     def forget(self, memory_id: str, *, scope: Scope | None = None) -> bool:
         """Delete a memory, and return whether there was one in the scope."""
-        mine = run(self._find(memory_filters(), scope, ids=[memory_id]))
-        self._storage.delete(mine)
-        return bool(mine)
+        memories = run(self._find(memory_filters(), scope, ids=[memory_id]))
+        self._storage.delete(memories)
+        return bool(memories)
 
     def forget_faded(self, *, below: float = 0.05, scope: Scope | None = None) -> list[Memory]:
         """Delete the memories whose strength is below a limit, and return them."""
@@ -256,9 +256,9 @@ class MemoryManager:
             raise ConfigurationError(f"similarity must be in (0, 1], got {similarity!r}")
         hits = yield from self._storage.find(memory_filters(memory_type), self._within(scope))
         known = [(memory_of(hit.node), hit.node.embedding or []) for hit in hits]
-        done = yield from merged_memories(known, similarity=similarity, model=self._model)
-        yield Call(lambda: self._replace(done))
-        return done
+        result = yield from merged_memories(known, similarity=similarity, model=self._model)
+        yield Call(lambda: self._replace(result))
+        return result
 
     aconsolidate = asynchronous(consolidate)
 
@@ -294,8 +294,8 @@ class MemoryManager:
         memories = (memory_of(hit.node) for hit in hits)
         return sorted(memories, key=lambda memory: (memory.timestamp, memory.id))
 
-    def _replace(self, done: Consolidation) -> None:
-        for merged, replaced in zip(done.merged, done.replaced, strict=True):
+    def _replace(self, result: Consolidation) -> None:
+        for merged, replaced in zip(result.merged, result.replaced, strict=True):
             self._storage.add(node_of(merged), merged.scope)
             self._storage.delete(replaced)
 

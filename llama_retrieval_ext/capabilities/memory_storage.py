@@ -72,11 +72,11 @@ class Memory:
             raise ConfigurationError(f"memory_type must be a name, got {self.memory_type!r}")
         if not is_number(self.importance) or not 0 <= self.importance <= 1:
             raise ConfigurationError(f"importance must be in [0, 1], got {self.importance!r}")
-        taken = {*MEMORY_KEYS, TENANT_KEY, KB_KEY}.intersection(self.metadata)
-        if taken:
+        reserved = {*MEMORY_KEYS, TENANT_KEY, KB_KEY}.intersection(self.metadata)
+        if reserved:
             raise ConfigurationError(
-                f"the metadata of a memory must not contain {sorted(taken)}, which say what it is "
-                "and whose; use the arguments of remember"
+                f"the metadata of a memory must not contain {sorted(reserved)}, which say what it "
+                "is and whose; use the arguments of remember"
             )
 
     def to_dict(self) -> dict[str, object]:

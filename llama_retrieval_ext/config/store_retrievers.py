@@ -75,7 +75,7 @@ _MOST_SCOPES: Final = 32
 
 
 @dataclass(slots=True)
-class _Kept:
+class _CachedIndex:
     """Index of a scope, with its read time and the number of omitted nodes."""
 
     lock: Lock = field(default_factory=Lock)
@@ -124,34 +124,34 @@ class KeptBM25Retriever(Retriever):
         self.max_chunks = check_count(max_chunks, "max_chunks")
         self.cache_ttl = check_seconds(cache_ttl, "cache_ttl")
         self.requires_scope = kb.require_scope
-        self._kept: OrderedDict[Scope | None, _Kept] = OrderedDict()
+        self._indexes: OrderedDict[Scope | None, _CachedIndex] = OrderedDict()
         self._lock = Lock()
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
-        kept = yield Call(lambda: self._current(query.scope))
-        if kept.left_out:
+        index = yield Call(lambda: self._current(query.scope))
+        if index.left_out:
             note_degraded(
                 self.name,
-                f"only {self.max_chunks} nodes are searched, {kept.left_out} are left out",
+                f"only {self.max_chunks} nodes are searched, {index.left_out} are left out",
             )
         child = query.for_child(top_k=query.top_k)
-        hits = yield from hits_of(kept.retriever, child, source=self.name)
+        hits = yield from hits_of(index.retriever, child, source=self.name)
         return hits[: query.top_k]
 
-    def _current(self, scope: Scope | None) -> _Kept:
+    def _current(self, scope: Scope | None) -> _CachedIndex:
         with self._lock:
-            kept = self._kept.setdefault(scope, _Kept())
-            self._kept.move_to_end(scope)
-            while len(self._kept) > _MOST_SCOPES:
-                self._kept.popitem(last=False)
-        with kept.lock:
-            is_old = time.monotonic() - kept.read_at >= self.cache_ttl
-            if kept.retriever is None or is_old:
+            index = self._indexes.setdefault(scope, _CachedIndex())
+            self._indexes.move_to_end(scope)
+            while len(self._indexes) > _MOST_SCOPES:
+                self._indexes.popitem(last=False)
+        with index.lock:
+            is_old = time.monotonic() - index.read_at >= self.cache_ttl
+            if index.retriever is None or is_old:
                 nodes = self.kb.nodes(scope=scope, limit=self.max_chunks)
-                kept.retriever = BM25Retriever(nodes, top_k=self.top_k or 1, name=self.name)
-                kept.left_out = max(0, self.kb.count(scope=scope) - len(nodes))
-                kept.read_at = time.monotonic()
-        return kept
+                index.retriever = BM25Retriever(nodes, top_k=self.top_k or 1, name=self.name)
+                index.left_out = max(0, self.kb.count(scope=scope) - len(nodes))
+                index.read_at = time.monotonic()
+        return index
 
 
 TopK: TypeAlias = Annotated[int, Field(ge=1)]

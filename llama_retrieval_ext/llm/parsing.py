@@ -140,11 +140,11 @@ def texts_in_json(text: str) -> list[str]:
     if start is None:
         return []
     try:
-        found = [each for value in _values(text, start.end()) for each in _texts(value, _DEEPEST)]
+        texts = [each for value in _values(text, start.end()) for each in _texts(value, _DEEPEST)]
     except (ValueError, RecursionError):
         strings = _STRINGS.findall(text, start.end())
-        found = [double or single for double, single, colon in strings if not colon]
-    return [each.strip() for each in found if each.strip()]
+        texts = [double or single for double, single, colon in strings if not colon]
+    return [each.strip() for each in texts if each.strip()]
 
 
 def _values(text: str, start: int) -> Iterator[object]:

@@ -100,10 +100,8 @@ class KnowledgeService(ScopedService):
     date_field: str = "date"
 
     def __post_init__(self) -> None:
+        check_retriever(self.retriever, "retriever")  # with advice
         super().__post_init__()
-        check_retriever(self.retriever, "retriever")
-        of_type(self.rag_generator, RAGGenerator, "rag_generator")
-        of_type(self.insight_generator, InsightGenerator, "insight_generator")
 
     @classmethod
     def of(

@@ -187,13 +187,6 @@ class ReportService(ScopedService):
     _: KW_ONLY
     timezone: tzinfo = UTC
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        of_type(self.memory_manager, MemoryManager, "memory_manager")
-        of_type(self.analyzer, DataAnalyzer, "analyzer")
-        of_type(self.rag_generator, RAGGenerator, "rag_generator")
-        of_type(self.timezone, tzinfo, "timezone")
-
     @classmethod
     def of(
         cls, factory: CapabilityFactory, *, timezone: tzinfo = UTC, scope: Scope | None = None
@@ -298,16 +291,14 @@ class ReportService(ScopedService):
         if not logs:
             return report
         analysis = yield from self._analysis(logs, scope)
-        found = report.model_copy(
-            update={
-                "overview": analysis.summary,
-                "work_logs": logs,
-                "sections": analysis.metrics,
-                "comparison": analysis.comparison,
-                "degraded": analysis.degraded,
-            }
-        )
-        return (yield from self._with_overview(found))
+        update = {
+            "overview": analysis.summary,
+            "work_logs": logs,
+            "sections": analysis.metrics,
+            "comparison": analysis.comparison,
+            "degraded": analysis.degraded,
+        }
+        return (yield from self._with_overview(report.model_copy(update=update)))
 
     def _logs(self, report: WeeklyReport, scope: Scope | None) -> Plan[list[WorkLog]]:
         start = datetime.combine(report.start_date, time.min, self.timezone)

@@ -86,9 +86,9 @@ class SearchService(ScopedService):
     documents: Documents
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        check_retriever(self.retriever, "retriever")
+        check_retriever(self.retriever, "retriever")  # with advice
         of_type(self.documents, Documents, "documents", instead="pass a KnowledgeBase")
+        super().__post_init__()
 
     @classmethod
     def of(cls, factory: CapabilityFactory, *, scope: Scope | None = None) -> Self:
