@@ -1,7 +1,7 @@
 """`retrieval_tool`: a retriever as a LlamaIndex tool, for agents."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -165,11 +165,8 @@ def retrieval_tool(  # noqa: PLR0913 - what an application decides, and the mode
     search = _Search(
         bound, bound.scope, filters, top_k, Tokens(tokenize), max_tokens, timeout_s, fields
     )
-    metadata = ToolMetadata(
-        name=name,
-        description=f"{description}\n{fields}".strip(),
-        fn_schema=_Arguments,
-    )
+    described = f"{description}\n{fields}".strip()
+    metadata = ToolMetadata(name=name, description=described, fn_schema=_Arguments)
     return FunctionTool(fn=search.run, async_fn=search.arun, metadata=metadata)
 
 
@@ -177,16 +174,14 @@ def _fields(
     retriever: Retriever, description: str, filters: MetadataFilters | None, sample: int
 ) -> str:
     """Return the metadata fields of a sample and their values, as text."""
-    source = next(_stores_in(retriever), retriever)
     query = Query(
         description,
         scope=retriever.scope,
         filters=narrowed_filters(retriever.filters, filters),
         top_k=sample,
     )
-    hits = source.search(query).hits
     values: dict[str, list[object]] = {}
-    for hit in hits:
+    for hit in _searched(retriever).search(query).hits:
         for key, value in hit.node.metadata.items():
             if key not in _HIDDEN and value not in (None, "", []):
                 values.setdefault(key, []).extend(value if isinstance(value, list) else [value])
@@ -194,16 +189,14 @@ def _fields(
     return f"Fields to filter by: {'; '.join(described[:_MOST_FIELDS])}." if described else ""
 
 
-def _stores_in(retriever: object) -> Iterator[StoreRetriever]:
-    """Return the inner store retrievers, vector search first, as it finds hits for any text."""
-    retrievers: list[StoreRetriever] = []
-    pending: list[object] = [retriever]
-    while pending:
-        each = pending.pop(0)
-        if isinstance(each, StoreRetriever):
-            retrievers.append(each)
-        pending += children_of(each)
-    return iter(sorted(retrievers, key=lambda each: not isinstance(each, VectorRetriever)))
+def _searched(retriever: Retriever) -> Retriever:
+    """Return the first inner store retriever; one of vectors, which finds hits for any text."""
+    retrievers: list[object] = [retriever]
+    for each in retrievers:  # grows
+        retrievers += children_of(each)
+    stores = [each for each in retrievers if isinstance(each, StoreRetriever)]
+    vectors = [each for each in stores if isinstance(each, VectorRetriever)]
+    return next(iter([*vectors, *stores, retriever]))
 
 
 def _described(values: Sequence[object]) -> str:
