@@ -136,8 +136,6 @@ class GenerationRequest:
 class GeneratedText(Response):
     """A LlamaIndex ``Response`` with the passages of its prompt, by number, as sources."""
 
-    degraded: tuple[Degradation, ...] = ()
-
     @property
     def text(self) -> str:
         """The text."""

@@ -194,6 +194,7 @@ class RAGAnswer(GeneratedText):
     citations: tuple[Citation, ...] = ()
     problems: tuple[str, ...] = ()
     is_answered: bool = True
+    degraded: tuple[Degradation, ...] = ()
 
     @property
     def is_supported(self) -> bool:

@@ -66,6 +66,8 @@ class StyledText(GeneratedText):
         degraded: Missing parts of the retrieval of examples.
     """
 
+    degraded: tuple[Degradation, ...] = ()
+
     @property
     def examples(self) -> list[Hit]:
         """Examples in the prompt."""
