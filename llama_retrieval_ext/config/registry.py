@@ -307,6 +307,8 @@ mean 'hybrid'?
 
     def _make(self, name: str, params: Mapping[str, Any]) -> BaseRetriever:
         definition = self._presets.get(name) or self._definition(name)
+        if TYPE in params:
+            raise ConfigurationError(f"{name!r} has no field {TYPE!r}; the name is the type")
         parts = self._parts
         data, known = {TYPE: name, **params}, {**self.definitions, name: definition}
         mistakes = list(problems(data, known))
