@@ -15,7 +15,6 @@ from pathlib import PurePath
 from typing import Any, ClassVar, Final, Generic, TypeAlias, TypedDict, TypeVar, Unpack
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
-from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.response.schema import (
     RESPONSE_TYPE,
     AsyncStreamingResponse,
@@ -156,7 +155,6 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
     values_of_prompt: ClassVar[Mapping[str, str]] = {}
     needs_passages: ClassVar[bool] = False  # to call the model
 
-    retriever: BaseRetriever | None = None
     streaming: bool = False
     _model: LanguageModel = PrivateAttr()
     _prompt: str = PrivateAttr()
@@ -177,6 +175,11 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
     def _partial(self, text: str, passages: Passages) -> R | None:
         """Return the answer for an unfinished text; None if it cannot be shown yet."""
         return self._finished(text, passages, ())
+
+    @property
+    def _retrieves(self) -> bool:
+        """Whether there is a retriever."""
+        return True
 
     @property
     def llm(self) -> LLM:
@@ -245,7 +248,7 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
         if temperature is not None and (not is_number(temperature) or temperature < 0):
             raise ConfigurationError(f"temperature must be 0 or more, got {temperature!r}")
         is_bound = bound.scope is not None or bound.filters is not None
-        if is_bound and (passages is not None or self.retriever is None):
+        if is_bound and (passages is not None or not self._retrieves):
             raise ConfigurationError(
                 f"scope and filters bound the retrieval, and with {name}=, or without a retriever, "
                 f"nothing is retrieved; leave them out, or {name}"

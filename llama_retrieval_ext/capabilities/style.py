@@ -106,6 +106,7 @@ class StyleGenerator(GeneratingQueryEngine[StyledText]):
     passages_argument: ClassVar[str] = "style_references"
     no_passages: ClassVar[str] = "(none)"
 
+    retriever: BaseRetriever | None = None
     embed_model: BaseEmbedding | None = None
     examples: int = 5
     diversity: float = 0.3
@@ -181,6 +182,10 @@ class StyleGenerator(GeneratingQueryEngine[StyledText]):
         return lambda report: self._answered(request, report)
 
     astream = async_streamed(stream)
+
+    @property
+    def _retrieves(self) -> bool:
+        return self.retriever is not None
 
     def _candidates(self, request: GenerationRequest) -> Plan[list[Hit]]:
         if request.passages is not None:
