@@ -15,14 +15,19 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# What starts processes or servers, compiles, or takes seconds to try much.
+# What starts processes or servers, compiles, draws, or takes seconds to try much.
 _SLOW = (
+    "llama_retrieval_ext/evaluation/axes.py",
+    "llama_retrieval_ext/evaluation/path_plot.py",
+    "llama_retrieval_ext/evaluation/plots.py",
+    "llama_retrieval_ext/evaluation/ranking_plots.py",
     "llama_retrieval_ext/graph/neo4j_connection.py",
     "llama_retrieval_ext/stores/elasticsearch",
     "llama_retrieval_ext/stores/milvus",
     "llama_retrieval_ext/stores/qdrant",
     "tests/retrievers/test_bm25_changes.py::test_readers_see_whole_changes",
     "tests/cli",
+    "tests/evaluation/test_plots.py",
     "tests/execution/test_pool.py::test_a_forked_child_has_threads_of_its_own",
     "tests/execution/test_pool.py::test_a_function_that_hangs_does_not_hold_up_the_end_of_the_program",
     "tests/retrievers/test_contracts_composite.py::TestNestedThreeDeep",
