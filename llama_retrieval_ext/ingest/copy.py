@@ -18,14 +18,13 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.ingest.contents import batches, stored_nodes
-from llama_retrieval_ext.ingest.graph.side import (
-    GraphSide,
+from llama_retrieval_ext.ingest.graph import GraphSide, open_graph_side, open_recorded, with_rows
+from llama_retrieval_ext.ingest.ledger.ledger import (
+    Entry,
+    KnowledgeBaseConfig,
+    Ledger,
     is_same_graph,
-    open_graph_side,
-    open_recorded,
 )
-from llama_retrieval_ext.ingest.graph.target import with_rows
-from llama_retrieval_ext.ingest.ledger.ledger import Entry, KnowledgeBaseConfig, Ledger
 from llama_retrieval_ext.ingest.opening import graph_target, open_ledger, writer_of
 from llama_retrieval_ext.ingest.readers.documents import DocumentKey, Prepared
 from llama_retrieval_ext.ingest.report import CopyReport, progress

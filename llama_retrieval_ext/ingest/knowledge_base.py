@@ -26,7 +26,7 @@ from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.ingest.add import Addition, IngestionParts
 from llama_retrieval_ext.ingest.calibration import Calibrated, Calibrations
 from llama_retrieval_ext.ingest.contents import Contents, batches
-from llama_retrieval_ext.ingest.graph.extraction import extraction_for
+from llama_retrieval_ext.ingest.graph import extraction_for
 from llama_retrieval_ext.ingest.ledger.ledger import (
     Entry,
     KnowledgeBaseConfig,

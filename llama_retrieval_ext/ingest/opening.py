@@ -15,8 +15,7 @@ from llama_retrieval_ext.errors import StoreUnavailableError
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.ingest.contents import sources_of, stored_nodes
-from llama_retrieval_ext.ingest.graph.side import GraphSide, open_graph_side, open_recorded
-from llama_retrieval_ext.ingest.graph.target import GraphTarget
+from llama_retrieval_ext.ingest.graph import GraphSide, GraphTarget, open_graph_side, open_recorded
 from llama_retrieval_ext.ingest.ledger.journal import Journal, LocalJournal
 from llama_retrieval_ext.ingest.ledger.ledger import (
     FORMAT,
@@ -192,7 +191,7 @@ def writer_of(storage: Storage, ledger: Ledger) -> Writer:
 def graph_target(side: GraphSide, ledger: Ledger) -> GraphTarget:
     """Return the graph of a knowledge base as a target of writes."""
     config = ledger.config()
-    return GraphTarget(side.graph, side.links, config.graph_key if config else "")
+    return side.target(config.graph_key if config else "")
 
 
 def _journal_of(storage: Storage, ledger: Ledger) -> Journal:

@@ -27,11 +27,12 @@ from llama_index.core.schema import (
 from pydantic import BaseModel
 
 from llama_retrieval_ext.errors import ConfigurationError, DuplicateNodeError
-from llama_retrieval_ext.ingest.graph.extraction import Extraction
+from llama_retrieval_ext.ingest.graph import Extraction
 from llama_retrieval_ext.ingest.readers.documents import (
     DocumentKey,
     Prepared,
     SourceDocument,
+    check_transformations,
     each_or_error,
     fingerprint_of,
     identified,
@@ -59,12 +60,9 @@ class Splitter:
     """
 
     def __init__(self, transformations: Sequence[TransformComponent] | None) -> None:
-        for each in transformations or []:
-            if not isinstance(each, TransformComponent):
-                raise ConfigurationError(
-                    f"expected LlamaIndex transformations, got {type(each).__name__}; write "
-                    "transformations=[SentenceSplitter(...)], for instance"
-                )
+        if transformations is not None:
+            example = "transformations=[SentenceSplitter(...)]"
+            transformations = check_transformations(transformations, "transformations", example)
         self._given = transformations
 
     def __getstate__(self) -> dict[str, object]:

@@ -22,10 +22,11 @@ from llama_retrieval_ext.errors import (
     RetrievalExtError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.graph.embedded import MEMORY, EmbeddedGraph
+from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.sqlite_rows import FILE as GRAPH_FILE
 from llama_retrieval_ext.ingest.add import IngestionParts
 from llama_retrieval_ext.ingest.browsing import Browsable
+from llama_retrieval_ext.ingest.graph import directory_of
 from llama_retrieval_ext.ingest.ledger.local_ledger import LocalLedger
 from llama_retrieval_ext.ingest.storage import LEDGER, Storage, missing
 from llama_retrieval_ext.stores.embedded.files import CAN_FREEZE, copy_database, frozen
@@ -150,13 +151,12 @@ class Snapshot:
 
 
 def _graph_folder(url: str) -> Path:
-    scheme, _, name = url.partition(":")
-    if scheme != "graph" or not name or name == MEMORY or name.startswith("//"):
+    folder = directory_of(url)
+    if folder is None:
         raise ConfigurationError(
             "with read_only=True the graph is copied, too, and must be graph:DIRECTORY, got "
             f"{url}; leave graph out to search without it"
         )
-    folder = Path(name).expanduser().resolve()
     if not (folder / GRAPH_FILE).is_file():
         raise ConfigurationError(f"there is no graph at {url}; check the URL, or leave graph out")
     return folder

@@ -10,7 +10,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic_core import to_jsonable_python
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.ingest.graph.side import GraphSide
+from llama_retrieval_ext.ingest.graph import GraphSide
 from llama_retrieval_ext.ingest.ledger.ledger import KnowledgeBaseConfig, Ledger
 from llama_retrieval_ext.ingest.ledger.local_ledger import LocalLedger, open_tables
 from llama_retrieval_ext.ingest.ledger.remote_ledger import RemoteLedger

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from llama_retrieval_ext.errors import (
     ConfigurationError,
@@ -18,7 +19,6 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.ingest.graph.side import is_same_graph
 from llama_retrieval_ext.ingest.readers.documents import DocumentKey
 from llama_retrieval_ext.query import Scope
 
@@ -152,6 +152,24 @@ class KnowledgeBaseConfig:
                 f"{requested.dimension}; open it with the model that made those, or make a new "
                 "knowledge base"
             )
+
+
+def is_same_graph(recorded: str, given: str) -> bool:
+    """Return whether two URLs name one graph; options such as credentials do not count.
+
+    Examples:
+        >>> is_same_graph("neo4j://db/kb?user_env=USER", "neo4j://db:7687/kb")
+        True
+
+    """
+    return _identity(recorded) == _identity(given)
+
+
+def _identity(url: str) -> object:
+    if "://" not in url:
+        return url
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or 7687, parts.path.strip("/")
 
 
 def _with_graph(config: KnowledgeBaseConfig, url: str) -> KnowledgeBaseConfig:

@@ -192,6 +192,20 @@ def digest_of(nodes: Iterable[BaseNode], fingerprint: str = "") -> str:
     return digest.hexdigest()
 
 
+def check_transformations(
+    given: Iterable[TransformComponent], what: str, example: str
+) -> list[TransformComponent]:
+    """Return transformations as a list, or raise if one is none of LlamaIndex's."""
+    checked = list(given)
+    for each in checked:
+        if not isinstance(each, TransformComponent):
+            raise ConfigurationError(
+                f"expected LlamaIndex {what}, got {type(each).__name__}; write {example}, for "
+                "instance"
+            )
+    return checked
+
+
 def fingerprint_of(transformations: Sequence[TransformComponent]) -> str:
     """Return the classes and settings of transformations, as far as exposed."""
     settings = [(type(each).__qualname__, each.to_dict()) for each in transformations]
