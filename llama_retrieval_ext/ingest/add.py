@@ -19,7 +19,7 @@ from llama_retrieval_ext.errors import (
     UnstableIdWarning,
 )
 from llama_retrieval_ext.ingest.ledger.ledger import Ledger
-from llama_retrieval_ext.ingest.preparation import Batch, Preparation
+from llama_retrieval_ext.ingest.preparation import Preparation, PreparedBatch
 from llama_retrieval_ext.ingest.readers.documents import (
     DocumentKey,
     Prepared,
@@ -267,7 +267,7 @@ class Addition:
                 changed.append(document)
         return changed
 
-    def store(self, batch: Batch) -> None:
+    def store(self, batch: PreparedBatch) -> None:
         """Write prepared documents and record the outcome of each.
 
         Raises:

@@ -7,8 +7,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from time import perf_counter
 
-from llama_index.core.schema import BaseNode
-
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     GraphRequiredError,
@@ -17,7 +15,6 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.graph.passage_links import PassageLinks
-from llama_retrieval_ext.ingest.contents import batches, stored_nodes
 from llama_retrieval_ext.ingest.graph import GraphSide, open_graph_side, open_recorded, with_rows
 from llama_retrieval_ext.ingest.ledger.ledger import (
     Entry,
@@ -31,6 +28,7 @@ from llama_retrieval_ext.ingest.report import CopyReport, progress
 from llama_retrieval_ext.ingest.storage import (
     RequestedSetup,
     Storage,
+    batches,
     in_memory,
     missing,
     open_storage,
@@ -166,7 +164,8 @@ class Copier:
 
     def _documents(self, entries: Sequence[Entry]) -> Iterator[Prepared]:
         ids = self._source.ledger.node_ids(entry.key for entry in entries)
-        found = self._nodes([node_id for own in ids.values() for node_id in own])
+        stored = self._source.place.nodes([node_id for own in ids.values() for node_id in own])
+        found = {node.node_id: node for node in stored}
         if self._graph is not None and found:
             rows = self._graph.rows_of(list(found))
             found = {id_: with_rows(node, rows[id_]) for id_, node in found.items()}
@@ -180,10 +179,6 @@ class Copier:
                     f"the store at {self._source.url} has {len(nodes)} of its {n_nodes} nodes; if "
                     "it is not being written to, add the document again there"
                 )
-
-    def _nodes(self, ids: Sequence[str]) -> dict[str, BaseNode]:
-        store = self._source.place.store
-        return {node.node_id: node for node in stored_nodes(store, ids)}
 
     def _check_dimension(self) -> None:
         recorded, copied = self._target.ledger.dimension(), self._source.config.dimension

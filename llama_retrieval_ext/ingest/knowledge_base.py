@@ -15,33 +15,26 @@ from llama_retrieval_ext.embeddings.resolve import (
     embed_model_name,
     resolve_embed_model,
 )
-from llama_retrieval_ext.errors import (
-    ConfigurationError,
-    ScopeRequiredError,
-    StoreClosedError,
-)
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.filters import as_metadata_filters, parse_filters
 from llama_retrieval_ext.graph.backend import WritableGraph
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.ingest.add import Addition, IngestionParts
 from llama_retrieval_ext.ingest.calibration import Calibrated, Calibrations
-from llama_retrieval_ext.ingest.contents import Contents, batches
 from llama_retrieval_ext.ingest.graph import extraction_for
-from llama_retrieval_ext.ingest.ledger.ledger import (
-    Entry,
-    KnowledgeBaseConfig,
-    Ledger,
-)
+from llama_retrieval_ext.ingest.ledger.ledger import Entry, KnowledgeBaseConfig, Ledger
 from llama_retrieval_ext.ingest.opening import (
     open_ledger_and_graph,
     remove_knowledge_base,
     writer_of,
 )
 from llama_retrieval_ext.ingest.preparation import Preparation, Splitter
+from llama_retrieval_ext.ingest.readers.documents import key_of_node
 from llama_retrieval_ext.ingest.report import IngestionReport
 from llama_retrieval_ext.ingest.snapshot import open_snapshot
-from llama_retrieval_ext.ingest.storage import RequestedSetup, Storage, open_storage
-from llama_retrieval_ext.query import Scope, check_scope
+from llama_retrieval_ext.ingest.storage import RequestedSetup, Storage, batches, open_storage
+from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -81,7 +74,6 @@ class KnowledgeBase(Calibrated):
         self.require_scope = ledger.requires_scope
         self._storage = storage
         self._ledger = ledger
-        self._contents = Contents(storage.store, ledger)
         self._calibrations = Calibrations(ledger)
         self._confidence = self._calibrations.estimate
         self._parts = parts
@@ -324,7 +316,7 @@ class KnowledgeBase(Calibrated):
             )
         with self._writing(scope):
             self._parts.writer.settle()
-            return self._delete(self._contents.named(source_or_id, scope))
+            return self._delete(self._named(source_or_id, scope))
 
     async def adelete(self, source_or_id: str, *, scope: Scope | None = None) -> int:
         """Run `delete` in a thread."""
@@ -346,7 +338,13 @@ class KnowledgeBase(Calibrated):
             ScopeRequiredError: The knowledge base requires a scope.
         """
         with self._writing(scope):
-            return self._delete(self._contents.matching(filters, scope))
+            parse_filters(filters)
+            if scope is not None:
+                within = as_metadata_filters(scope.condition)
+                filters = MetadataFilters(filters=[filters, within])
+            owners = set(map(key_of_node, self._storage.store.get_nodes(filters=filters)))
+            visible = self._ledger.visible(scope)
+            return self._delete([each for each in visible if each.key in owners])
 
     def clear(self, *, scope: Scope | None = None) -> int:
         """Delete all documents visible to a scope; without a scope, all documents.
@@ -412,23 +410,3 @@ class KnowledgeBase(Calibrated):
         self._check(scope)
         with self._storage.lock:
             yield
-
-    def _check_writable(self) -> None:
-        if self._snapshot is not None:
-            raise ConfigurationError(
-                "this knowledge base was opened to read only; open it without read_only to write"
-            )
-
-    def _check(self, scope: Scope | None) -> None:
-        self._check_open()
-        if scope is not None:
-            check_scope(scope)
-        if self.require_scope and scope is None:
-            raise ScopeRequiredError(
-                f"{self.url} requires a scope; pass scope=Scope(...), or on the command line "
-                "--tenant or --kb-id"
-            )
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise StoreClosedError(f"{self.url} was closed; open it again")

@@ -8,13 +8,11 @@ without a ledger, which is not a knowledge base.
 
 import logging
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from llama_retrieval_ext.errors import StoreUnavailableError
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
-from llama_retrieval_ext.ingest.contents import sources_of, stored_nodes
 from llama_retrieval_ext.ingest.graph import GraphSide, GraphTarget, open_graph_side, open_recorded
 from llama_retrieval_ext.ingest.ledger.journal import Journal, LocalJournal
 from llama_retrieval_ext.ingest.ledger.ledger import (
@@ -26,8 +24,10 @@ from llama_retrieval_ext.ingest.ledger.ledger import (
 from llama_retrieval_ext.ingest.ledger.local_ledger import LocalLedger
 from llama_retrieval_ext.ingest.ledger.remote_journal import RemoteJournal
 from llama_retrieval_ext.ingest.ledger.remote_ledger import RemoteLedger
+from llama_retrieval_ext.ingest.readers.documents import DocumentKey
 from llama_retrieval_ext.ingest.storage import RequestedSetup, Storage, missing, open_storage
 from llama_retrieval_ext.ingest.write import StoreTarget, Writer, WriteTarget
+from llama_retrieval_ext.query import source_in
 
 _logger = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ def _upgrade(ledger: Ledger, storage: Storage, where: str) -> None:
     if not isinstance(ledger, LocalLedger) or config is None or config.format >= FORMAT:
         return
     try:
-        ledger.record_sources(sources_of(storage.store, ledger))
+        ledger.record_sources(_sources_of(storage, ledger))
         ledger.update_config(lambda recorded: recorded and replace(recorded, format=FORMAT))
     except StoreUnavailableError as error:  # without write permission it is still readable
         _logger.warning(
@@ -127,6 +127,17 @@ def _upgrade(ledger: Ledger, storage: Storage, where: str) -> None:
             FORMAT,
             error,
         )
+
+
+def _sources_of(storage: Storage, ledger: Ledger) -> dict[DocumentKey, str]:
+    """Return the files of documents, from the metadata of their nodes."""
+    ids = ledger.node_ids(each.key for each in ledger.visible(None))
+    first = {own[0]: key for key, own in ids.items() if own}
+    return {
+        first[node.node_id]: source
+        for node in storage.nodes(list(first))
+        if (source := source_in(node.metadata))
+    }
 
 
 def _check_in_step(ledger: Ledger, storage: Storage, where: str) -> None:
@@ -196,7 +207,7 @@ def graph_target(side: GraphSide, ledger: Ledger) -> GraphTarget:
 
 def _journal_of(storage: Storage, ledger: Ledger) -> Journal:
     if isinstance(ledger, RemoteLedger):
-        return RemoteJournal(ledger, partial(stored_nodes, storage.store))
+        return RemoteJournal(ledger, storage.nodes)
     if isinstance(ledger, LocalLedger):
         return LocalJournal(ledger.database)
     raise TypeError(f"{type(ledger).__name__} has no journal")

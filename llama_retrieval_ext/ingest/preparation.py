@@ -236,7 +236,7 @@ def _is_finite(node: BaseNode) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class PreparedBatch:
     """Documents ready to be written, or their errors.
 
     Attributes:
@@ -272,7 +272,7 @@ class Preparation:
             fingerprint += self.extraction.fingerprint
         return identified(list(group), scope=scope, fingerprint=fingerprint)
 
-    def prepared(self, documents: Sequence[SourceDocument]) -> Batch:
+    def prepared(self, documents: Sequence[SourceDocument]) -> PreparedBatch:
         """Return documents ready to be stored; each must have its own key.
 
         If a document fails, its error is its result, and the others are processed.
@@ -289,7 +289,7 @@ class Preparation:
             ready = [each for each in results.values() if isinstance(each, Prepared) and each.nodes]
             for document, result in zip(ready, stage(ready), strict=True):
                 results[document.key] = result
-        return Batch(results, embedder.dimension)
+        return PreparedBatch(results, embedder.dimension)
 
 
 def _with_text(

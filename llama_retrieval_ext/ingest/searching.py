@@ -8,7 +8,7 @@ from llama_index.core.schema import QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import checked_call, one_top_k
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError
 from llama_retrieval_ext.ingest.kinds import (
     GraphArguments,
     Kind,
@@ -47,10 +47,13 @@ class Searchable:
     """The methods of a knowledge base that search it.
 
     Attributes:
+        url: Its URL.
         require_scope: Whether every operation needs a scope.
     """
 
+    url: str
     require_scope: bool
+    _is_closed: bool = False
     _backend: Backend
     _confidence: Confidence | None = None
     _graphs: "PassageGraphs | None" = None
@@ -60,17 +63,9 @@ class Searchable:
     def embed_model(self) -> BaseEmbedding:
         """The embedding model."""
 
-    @abstractmethod
     def _check_open(self) -> None:
-        """Raise if it was closed."""
-
-    @abstractmethod
-    def _check(self, scope: Scope | None) -> None:
-        """Raise if it was closed, or if a required scope is missing."""
-
-    @abstractmethod
-    def _check_writable(self) -> None:
-        """Raise if it was opened with ``read_only=True``."""
+        if self._is_closed:
+            raise StoreClosedError(f"{self.url} was closed; open it again")
 
     @overload
     def retriever(

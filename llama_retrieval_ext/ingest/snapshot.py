@@ -1,4 +1,4 @@
-"""`Snapshot`: a private copy of a knowledge base in a directory that another process writes to.
+"""`ReadOnlyCopy`: a private copy of a knowledge base in a directory that another process writes to.
 
 Only one process can open the engine's files, and reading also writes to them. A reader therefore
 copies them to a temporary folder while the writer waits, and opens the copy, where unfinished
@@ -28,7 +28,7 @@ from llama_retrieval_ext.ingest.add import IngestionParts
 from llama_retrieval_ext.ingest.browsing import Browsable
 from llama_retrieval_ext.ingest.graph import directory_of
 from llama_retrieval_ext.ingest.ledger.local_ledger import LocalLedger
-from llama_retrieval_ext.ingest.storage import LEDGER, Storage, missing
+from llama_retrieval_ext.ingest.storage import LEDGER, missing
 from llama_retrieval_ext.stores.embedded.files import CAN_FREEZE, copy_database, frozen
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.urls import Location
@@ -36,7 +36,7 @@ from llama_retrieval_ext.urls import Location
 _logger = logging.getLogger(__name__)
 
 
-class Snapshot:
+class ReadOnlyCopy:
     """A copy of an embedded knowledge base, and of its embedded graph, in a temporary folder.
 
     Args:
@@ -187,7 +187,7 @@ class Refresher:
 
 def open_snapshot(
     url: str, *, read_only: bool, refresh_s: float | None, graph: object
-) -> Snapshot | None:
+) -> ReadOnlyCopy | None:
     """Return the copy to read from; None for a writable knowledge base."""
     if refresh_s is not None:
         check_seconds(refresh_s, "refresh_s", otherwise="to copy on request leave it out")
@@ -205,15 +205,14 @@ def open_snapshot(
             "with read_only=True the graph is copied, too: pass its URL, graph:DIRECTORY, got "
             f"{type(graph).__name__}"
         )
-    return Snapshot(url, graph)
+    return ReadOnlyCopy(url, graph)
 
 
 class Refreshable(Browsable):
     """Methods of a knowledge base that may be a copy."""
 
-    _storage: Storage
     _parts: IngestionParts
-    _snapshot: Snapshot | None = None
+    _snapshot: ReadOnlyCopy | None = None
     _refresher: Refresher | None = None
 
     def refresh(self) -> bool:
@@ -243,7 +242,13 @@ class Refreshable(Browsable):
                 self._parts.writer.settle()
             return changed
 
-    def _read_from(self, snapshot: Snapshot | None, refresh_s: float | None) -> None:
+    def _check_writable(self) -> None:
+        if self._snapshot is not None:
+            raise ConfigurationError(
+                "this knowledge base was opened to read only; open it without read_only to write"
+            )
+
+    def _read_from(self, snapshot: ReadOnlyCopy | None, refresh_s: float | None) -> None:
         self._snapshot = snapshot
         if refresh_s is not None:
             kept = weakref.proxy(self)

@@ -1,19 +1,21 @@
 """`Storage`: the store, the ledger and the lock that the URL of a knowledge base names."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import time
 
+from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic_core import to_jsonable_python
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.ingest.graph import GraphSide
-from llama_retrieval_ext.ingest.ledger.ledger import KnowledgeBaseConfig, Ledger
+from llama_retrieval_ext.ingest.ledger.ledger import Entry, KnowledgeBaseConfig, Ledger
 from llama_retrieval_ext.ingest.ledger.local_ledger import LocalLedger, open_tables
 from llama_retrieval_ext.ingest.ledger.remote_ledger import RemoteLedger
+from llama_retrieval_ext.ingest.readers.documents import batched
 from llama_retrieval_ext.ingest.write import WriteLock, lock_of
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
@@ -27,6 +29,15 @@ _SUFFIX = "__ledger"
 _PATIENCE_S = 30.0
 # The setting with which an engine groups nodes by tenant. Other engines always index tenants.
 BY_TENANT: Mapping[str, str] = {"milvus": "by_tenant", "elasticsearch": "routing"}
+
+
+# Nodes per request, held in memory with their embeddings.
+_MANY_NODES = 1000
+
+
+def batches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    """Yield lists of documents with about a thousand nodes each."""
+    return batched(entries, lambda entry: entry.n_nodes, _MANY_NODES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +74,11 @@ class Storage:
     compact: Callable[[], int]
     remove: Callable[[], None]
     graph: GraphSide | None = None
+
+    def nodes(self, ids: Sequence[str]) -> Iterator[BaseNode]:
+        """Yield the nodes with these ids, in this order; missing ones are omitted."""
+        for start in range(0, len(ids), _MANY_NODES):
+            yield from self.store.get_nodes(node_ids=list(ids[start : start + _MANY_NODES]))
 
     def beside(self, graph: GraphSide | None) -> "Storage":
         """Return this storage with a graph."""

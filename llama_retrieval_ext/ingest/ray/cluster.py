@@ -25,7 +25,7 @@ from ray.exceptions import (
 from llama_retrieval_ext.errors import ConfigurationError, IngestionError, describe
 from llama_retrieval_ext.ingest.add import Addition, Group
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.ingest.preparation import Batch, Preparation
+from llama_retrieval_ext.ingest.preparation import Preparation, PreparedBatch
 from llama_retrieval_ext.ingest.readers.documents import DocumentKey, SourceDocument
 from llama_retrieval_ext.ingest.readers.files import Reading, read_files
 from llama_retrieval_ext.ingest.report import IngestionReport
@@ -43,7 +43,7 @@ class Work(NamedTuple):
     Attributes:
         weight: Amount by which it advances the progress bar.
         keys: The documents that have changed.
-        result: The `Batch`, or the report of its writer; None if nothing has changed.
+        result: The `PreparedBatch`, or the report of its writer; None if nothing has changed.
     """
 
     weight: int
@@ -198,10 +198,12 @@ def _prepare(
     preparation: Sequence[Any],
     documents: Sequence[SourceDocument],
     versions: Sequence[tuple[DocumentKey, str]],
-) -> Batch:
+) -> PreparedBatch:
     by_version = {(each.key, each.digest): each for each in documents}
     batch = _fetched(*preparation).prepared([by_version[each] for each in versions])
-    return Batch({key: _portable(each) for key, each in batch.results.items()}, batch.dimension)
+    return PreparedBatch(
+        {key: _portable(each) for key, each in batch.results.items()}, batch.dimension
+    )
 
 
 def _portable(result: T) -> T | IngestionError:
@@ -222,7 +224,7 @@ class _Writer:
         self._kb = KnowledgeBase.open(url, **settings)
         self._scope = scope
 
-    def write(self, batch: Batch) -> IngestionReport:
+    def write(self, batch: PreparedBatch) -> IngestionReport:
         addition = self._kb._addition(self._scope)  # noqa: SLF001 - an actor of the same package
         addition.store(batch)
         return addition.tally.report()
