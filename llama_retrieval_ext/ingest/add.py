@@ -44,12 +44,6 @@ def grouped(items: Iterable[object]) -> Sequence[Group] | Iterator[Group]:
 
     In a list or tuple, the nodes of a document may be anywhere. An iterator is not read ahead:
     the nodes of a document must be consecutive.
-
-    Args:
-        items: LlamaIndex documents and nodes, in any order.
-
-    Raises:
-        ConfigurationError: An item is neither.
     """
     if isinstance(items, str | BaseNode) or not isinstance(items, Iterable):
         raise ConfigurationError(
@@ -126,12 +120,9 @@ class ReaderIds:
     def stable(
         self, node: BaseNode, scope: Mapping[str, str], occurrences: Counter[object]
     ) -> BaseNode:
-        """Return a document unchanged, or a copy with a stable id.
+        """Return a node unchanged, or a document with a stable id.
 
-        Args:
-            node: A document, or a node of one; nodes are returned unchanged.
-            scope: The metadata of the caller's scope.
-            occurrences: Counts of texts in this call; starts empty.
+        `occurrences` counts the texts of a call; it starts empty.
         """
         if not _is_made_up(node):
             return node
@@ -204,16 +195,7 @@ class Addition:
     """Adds documents batch by batch; records failures and stores the rest.
 
     `run` performs all steps. `identified`, `changed` and `store` are the single steps, for
-    callers that prepare documents in other processes.
-
-    Args:
-        parts: The steps.
-        scope: The metadata of the caller's scope; empty for none.
-
-    Attributes:
-        parts: The steps.
-        scope: The metadata of the caller's scope.
-        tally: The outcomes so far.
+    callers that prepare documents in other processes. The scope is the metadata of the caller's.
     """
 
     def __init__(self, parts: IngestionParts, scope: Mapping[str, str]) -> None:
@@ -223,13 +205,7 @@ class Addition:
         self._occurrences: Counter[object] = Counter()
 
     def run(self, items: Iterable[object], *, show_progress: bool) -> IngestionReport:
-        """Add documents and return the outcome of each.
-
-        Raises:
-            ConfigurationError: An item is neither a document nor a node.
-            ModelMismatchError: The embedding model gives vectors of another dimension.
-            StoreUnavailableError: The store rejects writes; documents written before stay.
-        """
+        """Add documents and return the outcome of each."""
         groups = grouped(items)
         with progress(groups, show=show_progress) as advance:
             for batch in group_batches(groups):
@@ -253,10 +229,7 @@ class Addition:
         return [stable(node, self.scope, self._occurrences) for node in group]
 
     def changed(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
-        """Return the documents that are not stored in this version; record the rest as unchanged.
-
-        Reads only their keys and digests.
-        """
+        """Return the documents that are not stored in this version, by keys and digests."""
         new = [each for each in documents if self.tally.is_new(each)]
         digests = self.parts.ledger.digests(each.key for each in new)
         changed: list[SourceDocument] = []
@@ -268,12 +241,7 @@ class Addition:
         return changed
 
     def store(self, batch: PreparedBatch) -> None:
-        """Write prepared documents and record the outcome of each.
-
-        Raises:
-            ModelMismatchError: The embedding model gives vectors of another dimension.
-            StoreUnavailableError: The store rejects writes.
-        """
+        """Write prepared documents and record the outcome of each."""
         ready: list[Prepared] = []
         for key, result in batch.results.items():
             if isinstance(result, Exception):

@@ -170,13 +170,7 @@ class RetrieverRequest:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """The objects that a retriever of a knowledge base searches.
-
-    Attributes:
-        backend: Backend of its store.
-        embed_model: Embeds queries.
-        graphs: Its graph; None for none.
-    """
+    """The objects that a retriever of a knowledge base searches."""
 
     backend: Backend
     embed_model: BaseEmbedding
@@ -186,12 +180,7 @@ class Searched:
 def build_retriever(
     request: RetrieverRequest, options: Mapping[str, Any], searched: Searched
 ) -> Retriever:
-    """Return a retriever over a knowledge base.
-
-    Raises:
-        ConfigurationError: The kind or option is unknown, an argument belongs to other kinds,
-            or the kind needs a graph and there is none.
-    """
+    """Return a retriever over a knowledge base."""
     kind = request.kind
     if kind in _PRESETS:
         return _preset(request, options, searched)

@@ -33,19 +33,7 @@ _logger = logging.getLogger(__name__)
 
 
 def open_ledger(storage: Storage, requested: KnowledgeBaseConfig, where: str) -> Ledger:
-    """Open the ledger of a knowledge base; finish or undo changes interrupted by a crash.
-
-    Args:
-        storage: Its storage.
-        requested: The caller's configuration.
-        where: Name of the knowledge base, for messages.
-
-    Raises:
-        StoreFormatError: The store has nodes without a ledger, or the ledger is newer.
-        ModelMismatchError: It was created with another embedding model.
-        ConfigurationError: It was created with other settings.
-        StoreUnavailableError: It cannot be read or written.
-    """
+    """Open the ledger of a knowledge base; finish or undo changes interrupted by a crash."""
     with storage.lock:
         ledger = storage.ledger()
         try:
@@ -69,18 +57,7 @@ def open_ledger_and_graph(
     graph: Graph | None,
     links: PassageLinks | None,
 ) -> tuple[Storage, Ledger]:
-    """Open the graph and the ledger of a knowledge base; close its storage on an error.
-
-    Args:
-        storage: Its storage.
-        requested: The caller's configuration.
-        url: Its URL, for messages.
-        graph: Its graph; None for none.
-        links: As for `open_graph_side`.
-
-    Returns:
-        The storage with the graph, and the ledger.
-    """
+    """Open the graph and the ledger of a knowledge base; close its storage on an error."""
     try:
         if graph is not None:
             storage = storage.beside(open_graph_side(graph, links, url))

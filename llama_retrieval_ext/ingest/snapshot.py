@@ -39,17 +39,9 @@ _logger = logging.getLogger(__name__)
 class ReadOnlyCopy:
     """A copy of an embedded knowledge base, and of its embedded graph, in a temporary folder.
 
-    Args:
-        url: URL of the knowledge base.
-        graph: URL of its graph; None to copy no graph.
-
     Attributes:
         url: URL of the copy.
         graph: URL of the copy of the graph; None without one.
-
-    Raises:
-        ConfigurationError: It is not in a directory, does not exist, or has another graph.
-        StoreUnavailableError: It cannot be read, or there is no disk space for the copy.
     """
 
     def __init__(self, url: str, graph: str | None = None) -> None:

@@ -42,37 +42,20 @@ def batches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The parts of a knowledge base that depend on its engine.
-
-    Attributes:
-        store: The vector store, open.
-        close: Closes the store.
-        flush: Writes the store's pending changes to disk.
-        count: Returns the number of nodes in the store.
-        tokenizer: Settings of the store's tokenizer as JSON.
-        params: Engine settings as JSON, applied when it creates the collection; empty for none.
-        ledger: Opens the ledger.
-        lock: Shared by all writers of this process.
-        is_exclusive: Whether no other process can open it.
-        is_shared: Returns whether another object of this process has its files open.
-        compact: Frees the disk space of deleted nodes if the engine does not; returns the number
-            of bytes.
-        remove: Removes the nodes, then the ledger; can be repeated after an interruption.
-        graph: The graph that is updated with it; None for none.
-    """
+    """The parts of a knowledge base that depend on its engine."""
 
     store: BasePydanticVectorStore
     close: Callable[[], None]
-    flush: Callable[[], None]
-    count: Callable[[], int]
-    tokenizer: str
-    params: str
-    ledger: Callable[[], Ledger]
-    lock: WriteLock
-    is_exclusive: bool
-    is_shared: Callable[[], bool]
-    compact: Callable[[], int]
-    remove: Callable[[], None]
+    flush: Callable[[], None]  # writes pending changes to disk
+    count: Callable[[], int]  # the nodes in the store
+    tokenizer: str  # as JSON
+    params: str  # engine settings as JSON, applied when it creates the collection
+    ledger: Callable[[], Ledger]  # opens it
+    lock: WriteLock  # shared by all writers of this process
+    is_exclusive: bool  # whether no other process can open it
+    is_shared: Callable[[], bool]  # whether another object of this process has its files open
+    compact: Callable[[], int]  # frees the disk space of deleted nodes; the number of bytes
+    remove: Callable[[], None]  # first the nodes, then the ledger; can be repeated
     graph: GraphSide | None = None
 
     def nodes(self, ids: Sequence[str]) -> Iterator[BaseNode]:
@@ -101,15 +84,7 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class RequestedSetup:
-    """Settings for a new storage.
-
-    Attributes:
-        tokenizer: Tokenizer of keyword search; None for the recorded one, or the default.
-        many_tenants: Whether the engine groups nodes by tenant; None for the recorded setting, or
-            False.
-        store_params: Settings of the engine.
-        must_exist: Whether to raise if it does not exist.
-    """
+    """Settings for a new storage; None for recorded ones, or defaults."""
 
     tokenizer: Tokenizer | None = None
     many_tenants: bool | None = None
@@ -118,19 +93,7 @@ class RequestedSetup:
 
 
 def open_storage(url: str, setup: RequestedSetup) -> Storage:
-    """Open or create the storage that a URL names.
-
-    Args:
-        url: A URL as for `open_store`.
-        setup: Settings for a new one.
-
-    Raises:
-        ConfigurationError: The URL names no engine, the engine has no such setting, or the
-            knowledge base must exist and does not.
-        StoreFormatError: The place contains other data.
-        StoreUnavailableError: The engine cannot be reached, or another process has the directory.
-        MissingDependencyError: The engine's extra is not installed.
-    """
+    """Open or create the storage that a URL names."""
     check_url(url)
     location = Location.of(url)
     if location.collection.endswith(_SUFFIX):
@@ -156,15 +119,10 @@ def open_storage(url: str, setup: RequestedSetup) -> Storage:
         store.close()
         raise
     if recorded is None and setup.must_exist:
-        ledger.close()
         store.close()
         raise missing(url)
-    remembered = (
-        setup if recorded is None else _remembered(setup, recorded, store.tokenizer, location)
-    )
-    if remembered != setup and store.dimension is None:
-        # An empty store has not recorded its settings.
-        ledger.close()
+    remembered = _remembered(setup, recorded, store.tokenizer, location)
+    if remembered != setup and store.dimension is None:  # it has not recorded its settings
         store.close()
         return open_storage(url, remembered)
     return Storage(
@@ -176,7 +134,7 @@ def open_storage(url: str, setup: RequestedSetup) -> Storage:
         tokenizer=_as_json(store.tokenizer),
         params=json.dumps(to_jsonable_python(params), sort_keys=True) if params else "",
         ledger=lambda: ledger,
-        lock=_lock_of(location),
+        lock=lock_of(location.identity),
         is_exclusive=not location.is_on_server,
         is_shared=lambda: False,  # other objects get an error when they write
         compact=lambda: 0,
@@ -194,7 +152,7 @@ def _embedded(store: EmbeddedVectorStore, location: Location) -> Storage:
         tokenizer=_as_json(store.tokenizer),
         params="",
         ledger=lambda: LocalLedger(open_tables(file)),
-        lock=_lock_of(location),
+        lock=lock_of(location.identity),
         is_exclusive=True,
         is_shared=lambda: store.is_shared,
         compact=store.compact,
@@ -219,10 +177,6 @@ def _delete(store: EmbeddedVectorStore, file: Path | None) -> None:
 
 def _as_json(tokenizer: Tokenizer) -> str:
     return json.dumps(tokenizer.to_dict(), sort_keys=True)
-
-
-def _lock_of(location: Location) -> WriteLock:
-    return WriteLock() if location.identity is None else lock_of(location.identity)
 
 
 def _check_exists(location: Location, url: str) -> None:
@@ -253,9 +207,14 @@ def in_memory(url: str) -> ConfigurationError:
 
 
 def _remembered(
-    setup: RequestedSetup, recorded: KnowledgeBaseConfig, current: Tokenizer, location: Location
+    setup: RequestedSetup,
+    recorded: KnowledgeBaseConfig | None,
+    current: Tokenizer,
+    location: Location,
 ) -> RequestedSetup:
     """Return the settings, with recorded values for missing ones."""
+    if recorded is None:
+        return setup
     tokenizer, given = setup.tokenizer, setup.store_params
     if tokenizer is None and recorded.tokenizer not in ("", _as_json(current)):
         tokenizer = Tokenizer.from_dict(json.loads(recorded.tokenizer))

@@ -38,29 +38,15 @@ _LOST = (WorkerCrashedError, RayActorError, OutOfMemoryError, ObjectLostError)
 
 
 class Work(NamedTuple):
-    """A batch of documents that is being prepared.
+    """A batch of documents that is being prepared."""
 
-    Attributes:
-        weight: Amount by which it advances the progress bar.
-        keys: The documents that have changed.
-        result: The `PreparedBatch`, or the report of its writer; None if nothing has changed.
-    """
-
-    weight: int
-    keys: Sequence[DocumentKey]
-    result: Any
+    weight: int  # by which it advances the progress bar
+    keys: Sequence[DocumentKey]  # of the documents that have changed
+    result: Any  # the `PreparedBatch`, or the report of its writer; None if nothing has changed
 
 
 class Cluster:
-    """Prepares the documents of one `Addition` on a Ray cluster, in their order.
-
-    Args:
-        addition: The `Addition` of the call.
-        task_options: Ray's options for tasks that split and embed.
-
-    Raises:
-        ConfigurationError: The model or a transformation cannot be sent to other processes.
-    """
+    """Prepares the documents of one `Addition` on a Ray cluster, in their order."""
 
     def __init__(self, addition: Addition, task_options: Mapping[str, Any]) -> None:
         self._addition = addition
