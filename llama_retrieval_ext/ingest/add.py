@@ -281,20 +281,14 @@ class Addition:
             self.parts.ledger.record_dimension(dimension)
         fitting: list[Prepared] = []
         for document in documents:
-            try:
-                check_dimension(document, dimension)
-            except ValueError as error:
-                self.tally.failed(document.key.ref, error)
-            else:
+            lengths = {node.node_id: len(node.get_embedding()) for node in document.nodes}
+            wrong = next((id_ for id_, length in lengths.items() if length != dimension), None)
+            if wrong is None:
                 fitting.append(document)
-        return fitting
-
-
-def check_dimension(document: Prepared, dimension: int) -> None:
-    """Raise DimensionMismatchError unless all embeddings of a document have this dimension."""
-    for node in document.nodes:
-        if len(node.get_embedding()) != dimension:
-            raise DimensionMismatchError(
-                f"the embedding of node {node.node_id!r} has {len(node.get_embedding())} numbers, "
-                f"the knowledge base has {dimension}; leave it out and it is made"
+                continue
+            error = DimensionMismatchError(
+                f"the embedding of node {wrong!r} has {lengths[wrong]} numbers, the knowledge base "
+                f"has {dimension}; leave it out and it is made"
             )
+            self.tally.failed(document.key.ref, error)
+        return fitting

@@ -10,11 +10,7 @@ from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.embeddings.resolve import embed_model_name
-from llama_retrieval_ext.errors import (
-    RetrievalExtError,
-    ScopeRequiredError,
-    UnsupportedModeError,
-)
+from llama_retrieval_ext.errors import RetrievalExtError, ScopeRequiredError, UnsupportedModeError
 from llama_retrieval_ext.ingest.ledger.ledger import Entry, Ledger, StoredDocument, StoredSource
 from llama_retrieval_ext.ingest.searching import Searchable
 from llama_retrieval_ext.ingest.storage import BY_TENANT, Storage

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, get_args
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -189,8 +188,8 @@ def build_retriever(
         return _over_graph(request, options, searched)
     if kind not in _STORE_KINDS:
         kinds = [*_STORE_KINDS, *_GRAPH_KINDS, *_PRESETS]
-        near = get_close_matches(str(kind), kinds, n=1)
-        advice = f"did you mean {near[0]!r}? " if near else ""
+        near = nearest(str(kind), kinds)
+        advice = "" if near is None else f"did you mean {near!r}? "
         raise ConfigurationError(
             f"there is no retriever {kind!r}; {advice}Write one of {', '.join(map(repr, kinds))}"
         )

@@ -17,11 +17,7 @@ from pathlib import Path
 from threading import Event, Thread
 
 from llama_retrieval_ext.checks import check_seconds
-from llama_retrieval_ext.errors import (
-    ConfigurationError,
-    RetrievalExtError,
-    StoreUnavailableError,
-)
+from llama_retrieval_ext.errors import ConfigurationError, RetrievalExtError, StoreUnavailableError
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.sqlite_rows import FILE as GRAPH_FILE
 from llama_retrieval_ext.ingest.add import IngestionParts

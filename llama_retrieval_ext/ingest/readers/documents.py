@@ -10,12 +10,7 @@ from hashlib import blake2b
 from struct import pack
 from typing import Final, NamedTuple, TypeVar
 
-from llama_index.core.schema import (
-    BaseNode,
-    Document,
-    Node,
-    TransformComponent,
-)
+from llama_index.core.schema import BaseNode, Document, Node, TransformComponent
 from pydantic_core import PydanticSerializationError
 
 from llama_retrieval_ext.errors import ConfigurationError, DuplicateNodeError, ScopeError

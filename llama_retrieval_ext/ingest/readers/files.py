@@ -16,11 +16,7 @@ from typing import Final
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
 
-from llama_retrieval_ext.errors import (
-    ConfigurationError,
-    MissingDependencyError,
-    RetrievalExtError,
-)
+from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError, RetrievalExtError
 from llama_retrieval_ext.ingest.readers.formats import TextReader, reader_for
 
 _PART: Final = "_part_"
