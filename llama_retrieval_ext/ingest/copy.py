@@ -268,9 +268,7 @@ def _source(url: str, resources: ExitStack) -> CopyEnd:
             "open the knowledge base and, on a server, add or delete a document: then copy again"
         )
     if config.graph:
-        graph = open_recorded(config.graph, url)
-        resources.callback(graph.close)
-        storage = replace(storage, graph=graph)
+        storage = storage.beside(open_recorded(config.graph, url), resources)
     return CopyEnd(url, storage, ledger, config)
 
 
@@ -281,18 +279,9 @@ def _target(
     storage = open_storage(url, setup)
     resources.callback(storage.close)
     if graph is not None:
-        side = _target_graph(graph, url, source)
-        resources.callback(side.close)
-        storage = replace(storage, graph=side)
-    requested = replace(
-        copied,
-        dimension=None,
-        params=storage.params,
-        graph="" if storage.graph is None else storage.graph.url,
-        graph_key="",
-    )
-    ledger = open_ledger(storage, requested, url)
-    resources.callback(ledger.close)
+        storage = storage.beside(_target_graph(graph, url, source), resources)
+    requested = replace(copied, dimension=None, graph_key="")
+    ledger = open_ledger(storage, requested, url, resources)
     config = ledger.config() or copied
     if config.require_scope != copied.require_scope:
         raise ConfigurationError(

@@ -48,19 +48,7 @@ _PRESET_PARTS: Final = ("llm", "reranker")
 
 
 class PresetOptions(TypedDict, total=False):
-    """The options of presets; see `build_preset`.
-
-    Attributes:
-        vector_weight: Weight of vector search.
-        graph_weight: Weight of the graph.
-        keyword_weight: Weight of keyword search.
-        lambda_param: In ``[0, 1]``: 1 for relevance only, 0 for diversity only.
-        enable_multi_hop: Whether to follow the graph beyond passages that name an entity.
-        max_hops: Maximum number of hops.
-        intent_by_llm: Whether the LLM classifies questions that match no rule.
-        llm: The LLM.
-        reranker: Replaces `RuleRerank`.
-    """
+    """The options of presets; see `build_preset`."""
 
     vector_weight: float
     graph_weight: float
@@ -74,18 +62,7 @@ class PresetOptions(TypedDict, total=False):
 
 
 class GraphOptions(TypedDict, total=False):
-    """The options of retrievers over a graph; see the classes that have them.
-
-    Attributes:
-        seed: Of `GraphRetriever`; hybrid search by default.
-        linker: Of `GraphRetriever` and `KGRuleRetriever`.
-        enable_multi_hop: Of `GraphRetriever`.
-        max_hops: Of `GraphRetriever`.
-        max_entities: Of `GraphRetriever`.
-        fan_out: Of `GraphRetriever`.
-        rules: Of `KGRuleRetriever`; those of `KGRetriever` by default.
-        policy: Of `KnowledgeRetriever`.
-    """
+    """The options of `GraphRetriever`, `KGRuleRetriever` and `KnowledgeRetriever`; see there."""
 
     seed: BaseRetriever | None
     linker: "EntityLinker | None"

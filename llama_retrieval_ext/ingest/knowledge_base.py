@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Self
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -22,17 +22,13 @@ from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.ingest.add import Addition, IngestionParts
 from llama_retrieval_ext.ingest.calibration import Calibrated, Calibrations
-from llama_retrieval_ext.ingest.graph import extraction_for
+from llama_retrieval_ext.ingest.graph import extraction_for, open_graph_side
 from llama_retrieval_ext.ingest.ledger.ledger import Entry, KnowledgeBaseConfig, Ledger
-from llama_retrieval_ext.ingest.opening import (
-    open_ledger_and_graph,
-    remove_knowledge_base,
-    writer_of,
-)
+from llama_retrieval_ext.ingest.opening import open_ledger, remove_knowledge_base, writer_of
 from llama_retrieval_ext.ingest.preparation import Preparation, Splitter
 from llama_retrieval_ext.ingest.readers.documents import key_of_node
 from llama_retrieval_ext.ingest.report import IngestionReport
-from llama_retrieval_ext.ingest.snapshot import open_snapshot
+from llama_retrieval_ext.ingest.snapshot import open_copy
 from llama_retrieval_ext.ingest.storage import RequestedSetup, Storage, batches, open_storage
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.engine.search import EngineBackend
@@ -69,7 +65,7 @@ class KnowledgeBase(Calibrated):
             "'embedded:./kb' and 'local'"
         )
 
-    def _set_up(self, url: str, *, storage: Storage, ledger: Ledger, parts: IngestionParts) -> None:
+    def _set_up(self, url: str, storage: Storage, ledger: Ledger, parts: IngestionParts) -> None:
         self.url = url
         self.require_scope = ledger.requires_scope
         self._storage = storage
@@ -178,20 +174,22 @@ class KnowledgeBase(Calibrated):
             require_scope=require_scope,
             dimension=embed_model_dimension(model),
         )
-        snapshot = open_snapshot(url, read_only=read_only, refresh_s=refresh_s, graph=graph)
-        try:
-            storage = open_storage(url if snapshot is None else snapshot.url, setup)
-            beside = graph if snapshot is None else snapshot.graph
-            storage, ledger = open_ledger_and_graph(storage, requested, url, beside, links)
-        except BaseException:
-            if snapshot is not None:
-                snapshot.close()
-            raise
-        writer = writer_of(storage, ledger)
-        parts = IngestionParts(Preparation(splitter, model, extraction), writer, ledger)
         kb = cls.__new__(cls)
-        kb._set_up(url, storage=storage, ledger=ledger, parts=parts)  # noqa: SLF001 - of its own
-        kb._read_from(snapshot, refresh_s)  # noqa: SLF001 - of its own
+        with ExitStack() as resources:
+            copied = open_copy(url, graph, read_only=read_only, refresh_s=refresh_s)
+            if copied is not None:
+                resources.callback(copied.close)
+            storage = open_storage(url if copied is None else copied.url, setup)
+            resources.callback(storage.close)
+            beside = graph if copied is None else copied.graph
+            if beside is not None:
+                storage = storage.beside(open_graph_side(beside, links, url), resources)
+            ledger = open_ledger(storage, requested, url, resources)
+            preparation = Preparation(splitter, model, extraction)
+            parts = IngestionParts(preparation, writer_of(storage, ledger), ledger)
+            kb._set_up(url, storage, ledger, parts)  # noqa: SLF001 - of its own
+            kb._read_from(copied, refresh_s, resources)  # noqa: SLF001 - of its own
+            kb._resources = resources.pop_all()  # noqa: SLF001 - of its own
         return kb
 
     @classmethod
@@ -384,11 +382,8 @@ class KnowledgeBase(Calibrated):
     def close(self) -> None:
         """Close the store after pending writes; a second call is a no-op."""
         with self._storage.lock:
-            if not self._is_closed:
-                self._is_closed = True
-                self._ledger.close()
-                self._storage.close()
-                self._close_snapshot()
+            self._is_closed = True
+            self._resources.close()
 
     def __enter__(self) -> Self:
         return self

@@ -7,13 +7,12 @@ without a ledger, which is not a knowledge base.
 """
 
 import logging
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Final
 
 from llama_retrieval_ext.errors import StoreUnavailableError
-from llama_retrieval_ext.graph.open import Graph
-from llama_retrieval_ext.graph.passage_links import PassageLinks
-from llama_retrieval_ext.ingest.graph import GraphSide, GraphTarget, open_graph_side, open_recorded
+from llama_retrieval_ext.ingest.graph import GraphSide, GraphTarget, open_recorded
 from llama_retrieval_ext.ingest.ledger.journal import Journal, LocalJournal
 from llama_retrieval_ext.ingest.ledger.ledger import (
     FORMAT,
@@ -32,45 +31,26 @@ from llama_retrieval_ext.query import source_in
 _logger = logging.getLogger(__name__)
 
 
-def open_ledger(storage: Storage, requested: KnowledgeBaseConfig, where: str) -> Ledger:
-    """Open the ledger of a knowledge base; finish or undo changes interrupted by a crash."""
+def open_ledger(
+    storage: Storage, requested: KnowledgeBaseConfig, where: str, resources: ExitStack
+) -> Ledger:
+    """Open the ledger of a knowledge base; finish or undo changes interrupted by a crash.
+
+    The requested configuration gets the settings of the storage. The resources close the ledger.
+    """
+    graph = "" if storage.graph is None else storage.graph.url
+    requested = replace(requested, tokenizer=storage.tokenizer, params=storage.params, graph=graph)
     with storage.lock:
         ledger = storage.ledger()
-        try:
-            _set_up(ledger, storage, requested, where)
-            # On a server another process may be writing; the next writer settles it.
-            if storage.is_exclusive and ledger.n_nodes_at_rest() is None:
-                writer_of(storage, ledger).settle()
-            _check_in_step(ledger, storage, where)
-            _check_graph(ledger, storage, where)
-            _upgrade(ledger, storage, where)
-        except BaseException:
-            ledger.close()
-            raise
+        resources.callback(ledger.close)
+        _set_up(ledger, storage, requested, where)
+        # On a server another process may be writing; the next writer settles it.
+        if storage.is_exclusive and ledger.n_nodes_at_rest() is None:
+            writer_of(storage, ledger).settle()
+        _check_in_step(ledger, storage, where)
+        _check_graph(ledger, storage, where)
+        _upgrade(ledger, storage, where)
     return ledger
-
-
-def open_ledger_and_graph(
-    storage: Storage,
-    requested: KnowledgeBaseConfig,
-    url: str,
-    graph: Graph | None,
-    links: PassageLinks | None,
-) -> tuple[Storage, Ledger]:
-    """Open the graph and the ledger of a knowledge base; close its storage on an error."""
-    try:
-        if graph is not None:
-            storage = storage.beside(open_graph_side(graph, links, url))
-        requested = replace(
-            requested,
-            tokenizer=storage.tokenizer,
-            params=storage.params,
-            graph="" if storage.graph is None else storage.graph.url,
-        )
-        return storage, open_ledger(storage, requested, url)
-    except BaseException:
-        storage.close()
-        raise
 
 
 def _set_up(ledger: Ledger, storage: Storage, requested: KnowledgeBaseConfig, where: str) -> None:

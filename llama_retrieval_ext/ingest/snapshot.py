@@ -173,8 +173,8 @@ class Refresher:
                     _logger.warning("the snapshot stays as it was: %s", error)
 
 
-def open_snapshot(
-    url: str, *, read_only: bool, refresh_s: float | None, graph: object
+def open_copy(
+    url: str, graph: object, *, read_only: bool, refresh_s: float | None
 ) -> ReadOnlyCopy | None:
     """Return the copy to read from; None for a writable knowledge base."""
     if refresh_s is not None:
@@ -200,8 +200,8 @@ class Refreshable(Browsable):
     """Methods of a knowledge base that may be a copy."""
 
     _parts: IngestionParts
-    _snapshot: ReadOnlyCopy | None = None
-    _refresher: Refresher | None = None
+    _copied: ReadOnlyCopy | None = None
+    _resources: ExitStack
 
     def refresh(self) -> bool:
         """Copy a knowledge base opened with ``read_only=True`` again if it has changed.
@@ -219,31 +219,28 @@ class Refreshable(Browsable):
         with self._storage.lock:
             self._check_open()
             if (
-                self._snapshot is None
+                self._copied is None
                 or not isinstance(store, EmbeddedVectorStore)
                 or not isinstance(ledger, LocalLedger)
             ):
                 raise ConfigurationError(f"{self.url} is no copy: leave refresh() out")
             graph = side.graph if side and isinstance(side.graph, EmbeddedGraph) else None
-            changed = self._snapshot.refresh(store, ledger, graph)
+            changed = self._copied.refresh(store, ledger, graph)
             if changed:
                 self._parts.writer.settle()
             return changed
 
     def _check_writable(self) -> None:
-        if self._snapshot is not None:
+        if self._copied is not None:
             raise ConfigurationError(
                 "this knowledge base was opened to read only; open it without read_only to write"
             )
 
-    def _read_from(self, snapshot: ReadOnlyCopy | None, refresh_s: float | None) -> None:
-        self._snapshot = snapshot
+    def _read_from(
+        self, copied: ReadOnlyCopy | None, refresh_s: float | None, resources: ExitStack
+    ) -> None:
+        self._copied = copied
         if refresh_s is not None:
             kept = weakref.proxy(self)
-            self._refresher = Refresher(lambda: kept.refresh(), refresh_s)  # noqa: PLW0108 - `kept.refresh` would keep it alive
-
-    def _close_snapshot(self) -> None:
-        if self._refresher is not None:
-            self._refresher.close()
-        if self._snapshot is not None:
-            self._snapshot.close()
+            refresher = Refresher(lambda: kept.refresh(), refresh_s)  # noqa: PLW0108 - `kept.refresh` would keep it alive
+            resources.callback(refresher.close)

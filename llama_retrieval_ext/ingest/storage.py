@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import time
@@ -54,7 +55,7 @@ class Storage:
     lock: WriteLock  # shared by all writers of this process
     is_exclusive: bool  # whether no other process can open it
     is_shared: Callable[[], bool]  # whether another object of this process has its files open
-    compact: Callable[[], int]  # frees the disk space of deleted nodes; the number of bytes
+    compact_store: Callable[[], int]  # frees the disk space of deleted nodes; the number of bytes
     remove: Callable[[], None]  # first the nodes, then the ledger; can be repeated
     graph: GraphSide | None = None
 
@@ -63,23 +64,14 @@ class Storage:
         for start in range(0, len(ids), _MANY_NODES):
             yield from self.store.get_nodes(node_ids=list(ids[start : start + _MANY_NODES]))
 
-    def beside(self, graph: GraphSide | None) -> "Storage":
-        """Return this storage with a graph."""
-        if graph is None:
-            return self
+    def compact(self) -> int:
+        """Free the disk space of deleted nodes if the engine does not; return the bytes."""
+        return self.compact_store() + (0 if self.graph is None else self.graph.graph.compact())
 
-        def close() -> None:
-            try:
-                self.close()
-            finally:
-                graph.close()
-
-        return replace(
-            self,
-            graph=graph,
-            close=close,
-            compact=lambda: self.compact() + graph.graph.compact(),
-        )
+    def beside(self, graph: GraphSide, resources: ExitStack) -> "Storage":
+        """Return this storage with a graph, which is closed with the resources."""
+        resources.callback(graph.close)
+        return replace(self, graph=graph)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +129,7 @@ def open_storage(url: str, setup: RequestedSetup) -> Storage:
         lock=lock_of(location.identity),
         is_exclusive=not location.is_on_server,
         is_shared=lambda: False,  # other objects get an error when they write
-        compact=lambda: 0,
+        compact_store=lambda: 0,
         remove=lambda: _drop(store, beside),
     )
 
@@ -155,7 +147,7 @@ def _embedded(store: EmbeddedVectorStore, location: Location) -> Storage:
         lock=lock_of(location.identity),
         is_exclusive=True,
         is_shared=lambda: store.is_shared,
-        compact=store.compact,
+        compact_store=store.compact,
         remove=lambda: _delete(store, file),
     )
 
