@@ -108,7 +108,7 @@ class Browsable(Searchable):
             ScopeRequiredError: The knowledge base requires a scope.
         """
         self._check(scope)
-        ids = self._ledger.sample(scope, check_count(limit, "limit"))
+        ids = self._ledger.visible_ids(scope, check_count(limit, "limit"))
         return list(self._storage.nodes(ids))
 
     def sources(self, *, scope: Scope | None = None) -> list[StoredSource]:
@@ -148,7 +148,7 @@ class Browsable(Searchable):
 
         """
         self._check(scope)
-        ids = self._ledger.sample(scope, check_count(sample, "sample"))
+        ids = self._ledger.visible_ids(scope, check_count(sample, "sample"))
         found: dict[str, Counter[str]] = {}
         for node in self._storage.nodes(ids):
             for key, value in node.metadata.items():

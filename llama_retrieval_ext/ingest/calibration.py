@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from itertools import chain, islice
+from itertools import islice
 from random import Random
 from typing import Final
 
@@ -101,8 +101,7 @@ class Calibrated(Refreshable):
             scope=scope,
             candidates=DEPTH + 1,
         )
-        own = self._ledger.node_ids(entry.key for entry in self._ledger.visible(scope))
-        ids = sorted(chain.from_iterable(own.values()))
+        ids = self._ledger.visible_ids(scope)
 
         def texts(some: Sequence[str]) -> dict[str, str]:
             found = self._storage.nodes(some)

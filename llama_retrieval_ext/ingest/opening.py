@@ -7,7 +7,7 @@ without a ledger, which is not a knowledge base.
 """
 
 import logging
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Final
 
@@ -122,7 +122,7 @@ def _check_in_step(ledger: Ledger, storage: Storage, where: str) -> None:
 def _check_graph(ledger: Ledger, storage: Storage, where: str) -> None:
     """Warn if the graph was deleted or cleared by another program."""
     # On a server this would read the list of documents.
-    ids = ledger.sample(None, 1) if storage.graph and isinstance(ledger, LocalLedger) else []
+    ids = ledger.visible_ids(None, 1) if storage.graph and isinstance(ledger, LocalLedger) else []
     if storage.graph is None or not ids or ledger.n_nodes_at_rest() is None:
         return
     try:
@@ -176,20 +176,15 @@ _WITHDRAWN: Final = 10_000
 
 def remove_knowledge_base(url: str) -> None:
     """Remove a knowledge base; see `KnowledgeBase.remove`."""
-    storage = open_storage(url, RequestedSetup(must_exist=True))
-    try:
-        with storage.lock:  # also held by an object that opens it
-            if storage.is_shared():
-                raise StoreUnavailableError(f"{url} is open in this process; close it first")
-            ledger = storage.ledger()
-            try:
-                _mark_removing(ledger, url)
-                _withdraw_from_graph(ledger, url)
-            finally:
-                ledger.close()
-            storage.remove()
-    finally:
-        storage.close()
+    setup = RequestedSetup(must_exist=True)
+    # The lock is also held by an object that opens it.
+    with closing(open_storage(url, setup)) as storage, storage.lock:
+        if storage.is_shared():
+            raise StoreUnavailableError(f"{url} is open in this process; close it first")
+        with closing(storage.ledger()) as ledger:
+            _mark_removing(ledger, url)
+            _withdraw_from_graph(ledger, url)
+        storage.remove()
 
 
 def _withdraw_from_graph(ledger: Ledger, url: str) -> None:
@@ -197,17 +192,13 @@ def _withdraw_from_graph(ledger: Ledger, url: str) -> None:
     config = ledger.config()
     if config is None or not config.graph:
         return
-    keys = [entry.key for entry in ledger.visible(None)]
-    ids = [id_ for own in ledger.node_ids(keys).values() for id_ in own]
+    ids = ledger.visible_ids(None)
     if not ids:
         return
-    graph = open_recorded(config.graph, url)
-    try:
+    with closing(open_recorded(config.graph, url)) as graph:
         target = graph_target(graph, ledger)
         for start in range(0, len(ids), _WITHDRAWN):
             target.delete(ids[start : start + _WITHDRAWN])
-    finally:
-        graph.close()
 
 
 def _mark_removing(ledger: Ledger, url: str) -> None:

@@ -320,10 +320,10 @@ class Ledger(ABC):
         """Return the number of sources."""
         return len(self.sources(None))
 
-    def sample(self, scope: Scope | None, size: int) -> list[str]:
-        """Return the ids of the first nodes visible to a scope; without a scope, of any."""
+    def visible_ids(self, scope: Scope | None, limit: int | None = None) -> list[str]:
+        """Return the first node ids visible to a scope, in ascending order; without one, of any."""
         ids = self.node_ids(each.key for each in self.visible(scope))
-        return sorted(node_id for own in ids.values() for node_id in own)[:size]
+        return sorted(node_id for own in ids.values() for node_id in own)[:limit]
 
 
 def config_from(recorded: Mapping[str, object]) -> KnowledgeBaseConfig | None:

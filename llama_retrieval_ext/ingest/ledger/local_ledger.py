@@ -219,14 +219,17 @@ class LocalLedger(Ledger):
         condition, values = _visible_to(scope, none="1")
         return self._entries(condition, *values)
 
-    def sample(self, scope: Scope | None, size: int) -> list[str]:
-        """Return the ids of the first nodes visible to a scope; without a scope, of any."""
+    def visible_ids(self, scope: Scope | None, limit: int | None = None) -> list[str]:
+        """Return the first node ids visible to a scope, in ascending order; without one, of any."""
         condition, values = _visible_to(scope, none="1")
         query = (
             "SELECT node_id FROM nodes JOIN documents ON document = id "  # noqa: S608
             f"WHERE {condition} ORDER BY node_id LIMIT ?"
         )
-        return [node_id for (node_id,) in self.database.rows(query, *values, size)]
+        return [
+            node_id
+            for (node_id,) in self.database.rows(query, *values, -1 if limit is None else limit)
+        ]
 
     def n_sources(self) -> int:
         """Return the number of sources."""
