@@ -120,10 +120,7 @@ class ReaderIds:
     def stable(
         self, node: BaseNode, scope: Mapping[str, str], occurrences: Counter[object]
     ) -> BaseNode:
-        """Return a node unchanged, or a document with a stable id.
-
-        `occurrences` counts the texts of a call; it starts empty.
-        """
+        """Return a node unchanged, or a document with a stable id; count the texts of the call."""
         if not _is_made_up(node):
             return node
         file = source_in(node.metadata)

@@ -11,6 +11,7 @@ from llama_index.core.schema import BaseNode
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.embeddings.resolve import embed_model_name
 from llama_retrieval_ext.errors import RetrievalExtError, ScopeRequiredError, UnsupportedModeError
+from llama_retrieval_ext.graph.backend import WritableGraph
 from llama_retrieval_ext.ingest.ledger.ledger import Entry, Ledger, StoredDocument, StoredSource
 from llama_retrieval_ext.ingest.searching import Searchable
 from llama_retrieval_ext.ingest.storage import BY_TENANT, Storage
@@ -70,6 +71,12 @@ class Browsable(Searchable):
 
     _ledger: Ledger
     _storage: Storage
+
+    @property
+    def graph(self) -> WritableGraph | None:
+        """The graph that is updated with it; None if it has none."""
+        side = self._storage.graph
+        return None if side is None else side.graph
 
     def get(self, source_or_id: str, *, scope: Scope | None = None) -> list[BaseNode]:
         """Return the nodes of all documents of a source, or of one document, with embeddings.

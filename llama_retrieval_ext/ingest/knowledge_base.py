@@ -17,7 +17,6 @@ from llama_retrieval_ext.embeddings.resolve import (
 )
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.filters import as_metadata_filters, parse_filters
-from llama_retrieval_ext.graph.backend import WritableGraph
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.ingest.add import Addition, IngestionParts
@@ -68,6 +67,7 @@ class KnowledgeBase(Calibrated):
     def _set_up(self, url: str, storage: Storage, ledger: Ledger, parts: IngestionParts) -> None:
         self.url = url
         self.require_scope = ledger.requires_scope
+        self._embed_model = parts.preparation.embed_model
         self._storage = storage
         self._ledger = ledger
         self._calibrations = Calibrations(ledger)
@@ -221,17 +221,6 @@ class KnowledgeBase(Calibrated):
 
         """
         remove_knowledge_base(url)
-
-    @property
-    def graph(self) -> WritableGraph | None:
-        """The graph that is updated with it; None if it has none."""
-        side = self._storage.graph
-        return None if side is None else side.graph
-
-    @property
-    def embed_model(self) -> BaseEmbedding:
-        """The embedding model."""
-        return self._parts.preparation.embed_model
 
     def add(
         self,

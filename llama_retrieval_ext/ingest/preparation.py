@@ -241,10 +241,7 @@ class Preparation:
         return identified(list(group), scope=scope, fingerprint=fingerprint)
 
     def prepared(self, documents: Sequence[SourceDocument]) -> PreparedBatch:
-        """Return documents ready to be stored; each must have its own key.
-
-        If a document fails, its error is its result, and the others are processed.
-        """
+        """Return documents ready to be stored, or the error of each; their keys must differ."""
         embedder = Embedder(self.embed_model)
         made = self.splitter.nodes_of(documents)
         results = {

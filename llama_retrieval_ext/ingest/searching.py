@@ -1,6 +1,5 @@
 """`Searchable`: the part of a knowledge base that answers queries."""
 
-from abc import abstractmethod
 from typing import TYPE_CHECKING, Literal, Unpack, overload
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -55,13 +54,14 @@ class Searchable:
     require_scope: bool
     _is_closed: bool = False
     _backend: Backend
+    _embed_model: BaseEmbedding
     _confidence: Confidence | None = None
     _graphs: "PassageGraphs | None" = None
 
     @property
-    @abstractmethod
     def embed_model(self) -> BaseEmbedding:
         """The embedding model."""
+        return self._embed_model
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -33,12 +33,7 @@ _logger = logging.getLogger(__name__)
 
 
 class ReadOnlyCopy:
-    """A copy of an embedded knowledge base, and of its embedded graph, in a temporary folder.
-
-    Attributes:
-        url: URL of the copy.
-        graph: URL of the copy of the graph; None without one.
-    """
+    """A copy of an embedded knowledge base, and of its embedded graph, in a temporary folder."""
 
     def __init__(self, url: str, graph: str | None = None) -> None:
         location = Location.of(url)
@@ -66,10 +61,7 @@ class ReadOnlyCopy:
     def refresh(
         self, store: EmbeddedVectorStore, ledger: LocalLedger, graph: EmbeddedGraph | None
     ) -> bool:
-        """Update the open copy; return False if nothing was written since.
-
-        Searches continue meanwhile, on the old copy or the new one.
-        """
+        """Update the open copy, while searches continue; return False if nothing was written."""
         if self._state() == self._seen:
             return False
         with ledger.database.connection() as connection:

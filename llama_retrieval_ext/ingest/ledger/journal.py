@@ -1,8 +1,7 @@
 """The journal records unfinished writes, so that they can be finished or undone at any time.
 
-A document that is being changed is ``adding`` (it is new), ``updating`` (it exists) or
-``deleting``. Its nodes are ``fresh`` (of the new version only), ``doomed`` (of the old version
-only) or neither. During an update the journal keeps the whole new version until it is stored:
+The nodes of a document that is being changed are ``fresh`` (of the new version only), ``doomed``
+(of the old version only) or neither. During an update the journal keeps the whole new version:
 after a crash it is unknown which nodes the engine has replaced already.
 """
 
@@ -67,10 +66,7 @@ class Journal(ABC):
 
     @abstractmethod
     def begin(self, documents: Sequence[Prepared]) -> list[Reply]:
-        """Claim documents, one per key, before they are written.
-
-        Errors are for single documents, such as for node ids of another document.
-        """
+        """Claim documents before they are written; errors, as for duplicate ids, are of one."""
 
     @abstractmethod
     def begin_deleting(self, keys: Sequence[DocumentKey]) -> list[Reply]:
@@ -135,10 +131,7 @@ _UNDO: Final = (
 
 
 class LocalJournal(Journal):
-    """The journal of a `LocalLedger`, in the same database.
-
-    No other process writes to it: unfinished changes come from a crash or a failure.
-    """
+    """The journal of a `LocalLedger`, in the same database, to which no other process writes."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,9 +1,4 @@
-"""The ledger: the configuration of a knowledge base, and its documents.
-
-`Ledger` reads them and checks the configuration of a caller; `Journal`, in ``journal.py``, changes
-documents. `LocalLedger` keeps both in a SQLite file, `RemoteLedger` in records beside the nodes on
-a server.
-"""
+"""The ledger: the configuration of a knowledge base, and its documents, which `Journal` changes."""
 
 import secrets
 from abc import ABC, abstractmethod

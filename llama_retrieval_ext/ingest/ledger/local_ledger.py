@@ -28,12 +28,7 @@ _WAIT_S = 60.0
 
 
 class Database:
-    """A thread-safe SQLite database.
-
-    Args:
-        path: The file, created if missing; None for one in memory.
-        schema: Statements that create missing tables.
-    """
+    """A thread-safe SQLite database in a file, or in memory, with the tables of a schema."""
 
     def __init__(self, path: Path | None, schema: str) -> None:
         self._where = "the ledger in memory" if path is None else str(path)
@@ -151,11 +146,7 @@ def open_tables(path: Path | None) -> Database:
 
 
 class LocalLedger(Ledger):
-    """A ledger in a SQLite database.
-
-    Args:
-        database: Contains the tables of `SCHEMA`.
-    """
+    """A ledger in a SQLite database with the tables of `SCHEMA`."""
 
     def __init__(self, database: Database) -> None:
         self.database = database

@@ -1,9 +1,7 @@
-"""The records of a ledger on a server: one per document, and one for the configuration.
+"""The records of a ledger on a server: one per document, which is replaced as a whole.
 
-The record of a document has its key, digest, source and node ids and, while a writer changes it,
-the claim: the writer, the time, and the new version. It is replaced as a whole. Long values are
-stored in separate records, their parts. A document lists its parts before they are written and
-until they are deleted, so that a crash leaves no unlisted part.
+Long values are stored in separate records, their parts. A document lists its parts before they are
+written and until they are deleted, so that a crash leaves no unlisted part.
 """
 
 import json

@@ -42,10 +42,7 @@ _PAUSE_S: Final = (0.005, 0.05)
 
 
 class RemoteLedger(Ledger):
-    """A ledger in records beside the store, shared by all processes.
-
-    A claim that is older than `patience_s` belongs to a dead writer.
-    """
+    """A ledger in records beside the store; a claim older than `patience_s` is a dead writer's."""
 
     def __init__(
         self,

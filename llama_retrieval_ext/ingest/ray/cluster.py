@@ -1,8 +1,4 @@
-"""Tasks on a Ray cluster that read and prepare documents, and actors that write them.
-
-Of each batch only keys and digests come to the driver, which looks them up in the ledger;
-documents go from task to task through Ray's object store.
-"""
+"""Tasks on a Ray cluster that read and prepare documents, and actors that write them."""
 
 import pickle
 from collections import deque

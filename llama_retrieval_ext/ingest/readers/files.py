@@ -1,8 +1,4 @@
-"""`read_documents`: a user's files as documents with stable ids.
-
-It does not use LlamaIndex's ``SimpleDirectoryReader``, which generates random ids, reads a PDF as
-text if the readers' package is missing, and treats every file in a hidden folder as hidden.
-"""
+"""`read_documents`: a user's files as documents with stable ids."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -81,8 +81,7 @@ def row_text(columns: Sequence[str], cells: Sequence[str]) -> str:
 class XLSXReader(BaseReader):
     """Reads each row of a workbook as a document: ``column: value`` for each cell with a value.
 
-    The first non-empty row of a sheet has the column names. Formulas have their last computed
-    value. The sheet is in the metadata as ``sheet_name``.
+    The first non-empty row of a sheet has the column names, a formula its last computed value.
     """
 
     def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
@@ -101,10 +100,7 @@ class XLSXReader(BaseReader):
 
 
 class PPTXReader(BaseReader):
-    """Reads each slide with text as a document: its text, tables and notes.
-
-    The slide number is in the metadata as ``page_label``.
-    """
+    """Reads each slide with text as a document: its text, tables and notes."""
 
     def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
         """Return a document for each slide."""
@@ -154,11 +150,7 @@ def _lines(text: str) -> Iterator[str]:
 
 
 class HTMLReader(BaseReader):
-    """Reads the text of an HTML file as one document, a line for each block, without scripts.
-
-    The encoding is declared in the file, else guessed. The title is the first line, and in the
-    metadata as ``title``.
-    """
+    """Reads the text of an HTML file as one document, a line for each block, without scripts."""
 
     def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
         """Return the document of a file."""
@@ -203,10 +195,7 @@ _LLAMA_INDEX: Final = {".pdf": "PDFReader", ".docx": "DocxReader"}
 
 
 def reader_for(suffix: str) -> BaseReader:
-    """Return the reader of a file suffix in lower case, such as ``.pdf``.
-
-    It or its first use raises ImportError if it needs a package that is not installed.
-    """
+    """Return the reader of a suffix in lower case; this or its use may raise ImportError."""
     if suffix not in _LLAMA_INDEX:
         return _READERS.get(suffix, TextReader)()
     reader: BaseReader = getattr(import_module("llama_index.readers.file"), _LLAMA_INDEX[suffix])()
@@ -229,19 +218,10 @@ def read_text(file: Path) -> str:
 
 
 def decode_text(data: bytes) -> str | None:
-    r"""Return bytes as text; None if they are not text in UTF-8, UTF-16 or GB18030.
+    """Return bytes as text; None if they are not text in UTF-8, UTF-16 or GB18030.
 
     Without a byte order mark, UTF-8 is tried first. GB18030 or UTF-16 is accepted if the text has
     no control characters and half of its non-ASCII characters are common Chinese characters.
-
-    Examples:
-        >>> decode_text("安全".encode("gb18030"))
-        '安全'
-        >>> decode_text("安全 1".encode("utf-16"))
-        '安全 1'
-        >>> decode_text("Übung".encode("latin-1")) is None
-        True
-
     """
     for mark, encoding in _MARKS:
         if data.startswith(mark):
