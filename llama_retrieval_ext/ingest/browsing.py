@@ -10,12 +10,12 @@ from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.embeddings.resolve import embed_model_name
-from llama_retrieval_ext.errors import RetrievalExtError, ScopeRequiredError, UnsupportedModeError
+from llama_retrieval_ext.errors import RetrievalExtError, UnsupportedModeError
 from llama_retrieval_ext.graph.backend import WritableGraph
 from llama_retrieval_ext.ingest.ledger.ledger import Entry, Ledger, StoredDocument, StoredSource
 from llama_retrieval_ext.ingest.searching import Searchable
 from llama_retrieval_ext.ingest.storage import BY_TENANT, Storage
-from llama_retrieval_ext.query import Scope, check_scope
+from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.files import bytes_on_disk
 from llama_retrieval_ext.stores.embedded.index import IndexInfo
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
@@ -253,17 +253,6 @@ class Browsable(Searchable):
         if scope is None:
             return self._ledger.count()[1]
         return sum(document.n_nodes for document in self._ledger.documents(scope))
-
-    def _check(self, scope: Scope | None) -> None:
-        """Raise if it was closed, or if a required scope is missing."""
-        self._check_open()
-        if scope is not None:
-            check_scope(scope)
-        if self.require_scope and scope is None:
-            raise ScopeRequiredError(
-                f"{self.url} requires a scope; pass scope=Scope(...), or on the command line "
-                "--tenant or --kb-id"
-            )
 
     def _named(self, name: str, scope: Scope | None) -> list[Entry]:
         """Return the documents with this id or source; a path may be relative."""

@@ -15,7 +15,7 @@ from llama_retrieval_ext.embeddings.resolve import (
     embed_model_name,
     resolve_embed_model,
 )
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError, StoreClosedError
 from llama_retrieval_ext.filters import as_metadata_filters, parse_filters
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
@@ -29,7 +29,7 @@ from llama_retrieval_ext.ingest.readers.documents import key_of_node
 from llama_retrieval_ext.ingest.report import IngestionReport
 from llama_retrieval_ext.ingest.snapshot import open_copy
 from llama_retrieval_ext.ingest.storage import RequestedSetup, Storage, batches, open_storage
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.query import Scope, check_scope
 from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -192,35 +192,7 @@ class KnowledgeBase(Calibrated):
             kb._resources = resources.pop_all()  # noqa: SLF001 - of its own
         return kb
 
-    @classmethod
-    def remove(cls, url: str) -> None:
-        """Remove a knowledge base with all its documents and its ledger.
-
-        The URL must name a knowledge base, and no process may be writing to it. If removal is
-        interrupted, the rest can be neither opened nor searched; call this again to remove it. Its
-        folder is deleted unless it contains other files; the files in which Qdrant's local mode and
-        Milvus Lite store their collections stay. Its rows in a graph are removed, and the graph
-        stays. If other processes have it open, searches there return nothing and writes fail.
-
-        Args:
-            url: As for `open`; no embedding model is needed.
-
-        Raises:
-            ConfigurationError: There is no knowledge base.
-            StoreFormatError: It is no knowledge base, or a newer version wrote it.
-            StoreUnavailableError: It is open in this process; on a server, another process is
-                writing to it, or died less than 30 seconds ago while it was; it cannot be reached;
-                or another process has its directory open.
-            MissingDependencyError: The engine's extra is not installed.
-
-        Examples:
-            >>> KnowledgeBase.remove("embedded:./none")  # doctest: +ELLIPSIS
-            Traceback (most recent call last):
-                ...
-            llama_retrieval_ext.errors.ConfigurationError: there is no knowledge base at embed...
-
-        """
-        remove_knowledge_base(url)
+    remove = staticmethod(remove_knowledge_base)
 
     def add(
         self,
@@ -394,3 +366,23 @@ class KnowledgeBase(Calibrated):
         self._check(scope)
         with self._storage.lock:
             yield
+
+    def _check_writable(self) -> None:
+        if self._copied is not None:
+            raise ConfigurationError(
+                "this knowledge base was opened to read only; open it without read_only to write"
+            )
+
+    def _check(self, scope: Scope | None) -> None:
+        self._check_open()
+        if scope is not None:
+            check_scope(scope)
+        if self.require_scope and scope is None:
+            raise ScopeRequiredError(
+                f"{self.url} requires a scope; pass scope=Scope(...), or on the command line "
+                "--tenant or --kb-id"
+            )
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StoreClosedError(f"{self.url} was closed; open it again")

@@ -175,7 +175,32 @@ _WITHDRAWN: Final = 10_000
 
 
 def remove_knowledge_base(url: str) -> None:
-    """Remove a knowledge base; see `KnowledgeBase.remove`."""
+    """Remove a knowledge base with all its documents and its ledger.
+
+    The URL must name a knowledge base, and no process may be writing to it. If removal is
+    interrupted, the rest can be neither opened nor searched; call this again to remove it. Its
+    folder is deleted unless it contains other files; the files in which Qdrant's local mode and
+    Milvus Lite store their collections stay. Its rows in a graph are removed, and the graph
+    stays. If other processes have it open, searches there return nothing and writes fail.
+
+    Args:
+        url: As for `KnowledgeBase.open`; no embedding model is needed.
+
+    Raises:
+        ConfigurationError: There is no knowledge base.
+        StoreFormatError: It is no knowledge base, or a newer version wrote it.
+        StoreUnavailableError: It is open in this process; on a server, another process is
+            writing to it, or died less than 30 seconds ago while it was; it cannot be reached;
+            or another process has its directory open.
+        MissingDependencyError: The engine's extra is not installed.
+
+    Examples:
+        >>> remove_knowledge_base("embedded:./none")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        llama_retrieval_ext.errors.ConfigurationError: there is no knowledge base at embed...
+
+    """
     setup = RequestedSetup(must_exist=True)
     # The lock is also held by an object that opens it.
     with closing(open_storage(url, setup)) as storage, storage.lock:

@@ -1,5 +1,6 @@
 """`Searchable`: the part of a knowledge base that answers queries."""
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Literal, Unpack, overload
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -7,7 +8,7 @@ from llama_index.core.schema import QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import checked_call, one_top_k
-from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.ingest.kinds import (
     GraphArguments,
     Kind,
@@ -63,9 +64,17 @@ class Searchable:
         """The embedding model."""
         return self._embed_model
 
+    @abstractmethod
     def _check_open(self) -> None:
-        if self._is_closed:
-            raise StoreClosedError(f"{self.url} was closed; open it again")
+        """Raise if it was closed."""
+
+    @abstractmethod
+    def _check(self, scope: Scope | None) -> None:
+        """Raise if it was closed, or if a required scope is missing."""
+
+    @abstractmethod
+    def _check_writable(self) -> None:
+        """Raise if it was opened with ``read_only=True``."""
 
     @overload
     def retriever(

@@ -222,12 +222,6 @@ class Refreshable(Browsable):
                 self._parts.writer.settle()
             return changed
 
-    def _check_writable(self) -> None:
-        if self._copied is not None:
-            raise ConfigurationError(
-                "this knowledge base was opened to read only; open it without read_only to write"
-            )
-
     def _read_from(
         self, copied: ReadOnlyCopy | None, refresh_s: float | None, resources: ExitStack
     ) -> None:
