@@ -11,7 +11,6 @@ import shutil
 import sqlite3
 import tempfile
 import weakref
-from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from threading import Event, Thread
@@ -142,29 +141,6 @@ def _graph_folder(url: str) -> Path:
     return folder
 
 
-class Refresher:
-    """Calls a function at an interval, in a thread, until closed."""
-
-    def __init__(self, function: Callable[[], object], every_s: float) -> None:
-        self._ended = Event()
-        self._thread = Thread(target=self._run, args=(function, every_s), daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop."""
-        self._ended.set()
-
-    def _run(self, function: Callable[[], object], every_s: float) -> None:
-        while not self._ended.wait(every_s):
-            try:
-                function()
-            except ReferenceError:  # the knowledge base is gone
-                return
-            except RetrievalExtError as error:
-                if not self._ended.is_set():
-                    _logger.warning("the snapshot stays as it was: %s", error)
-
-
 def open_copy(
     url: str, graph: object, *, read_only: bool, refresh_s: float | None
 ) -> ReadOnlyCopy | None:
@@ -227,6 +203,19 @@ class Refreshable(Browsable):
     ) -> None:
         self._copied = copied
         if refresh_s is not None:
-            kept = weakref.proxy(self)
-            refresher = Refresher(lambda: kept.refresh(), refresh_s)  # noqa: PLW0108 - `kept.refresh` would keep it alive
-            resources.callback(refresher.close)
+            ended = Event()
+            resources.callback(ended.set)
+            arguments = weakref.proxy(self), refresh_s, ended
+            Thread(target=_refresh_every, args=arguments, daemon=True).start()
+
+
+def _refresh_every(kb: Refreshable, seconds: float, ended: Event) -> None:
+    """Refresh a copy, whose reference is weak, at an interval."""
+    while not ended.wait(seconds):
+        try:
+            kb.refresh()
+        except ReferenceError:  # the knowledge base is gone
+            return
+        except RetrievalExtError as error:
+            if not ended.is_set():
+                _logger.warning("the snapshot stays as it was: %s", error)

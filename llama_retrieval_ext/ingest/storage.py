@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import RLock
 from time import time
 
 from llama_index.core.schema import BaseNode
@@ -17,7 +18,7 @@ from llama_retrieval_ext.ingest.ledger.ledger import Entry, KnowledgeBaseConfig,
 from llama_retrieval_ext.ingest.ledger.local_ledger import LocalLedger, open_tables
 from llama_retrieval_ext.ingest.ledger.remote_ledger import RemoteLedger
 from llama_retrieval_ext.ingest.readers.documents import batched
-from llama_retrieval_ext.ingest.write import WriteLock, lock_of
+from llama_retrieval_ext.ingest.write import lock_of
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
 from llama_retrieval_ext.stores.open import check_url, open_store
@@ -52,7 +53,7 @@ class Storage:
     tokenizer: str  # as JSON
     params: str  # engine settings as JSON, applied when it creates the collection
     ledger: Callable[[], Ledger]  # opens it
-    lock: WriteLock  # shared by all writers of this process
+    lock: RLock  # shared by all writers of this process
     is_exclusive: bool  # whether no other process can open it
     is_shared: Callable[[], bool]  # whether another object of this process has its files open
     compact_store: Callable[[], int]  # frees the disk space of deleted nodes; the number of bytes

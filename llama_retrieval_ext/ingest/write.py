@@ -43,32 +43,17 @@ from llama_retrieval_ext.ingest.readers.documents import (
 T = TypeVar("T")
 
 
-class WriteLock:
-    """Reentrant lock that is held during writes; unlike ``RLock``, it has weak references."""
-
-    __slots__ = ("__weakref__", "_lock")
-
-    def __init__(self) -> None:
-        self._lock = RLock()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-
-def lock_of(identity: Hashable | None) -> WriteLock:
-    """Return the lock of a knowledge base, shared by this process; None for one in memory."""
+def lock_of(identity: Hashable | None) -> RLock:
+    """Return the lock held during writes, shared by this process; None for one in memory."""
     if identity is None:
-        return WriteLock()
+        return RLock()
     with _creating:
-        return _locks.setdefault(identity, WriteLock())
+        return _locks.setdefault(identity, RLock())
 
 
 # Module state, because all objects of one knowledge base share its lock.
 _creating = Lock()
-_locks: WeakValueDictionary[Hashable, WriteLock] = WeakValueDictionary()
+_locks: WeakValueDictionary[Hashable, RLock] = WeakValueDictionary()
 
 
 class WriteTarget(Protocol):
@@ -128,9 +113,7 @@ _logger = logging.getLogger(__name__)
 class Writer:
     """Writes to a store, its graph and the ledger consistently; the targets are in write order."""
 
-    def __init__(
-        self, targets: Sequence[WriteTarget], journal: Journal, *, lock: WriteLock
-    ) -> None:
+    def __init__(self, targets: Sequence[WriteTarget], journal: Journal, *, lock: RLock) -> None:
         self._targets = targets
         self._journal = journal
         self.lock = lock
