@@ -4,7 +4,7 @@ import os
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 
 from llama_retrieval_ext.errors import ConfigurationError
@@ -13,7 +13,10 @@ _MEMORY = ":memory:"
 _ON_THIS_MACHINE = {"embedded", "qdrant", "milvus"}
 _PORTS = {"qdrant": 6333, "milvus": 19530, "elasticsearch": 9200}
 _COLLECTION = "nodes"  # the default collection
-_TLS = {"qdrants": "qdrant", "milvuss": "milvus", "elasticsearchs": "elasticsearch"}
+# Engine of a server by the scheme of its URL, without and with TLS.
+ENGINES: Final[Mapping[str, str]] = {
+    scheme: engine for engine in _PORTS for scheme in (engine, f"{engine}s")
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class Location:
 
         """
         scheme, _, place = url.partition(":")
-        engine = _TLS.get(scheme, scheme)
+        engine = ENGINES.get(scheme, scheme)
         if place.startswith("//"):
             host, route, database = _on_server(place, _PORTS.get(engine))
             collection = route.rpartition("/")[2]
@@ -140,7 +143,7 @@ def parse_server_url(url: str, form: ServerForm) -> ServerUrl:
         raise ConfigurationError(
             f"got a server's URL without host or collection; write {form.example}"
         )
-    scheme = "https" if parts.scheme in _TLS else "http"
+    scheme = "https" if ENGINES.get(parts.scheme, parts.scheme) != parts.scheme else "http"
     options = parse_options(parts.query, form.options)
     return ServerUrl(f"{scheme}://{bracketed(parts.hostname)}:{port}", path, options)
 
