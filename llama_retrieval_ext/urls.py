@@ -117,9 +117,6 @@ class ServerUrl:
 def parse_server_url(url: str, form: ServerForm) -> ServerUrl:
     """Parse ``scheme://host:port/path?options``; a scheme that ends in ``s`` means TLS.
 
-    Raises:
-        ConfigurationError: The URL has another form; messages never contain a possible password.
-
     Examples:
         >>> form = ServerForm(6333, ["api_key_env"], "?api_key_env=NAME", "qdrant://host/name")
         >>> parse_server_url("qdrants://db.example.com/prefix/kb", form)
