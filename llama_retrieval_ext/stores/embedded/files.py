@@ -238,24 +238,17 @@ MANIFEST: Final = "store.json"
 DRAFT: Final = "store.json.new"
 
 
-Vectors: TypeAlias = Literal["float32", "float16", "int8"]
+VectorType: TypeAlias = Literal["float32", "float16", "int8"]
 IndexKind: TypeAlias = Literal["auto", "hnsw", "exact"]
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedConfig(QdrantConfig):
-    """The config of a store directory.
-
-    Attributes:
-        generation: Number of the current shard.
-        vectors: Storage type of embeddings.
-        index: Condition for building an index.
-        indexed: Number of nodes in the current shard's index when it was built.
-    """
+    """The config of a store directory; ``generation`` and ``indexed`` are of the current shard."""
 
     generation: int = 0
     indexed: int = 0
-    vectors: Vectors = "float32"
+    vectors: VectorType = "float32"
     index: IndexKind = "auto"
 
 
@@ -263,7 +256,7 @@ class EmbeddedConfig(QdrantConfig):
 class EmbeddedParams:
     """The ``store_params`` of the embedded engine; None for the recorded value."""
 
-    vectors: Vectors | None = None
+    vectors: VectorType | None = None
     index: IndexKind | None = None
 
 
@@ -271,12 +264,12 @@ class EmbeddedParams:
 class EmbeddedRequest(ConfigRequest):
     """The config that a caller requests; ``index`` may differ from the recorded value."""
 
-    vectors: Vectors | None = None
+    vectors: VectorType | None = None
     index: IndexKind | None = None
 
     def __post_init__(self) -> None:
         ConfigRequest.__post_init__(self)  # super() does not work with slots
-        for name, kinds in (("vectors", Vectors), ("index", IndexKind)):
+        for name, kinds in (("vectors", VectorType), ("index", IndexKind)):
             if (value := getattr(self, name)) not in (None, *get_args(kinds)):
                 raise ConfigurationError(f"{name} must be one of {get_args(kinds)}, got {value!r}")
 

@@ -29,7 +29,7 @@ from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.files import (
     EmbeddedConfig,
     IndexKind,
-    Vectors,
+    VectorType,
     clear_errors,
 )
 from llama_retrieval_ext.stores.embedded.shard import BM25, DATATYPES, DENSE, Draft
@@ -68,7 +68,7 @@ class IndexInfo:
 
     """
 
-    vectors: Vectors
+    vectors: VectorType
     index: IndexKind
     nodes: int
     indexed: int
