@@ -151,15 +151,7 @@ def check_url(url: str) -> None:
 
 
 def source_of(storage: Storage) -> Source:
-    """Return the backend of a store, and the embedding model of an index.
-
-    Args:
-        storage: The URL of a store that exists, a LlamaIndex vector store, a
-            ``VectorStoreIndex``, or a backend.
-
-    Raises:
-        ConfigurationError: The value has another type, or there is no store at the URL.
-    """
+    """Return the backend of a store, and the embedding model of an index; a URL must exist."""
     if isinstance(storage, str):
         return Source(backend_for(open_store(storage, must_exist=True)))
     if isinstance(storage, VectorStoreIndex):

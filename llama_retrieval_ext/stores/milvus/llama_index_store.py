@@ -202,12 +202,7 @@ class LlamaIndexMilvusSearch(PrefilteredEngineSearch[Hit]):
 
 @dataclass(frozen=True, slots=True)
 class Prefilter:
-    """An expression that is true for every node that satisfies a condition.
-
-    Attributes:
-        expression: The Milvus expression.
-        exact: Whether the expression is false for all other nodes.
-    """
+    """An expression that every matching node satisfies; if exact, no other node does."""
 
     expression: Expression
     exact: bool = True
