@@ -11,6 +11,7 @@ from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.adjacency import (
     Adjacency,
     NodeEntry,
+    WriteBatch,
     edges_between,
     load,
     names_in,
@@ -19,7 +20,6 @@ from llama_retrieval_ext.graph.adjacency import (
 from llama_retrieval_ext.graph.backend import immediate
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Hop, Partition
 from llama_retrieval_ext.graph.sqlite_rows import FILE, Doomed, GraphRows, locked
-from llama_retrieval_ext.graph.write_batch import WriteBatch
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.files import DirectoryLock
 

@@ -13,10 +13,7 @@ from llama_index.core.graph_stores.types import PropertyGraphStore
 
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Call, Plan
-from llama_retrieval_ext.graph.cypher_text import scope_parameters, sees_edge, sees_node
-from llama_retrieval_ext.graph.elements import Contents, Direction, Edge, GraphNode, Hop
-from llama_retrieval_ext.graph.neo4j_connection import Neo4jAddress, Neo4jConnection
-from llama_retrieval_ext.graph.neo4j_rows import (
+from llama_retrieval_ext.graph.cypher import (
     Rows,
     batch_rows,
     contents_by_source,
@@ -27,8 +24,13 @@ from llama_retrieval_ext.graph.neo4j_rows import (
     last_by_key,
     name_pairs,
     node_row,
+    scope_parameters,
+    sees_edge,
+    sees_node,
     sorted_edges,
 )
+from llama_retrieval_ext.graph.elements import Contents, Direction, Edge, GraphNode, Hop
+from llama_retrieval_ext.graph.neo4j_connection import Neo4jAddress, Neo4jConnection
 from llama_retrieval_ext.query import Scope
 
 _BATCH: Final = 2_000

@@ -25,7 +25,7 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.execution.loop_thread import LoopThread
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.graph.neo4j_rows import Rows
+from llama_retrieval_ext.graph.cypher import Rows
 from llama_retrieval_ext.urls import bracketed, seconds, secret
 
 T = TypeVar("T")

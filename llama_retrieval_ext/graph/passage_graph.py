@@ -13,11 +13,10 @@ from scipy.sparse import csr_array
 from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.formulas.pagerank import personalised_pagerank, transition_matrix
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
+from llama_retrieval_ext.graph.evidence import TermLinks, TextEvidence, TitleLinks
 from llama_retrieval_ext.graph.expansion import Path
-from llama_retrieval_ext.graph.link_evidence import TermLinks, TitleLinks
 from llama_retrieval_ext.graph.passage_links import DOCUMENT_LABEL, PassageLinks
 from llama_retrieval_ext.graph.phrases import phrases, words
-from llama_retrieval_ext.graph.text_evidence import TextEvidence
 
 Floats: TypeAlias = npt.NDArray[np.floating[Any]]  # Any: whichever float width
 Mask: TypeAlias = npt.NDArray[np.bool_]

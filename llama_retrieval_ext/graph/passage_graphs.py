@@ -8,10 +8,10 @@ from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.backend import GraphBackend
+from llama_retrieval_ext.graph.evidence import TextEvidence
 from llama_retrieval_ext.graph.open import Graph, graph_of
 from llama_retrieval_ext.graph.passage_graph import PassageGraph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
-from llama_retrieval_ext.graph.text_evidence import TextEvidence
 from llama_retrieval_ext.query import Scope
 
 

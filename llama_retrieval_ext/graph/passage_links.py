@@ -8,12 +8,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final
 
 from llama_index.core.schema import BaseNode, MetadataMode
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.graph.elements import CHUNK_LABEL, Edge, GraphNode, Partition
+from llama_retrieval_ext.graph.elements import CHUNK_LABEL, Contents, Edge, GraphNode, Partition
 from llama_retrieval_ext.graph.entity_linking import NER, NameFinder, names_found
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
 from llama_retrieval_ext.text.gazetteer import Gazetteer
@@ -110,14 +110,7 @@ def _heading(path: str) -> str:
 _TITLES: Final[Mapping[str, Callable[[str], str]]] = {"file_name": _stem, "header_path": _heading}
 
 
-class GraphRows(NamedTuple):
-    """Arguments of `WritableGraph.upsert`."""
-
-    nodes: list[GraphNode]
-    edges: list[Edge]
-
-
-def passage_rows(passages: Iterable[BaseNode], links: PassageLinks) -> GraphRows:
+def passage_rows(passages: Iterable[BaseNode], links: PassageLinks) -> Contents:
     """Return passages, their documents and entities as rows of a graph.
 
     Args:
@@ -144,7 +137,7 @@ def passage_rows(passages: Iterable[BaseNode], links: PassageLinks) -> GraphRows
         for name in links.entities_of(own.text or "", own.properties):
             nodes.setdefault((home, name), GraphNode(name, properties=where))
             edges.append(Edge.of(own.id, MENTIONS, name, where))
-    return GraphRows(list(nodes.values()), edges)
+    return Contents(list(nodes.values()), edges)
 
 
 def _passage_node(passage: BaseNode) -> GraphNode:

@@ -171,7 +171,7 @@ def _texts_with(grams: npt.NDArray[Any], owners: npt.NDArray[Any]) -> npt.NDArra
     return counts
 
 
-class Match(NamedTuple):
+class Occurrence(NamedTuple):
     """A name in a text.
 
     Attributes:
@@ -197,7 +197,7 @@ class Names:
     Examples:
         >>> names = Names([" new york ", " new "])
         >>> names.find(words("From New York to new shores"))
-        [Match(name=' new york ', start=5, end=15), Match(name=' new ', start=17, end=22)]
+        [Occurrence(name=' new york ', start=5, end=15), Occurrence(name=' new ', start=17, end=22)]
 
     """
 
@@ -219,7 +219,7 @@ class Names:
         extended._parts = (self._parts[0], _automaton(later))
         return extended
 
-    def find(self, text: str, among: Container[str] | None = None) -> list[Match]:
+    def find(self, text: str, among: Container[str] | None = None) -> list[Occurrence]:
         """Return the names in a text, in order, longest first at each start, without overlaps.
 
         Args:
@@ -228,18 +228,18 @@ class Names:
         """
         return longest(self.find_all(text, among))
 
-    def find_all(self, text: str, among: Container[str] | None = None) -> Iterator[Match]:
+    def find_all(self, text: str, among: Container[str] | None = None) -> Iterator[Occurrence]:
         """Yield the names in a text, including names inside other names, in any order."""
         for names, automaton in self._parts:
             if names:
                 for at, start, end in automaton.find_matches_as_indexes(text, overlapping=True):
                     if among is None or names[at] in among:
-                        yield Match(names[at], start, end)
+                        yield Occurrence(names[at], start, end)
 
 
-def longest(matches: Iterable[Match]) -> list[Match]:
+def longest(matches: Iterable[Occurrence]) -> list[Occurrence]:
     """Return the matches in order, the longest at each start, without overlaps."""
-    found: list[Match] = []
+    found: list[Occurrence] = []
     for match in sorted(matches, key=lambda match: (match.start, -match.end)):
         if not found or match.start >= found[-1].end - 1:  # neighbours may share a space
             found.append(match)

@@ -10,10 +10,9 @@ from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError, StoreError, StoreUnavailableError
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.graph.backend import CypherGraph, GraphBackend
+from llama_retrieval_ext.graph.backend import CypherGraph, GraphBackend, GraphSummary, summary
+from llama_retrieval_ext.graph.cypher import scope_parameters
 from llama_retrieval_ext.graph.cypher_guard import StatementRefusedError, guarded
-from llama_retrieval_ext.graph.cypher_text import scope_parameters
-from llama_retrieval_ext.graph.summary import GraphSummary, summary
 from llama_retrieval_ext.llm.client import LLMWriter, filled
 from llama_retrieval_ext.llm.parsing import without_thinking
 from llama_retrieval_ext.query import Scope

@@ -7,8 +7,8 @@ from llama_index.core.graph_stores.types import TRIPLET_SOURCE_KEY
 
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.entity_linking import LinkedEntity
+from llama_retrieval_ext.graph.evidence import source_of_edge
 from llama_retrieval_ext.graph.expansion import Expansion, Path
-from llama_retrieval_ext.graph.link_evidence import source_of_edge
 from llama_retrieval_ext.graph.passage_links import MENTIONS
 
 _DECAY: Final = 0.7

@@ -21,8 +21,7 @@ from llama_retrieval_ext.graph.elements import Partition
 from llama_retrieval_ext.graph.entity_linking import EntityLinker, LinkedEntity
 from llama_retrieval_ext.graph.open import Graph, graph_of
 from llama_retrieval_ext.graph.rules.chaining import RuleSet
-from llama_retrieval_ext.graph.rules.inference import Conclusion, infer
-from llama_retrieval_ext.graph.rules.requirements import ProcessRequirements
+from llama_retrieval_ext.graph.rules.inference import Conclusion, ProcessRequirements, infer
 from llama_retrieval_ext.graph.rules.yaml import load_rules, parse_rules
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope, check_scope

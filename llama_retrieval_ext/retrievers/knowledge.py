@@ -26,20 +26,18 @@ from llama_retrieval_ext.query import Query, Scope, SearchOptions
 from llama_retrieval_ext.results import Hit, ordered
 from llama_retrieval_ext.retrievers.generated import GeneratedRetriever
 from llama_retrieval_ext.retrievers.kg_rule import KGRetriever, KGRuleRetriever, Rules
-from llama_retrieval_ext.retrievers.knowledge_policy import (
-    GENERATED,
-    RULE_SIDE,
-    VECTOR_SIDE,
-    KnowledgePolicy,
-    each_text_once,
-    items_of,
-)
 from llama_retrieval_ext.retrievers.knowledge_response import (
     CHAPTER_KEY,
+    GENERATED,
+    RULE_SIDE,
     TYPE_KEY,
+    VECTOR_SIDE,
+    KnowledgePolicy,
     KnowledgeResponse,
     RetrievalItem,
+    each_text_once,
     is_or_lacks,
+    items_of,
     knowledge_query,
     named,
 )

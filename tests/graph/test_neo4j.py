@@ -16,10 +16,10 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.graph.cypher import Rows
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.expansion import expand
 from llama_retrieval_ext.graph.neo4j import Neo4jGraph
-from llama_retrieval_ext.graph.neo4j_rows import Rows
 from llama_retrieval_ext.graph.open import graph_of
 from llama_retrieval_ext.graph.rules.matching import find_matches
 from llama_retrieval_ext.graph.rules.rule import Pattern, Step, Where

@@ -35,7 +35,7 @@ from pydantic import ValidationError
 
 from llama_retrieval_ext.errors import InvalidFilterError, RuleError, RuleSyntaxError
 from llama_retrieval_ext.filters import parse_filters
-from llama_retrieval_ext.graph.cypher_text import quoted
+from llama_retrieval_ext.graph.cypher import quoted
 from llama_retrieval_ext.graph.elements import Direction
 from llama_retrieval_ext.graph.rules.chaining import RuleSet
 from llama_retrieval_ext.graph.rules.rule import (
