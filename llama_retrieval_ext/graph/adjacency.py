@@ -170,14 +170,6 @@ def neighbours_in(
     return {id_: hop.first(id_, found[id_].values()) for id_ in frontier if id_ in found}
 
 
-def edges_between(views: Sequence[Adjacency], ids: Sequence[str]) -> list[Edge]:
-    """Return the edges with both ends among the ids, ordered by their identity."""
-    ends = set(ids)
-    found = neighbours_in(views, sorted(ends), Hop(Direction.OUT))
-    edges = {edge.id: edge for own in found.values() for edge in own if edge.target in ends}
-    return [edges[id_] for id_ in sorted(edges)]
-
-
 def names_in(views: Sequence[Adjacency]) -> list[tuple[str, str]]:
     """Return name and id of every entity, one pair per name or alias, sorted."""
     return sorted(

@@ -58,10 +58,6 @@ class GraphBackend(Protocol):
         """
         ...
 
-    def edges_between(self, ids: Sequence[str], *, scope: Scope | None) -> Call[list[Edge]]:
-        """Return the visible edges with both ends among the ids, ordered by their identity."""
-        ...
-
     def contents(self, *, scope: Scope | None) -> Call[Contents]:
         """Return every visible node, without embeddings, and every visible edge, in any order.
 

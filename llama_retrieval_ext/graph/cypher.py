@@ -91,11 +91,6 @@ def key_of(partition: Partition, id_: str) -> str:
     return id_ if partition == Partition() else json.dumps([*partition, id_], ensure_ascii=False)
 
 
-def last_by_key(nodes: Sequence[GraphNode]) -> list[GraphNode]:
-    """Return each node once, the last of those with the same key."""
-    return list({key_of(node.partition, node.id): node for node in nodes}.values())
-
-
 def node_row(node: GraphNode, sources: list[str]) -> dict[str, object]:
     """Return a node as a row to write."""
     own: dict[str, object] = {"id": node.id, "name": node.name}
@@ -239,12 +234,12 @@ def edge_of(row: Sequence[Any]) -> Edge:
     return Edge(source, type_, target, weight_of(properties), payload)
 
 
-def first_by_id(rows: Rows, wanted: Sequence[str]) -> dict[str, GraphNode]:
+def first_by_id(rows: Rows, ids: Sequence[str]) -> dict[str, GraphNode]:
     """Return nodes by id; the first partition wins."""
     found: dict[str, GraphNode] = {}
     for node in sorted((node_of(row["node"]) for row in rows), key=lambda n: n.partition.order):
         found.setdefault(node.id, node)
-    return {id_: found[id_] for id_ in wanted if id_ in found}
+    return {id_: found[id_] for id_ in ids if id_ in found}
 
 
 def contents_of(rows: Rows) -> Contents:
@@ -255,7 +250,7 @@ def contents_of(rows: Rows) -> Contents:
     return Contents(list(first.values()), edges)
 
 
-def edges_by_id(rows: Rows, wanted: Sequence[str], hop: Hop) -> dict[str, list[Edge]]:
+def edges_by_id(rows: Rows, ids: Sequence[str], hop: Hop) -> dict[str, list[Edge]]:
     """Return edges by the node they were read at."""
     found: dict[str, list[Edge]] = {}
     several: set[str] = set()
@@ -265,13 +260,7 @@ def edges_by_id(rows: Rows, wanted: Sequence[str], hop: Hop) -> dict[str, list[E
         found.setdefault(row["id"], []).extend(map(edge_of, row["edges"]))
     for id_ in several:  # several partitions have a node with this id
         found[id_] = hop.first(id_, {edge.id: edge for edge in reversed(found[id_])}.values())
-    return {id_: found[id_] for id_ in wanted if id_ in found}
-
-
-def sorted_edges(rows: Rows) -> list[Edge]:
-    """Return edges ordered by their identity, each once."""
-    edges = {edge.id: edge for edge in (edge_of(row["edge"]) for row in rows)}
-    return [edges[id_] for id_ in sorted(edges)]
+    return {id_: found[id_] for id_ in ids if id_ in found}
 
 
 def name_pairs(rows: Rows) -> list[tuple[str, str]]:

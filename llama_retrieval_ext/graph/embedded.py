@@ -12,7 +12,6 @@ from llama_retrieval_ext.graph.adjacency import (
     Adjacency,
     NodeEntry,
     WriteBatch,
-    edges_between,
     load,
     names_in,
     neighbours_in,
@@ -117,10 +116,6 @@ class EmbeddedGraph:
     ) -> Call[dict[str, list[Edge]]]:
         """Return the visible edges of each node of a frontier, capped and ordered."""
         return immediate(lambda: neighbours_in(self.views(scope), frontier, hop))
-
-    def edges_between(self, ids: Sequence[str], *, scope: Scope | None) -> Call[list[Edge]]:
-        """Return the visible edges with both ends among the ids, ordered by their identity."""
-        return immediate(lambda: edges_between(self.views(scope), ids))
 
     def contents(self, *, scope: Scope | None) -> Call[Contents]:
         """Return every visible node, without embeddings, and every visible edge."""

@@ -172,17 +172,6 @@ class PropertyGraph:
 
         return Call(function)
 
-    def edges_between(self, ids: Sequence[str], *, scope: Scope | None) -> Call[list[Edge]]:
-        """Return the visible edges with both ends among the ids, ordered by their identity."""
-
-        def function() -> list[Edge]:
-            visible = self._nodes(ids, scope)
-            edges = self._edges_of(list(visible), scope)
-            kept = [edge for edge in edges if edge.source in visible and edge.target in visible]
-            return sorted(kept, key=lambda edge: edge.id)
-
-        return Call(function)
-
     def contents(self, *, scope: Scope | None) -> Call[Contents]:
         """Return every visible node, without embeddings, and every visible edge."""
 
@@ -206,12 +195,12 @@ class PropertyGraph:
         """No-op: the caller closes the store."""
 
     def _nodes(self, ids: Sequence[str], scope: Scope | None) -> dict[str, GraphNode]:
-        wanted = list(dict.fromkeys(ids))
-        if not wanted:  # for these stores an empty list means all
+        unique = list(dict.fromkeys(ids))
+        if not unique:  # for these stores an empty list means all
             return {}
-        nodes = self._read(lambda: self.store.get(ids=wanted))
+        nodes = self._read(lambda: self.store.get(ids=unique))
         kept = {node.id: GraphNode.from_llama_index(node) for node in nodes}
-        return {id_: kept[id_] for id_ in wanted if id_ in kept and _sees(kept[id_], scope)}
+        return {id_: kept[id_] for id_ in unique if id_ in kept and _sees(kept[id_], scope)}
 
     def _edges_of(self, ids: Sequence[str], scope: Scope | None) -> list[Edge]:
         """Return the visible edges with an end among the visible nodes with these ids."""
