@@ -24,13 +24,7 @@ _NO_SOURCE: Final = ""
 
 
 class NodeEntry(NamedTuple):
-    """The part of a node in memory; the rest is on disk.
-
-    Attributes:
-        key: Key of its row on disk.
-        label: Label of the node.
-        names: Name and aliases; empty for a passage.
-    """
+    """The part of a node in memory: key on disk, label, and names, empty for a passage."""
 
     key: int
     label: str
@@ -41,9 +35,6 @@ class Adjacency:
     """In-memory graph of one partition. The caller locks writes; reads need no lock.
 
     Lists of edges are replaced, never modified, so each read sees a consistent list.
-
-    Attributes:
-        nodes: The entry of each node, by id.
     """
 
     __slots__ = ("_by_label", "_into", "_out", "_sorted", "nodes")
@@ -245,12 +236,7 @@ def _no_collection() -> Iterator[None]:
 
 
 class WriteBatch:
-    """Rows of one write transaction.
-
-    Args:
-        views: Stored nodes, by partition.
-        partition_keys: Keys of the existing partitions.
-        next_key: The first free key of a node.
+    """Rows of one write transaction, with their keys on disk.
 
     Attributes:
         partitions: Keys of the new partitions.
@@ -258,7 +244,7 @@ class WriteBatch:
         edges: Keys of both ends and the edge, by partition and identity.
         node_sources: Pairs of source and node key.
         edge_sources: Source, key of the start, type and key of the end of an edge.
-        next_key: The first free key of a node after this batch.
+        next_key: The first free key of a node, after this batch.
     """
 
     def __init__(

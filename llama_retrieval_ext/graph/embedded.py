@@ -160,7 +160,8 @@ class EmbeddedGraph:
         """Remove the rows of documents, except those that another source supports."""
 
         def doomed(rows: GraphRows, views: _Views) -> Doomed:
-            return rows.withdraw(sources, [self._partition_keys[each] for each in views])
+            partitions = [self._partition_keys[each] for each in views]
+            return rows.unsupported(*rows.withdraw(sources, partitions))
 
         return Call(lambda: self._delete(doomed, scope))
 
@@ -261,18 +262,17 @@ class EmbeddedGraph:
             for source, edge in edges:
                 batch.add_edge(edge, source)
             with rows.transaction():
-                touched = rows.withdraw(replaced, list(self._partition_keys.values()))
+                withdrawn = rows.withdraw(replaced, list(self._partition_keys.values()))
                 for partition, key in batch.partitions.items():
                     rows.add_partition(key, partition)
                 rows.put_nodes(batch.node_rows())
                 rows.put_edges(batch.edges.values())
                 rows.support(batch.node_sources, batch.edge_sources)
-                doomed = rows.unsupported(touched)
-                remove = self._remove(rows, doomed, self._visible(None)) if doomed else None
+                doomed = rows.unsupported(*withdrawn)
+                remove = self._remove(rows, doomed, self._partitions)
             self._next_key = batch.next_key
             self._apply(batch)
-            if remove is not None:
-                remove()
+            remove()
 
     def _nodes(self, ids: Sequence[str], views: Sequence[Adjacency]) -> dict[str, GraphNode]:
         entries: dict[str, NodeEntry] = {}
@@ -338,7 +338,7 @@ class EmbeddedGraph:
     def _remove(self, rows: GraphRows, doomed: Doomed, views: _Views) -> Callable[[], None]:
         """Delete rows and edges of deleted nodes on disk; return the same change for memory."""
         changes = []
-        for view in views.values():
+        for view in views.values() if doomed.nodes or doomed.edges else ():
             ids = {entry.key: id_ for id_, entry in view.nodes.items()}
             gone = [ids[key] for key in doomed.nodes if key in ids]
             ends = {view.key_of(edge) for edge in view.incident(gone)}
