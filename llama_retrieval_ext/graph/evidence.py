@@ -55,14 +55,7 @@ def stem(word: str) -> str:
 class Passage:
     """A passage with the evidence from its text alone.
 
-    Attributes:
-        node: Its node in the graph.
-        document: Id of its document.
-        titles: Titles from its metadata.
-        title_names: Forms of the titles in texts.
-        text: Its text in the form of `words`.
-        phrases: Phrases in capitals or quotation marks.
-        chinese: Its `chinese_runs`.
+    `title_names` and `text` have the form of `words`, and `chinese` that of `chinese_runs`.
     """
 
     node: GraphNode
@@ -98,14 +91,11 @@ class Passage:
 class TextEvidence:
     """Titles and phrases in passages. The time of `update` is proportional to the changes.
 
-    Args:
-        links: Kinds of evidence to use.
-
     Attributes:
         passages: Passages by id.
         bearers: Passages with each identifying title, by the title's name.
-        mentions: Titles that each passage names, with the stems around each; None for a title that
-            occurs only as part of a longer one.
+        mentions: Titles that each passage names, with the stems around each; None for a title
+            inside a longer one.
         phrases: Passages with each phrase.
     """
 
@@ -123,11 +113,7 @@ class TextEvidence:
         self._most_recurring = 0
 
     def update(self, nodes: Iterable[GraphNode]) -> None:
-        """Add new passages and drop missing or changed ones.
-
-        Args:
-            nodes: All current passages.
-        """
+        """Add new passages and drop missing or changed ones; the nodes are all current passages."""
         now = {node.id: node for node in nodes}
         gone = [own for id_, own in self.passages.items() if not own.is_of(now.get(id_))]
         for own in gone:
@@ -249,13 +235,7 @@ def _several_words(names: Iterable[str]) -> Iterator[str]:
 
 
 class TitleLink(NamedTuple):
-    """A passage that names the title of another.
-
-    Attributes:
-        source: The passage that names the title.
-        target: The passage with the title.
-        context: Stems of the words around the name.
-    """
+    """Two passages: one names the title of the other, with the stems of the words around it."""
 
     source: int
     target: int
@@ -264,10 +244,6 @@ class TitleLink(NamedTuple):
 
 class TitleLinks:
     """Links from passages to the passages whose titles they name.
-
-    Args:
-        evidence: Titles and phrases of the texts.
-        place_of: Number of each passage.
 
     Attributes:
         names: Matcher of the titles in texts.
@@ -315,12 +291,6 @@ class TitleLinks:
 
 class TermLinks:
     """Links between passages and terms: shared rare phrases, and entities.
-
-    Args:
-        evidence: Titles and phrases of the texts.
-        place_of: Number of each passage.
-        entities: Nodes of the graph other than passages; empty if they do not link.
-        edges: Edges of the graph; only those between passages or entities are used.
 
     Attributes:
         terms: Name of each term; phrases first, then entities by id.

@@ -40,14 +40,7 @@ _COMMON: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """A personalised PageRank.
-
-    Attributes:
-        restart: ``(n,)`` distribution of the starts; sums to 1.
-        scores: ``(n,)`` share of the visits; sums to 1.
-        transitions: ``(n, n)`` matrix of the walk.
-        damping: Probability to follow a link.
-    """
+    """A personalised PageRank: ``(n,)`` restarts and visits, both of sum 1, and its matrix."""
 
     restart: Floats
     scores: Floats
@@ -167,16 +160,9 @@ class PassageGraph:
         damping: float = 0.5,
         steps: int = 15,
     ) -> Walk:
-        """Return a random walk with restart.
+        """Return a random walk from the ``(n,)`` restart mass, through allowed passages only.
 
         Links to a title have more weight if it stands beside words of the query.
-
-        Args:
-            restart: ``(n,)`` mass by node.
-            query: The query, whose words weight the links.
-            allowed: Passages that the walk may pass; None for all.
-            damping: Probability to follow a link.
-            steps: Iterations.
         """
         transitions = self._for_query(restart, query)
         if allowed is not None:

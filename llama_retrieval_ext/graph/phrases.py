@@ -126,12 +126,8 @@ def chinese_runs(text: str) -> str:
 def recurring(texts: Sequence[str], most: int) -> list[set[str]]:
     """Return the sequences of Chinese characters that each text shares with others.
 
-    Adjacent groups of three characters that occur in the same number of texts are merged into one
-    sequence.
-
-    Args:
-        texts: The `chinese_runs` of each passage. The time is that of sorting the characters.
-        most: Maximum number of texts with a sequence.
+    Adjacent groups of three characters that occur in the same number of texts, at most ``most``,
+    are one sequence. The time is that of sorting the characters.
 
     Examples:
         >>> recurring(["深基坑支护", "支护深基坑", "吊装"], most=2)
@@ -172,13 +168,7 @@ def _texts_with(grams: npt.NDArray[Any], owners: npt.NDArray[Any]) -> npt.NDArra
 
 
 class Occurrence(NamedTuple):
-    """A name in a text.
-
-    Attributes:
-        name: The name in the form of `words`.
-        start: Index of the space before it.
-        end: Index after the space that follows it.
-    """
+    """A name in a text: from the space before it to after the space that follows it."""
 
     name: str
     start: int
@@ -188,11 +178,7 @@ class Occurrence(NamedTuple):
 class Names:
     """Immutable matcher of names in texts, as whole words; `extended` returns a new one.
 
-    Args:
-        names: Names in the form of `words`.
-
-    Raises:
-        MissingDependencyError: The extra ``graph`` is not installed.
+    Names and texts have the form of `words`.
 
     Examples:
         >>> names = Names([" new york ", " new "])
@@ -220,12 +206,7 @@ class Names:
         return extended
 
     def find(self, text: str, among: Container[str] | None = None) -> list[Occurrence]:
-        """Return the names in a text, in order, longest first at each start, without overlaps.
-
-        Args:
-            text: A text in the form of `words`.
-            among: Names to match; None for all.
-        """
+        """Return the names in a text, in order, longest first at each start, without overlaps."""
         return longest(self.find_all(text, among))
 
     def find_all(self, text: str, among: Container[str] | None = None) -> Iterator[Occurrence]:

@@ -28,15 +28,8 @@ _LEAST: Final = 0.05
 class SeededWalk:
     """A personalised PageRank that starts from a seed's hits and from names in the query.
 
-    Args:
-        graph: The passages that the query may see.
-        hits: The ranking of the seed.
-        entities: Entities that a linker found in the query.
-        query: The query; its filters apply to every passage of the walk.
-        damping: Probability that a step follows a link instead of a restart.
-
-    Attributes:
-        strength: Strength of each hit, in (0, 1].
+    The filters of the query apply to every passage of the walk. `strength` is that of each hit, in
+    (0, 1].
     """
 
     def __init__(
