@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields
 from types import MappingProxyType
 from typing import Final
 
@@ -67,13 +67,7 @@ class RetrievalItem:
 
     def to_dict(self) -> dict[str, object]:
         """Return the item as JSON."""
-        return {
-            "content": self.content,
-            "source": self.source,
-            "priority": self.priority,
-            "score": self.score,
-            "metadata": dict(self.metadata),
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -98,11 +92,7 @@ class KnowledgeResponse(SearchResult):
         """Return the result of a search as a response."""
         items = [RetrievalItem.of(hit) for hit in result.hits]
         return cls(
-            hits=result.hits,
-            degraded=result.degraded,
-            trace=result.trace,
-            details=result.details,
-            query=result.query,
+            **{each.name: getattr(result, each.name) for each in fields(SearchResult)},
             items=items,
             regulations=[item for item in items if item.source == RULE],
             cases=[item for item in items if item.source == CASE],
@@ -114,9 +104,10 @@ class KnowledgeResponse(SearchResult):
         return {
             # Not super(): ``slots=True`` replaces the class that super() refers to.
             **SearchResult.to_dict(self),
-            "items": [item.to_dict() for item in self.items],
-            "regulations": [item.to_dict() for item in self.regulations],
-            "cases": [item.to_dict() for item in self.cases],
+            **{
+                name: [item.to_dict() for item in getattr(self, name)]
+                for name in ("items", "regulations", "cases")
+            },
             "query_context": dict(self.query_context),
         }
 
@@ -143,13 +134,9 @@ def named(processes: Sequence[str]) -> str:
 
 def is_or_lacks(key: str, value: str) -> MetadataFilters:
     """Return the filter for nodes with this value in a field, or without the field."""
-    return MetadataFilters(
-        filters=[
-            MetadataFilter(key=key, value=value),
-            MetadataFilter(key=key, value=None, operator=FilterOperator.IS_EMPTY),
-        ],
-        condition=FilterCondition.OR,
-    )
+    has = MetadataFilter(key=key, value=value)
+    lacks = MetadataFilter(key=key, value=None, operator=FilterOperator.IS_EMPTY)
+    return MetadataFilters(filters=[has, lacks], condition=FilterCondition.OR)
 
 
 @checked_arguments
@@ -229,7 +216,7 @@ def items_of(side: str, answer: Sequence[NodeWithScore], policy: KnowledgePolicy
     """
     shares = _shares([hit.score for hit in answer])
     items = [
-        _item(side, hit, Contribution(side, rank, share, 1.0, 0.0), policy)
+        _item(side, hit, rank, share, policy)
         for rank, (hit, share) in enumerate(zip(answer, shares, strict=True), start=1)
     ]
     if side == VECTOR_SIDE:
@@ -247,18 +234,18 @@ def each_text_once(hits: Sequence[Hit]) -> list[Hit]:
     return list(first.values())
 
 
-def _item(side: str, hit: NodeWithScore, part: Contribution, policy: KnowledgePolicy) -> Hit:
+def _item(side: str, hit: NodeWithScore, rank: int, share: float, policy: KnowledgePolicy) -> Hit:
     source = RULE
     if side == VECTOR_SIDE:
         source = TEMPLATE if policy.is_template(hit.node.metadata) else CASE
     priority = policy.priorities[GENERATED if side == GENERATED else source]
     lowest = max(policy.priorities.values())
-    score = (lowest - priority + _INSIDE * (part.score or 0.0)) / lowest
+    score = (lowest - priority + _INSIDE * share) / lowest
     changes = {
         "score": score,
         "priority": priority,
         "source": source,
-        "contributions": (replace(part, share=score),),
+        "contributions": (Contribution(side, rank, share, 1.0, score),),
     }
     return as_hit(hit).model_copy(update=changes)
 
