@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from llama_retrieval_ext.errors import ConfigurationError
@@ -55,12 +55,7 @@ def sees_node(variable: str, scope: Scope | None) -> str:
         'n.`tenant_id` = $scope_tenant'
 
     """
-    parts = []
-    if scope is not None and scope.tenant_id is not None:
-        parts.append(f"{variable}.`{TENANT_KEY}` = $scope_tenant")
-    if scope is not None and scope.kb_ids:
-        parts.append(f"{variable}.`{KB_KEY}` IN $scope_kbs")
-    return " AND ".join(parts) or "true"
+    return " AND ".join(f"{key} {test}" for key, test in _tests(variable, scope)) or "true"
 
 
 def sees_edge(variable: str, scope: Scope | None) -> str:
@@ -69,14 +64,16 @@ def sees_edge(variable: str, scope: Scope | None) -> str:
     Relationships that LlamaIndex's store creates itself, such as ``MENTIONS``, have no tenant: they
     are visible if their ends are.
     """
-    parts = []
+    tests = _tests(variable, scope)
+    return " AND ".join(f"({key} IS NULL OR {key} {test})" for key, test in tests) or "true"
+
+
+def _tests(variable: str, scope: Scope | None) -> Iterator[tuple[str, str]]:
+    """Yield each property that a scope restricts, and the test of its value."""
     if scope is not None and scope.tenant_id is not None:
-        key = f"{variable}.`{TENANT_KEY}`"
-        parts.append(f"({key} IS NULL OR {key} = $scope_tenant)")
+        yield f"{variable}.`{TENANT_KEY}`", "= $scope_tenant"
     if scope is not None and scope.kb_ids:
-        key = f"{variable}.`{KB_KEY}`"
-        parts.append(f"({key} IS NULL OR {key} IN $scope_kbs)")
-    return " AND ".join(parts) or "true"
+        yield f"{variable}.`{KB_KEY}`", "IN $scope_kbs"
 
 
 Rows: TypeAlias = list[dict[str, Any]]  # Any: what Cypher returns
@@ -91,41 +88,27 @@ def key_of(partition: Partition, id_: str) -> str:
     return id_ if partition == Partition() else json.dumps([*partition, id_], ensure_ascii=False)
 
 
-def node_row(node: GraphNode, sources: list[str]) -> dict[str, object]:
-    """Return a node as a row to write."""
+def _node_row(node: GraphNode, sources: list[str]) -> dict[str, Any]:
     own: dict[str, object] = {"id": node.id, "name": node.name}
     if node.is_passage:
         own = {"id": node.id, "text": node.text}
     if node.embedding is not None:
         own["embedding"] = [float(x) for x in node.embedding]
-    key = key_of(node.partition, node.id)
     kind = _CHUNK if node.is_passage else "__Entity__"
     labels = [kind] if node.is_passage and node.label == CHUNK_LABEL else [kind, node.label]
-    return {
-        "key": key,
-        "id": node.id,
-        "tenant": node.partition.tenant_id or "",
-        "kb": node.partition.kb_id or "",
-        "labels": labels,
-        "properties": {**_native(node.properties), **own, "_key": key},
-        "sources": sources,
-    }
+    row = _row(node.partition, node.id, {**_native(node.properties), **own}, sources)
+    row["properties"]["_key"] = row["key"]
+    return {**row, "labels": labels}
 
 
-def edge_row(edge: Edge, sources: list[str]) -> dict[str, Any]:
-    """Return an edge as a row to write, with data to create missing ends."""
+def _edge_row(edge: Edge, sources: list[str]) -> dict[str, Any]:
+    """Return an edge as a row to write, with rows to create missing ends."""
     properties = edge.properties
     partition = Partition.of(properties)
     scope = {"tenant_id": partition.tenant_id, "kb_id": partition.kb_id}
+    named = {key: value for key, value in scope.items() if value}
     ends = [
-        {
-            "key": key_of(partition, id_),
-            "id": id_,
-            "tenant": partition.tenant_id or "",
-            "kb": partition.kb_id or "",
-            "properties": {"id": id_, "name": id_, **{k: v for k, v in scope.items() if v}},
-            "sources": sources,
-        }
+        _row(partition, id_, {"id": id_, "name": id_, **named}, sources)
         for id_ in (edge.source, edge.target)
     ]
     return {
@@ -134,6 +117,19 @@ def edge_row(edge: Edge, sources: list[str]) -> dict[str, Any]:
         "type": edge.type,
         "target": ends[1]["key"],
         "properties": _native(properties),
+        "sources": sources,
+    }
+
+
+def _row(
+    partition: Partition, id_: str, properties: dict[str, object], sources: list[str]
+) -> dict[str, Any]:
+    return {
+        "key": key_of(partition, id_),
+        "id": id_,
+        "tenant": partition.tenant_id or "",
+        "kb": partition.kb_id or "",
+        "properties": properties,
         "sources": sources,
     }
 
@@ -148,10 +144,10 @@ def batch_rows(said: Mapping[str, Contents]) -> dict[str, list[dict[str, Any]]]:
     ends: dict[str, dict[str, Any]] = {}
     for source, own in said.items():
         for node in own.nodes:
-            row = node_row(node, [source])
+            row = _node_row(node, [source])
             _add(nodes, row["key"], row)
         for edge in own.edges:
-            link = edge_row(edge, [source])
+            link = _edge_row(edge, [source])
             for end in link["ends"]:
                 _add(ends, end["key"], end)
             _add(edges, (link["source"], link["type"], link["target"]), link)

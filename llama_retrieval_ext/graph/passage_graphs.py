@@ -50,11 +50,7 @@ class PassageGraphs:
         self._building: dict[Scope | None, Lock] = {}
 
     def of(self, scope: Scope | None) -> Call[PassageGraph]:
-        """Return the current passage graph of a scope.
-
-        Raises:
-            ConfigurationError: This passage graph alone exceeds ``max_bytes``.
-        """
+        """Return the current passage graph of a scope; raise if it alone exceeds ``max_bytes``."""
         return Call(lambda: self._current(scope))
 
     def refresh(self) -> None:

@@ -51,16 +51,9 @@ class Conclusion:
         return all(end in self.nodes for edge in self.proof for end in (edge.source, edge.target))
 
     def name_of(self, node_id: str, *, language: str = "") -> str:
-        """Return the name of a node of the conclusion.
-
-        Args:
-            node_id: A node of the bindings or of the proof.
-            language: Language of the name: for ``en`` the property ``name_en``, if it is set.
-        """
+        """Return the name of a node of the conclusion; for ``en`` its ``name_en``, if it is set."""
         node = self.nodes.get(node_id)
-        if node is None:
-            return node_id
-        return name_in(node, language)
+        return node_id if node is None else name_in(node, language)
 
     def proof_in_words(self, *, language: str = "") -> list[str]:
         """Return each edge of the proof as text, with the names of its ends."""
@@ -223,12 +216,7 @@ class ProcessRequirements:
 
     @classmethod
     def of(cls, process: str, conclusions: Iterable[Conclusion]) -> "ProcessRequirements":
-        """Return the requirements from the conclusions about a process, in their order.
-
-        Args:
-            process: The name of the process.
-            conclusions: Conclusions about this process.
-        """
+        """Return the requirements from the conclusions about a process, in their order."""
         kept = tuple(conclusions)
         equipment: dict[str, None] = {}
         hazards: dict[str, dict[str, None]] = {}

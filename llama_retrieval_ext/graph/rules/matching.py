@@ -32,8 +32,7 @@ class Match:
     """One match of a pattern.
 
     Attributes:
-        ids: Node id of each variable of the pattern, in their order; None for a missing optional
-            one.
+        ids: Node id of each variable of the pattern; None for a missing optional one.
         proof: Edges of each required step, then of each optional one.
     """
 
@@ -55,14 +54,9 @@ def find_matches(
     context: Mapping[str, object],
     scope: Scope | None,
 ) -> Call[list[Match]]:
-    """Return every match of a pattern, sorted.
+    """Return every match of a pattern in a scope, sorted.
 
-    Args:
-        graph: The graph to search.
-        pattern: The pattern to search for.
-        seeds: Allowed ids of the start node; None for every node with its label.
-        context: Values of the query, for conditions.
-        scope: The visible rows; every node and edge of a match is in the scope.
+    The start node is one of the seeds, or any node for None.
 
     Raises:
         RuleError: There are more than 10,000 matches, or a traversal visits too many edges.
@@ -74,7 +68,7 @@ def find_matches(
         traversal = _Traversal(graph, pattern, context)
         return Call(lambda: _sorted(traversal.matches(seeds, scope)))
     if isinstance(graph, CypherGraph):
-        statement, parameters = compiled(
+        statement, parameters = _compiled(
             pattern, seeds=seeds, context=context, scope=scope, limit=MAX_MATCHES + 1
         )
         return graph.read(statement, parameters).then(_from_rows)
@@ -235,7 +229,7 @@ _CONDITIONS: Final[Mapping[FilterOperator, str]] = {
 }
 
 
-def compiled(
+def _compiled(
     pattern: Pattern,
     *,
     seeds: Sequence[str] | None,
@@ -243,21 +237,10 @@ def compiled(
     scope: Scope | None,
     limit: int,
 ) -> tuple[str, dict[str, Any]]:
-    """Return the statement of a pattern and its parameters.
+    """Return the statement of a pattern and its parameters, of which each value is one.
 
-    Args:
-        pattern: A pattern whose conditions on the context already hold.
-        seeds: Allowed ids of the start node; None for every node.
-        context: Values for conditions.
-        scope: The visible rows; every node and edge of a match is in the scope.
-        limit: Maximum number of rows.
-
-    Returns:
-        A statement whose rows have ``ids``, one per variable of the pattern (null for a missing
-        optional one), and ``proof``, a list of edges per step, required steps first.
-
-    Raises:
-        ConfigurationError: A label, relation type or property has an invalid character.
+    Its rows have ``ids``, one per variable of the pattern (null for a missing optional one), and
+    ``proof``, a list of edges per step, required steps first. The context's conditions hold.
     """
     return _Compilation(pattern, context, scope).statement(seeds, limit)
 
