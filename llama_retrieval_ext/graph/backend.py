@@ -164,12 +164,7 @@ _OWN_LABEL: Final = (
 
 @dataclass(frozen=True, slots=True)
 class GraphSummary:
-    """Counts of the nodes and edges that a scope sees.
-
-    Attributes:
-        labels: Number of nodes with each label, descending.
-        relations: Number of edges by source label, relation type and target label.
-    """
+    """Counts of the nodes that a scope sees by label, and of edges by labels and type."""
 
     labels: Mapping[str, int] = field(default_factory=dict)
     relations: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
@@ -186,18 +181,7 @@ class GraphSummary:
 
 
 def summary(graph: GraphBackend, *, scope: Scope | None) -> Plan[GraphSummary]:
-    """Count the labels and relations of a graph.
-
-    Args:
-        graph: An embedded graph or a Neo4j graph.
-        scope: The rows to count.
-
-    Returns:
-        A plan for the execution drivers ``run`` and ``arun``.
-
-    Raises:
-        ConfigurationError: The graph is of another type.
-    """
+    """Count the labels and relations of a graph; raise if it can be neither read nor traversed."""
     if isinstance(graph, CypherGraph):
         return (yield from _by_cypher(graph, scope))
     if isinstance(graph, AdjacencyGraph):

@@ -157,9 +157,6 @@ class Edge(NamedTuple):
     ) -> "Edge":
         """Return an edge with properties.
 
-        Raises:
-            ConfigurationError: The properties are not JSON.
-
         Examples:
             >>> Edge.of("pit", "USES", "crane", {"weight": 2})
             Edge(source='pit', type='USES', target='crane', weight=2.0, payload='{"weight": 2}')
@@ -177,11 +174,9 @@ class Edge(NamedTuple):
 
     def to_llama_index(self) -> Relation:
         """Return the edge as a LlamaIndex relation."""
+        properties = self.properties
         return Relation(
-            label=self.type,
-            source_id=self.source,
-            target_id=self.target,
-            properties=dict(self.properties),
+            label=self.type, source_id=self.source, target_id=self.target, properties=properties
         )
 
     @property
@@ -212,11 +207,7 @@ def weight_of(properties: Mapping[str, object]) -> float:
 
 
 def to_json(properties: Mapping[str, object]) -> str:
-    """Return properties as JSON.
-
-    Raises:
-        ConfigurationError: A value has no JSON form: an object, a number that is not finite.
-    """
+    """Return properties as JSON; raise if a value is an object, or a number is not finite."""
     if not properties:
         return "{}"
     try:
@@ -242,13 +233,7 @@ class Direction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """Filter for the edges that a hop follows.
-
-    Attributes:
-        direction: Direction of the edges, seen from the start of the hop.
-        types: Relation types to follow; None for all.
-        fan_out: Maximum number of edges to follow from one node; None for all.
-    """
+    """Edges that a hop follows: direction from its start, types, and number; None for all."""
 
     direction: Direction = Direction.ANY
     types: frozenset[str] | None = None

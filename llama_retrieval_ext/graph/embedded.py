@@ -85,11 +85,7 @@ class EmbeddedGraph:
     # Reading
 
     def views(self, scope: Scope | None) -> list[Adjacency]:
-        """Return the adjacency of each visible partition, in the order of their names.
-
-        Raises:
-            StoreClosedError: The graph is closed.
-        """
+        """Return the adjacency of each visible partition, in the order of their names."""
         self._open_rows()
         if scope is not None and len(scope.kb_ids) == 1:
             partition = Partition(scope.tenant_id, scope.kb_ids[0])
@@ -100,11 +96,7 @@ class EmbeddedGraph:
         return [visible[partition] for partition in sorted(visible, key=lambda each: each.order)]
 
     def node(self, view: Adjacency, node_id: str) -> GraphNode:
-        """Return a node of a view.
-
-        Raises:
-            KeyError: There is no such node.
-        """
+        """Return a node of a view."""
         return self._fetched({node_id: view.nodes[node_id]})[node_id]
 
     def nodes(self, ids: Sequence[str], *, scope: Scope | None) -> Call[dict[str, GraphNode]]:
@@ -197,11 +189,7 @@ class EmbeddedGraph:
         )
 
     def load(self, directory: Path) -> None:
-        """Replace all rows by those of a graph in another directory, which may be open elsewhere.
-
-        Raises:
-            StoreUnavailableError: The other graph cannot be read.
-        """
+        """Replace all rows by those of a graph in another directory, maybe open elsewhere."""
         with self._writing() as rows:
             rows.load(directory / FILE)
             self._load(rows)
@@ -250,10 +238,7 @@ class EmbeddedGraph:
     ) -> None:
         """Write nodes and edges, each with its source, in one transaction.
 
-        Args:
-            nodes: Pairs of source and node; None for no source.
-            edges: Pairs of source and edge, likewise.
-            replaced: Sources whose support of earlier rows is withdrawn first.
+        The support of ``replaced`` sources for earlier rows is withdrawn first.
         """
         with self._writing() as rows:
             batch = WriteBatch(self._partitions, self._partition_keys, self._next_key)

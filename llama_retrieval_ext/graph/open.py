@@ -65,35 +65,24 @@ def open_graph(url: str) -> WritableGraph:
 
 
 def graph_of(graph: Graph) -> GraphBackend:
-    """Return the backend of a URL, a LlamaIndex object or a backend.
-
-    Args:
-        graph: A URL, a LlamaIndex property graph store or index, or a backend.
-
-    Raises:
-        ConfigurationError: The argument has another type.
-    """
+    """Return the backend of a URL, a LlamaIndex object or a backend; raise for another type."""
     if isinstance(graph, str):
         return open_graph(graph)
     if isinstance(graph, PropertyGraphIndex):
         graph = graph.property_graph_store
+    if isinstance(graph, EmbeddedPropertyGraphStore):
+        return graph.graph
     if isinstance(graph, PropertyGraphStore):
-        return _backend_of(graph)
+        homes = [kind.__module__ for kind in type(graph).__mro__]
+        if any(home.startswith("llama_index.graph_stores.neo4j") for home in homes):
+            backend: GraphBackend = _neo4j_graph().from_store(graph)
+            return backend
+        return PropertyGraph(graph)
     if isinstance(graph, GraphBackend):
         return graph
     raise ConfigurationError(
         f"expected a URL, a LlamaIndex property graph store or a PropertyGraphIndex, got {graph!r}"
     )
-
-
-def _backend_of(store: PropertyGraphStore) -> GraphBackend:
-    if isinstance(store, EmbeddedPropertyGraphStore):
-        return store.graph
-    homes = [kind.__module__ for kind in type(store).__mro__]
-    if any(home.startswith("llama_index.graph_stores.neo4j") for home in homes):
-        backend: GraphBackend = _neo4j_graph().from_store(store)
-        return backend
-    return PropertyGraph(store)
 
 
 def _neo4j_graph() -> Any:  # noqa: ANN401 - its type needs the driver
@@ -145,11 +134,7 @@ class PropertyGraph:
         return [views[partition] for partition in sorted(views, key=lambda p: p.order)]
 
     def node(self, view: Adjacency, node_id: str) -> GraphNode:
-        """Return a node of a view.
-
-        Raises:
-            KeyError: The node no longer exists.
-        """
+        """Return a node of a view."""
         del view
         return self._nodes([node_id], None)[node_id]
 

@@ -4,21 +4,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from llama_retrieval_ext.filters import Condition, matches
-from llama_retrieval_ext.formulas.pagerank import personalised_pagerank, transition_matrix
+from llama_retrieval_ext.formulas.pagerank import Floats, personalised_pagerank, transition_matrix
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.evidence import TermLinks, TextEvidence, TitleLinks
 from llama_retrieval_ext.graph.expansion import Path
 from llama_retrieval_ext.graph.passage_links import DOCUMENT_LABEL, PassageLinks
 from llama_retrieval_ext.graph.phrases import phrases, words
 
-Floats: TypeAlias = npt.NDArray[np.floating[Any]]  # Any: whichever float width
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 # Types of derived links, for paths.

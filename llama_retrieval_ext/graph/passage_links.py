@@ -113,13 +113,8 @@ _TITLES: Final[Mapping[str, Callable[[str], str]]] = {"file_name": _stem, "heade
 def passage_rows(passages: Iterable[BaseNode], links: PassageLinks) -> Contents:
     """Return passages, their documents and entities as rows of a graph.
 
-    Args:
-        passages: Nodes for the vector store, with tenant and knowledge base in their metadata.
-        links: Settings for the entities to find.
-
-    Returns:
-        One node per passage, with its id in the vector store, its metadata and text; one entity per
-        document with an id and per entity found, with edges from the passages to both.
+    There is one node per passage, with its id in the vector store, its metadata and text, and one
+    entity per document with an id and per entity found, with edges from the passages to both.
     """
     nodes: dict[tuple[Partition, str], GraphNode] = {}
     edges: list[Edge] = []

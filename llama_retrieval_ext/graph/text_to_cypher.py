@@ -44,12 +44,7 @@ Statement:
 
 @dataclass(frozen=True, slots=True)
 class CypherAnswer:
-    """The rows that a statement returned.
-
-    Attributes:
-        statement: The executed statement, with the conditions of the scope.
-        rows: Rows, with the column names of the statement.
-    """
+    """The executed statement, with the conditions of the scope, and its rows by column name."""
 
     statement: str
     rows: tuple[dict[str, Any], ...]  # Any: what Cypher returns
@@ -88,15 +83,7 @@ class TextToCypher:
         self.max_rows = check_count(max_rows, "max_rows")
 
     def answer(self, question: str, *, scope: Scope | None) -> Plan[CypherAnswer | None]:
-        """Return the rows for a question; None if no valid statement was written.
-
-        Args:
-            question: The question.
-            scope: The rows that are visible.
-
-        Returns:
-            A plan for the execution drivers ``run`` and ``arun``.
-        """
+        """Return the plan for the rows of a scope; None if no valid statement was written."""
         schema = yield from summary(self.backend, scope=scope)
         prompt = first = filled(_PROMPT, schema=_described(schema), question=question)
         problem = ""
