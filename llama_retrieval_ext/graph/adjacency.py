@@ -1,6 +1,7 @@
 """`Adjacency`: nodes and edges of one partition in memory, loaded from rows, and rows to write."""
 
 import gc
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple
@@ -10,6 +11,7 @@ import numpy as np
 from llama_retrieval_ext.graph.elements import (
     Direction,
     Edge,
+    EdgeId,
     GraphNode,
     Hop,
     Partition,
@@ -60,7 +62,7 @@ class Adjacency:
         """Add edges, or replace those with the same identity."""
         self._replace({edge.id: edge for edge in edges})
 
-    def drop_edges(self, ids: Iterable[tuple[str, str, str]]) -> None:
+    def drop_edges(self, ids: Iterable[EdgeId]) -> None:
         """Remove edges."""
         self._replace(dict.fromkeys(ids))
 
@@ -130,16 +132,16 @@ class Adjacency:
         self._sorted[direction][node_id] = ordered
         return ordered
 
-    def _replace(self, changed: Mapping[tuple[str, str, str], Edge | None]) -> None:
+    def _replace(self, changed: Mapping[EdgeId, Edge | None]) -> None:
         """Replace the edge with each identity; None removes it."""
-        by_source: dict[str, dict[tuple[str, str, str], Edge | None]] = {}
-        by_target: dict[str, dict[tuple[str, str, str], Edge | None]] = {}
+        by_source: dict[str, dict[EdgeId, Edge | None]] = {}
+        by_target: dict[str, dict[EdgeId, Edge | None]] = {}
         for id_, edge in changed.items():
             by_source.setdefault(id_[0], {})[id_] = edge
             by_target.setdefault(id_[2], {})[id_] = edge
         for lists, changes in ((self._out, by_source), (self._into, by_target)):
             for node_id, own in changes.items():
-                merged: dict[tuple[str, str, str], Edge | None] = {
+                merged: dict[EdgeId, Edge | None] = {
                     edge.id: edge for edge in lists.get(node_id, ())
                 }
                 merged.update(own)
@@ -154,7 +156,7 @@ def neighbours_in(
     """Return the edges of a hop by node; of edges with one identity the first view's wins."""
     if len(views) == 1:
         return views[0].neighbours(frontier, hop)
-    found: dict[str, dict[tuple[str, str, str], Edge]] = {}
+    found: dict[str, dict[EdgeId, Edge]] = {}
     for view in reversed(views):
         for id_, edges in view.neighbours(frontier, hop).items():
             found.setdefault(id_, {}).update((edge.id, edge) for edge in edges)
@@ -240,8 +242,8 @@ class WriteBatch:
 
     Attributes:
         partitions: Keys of the new partitions.
-        nodes: Key and node by partition and id.
-        edges: Keys of both ends and the edge, by partition and identity.
+        nodes: Key and node by id, by partition.
+        edges: Keys of both ends and the edge by identity, by partition.
         node_sources: Pairs of source and node key.
         edge_sources: Source, key of the start, type and key of the end of an edge.
         next_key: The first free key of a node, after this batch.
@@ -256,8 +258,8 @@ class WriteBatch:
         self._views, self._partition_keys = views, partition_keys
         self.next_key = next_key
         self.partitions: dict[Partition, int] = {}
-        self.nodes: dict[tuple[Partition, str], tuple[int, GraphNode]] = {}
-        self.edges: dict[tuple[Partition, tuple[str, str, str]], tuple[int, int, Edge]] = {}
+        self.nodes: dict[Partition, dict[str, tuple[int, GraphNode]]] = defaultdict(dict)
+        self.edges: dict[Partition, dict[EdgeId, tuple[int, int, Edge]]] = defaultdict(dict)
         self.node_sources: list[tuple[str, int]] = []
         self.edge_sources: list[tuple[str, int, str, int]] = []
 
@@ -267,7 +269,7 @@ class WriteBatch:
         key = self._key(partition, node.id)
         if key is None:
             key, self.next_key = self.next_key, self.next_key + 1
-        self.nodes[partition, node.id] = (key, node)
+        self.nodes[partition][node.id] = (key, node)
         self.node_sources.append((source or _NO_SOURCE, key))
         if partition not in self._partition_keys and partition not in self.partitions:
             self.partitions[partition] = len(self._partition_keys) + len(self.partitions) + 1
@@ -277,14 +279,15 @@ class WriteBatch:
         """Add an edge, and an entity for each missing end."""
         partition = Partition.of(edge.properties)
         first, second = (self._end(partition, id_, source) for id_ in (edge.source, edge.target))
-        self.edges[partition, edge.id] = (first, second, edge)
+        self.edges[partition][edge.id] = (first, second, edge)
         self.edge_sources.append((source or _NO_SOURCE, first, edge.type, second))
 
     def node_rows(self) -> Iterator[tuple[int, int, GraphNode]]:
         """Yield the key of each node, the key of its partition, and the node."""
         keys = {**self._partition_keys, **self.partitions}
-        for (partition, _), (key, node) in self.nodes.items():
-            yield key, keys[partition], node
+        for partition, own in self.nodes.items():
+            for key, node in own.values():
+                yield key, keys[partition], node
 
     def _end(self, partition: Partition, id_: str, source: str | None) -> int:
         key = self._key(partition, id_)
@@ -297,8 +300,8 @@ class WriteBatch:
         return key
 
     def _key(self, partition: Partition, id_: str) -> int | None:
-        if (partition, id_) in self.nodes:
-            return self.nodes[partition, id_][0]
+        if id_ in self.nodes[partition]:
+            return self.nodes[partition][id_][0]
         view = self._views.get(partition)
         entry = None if view is None else view.nodes.get(id_)
         return None if entry is None else entry.key

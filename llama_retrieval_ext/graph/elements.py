@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from llama_index.core.graph_stores.types import ChunkNode, EntityNode, LabelledNode, Relation
 
@@ -134,6 +134,10 @@ class _IdentifiedEntity(EntityNode):
         return self.id_
 
 
+EdgeId: TypeAlias = tuple[str, str, str]
+"""Source, type and target."""
+
+
 class Edge(NamedTuple):
     """A directed, typed edge; source, type and target are its identity.
 
@@ -180,7 +184,7 @@ class Edge(NamedTuple):
         )
 
     @property
-    def id(self) -> tuple[str, str, str]:
+    def id(self) -> EdgeId:
         """Identity of the element."""
         return self[:3]
 

@@ -251,7 +251,7 @@ class EmbeddedGraph:
                 for partition, key in batch.partitions.items():
                     rows.add_partition(key, partition)
                 rows.put_nodes(batch.node_rows())
-                rows.put_edges(batch.edges.values())
+                rows.put_edges(row for own in batch.edges.values() for row in own.values())
                 rows.support(batch.node_sources, batch.edge_sources)
                 doomed = rows.unsupported(*withdrawn)
                 remove = self._remove(rows, doomed, self._partitions)
@@ -300,17 +300,13 @@ class EmbeddedGraph:
             self._partition_keys[partition] = key
         # A new dict, because readers may iterate over the old one.
         self._partitions = {**self._partitions, **{p: Adjacency() for p in batch.partitions}}
-        entries: dict[Partition, dict[str, NodeEntry]] = {}
-        for (partition, id_), (key, node) in batch.nodes.items():
-            entries.setdefault(partition, {})[id_] = NodeEntry(key, node.label, node.names)
-            self._cache.pop(key, None)
-        for partition, own in entries.items():
-            self._partitions[partition].put_nodes(own)
-        edges: dict[Partition, list[Edge]] = {}
-        for _, _, edge in batch.edges.values():
-            edges.setdefault(Partition.of(edge.properties), []).append(edge)
-        for partition, new in edges.items():
-            self._partitions[partition].put_edges(new)
+        for partition, nodes in batch.nodes.items():
+            entries = {id_: NodeEntry(key, n.label, n.names) for id_, (key, n) in nodes.items()}
+            self._partitions[partition].put_nodes(entries)
+            for key, _ in nodes.values():
+                self._cache.pop(key, None)
+        for partition, edges in batch.edges.items():
+            self._partitions[partition].put_edges(edge for _, _, edge in edges.values())
 
     def _delete(self, doomed: Callable[[GraphRows, _Views], Doomed], scope: Scope | None) -> None:
         """Delete visible rows in one transaction."""

@@ -263,13 +263,11 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
         return self.graph.nodes(ids, scope=self.scope).function().values()
 
     def _every_edge(self) -> list[Edge]:
-        edges = {edge.id: edge for view in self._views() for edge in view.outgoing()}
-        return [edges[id_] for id_ in sorted(edges)]
+        return _once(edge for view in self._views() for edge in view.outgoing())
 
     def _edges_at(self, ids: Sequence[str]) -> list[Edge]:
         found = self.graph.neighbours(ids, Hop(), scope=self.scope).function()
-        edges = {edge.id: edge for own in found.values() for edge in own}
-        return [edges[id_] for id_ in sorted(edges)]
+        return _once(edge for own in found.values() for edge in own)
 
     def _triplets(self, edges: Sequence[Edge]) -> list[Triplet]:
         ids = [id_ for edge in edges for id_ in (edge.source, edge.target)]
@@ -293,6 +291,12 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
             ((_source_of(node), node) for node in nodes),
             ((_source_of(edge), edge) for edge in edges),
         )
+
+
+def _once(edges: Iterable[Edge]) -> list[Edge]:
+    """Return edges ordered by their identity, each once."""
+    found = {edge.id: edge for edge in edges}
+    return [found[id_] for id_ in sorted(found)]
 
 
 def _source_of(row: GraphNode | Edge) -> str | None:

@@ -13,7 +13,7 @@ from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyErro
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.adjacency import Adjacency, NodeEntry
 from llama_retrieval_ext.graph.backend import GraphBackend, WritableGraph
-from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Hop, Partition
+from llama_retrieval_ext.graph.elements import Contents, Edge, EdgeId, GraphNode, Hop, Partition
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.embedded_store import EmbeddedPropertyGraphStore
 from llama_retrieval_ext.query import Scope
@@ -191,7 +191,7 @@ class PropertyGraph:
         """Return the visible edges with an end among the visible nodes with these ids."""
         if not ids:
             return []
-        edges: dict[tuple[str, str, str], Edge] = {}
+        edges: dict[EdgeId, Edge] = {}
         for source, relation, target in self._read(lambda: self.store.get_triplets(ids=list(ids))):
             ends = GraphNode.from_llama_index(source), GraphNode.from_llama_index(target)
             # Use the nodes' ids, because some stores put names into the relation.

@@ -13,7 +13,7 @@ from llama_retrieval_ext.filters import Compare, matches
 from llama_retrieval_ext.graph.adjacency import Adjacency
 from llama_retrieval_ext.graph.backend import AdjacencyGraph, CypherGraph, GraphBackend, immediate
 from llama_retrieval_ext.graph.cypher import edge_of, quoted, scope_parameters, sees_edge, sees_node
-from llama_retrieval_ext.graph.elements import Direction, Edge, GraphNode, Hop
+from llama_retrieval_ext.graph.elements import Direction, Edge, EdgeId, GraphNode, Hop
 from llama_retrieval_ext.graph.rules.rule import Pattern, Step
 from llama_retrieval_ext.query import Scope
 
@@ -21,7 +21,6 @@ MAX_MATCHES: Final = 10_000
 # Maximum number of edges that one traversal visits.
 MAX_EDGES: Final = 200_000
 
-_EdgeIds: TypeAlias = frozenset[tuple[str, str, str]]
 _Proof: TypeAlias = tuple[tuple[Edge, ...], ...]
 _Bound: TypeAlias = Mapping[str, str | None]
 _Ways: TypeAlias = Iterator[tuple[str, tuple[Edge, ...]]]
@@ -146,7 +145,7 @@ class _Traversal:
     def _is_possible(self, step: Step, bound: _Bound) -> bool:
         return next(self._ways(step, bound, frozenset()), None) is not None
 
-    def _ways(self, step: Step, bound: _Bound, used: _EdgeIds) -> _Ways:
+    def _ways(self, step: Step, bound: _Bound, used: frozenset[EdgeId]) -> _Ways:
         """Yield the ends of a step and the edges to them; no edge is used twice."""
         source, known = bound[step.source], bound.get(step.target)
         if source is None:
@@ -157,7 +156,7 @@ class _Traversal:
                 yield node_id, path
 
     def _trails(
-        self, step: Step, hop: Hop, node_id: str, path: tuple[Edge, ...], used: _EdgeIds
+        self, step: Step, hop: Hop, node_id: str, path: tuple[Edge, ...], used: frozenset[EdgeId]
     ) -> _Ways:
         least, most = step.hops
         edges = self.view.neighbours((node_id,), hop).get(node_id, ())
