@@ -72,13 +72,6 @@ class Adjacency:
             self.nodes.pop(id_, None)
         self._by_label = None
 
-    def edges(self, node_id: str, direction: Direction = Direction.ANY) -> list[Edge]:
-        """Return the edges of a node in the order that `GraphBackend` defines."""
-        ordered = self._sorted[direction].get(node_id)
-        if ordered is None:
-            ordered = self._order(node_id, direction)
-        return ordered
-
     def neighbours(self, frontier: Iterable[str], hop: Hop) -> dict[str, list[Edge]]:
         """Return the edges that a hop follows, by node; unknown nodes have no entry."""
         ordered, known = self._sorted[hop.direction], self.nodes
@@ -116,11 +109,10 @@ class Adjacency:
 
     def incident(self, ids: Iterable[str]) -> set[Edge]:
         """Return the edges with at least one end among the ids."""
-        return {edge for id_ in ids for edge in self.edges(id_)}
+        return {edge for own in self.neighbours(ids, Hop()).values() for edge in own}
 
     def _order(self, node_id: str, direction: Direction) -> list[Edge]:
-        if node_id not in self.nodes:
-            return []
+        """Return and keep the edges of a node in the order that `GraphBackend` defines."""
         out, into = self._out.get(node_id, []), self._into.get(node_id, [])
         if direction is Direction.OUT:
             edges = out
@@ -134,17 +126,12 @@ class Adjacency:
 
     def _replace(self, changed: Mapping[EdgeId, Edge | None]) -> None:
         """Replace the edge with each identity; None removes it."""
-        by_source: dict[str, dict[EdgeId, Edge | None]] = {}
-        by_target: dict[str, dict[EdgeId, Edge | None]] = {}
-        for id_, edge in changed.items():
-            by_source.setdefault(id_[0], {})[id_] = edge
-            by_target.setdefault(id_[2], {})[id_] = edge
-        for lists, changes in ((self._out, by_source), (self._into, by_target)):
+        for lists, end in ((self._out, 0), (self._into, 2)):
+            changes: dict[str, dict[EdgeId, Edge | None]] = defaultdict(dict)
+            for id_, edge in changed.items():
+                changes[id_[end]][id_] = edge
             for node_id, own in changes.items():
-                merged: dict[EdgeId, Edge | None] = {
-                    edge.id: edge for edge in lists.get(node_id, ())
-                }
-                merged.update(own)
+                merged = {edge.id: edge for edge in lists.get(node_id, ())} | own
                 lists[node_id] = [edge for edge in merged.values() if edge is not None]
                 for ordered in self._sorted.values():
                     ordered.pop(node_id, None)

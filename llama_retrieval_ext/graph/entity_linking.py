@@ -114,13 +114,9 @@ class EntityLinker:
         for value, what in ((fuzzy, "fuzzy"), (min_similarity, "min_similarity")):
             if value is not None and not (is_number(value) and 0 < value <= 1):
                 raise ConfigurationError(f"{what} must be in (0, 1], got {value!r}")
-        if ner is not None and not isinstance(ner, NER) and not callable(ner):
-            raise ConfigurationError(
-                f"ner is a function or has extract(text), got {ner!r}; wrap it in a lambda"
-            )
         self.graph = of_type(graph, GraphBackend, "graph")
         self.fuzzy = fuzzy
-        self.ner = ner
+        self.ner = None if ner is None else check_ner(ner)
         self.embed_model = embed_model
         self.min_similarity = min_similarity
         self.llm = llm
@@ -210,6 +206,15 @@ def _linked(mention: Mention, text: str) -> list[LinkedEntity]:
     surface = text[mention.start : mention.end]
     by = "exact" if mention.score == 1 else "fuzzy"
     return [LinkedEntity(id_, mention.name, surface, mention.score, by) for id_ in mention.ids]
+
+
+def check_ner(ner: NameFinder) -> NameFinder:
+    """Return the NER if it has ``extract(text)`` or can be called, else raise."""
+    if isinstance(ner, NER) or callable(ner):
+        return ner
+    raise ConfigurationError(
+        f"ner is a function or has extract(text), got {ner!r}; wrap it in a lambda"
+    )
 
 
 def names_found(ner: NameFinder, text: str) -> list[str]:

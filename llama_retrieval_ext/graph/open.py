@@ -121,8 +121,7 @@ class PropertyGraph:
 
     def views(self, scope: Scope | None) -> list[Adjacency]:
         """Read and return all visible rows, one adjacency per partition."""
-        nodes = self._read(self.store.get)
-        kept = [node for node in map(GraphNode.from_llama_index, nodes) if _sees(node, scope)]
+        kept = self._every(scope)
         views: dict[Partition, Adjacency] = {}
         for key, node in enumerate(sorted(kept, key=lambda node: node.id)):
             view = views.setdefault(node.partition, Adjacency())
@@ -161,23 +160,21 @@ class PropertyGraph:
         """Return every visible node, without embeddings, and every visible edge."""
 
         def function() -> Contents:
-            read = map(GraphNode.from_llama_index, self._read(self.store.get))
-            nodes = {n.id: replace(n, embedding=None) for n in read if _sees(n, scope)}
+            nodes = {n.id: replace(n, embedding=None) for n in self._every(scope)}
             return Contents(list(nodes.values()), self._edges_of(list(nodes), scope))
 
         return Call(function)
 
     def names(self, *, scope: Scope | None) -> Call[list[tuple[str, str]]]:
         """Return name and id of every visible entity, one pair per name or alias, sorted."""
-
-        def function() -> list[tuple[str, str]]:
-            nodes = map(GraphNode.from_llama_index, self._read(self.store.get))
-            return sorted({(name, n.id) for n in nodes if _sees(n, scope) for name in n.names})
-
-        return Call(function)
+        return Call(lambda: sorted({(s, n.id) for n in self._every(scope) for s in n.names}))
 
     def close(self) -> None:
         """No-op: the caller closes the store."""
+
+    def _every(self, scope: Scope | None) -> list[GraphNode]:
+        nodes = map(GraphNode.from_llama_index, self._read(self.store.get))
+        return [node for node in nodes if _sees(node, scope)]
 
     def _nodes(self, ids: Sequence[str], scope: Scope | None) -> dict[str, GraphNode]:
         unique = list(dict.fromkeys(ids))

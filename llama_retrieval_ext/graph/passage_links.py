@@ -14,7 +14,7 @@ from llama_index.core.schema import BaseNode, MetadataMode
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.elements import CHUNK_LABEL, Contents, Edge, GraphNode, Partition
-from llama_retrieval_ext.graph.entity_linking import NER, NameFinder, names_found
+from llama_retrieval_ext.graph.entity_linking import NameFinder, check_ner, names_found
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
 from llama_retrieval_ext.text.gazetteer import Gazetteer
 
@@ -61,10 +61,8 @@ class PassageLinks:
             if isinstance(value, str) or not all(isinstance(each, str) for each in value):
                 raise ConfigurationError(f"{name} must be a list of strings, got {value!r}")
             object.__setattr__(self, name, tuple(value))
-        if not (self.ner is None or callable(self.ner) or isinstance(self.ner, NER)):
-            raise ConfigurationError(
-                f"ner must have a method extract(text) or be a function, got {self.ner!r}"
-            )
+        if self.ner is not None:
+            check_ner(self.ner)
 
     def titles_of(self, metadata: Mapping[str, object]) -> list[str]:
         """Return the titles in metadata, without folders, suffixes and heading levels.
