@@ -7,6 +7,7 @@ documents that a row comes from) and ``_json`` (properties that Neo4j has no typ
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, Final, Self
 
 from llama_index.core.graph_stores.types import PropertyGraphStore
@@ -161,12 +162,8 @@ class Neo4jGraph:
     ) -> Call[None]:
         """Write nodes and edges; see `GraphBackend.upsert`. Each batch is one transaction."""
         rows = batch_rows({source or "": Contents([*nodes], [*edges])})
-        nothing: dict[str, list[Any]] = {"subjects": [], "nodes": [], "ends": [], "edges": []}
-        written = [{**nothing, "nodes": batch} for batch in _batches(rows["nodes"])]
-        for batch in _batches(rows["edges"]):
-            ends = {end["key"]: end for edge in batch for end in edge["ends"]}
-            written.append({**nothing, "ends": [*ends.values()], "edges": batch})
-        return self._write([(_REPLACE, each) for each in written])
+        batches = zip_longest(_batches(rows["nodes"]), _batches(rows["edges"]), fillvalue=())
+        return self._write([(_REPLACE, _written(*batch)) for batch in batches])
 
     def replace_sources(self, said: Mapping[str, Contents]) -> Call[None]:
         """Replace the earlier rows of documents by new ones, in one transaction."""
@@ -291,6 +288,11 @@ _REPLACE: Final = (
     )
     + " UNWIND emptied AS n WITH n WHERE size(n._sources) = 0 DETACH DELETE n"
 )
+
+
+def _written(nodes: Sequence[Any], edges: Sequence[Any]) -> dict[str, object]:
+    ends = {end["key"]: end for edge in edges for end in edge["ends"]}
+    return {"subjects": [], "nodes": nodes, "ends": [*ends.values()], "edges": edges}
 
 
 def _batches(rows: Sequence[Any]) -> list[Sequence[Any]]:

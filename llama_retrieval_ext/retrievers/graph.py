@@ -294,11 +294,7 @@ class GraphRetriever(Retriever):
         """Return the nodes in the store that the query may see; store and graph may differ."""
         nodes: dict[str, BaseNode] = yield nodes_by_id(self.backend, ids)
         condition = query.condition
-        return {
-            id_: node
-            for id_, node in nodes.items()
-            if condition is None or matches(condition, node.metadata)
-        }
+        return {id_: node for id_, node in nodes.items() if matches(condition, node.metadata)}
 
     def _similarities(
         self, nodes: Mapping[str, BaseNode], vector: list[float] | None
@@ -326,8 +322,7 @@ def _model_of(seed: BaseRetriever | None, backend: Backend) -> BaseEmbedding | N
 
 def _passable(node: GraphNode, query: Query) -> bool:
     """Return whether a path may pass a node; filters apply only to passages."""
-    condition = query.condition
-    return not node.is_passage or condition is None or matches(condition, node.properties)
+    return not node.is_passage or matches(query.condition, node.properties)
 
 
 def _degrading(outcome: Outcome[T], where: str) -> T | None:

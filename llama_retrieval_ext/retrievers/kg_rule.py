@@ -24,7 +24,7 @@ from llama_retrieval_ext.graph.rules.chaining import RuleSet
 from llama_retrieval_ext.graph.rules.inference import Conclusion, ProcessRequirements, infer
 from llama_retrieval_ext.graph.rules.yaml import load_rules, parse_rules
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope, check_scope
+from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope
 from llama_retrieval_ext.results import Hit, ProofEdge, ordered
 
 PROCESSES_KEY: Final = "processes"
@@ -294,7 +294,7 @@ def _check_scope(conclusion: Conclusion, scope: Scope | None, engine: str) -> No
     outside = [node.id for node in conclusion.nodes.values() if not node.partition.is_in(scope)]
     for edge in conclusion.proof:
         own = Partition.of(edge.properties)
-        if own != Partition() and not own.is_in(check_scope(scope)):
+        if own != Partition() and not own.is_in(scope):
             outside.append(str(edge))
     if outside:
         raise ScopeViolationError(
