@@ -18,6 +18,7 @@ from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.embedded_store import EmbeddedPropertyGraphStore
 from llama_retrieval_ext.query import Scope
 
+T = TypeVar("T")
 Graph: TypeAlias = str | PropertyGraphStore | PropertyGraphIndex | GraphBackend
 
 _EMBEDDED: Final = "graph"
@@ -93,9 +94,6 @@ def _neo4j_graph() -> Any:  # noqa: ANN401 - its type needs the driver
         if (error.name or "").startswith("llama_retrieval_ext"):
             raise
         raise MissingDependencyError("Neo4j", "neo4j") from error
-
-
-T = TypeVar("T")
 
 
 class PropertyGraph:
