@@ -164,7 +164,7 @@ _OWN_LABEL: Final = (
 
 @dataclass(frozen=True, slots=True)
 class GraphSummary:
-    """Counts of the nodes that a scope sees by label, and of edges by labels and type."""
+    """Numbers of nodes in a scope by label, and of edges by source label, type, target label."""
 
     labels: Mapping[str, int] = field(default_factory=dict)
     relations: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
