@@ -60,7 +60,7 @@ def info(
 ) -> None:
     """Say how many nodes of each label a graph has, and which relations join them."""
     from llama_retrieval_ext.execution.drivers import run  # noqa: PLC0415 - imports LlamaIndex
-    from llama_retrieval_ext.graph.summary import summary  # noqa: PLC0415 - likewise
+    from llama_retrieval_ext.graph.backend import summary  # noqa: PLC0415 - likewise
 
     with _opened(graph) as opened:
         found = run(summary(opened, scope=scope_of(tenant, kb_id)))

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.graph.open import open_graph
     from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
     from llama_retrieval_ext.graph.passage_links import PassageLinks
-    from llama_retrieval_ext.graph.rules.requirements import ProcessRequirements
+    from llama_retrieval_ext.graph.rules.inference import ProcessRequirements
     from llama_retrieval_ext.graph.rules.yaml import load_rules
     from llama_retrieval_ext.graph.text_to_cypher import TextToCypher
 
@@ -30,7 +30,7 @@ __all__ = [
 if not TYPE_CHECKING:
     _MODULES = {
         "llama_retrieval_ext.graph.text_to_cypher": ("TextToCypher",),
-        "llama_retrieval_ext.graph.rules.requirements": ("ProcessRequirements",),
+        "llama_retrieval_ext.graph.rules.inference": ("ProcessRequirements",),
         "llama_retrieval_ext.graph.embedded_store": ("EmbeddedPropertyGraphStore",),
         "llama_retrieval_ext.graph.entity_linking": ("EntityLinker",),
         "llama_retrieval_ext.graph.open": ("open_graph",),

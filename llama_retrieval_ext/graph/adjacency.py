@@ -1,26 +1,32 @@
-"""`Adjacency`: nodes and edges of one partition in memory, for traversal."""
+"""`Adjacency`: nodes and edges of one partition in memory, loaded from rows, and rows to write."""
 
 import gc
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from llama_retrieval_ext.graph.elements import Direction, Edge, Hop, Partition, edge_order
+from llama_retrieval_ext.graph.elements import (
+    Direction,
+    Edge,
+    EdgeId,
+    GraphNode,
+    Hop,
+    Partition,
+    edge_order,
+)
 from llama_retrieval_ext.graph.sqlite_rows import GraphRows
+from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
 
-_MANY_OBJECTS = 100_000
+_MANY_OBJECTS: Final = 100_000
+# The source of rows without a document.
+_NO_SOURCE: Final = ""
 
 
 class NodeEntry(NamedTuple):
-    """The part of a node in memory; the rest is on disk.
-
-    Attributes:
-        key: Key of its row on disk.
-        label: Label of the node.
-        names: Name and aliases; empty for a passage.
-    """
+    """The part of a node in memory: key on disk, label, and names, empty for a passage."""
 
     key: int
     label: str
@@ -31,9 +37,6 @@ class Adjacency:
     """In-memory graph of one partition. The caller locks writes; reads need no lock.
 
     Lists of edges are replaced, never modified, so each read sees a consistent list.
-
-    Attributes:
-        nodes: The entry of each node, by id.
     """
 
     __slots__ = ("_by_label", "_into", "_out", "_sorted", "nodes")
@@ -59,7 +62,7 @@ class Adjacency:
         """Add edges, or replace those with the same identity."""
         self._replace({edge.id: edge for edge in edges})
 
-    def drop_edges(self, ids: Iterable[tuple[str, str, str]]) -> None:
+    def drop_edges(self, ids: Iterable[EdgeId]) -> None:
         """Remove edges."""
         self._replace(dict.fromkeys(ids))
 
@@ -68,13 +71,6 @@ class Adjacency:
         for id_ in ids:
             self.nodes.pop(id_, None)
         self._by_label = None
-
-    def edges(self, node_id: str, direction: Direction = Direction.ANY) -> list[Edge]:
-        """Return the edges of a node in the order that `GraphBackend` defines."""
-        ordered = self._sorted[direction].get(node_id)
-        if ordered is None:
-            ordered = self._order(node_id, direction)
-        return ordered
 
     def neighbours(self, frontier: Iterable[str], hop: Hop) -> dict[str, list[Edge]]:
         """Return the edges that a hop follows, by node; unknown nodes have no entry."""
@@ -113,11 +109,10 @@ class Adjacency:
 
     def incident(self, ids: Iterable[str]) -> set[Edge]:
         """Return the edges with at least one end among the ids."""
-        return {edge for id_ in ids for edge in self.edges(id_)}
+        return {edge for own in self.neighbours(ids, Hop()).values() for edge in own}
 
     def _order(self, node_id: str, direction: Direction) -> list[Edge]:
-        if node_id not in self.nodes:
-            return []
+        """Return and keep the edges of a node in the order that `GraphBackend` defines."""
         out, into = self._out.get(node_id, []), self._into.get(node_id, [])
         if direction is Direction.OUT:
             edges = out
@@ -129,19 +124,14 @@ class Adjacency:
         self._sorted[direction][node_id] = ordered
         return ordered
 
-    def _replace(self, changed: Mapping[tuple[str, str, str], Edge | None]) -> None:
+    def _replace(self, changed: Mapping[EdgeId, Edge | None]) -> None:
         """Replace the edge with each identity; None removes it."""
-        by_source: dict[str, dict[tuple[str, str, str], Edge | None]] = {}
-        by_target: dict[str, dict[tuple[str, str, str], Edge | None]] = {}
-        for id_, edge in changed.items():
-            by_source.setdefault(id_[0], {})[id_] = edge
-            by_target.setdefault(id_[2], {})[id_] = edge
-        for lists, changes in ((self._out, by_source), (self._into, by_target)):
+        for lists, end in ((self._out, 0), (self._into, 2)):
+            changes: dict[str, dict[EdgeId, Edge | None]] = defaultdict(dict)
+            for id_, edge in changed.items():
+                changes[id_[end]][id_] = edge
             for node_id, own in changes.items():
-                merged: dict[tuple[str, str, str], Edge | None] = {
-                    edge.id: edge for edge in lists.get(node_id, ())
-                }
-                merged.update(own)
+                merged = {edge.id: edge for edge in lists.get(node_id, ())} | own
                 lists[node_id] = [edge for edge in merged.values() if edge is not None]
                 for ordered in self._sorted.values():
                     ordered.pop(node_id, None)
@@ -153,19 +143,11 @@ def neighbours_in(
     """Return the edges of a hop by node; of edges with one identity the first view's wins."""
     if len(views) == 1:
         return views[0].neighbours(frontier, hop)
-    found: dict[str, dict[tuple[str, str, str], Edge]] = {}
+    found: dict[str, dict[EdgeId, Edge]] = {}
     for view in reversed(views):
         for id_, edges in view.neighbours(frontier, hop).items():
             found.setdefault(id_, {}).update((edge.id, edge) for edge in edges)
     return {id_: hop.first(id_, found[id_].values()) for id_ in frontier if id_ in found}
-
-
-def edges_between(views: Sequence[Adjacency], ids: Sequence[str]) -> list[Edge]:
-    """Return the edges with both ends among the ids, ordered by their identity."""
-    ends = set(ids)
-    found = neighbours_in(views, sorted(ends), Hop(Direction.OUT))
-    edges = {edge.id: edge for own in found.values() for edge in own if edge.target in ends}
-    return [edges[id_] for id_ in sorted(edges)]
 
 
 def names_in(views: Sequence[Adjacency]) -> list[tuple[str, str]]:
@@ -240,3 +222,73 @@ def _no_collection() -> Iterator[None]:
             gc.unfreeze()
         if enabled:
             gc.enable()
+
+
+class WriteBatch:
+    """Rows of one write transaction, with their keys on disk.
+
+    Attributes:
+        partitions: Keys of the new partitions.
+        nodes: Key and node by id, by partition.
+        edges: Keys of both ends and the edge by identity, by partition.
+        node_sources: Pairs of source and node key.
+        edge_sources: Source, key of the start, type and key of the end of an edge.
+        next_key: The first free key of a node, after this batch.
+    """
+
+    def __init__(
+        self,
+        views: Mapping[Partition, Adjacency],
+        partition_keys: Mapping[Partition, int],
+        next_key: int,
+    ) -> None:
+        self._views, self._partition_keys = views, partition_keys
+        self.next_key = next_key
+        self.partitions: dict[Partition, int] = {}
+        self.nodes: dict[Partition, dict[str, tuple[int, GraphNode]]] = defaultdict(dict)
+        self.edges: dict[Partition, dict[EdgeId, tuple[int, int, Edge]]] = defaultdict(dict)
+        self.node_sources: list[tuple[str, int]] = []
+        self.edge_sources: list[tuple[str, int, str, int]] = []
+
+    def add_node(self, node: GraphNode, source: str | None) -> int:
+        """Add a node, or replace the one with the same id, and return its key."""
+        partition = node.partition
+        key = self._key(partition, node.id)
+        if key is None:
+            key, self.next_key = self.next_key, self.next_key + 1
+        self.nodes[partition][node.id] = (key, node)
+        self.node_sources.append((source or _NO_SOURCE, key))
+        if partition not in self._partition_keys and partition not in self.partitions:
+            self.partitions[partition] = len(self._partition_keys) + len(self.partitions) + 1
+        return key
+
+    def add_edge(self, edge: Edge, source: str | None) -> None:
+        """Add an edge, and an entity for each missing end."""
+        partition = Partition.of(edge.properties)
+        first, second = (self._end(partition, id_, source) for id_ in (edge.source, edge.target))
+        self.edges[partition][edge.id] = (first, second, edge)
+        self.edge_sources.append((source or _NO_SOURCE, first, edge.type, second))
+
+    def node_rows(self) -> Iterator[tuple[int, int, GraphNode]]:
+        """Yield the key of each node, the key of its partition, and the node."""
+        keys = {**self._partition_keys, **self.partitions}
+        for partition, own in self.nodes.items():
+            for key, node in own.values():
+                yield key, keys[partition], node
+
+    def _end(self, partition: Partition, id_: str, source: str | None) -> int:
+        key = self._key(partition, id_)
+        if key is None:
+            names = {TENANT_KEY: partition.tenant_id, KB_KEY: partition.kb_id}
+            properties = {name: value for name, value in names.items() if value is not None}
+            return self.add_node(GraphNode(id_, properties=properties), source)
+        if source:  # the source of an edge supports its ends
+            self.node_sources.append((source, key))
+        return key
+
+    def _key(self, partition: Partition, id_: str) -> int | None:
+        if id_ in self.nodes[partition]:
+            return self.nodes[partition][id_][0]
+        view = self._views.get(partition)
+        entry = None if view is None else view.nodes.get(id_)
+        return None if entry is None else entry.key

@@ -9,11 +9,15 @@ by the id of the other end, the type, and the direction. So a fan-out limit keep
 every engine.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
-from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.graph.adjacency import Adjacency
+from llama_retrieval_ext.graph.cypher import scope_parameters, sees_edge, sees_node
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Hop
 from llama_retrieval_ext.query import Scope
 
@@ -52,10 +56,6 @@ class GraphBackend(Protocol):
         The result has the order of the frontier; a node without edges has an empty list, and an
         invisible node has no entry.
         """
-        ...
-
-    def edges_between(self, ids: Sequence[str], *, scope: Scope | None) -> Call[list[Edge]]:
-        """Return the visible edges with both ends among the ids, ordered by their identity."""
         ...
 
     def contents(self, *, scope: Scope | None) -> Call[Contents]:
@@ -155,3 +155,79 @@ def immediate(function: Callable[[], T]) -> Call[T]:
         return function()
 
     return Call(function, coroutine)
+
+
+_OWN_LABEL: Final = (
+    "coalesce(head([l IN labels({0}) WHERE NOT l IN ['__Node__', '__Entity__']]), 'entity')"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSummary:
+    """Numbers of nodes in a scope by label, and of edges by source label, type, target label."""
+
+    labels: Mapping[str, int] = field(default_factory=dict)
+    relations: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes."""
+        return sum(self.labels.values())
+
+    @property
+    def edges(self) -> int:
+        """Number of edges."""
+        return sum(self.relations.values())
+
+
+def summary(graph: GraphBackend, *, scope: Scope | None) -> Plan[GraphSummary]:
+    """Count the labels and relations of a graph; raise if it can be neither read nor traversed."""
+    if isinstance(graph, CypherGraph):
+        return (yield from _by_cypher(graph, scope))
+    if isinstance(graph, AdjacencyGraph):
+        own = graph
+        counted: GraphSummary = yield Call(lambda: _by_traversal(own, scope))
+        return counted
+    raise ConfigurationError(
+        f"{graph!r} cannot be counted: it has neither read() for Cypher nor views()"
+    )
+
+
+def _by_traversal(graph: AdjacencyGraph, scope: Scope | None) -> GraphSummary:
+    labels: Counter[str] = Counter()
+    relations: Counter[tuple[str, str, str]] = Counter()
+    for view in graph.views(scope):
+        labels.update(entry.label for entry in list(view.nodes.values()))
+        for edge in view.outgoing():
+            ends = view.nodes.get(edge.source), view.nodes.get(edge.target)
+            if ends[0] is not None and ends[1] is not None:
+                relations[(ends[0].label, edge.type, ends[1].label)] += 1
+    return _ordered(labels, relations)
+
+
+def _by_cypher(graph: CypherGraph, scope: Scope | None) -> Plan[GraphSummary]:
+    parameters = scope_parameters(scope)
+    own = _OWN_LABEL.format
+    nodes: list[dict[str, Any]] = yield graph.read(
+        f"MATCH (n:__Node__) WHERE {sees_node('n', scope)} "
+        f"RETURN {own('n')} AS label, count(*) AS count",
+        parameters,
+    )
+    edges: list[dict[str, Any]] = yield graph.read(
+        f"MATCH (n:__Node__)-[r]->(m:__Node__) WHERE {sees_node('n', scope)} "
+        f"AND {sees_edge('r', scope)} AND {sees_node('m', scope)} "
+        f"RETURN {own('n')} AS source, type(r) AS type, {own('m')} AS target, count(*) AS count",
+        parameters,
+    )
+    labels = Counter({row["label"]: row["count"] for row in nodes})
+    relations = Counter(
+        {(row["source"], row["type"], row["target"]): row["count"] for row in edges}
+    )
+    return _ordered(labels, relations)
+
+
+def _ordered(labels: "Counter[str]", relations: "Counter[tuple[str, str, str]]") -> GraphSummary:
+    return GraphSummary(
+        dict(sorted(labels.items(), key=lambda each: (-each[1], each[0]))),
+        dict(sorted(relations.items(), key=lambda each: (-each[1], each[0]))),
+    )

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.graph.cypher_text import sees_edge, sees_node
+from llama_retrieval_ext.graph.cypher import sees_edge, sees_node
 from llama_retrieval_ext.query import Scope
 
 MAX_HOPS: Final = 6

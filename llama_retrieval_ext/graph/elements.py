@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from llama_index.core.graph_stores.types import ChunkNode, EntityNode, LabelledNode, Relation
 
@@ -134,6 +134,10 @@ class _IdentifiedEntity(EntityNode):
         return self.id_
 
 
+EdgeId: TypeAlias = tuple[str, str, str]
+"""Source, type and target."""
+
+
 class Edge(NamedTuple):
     """A directed, typed edge; source, type and target are its identity.
 
@@ -157,9 +161,6 @@ class Edge(NamedTuple):
     ) -> "Edge":
         """Return an edge with properties.
 
-        Raises:
-            ConfigurationError: The properties are not JSON.
-
         Examples:
             >>> Edge.of("pit", "USES", "crane", {"weight": 2})
             Edge(source='pit', type='USES', target='crane', weight=2.0, payload='{"weight": 2}')
@@ -177,15 +178,13 @@ class Edge(NamedTuple):
 
     def to_llama_index(self) -> Relation:
         """Return the edge as a LlamaIndex relation."""
+        properties = self.properties
         return Relation(
-            label=self.type,
-            source_id=self.source,
-            target_id=self.target,
-            properties=dict(self.properties),
+            label=self.type, source_id=self.source, target_id=self.target, properties=properties
         )
 
     @property
-    def id(self) -> tuple[str, str, str]:
+    def id(self) -> EdgeId:
         """Identity of the element."""
         return self[:3]
 
@@ -212,11 +211,7 @@ def weight_of(properties: Mapping[str, object]) -> float:
 
 
 def to_json(properties: Mapping[str, object]) -> str:
-    """Return properties as JSON.
-
-    Raises:
-        ConfigurationError: A value has no JSON form: an object, a number that is not finite.
-    """
+    """Return properties as JSON; raise if a value is an object, or a number is not finite."""
     if not properties:
         return "{}"
     try:
@@ -242,13 +237,7 @@ class Direction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """Filter for the edges that a hop follows.
-
-    Attributes:
-        direction: Direction of the edges, seen from the start of the hop.
-        types: Relation types to follow; None for all.
-        fan_out: Maximum number of edges to follow from one node; None for all.
-    """
+    """Edges that a hop follows: direction from its start, types, and number; None for all."""
 
     direction: Direction = Direction.ANY
     types: frozenset[str] | None = None

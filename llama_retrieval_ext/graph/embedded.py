@@ -11,7 +11,7 @@ from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.adjacency import (
     Adjacency,
     NodeEntry,
-    edges_between,
+    WriteBatch,
     load,
     names_in,
     neighbours_in,
@@ -19,7 +19,6 @@ from llama_retrieval_ext.graph.adjacency import (
 from llama_retrieval_ext.graph.backend import immediate
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Hop, Partition
 from llama_retrieval_ext.graph.sqlite_rows import FILE, Doomed, GraphRows, locked
-from llama_retrieval_ext.graph.write_batch import WriteBatch
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.files import DirectoryLock
 
@@ -86,11 +85,7 @@ class EmbeddedGraph:
     # Reading
 
     def views(self, scope: Scope | None) -> list[Adjacency]:
-        """Return the adjacency of each visible partition, in the order of their names.
-
-        Raises:
-            StoreClosedError: The graph is closed.
-        """
+        """Return the adjacency of each visible partition, in the order of their names."""
         self._open_rows()
         if scope is not None and len(scope.kb_ids) == 1:
             partition = Partition(scope.tenant_id, scope.kb_ids[0])
@@ -101,11 +96,7 @@ class EmbeddedGraph:
         return [visible[partition] for partition in sorted(visible, key=lambda each: each.order)]
 
     def node(self, view: Adjacency, node_id: str) -> GraphNode:
-        """Return a node of a view.
-
-        Raises:
-            KeyError: There is no such node.
-        """
+        """Return a node of a view."""
         return self._fetched({node_id: view.nodes[node_id]})[node_id]
 
     def nodes(self, ids: Sequence[str], *, scope: Scope | None) -> Call[dict[str, GraphNode]]:
@@ -117,10 +108,6 @@ class EmbeddedGraph:
     ) -> Call[dict[str, list[Edge]]]:
         """Return the visible edges of each node of a frontier, capped and ordered."""
         return immediate(lambda: neighbours_in(self.views(scope), frontier, hop))
-
-    def edges_between(self, ids: Sequence[str], *, scope: Scope | None) -> Call[list[Edge]]:
-        """Return the visible edges with both ends among the ids, ordered by their identity."""
-        return immediate(lambda: edges_between(self.views(scope), ids))
 
     def contents(self, *, scope: Scope | None) -> Call[Contents]:
         """Return every visible node, without embeddings, and every visible edge."""
@@ -165,7 +152,8 @@ class EmbeddedGraph:
         """Remove the rows of documents, except those that another source supports."""
 
         def doomed(rows: GraphRows, views: _Views) -> Doomed:
-            return rows.withdraw(sources, [self._partition_keys[each] for each in views])
+            partitions = [self._partition_keys[each] for each in views]
+            return rows.unsupported(*rows.withdraw(sources, partitions))
 
         return Call(lambda: self._delete(doomed, scope))
 
@@ -201,11 +189,7 @@ class EmbeddedGraph:
         )
 
     def load(self, directory: Path) -> None:
-        """Replace all rows by those of a graph in another directory, which may be open elsewhere.
-
-        Raises:
-            StoreUnavailableError: The other graph cannot be read.
-        """
+        """Replace all rows by those of a graph in another directory, maybe open elsewhere."""
         with self._writing() as rows:
             rows.load(directory / FILE)
             self._load(rows)
@@ -254,10 +238,7 @@ class EmbeddedGraph:
     ) -> None:
         """Write nodes and edges, each with its source, in one transaction.
 
-        Args:
-            nodes: Pairs of source and node; None for no source.
-            edges: Pairs of source and edge, likewise.
-            replaced: Sources whose support of earlier rows is withdrawn first.
+        The support of ``replaced`` sources for earlier rows is withdrawn first.
         """
         with self._writing() as rows:
             batch = WriteBatch(self._partitions, self._partition_keys, self._next_key)
@@ -266,18 +247,17 @@ class EmbeddedGraph:
             for source, edge in edges:
                 batch.add_edge(edge, source)
             with rows.transaction():
-                touched = rows.withdraw(replaced, list(self._partition_keys.values()))
+                withdrawn = rows.withdraw(replaced, list(self._partition_keys.values()))
                 for partition, key in batch.partitions.items():
                     rows.add_partition(key, partition)
                 rows.put_nodes(batch.node_rows())
-                rows.put_edges(batch.edges.values())
+                rows.put_edges(row for own in batch.edges.values() for row in own.values())
                 rows.support(batch.node_sources, batch.edge_sources)
-                doomed = rows.unsupported(touched)
-                remove = self._remove(rows, doomed, self._visible(None)) if doomed else None
+                doomed = rows.unsupported(*withdrawn)
+                remove = self._remove(rows, doomed, self._partitions)
             self._next_key = batch.next_key
             self._apply(batch)
-            if remove is not None:
-                remove()
+            remove()
 
     def _nodes(self, ids: Sequence[str], views: Sequence[Adjacency]) -> dict[str, GraphNode]:
         entries: dict[str, NodeEntry] = {}
@@ -320,17 +300,13 @@ class EmbeddedGraph:
             self._partition_keys[partition] = key
         # A new dict, because readers may iterate over the old one.
         self._partitions = {**self._partitions, **{p: Adjacency() for p in batch.partitions}}
-        entries: dict[Partition, dict[str, NodeEntry]] = {}
-        for (partition, id_), (key, node) in batch.nodes.items():
-            entries.setdefault(partition, {})[id_] = NodeEntry(key, node.label, node.names)
-            self._cache.pop(key, None)
-        for partition, own in entries.items():
-            self._partitions[partition].put_nodes(own)
-        edges: dict[Partition, list[Edge]] = {}
-        for _, _, edge in batch.edges.values():
-            edges.setdefault(Partition.of(edge.properties), []).append(edge)
-        for partition, new in edges.items():
-            self._partitions[partition].put_edges(new)
+        for partition, nodes in batch.nodes.items():
+            entries = {id_: NodeEntry(key, n.label, n.names) for id_, (key, n) in nodes.items()}
+            self._partitions[partition].put_nodes(entries)
+            for key, _ in nodes.values():
+                self._cache.pop(key, None)
+        for partition, edges in batch.edges.items():
+            self._partitions[partition].put_edges(edge for _, _, edge in edges.values())
 
     def _delete(self, doomed: Callable[[GraphRows, _Views], Doomed], scope: Scope | None) -> None:
         """Delete visible rows in one transaction."""
@@ -343,7 +319,7 @@ class EmbeddedGraph:
     def _remove(self, rows: GraphRows, doomed: Doomed, views: _Views) -> Callable[[], None]:
         """Delete rows and edges of deleted nodes on disk; return the same change for memory."""
         changes = []
-        for view in views.values():
+        for view in views.values() if doomed.nodes or doomed.edges else ():
             ids = {entry.key: id_ for id_, entry in view.nodes.items()}
             gone = [ids[key] for key in doomed.nodes if key in ids]
             ends = {view.key_of(edge) for edge in view.incident(gone)}

@@ -1,10 +1,10 @@
 """`EmbeddedPropertyGraphStore`: the embedded graph as a LlamaIndex property graph store."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
-import numpy as np
 from llama_index.core.graph_stores.simple_labelled import SimplePropertyGraphStore
 from llama_index.core.graph_stores.types import (
     TRIPLET_SOURCE_KEY,
@@ -20,6 +20,7 @@ from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.filters import matches, parse_filters
+from llama_retrieval_ext.formulas.cosine import cosines, matrix
 from llama_retrieval_ext.graph.adjacency import Adjacency
 from llama_retrieval_ext.graph.elements import Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
@@ -121,11 +122,7 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
     ) -> list[Triplet]:
         """Return the triplets that match all arguments; none without arguments.
 
-        Args:
-            entity_names: Names of entities; at least one is an end.
-            relation_names: Types of relations.
-            properties: Properties of an end or of the relation.
-            ids: Ids of nodes; at least one is an end.
+        An end has one of the names, and one an id; an end or the relation has the properties.
         """
         if not (entity_names or relation_names or properties or ids):
             return []
@@ -134,11 +131,8 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
         if relation_names:
             edges = [edge for edge in edges if edge.type in relation_names]
         triplets = self._triplets(edges)
-        if entity_names and ids:
-            triplets = [
-                t for t in triplets if {t[0].id, t[2].id} & set(entity_names)
-                and {t[0].id, t[2].id} & set(ids)
-            ]  # fmt: skip
+        for named in (entity_names, ids) if entity_names and ids else ():
+            triplets = [t for t in triplets if {t[0].id, t[2].id} & set(named or ())]
         return [t for t in triplets if any(_has(part.properties, properties) for part in t)]
 
     def get_rel_map(
@@ -159,10 +153,8 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
         hop = Hop(types=types)
         reached = run(expand(self.graph, seeds, max_hops=depth, hop=hop, scope=self.scope))
         inner = [id_ for id_, distance in reached.distances.items() if distance < depth]
-        edges: dict[tuple[str, str, str], Edge] = {}
-        found_edges = self.graph.neighbours(inner, hop, scope=self.scope).function()
-        for id_ in inner:
-            edges |= {edge.id: edge for edge in found_edges.get(id_, ()) if edge.id not in edges}
+        found = self.graph.neighbours(inner, hop, scope=self.scope).function()
+        edges = {edge.id: edge for own in found.values() for edge in own}
         return self._triplets(list(edges.values())[:limit])
 
     def upsert_nodes(self, nodes: Sequence[LabelledNode]) -> None:
@@ -234,7 +226,8 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
         ]
         if not nodes:
             return [], []
-        scores = _cosines(query.query_embedding, [node.embedding or () for node in nodes])
+        rows = matrix([node.embedding or () for node in nodes], dim=len(query.query_embedding))
+        scores = map(float, cosines(rows, query.query_embedding))
         best = sorted(zip(scores, nodes, strict=True), key=lambda pair: (-pair[0], pair[1].id))
         best = best[: query.similarity_top_k]
         return [node.to_llama_index() for _, node in best], [score for score, _ in best]
@@ -270,13 +263,11 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
         return self.graph.nodes(ids, scope=self.scope).function().values()
 
     def _every_edge(self) -> list[Edge]:
-        edges = {edge.id: edge for view in self._views() for edge in view.outgoing()}
-        return [edges[id_] for id_ in sorted(edges)]
+        return _once(edge for view in self._views() for edge in view.outgoing())
 
     def _edges_at(self, ids: Sequence[str]) -> list[Edge]:
         found = self.graph.neighbours(ids, Hop(), scope=self.scope).function()
-        edges = {edge.id: edge for own in found.values() for edge in own}
-        return [edges[id_] for id_ in sorted(edges)]
+        return _once(edge for own in found.values() for edge in own)
 
     def _triplets(self, edges: Sequence[Edge]) -> list[Triplet]:
         ids = [id_ for edge in edges for id_ in (edge.source, edge.target)]
@@ -294,7 +285,7 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
     def _write(self, nodes: Sequence[GraphNode], edges: Sequence[Edge]) -> None:
         if self.scope is not None:
             stamp = self.scope.metadata()
-            nodes = [_stamped(node, stamp) for node in nodes]
+            nodes = [replace(node, properties={**node.properties, **stamp}) for node in nodes]
             edges = [Edge.of(*edge.id, {**edge.properties, **stamp}) for edge in edges]
         self.graph.write(
             ((_source_of(node), node) for node in nodes),
@@ -302,9 +293,10 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
         )
 
 
-def _stamped(node: GraphNode, stamp: dict[str, str]) -> GraphNode:
-    properties = {**node.properties, **stamp}
-    return GraphNode(node.id, node.label, node.name, properties, node.text, node.embedding)
+def _once(edges: Iterable[Edge]) -> list[Edge]:
+    """Return edges ordered by their identity, each once."""
+    found = {edge.id: edge for edge in edges}
+    return [found[id_] for id_ in sorted(found)]
 
 
 def _source_of(row: GraphNode | Edge) -> str | None:
@@ -317,10 +309,3 @@ def _source_of(row: GraphNode | Edge) -> str | None:
 
 def _has(properties: Mapping[str, Any], expected: Mapping[str, Any] | None) -> bool:
     return all(properties.get(key) == value for key, value in (expected or {}).items())
-
-
-def _cosines(query: Sequence[float], rows: Sequence[Sequence[float]]) -> list[float]:
-    matrix, vector = np.asarray(rows, dtype=np.float32), np.asarray(query, dtype=np.float32)
-    lengths = np.linalg.norm(matrix, axis=1) * np.linalg.norm(vector)
-    scores = np.divide(matrix @ vector, lengths, out=np.zeros(len(matrix)), where=lengths > 0)
-    return [float(score) for score in scores]

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
@@ -58,13 +58,14 @@ class LinkedEntity:
     by: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Names:
-    """Names that one scope sees."""
+    """Names that one scope sees, with their embeddings once these are needed."""
 
     version: int
     gazetteer: Gazetteer
     pairs: tuple[tuple[str, str], ...]
+    embeddings: npt.NDArray[Any] | None = None
 
 
 class EntityLinker:
@@ -113,18 +114,13 @@ class EntityLinker:
         for value, what in ((fuzzy, "fuzzy"), (min_similarity, "min_similarity")):
             if value is not None and not (is_number(value) and 0 < value <= 1):
                 raise ConfigurationError(f"{what} must be in (0, 1], got {value!r}")
-        if ner is not None and not isinstance(ner, NER) and not callable(ner):
-            raise ConfigurationError(
-                f"ner is a function or has extract(text), got {ner!r}; wrap it in a lambda"
-            )
         self.graph = of_type(graph, GraphBackend, "graph")
         self.fuzzy = fuzzy
-        self.ner = ner
+        self.ner = None if ner is None else check_ner(ner)
         self.embed_model = embed_model
         self.min_similarity = min_similarity
         self.llm = llm
         self._names: OrderedDict[Scope | None, _Names] = OrderedDict()
-        self._embeddings: dict[Scope | None, tuple[_Names, npt.NDArray[Any]]] = {}
         self._lock = Lock()
 
     def link(
@@ -148,9 +144,9 @@ class EntityLinker:
             surfaces = yield Call(lambda: names_found(ner, query))
             found = self._by_surface(surfaces, names, "ner")
         if not found and self.embed_model is not None and names.pairs:
-            found = yield from self._by_meaning(query, names, scope, self.embed_model)
+            found = yield from self._by_meaning(query, names, self.embed_model)
         if not found and self.llm is not None:
-            surfaces = yield _asked(self.llm, query)
+            surfaces = yield _llm_names(self.llm, query)
             found = self._by_surface(surfaces, names, "llm")
         return _best(found)[:limit]
 
@@ -158,7 +154,6 @@ class EntityLinker:
         """Drop the cached names, so names written by other processes are found."""
         with self._lock:
             self._names.clear()
-            self._embeddings.clear()
 
     def _names_of(self, scope: Scope | None) -> Plan[_Names]:
         version = self.graph.version
@@ -171,8 +166,7 @@ class EntityLinker:
             self._names[scope] = known
             self._names.move_to_end(scope)
             while len(self._names) > _SCOPES:
-                dropped, _ = self._names.popitem(last=False)
-                self._embeddings.pop(dropped, None)
+                self._names.popitem(last=False)
         return known
 
     def _written(self, text: str, names: _Names) -> list[LinkedEntity]:
@@ -185,30 +179,25 @@ class EntityLinker:
 
     def _by_surface(self, surfaces: Sequence[str], names: _Names, by: str) -> list[LinkedEntity]:
         found = [each for surface in surfaces for each in self._written(surface, names)]
-        return [
-            LinkedEntity(each.node_id, each.name, each.surface, each.score, by) for each in found
-        ]
+        return [replace(each, by=by) for each in found]
 
     def _by_meaning(
-        self, query: str, names: _Names, scope: Scope | None, model: BaseEmbedding
+        self, query: str, names: _Names, model: BaseEmbedding
     ) -> Plan[list[LinkedEntity]]:
-        known = self._embeddings.get(scope)
-        if known is None or known[0] is not names:
+        known = names.embeddings
+        if known is None:
             texts = [name for name, _ in names.pairs]
             vectors = yield Call(
                 lambda: model.get_text_embedding_batch(texts),
                 lambda: model.aget_text_embedding_batch(texts),
             )
-            known = names, _unit(vectors)
-            self._embeddings[scope] = known
+            known = names.embeddings = _unit(vectors)
         vector = yield Call(
             lambda: model.get_query_embedding(query), lambda: model.aget_query_embedding(query)
         )
-        scores = known[1] @ _unit([vector])[0]
+        scores = known @ _unit([vector])[0]
         return [
-            LinkedEntity(
-                names.pairs[at][1], names.pairs[at][0], query, float(scores[at]), "embedding"
-            )
+            LinkedEntity(*names.pairs[at][::-1], query, float(scores[at]), "embedding")
             for at in np.flatnonzero(scores >= self.min_similarity)
         ]
 
@@ -217,6 +206,15 @@ def _linked(mention: Mention, text: str) -> list[LinkedEntity]:
     surface = text[mention.start : mention.end]
     by = "exact" if mention.score == 1 else "fuzzy"
     return [LinkedEntity(id_, mention.name, surface, mention.score, by) for id_ in mention.ids]
+
+
+def check_ner(ner: NameFinder) -> NameFinder:
+    """Return the NER if it has ``extract(text)`` or can be called, else raise."""
+    if isinstance(ner, NER) or callable(ner):
+        return ner
+    raise ConfigurationError(
+        f"ner is a function or has extract(text), got {ner!r}; wrap it in a lambda"
+    )
 
 
 def names_found(ner: NameFinder, text: str) -> list[str]:
@@ -230,7 +228,7 @@ def _surface(found: object) -> str:
     return value.strip() if isinstance(value, str) else ""
 
 
-def _asked(llm: LLM, query: str) -> Call[list[str]]:
+def _llm_names(llm: LLM, query: str) -> Call[list[str]]:
     prompt = _PROMPT.format(query=query)
 
     async def coroutine() -> list[str]:

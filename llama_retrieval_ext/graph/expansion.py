@@ -142,19 +142,9 @@ def expand_each(  # noqa: PLR0913 - one more than `expand`
     scope: Scope | None,
     passable: Callable[[GraphNode], bool] | None = None,
 ) -> Plan[dict[str, Expansion]]:
-    """Expand from each seed separately, with one request per hop for all of them.
+    """Expand as `expand` from each seed separately, with one request per hop for all of them.
 
-    Args:
-        backend: The graph.
-        seeds: Ids to start from; invisible ones are ignored.
-        max_hops: Maximum distance from each seed.
-        hop: Which edges a hop follows.
-        limit: Maximum number of nodes of each expansion.
-        scope: The rows that are visible.
-        passable: Filter for the nodes to enter; None for all. It costs one more request per hop.
-
-    Returns:
-        A plan for the expansion of each seed, by seed.
+    ``passable`` filters the nodes to enter, at the cost of one more request per hop.
     """
     known: dict[str, list[Edge]] = {}
     closed: set[str] = set()

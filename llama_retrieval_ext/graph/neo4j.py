@@ -6,29 +6,28 @@ writes the same with three more properties: ``_key`` (partition and id, unique),
 documents that a row comes from) and ``_json`` (properties that Neo4j has no type for).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, Final, Self
 
 from llama_index.core.graph_stores.types import PropertyGraphStore
 
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Call, Plan
-from llama_retrieval_ext.graph.cypher_text import scope_parameters, sees_edge, sees_node
-from llama_retrieval_ext.graph.elements import Contents, Direction, Edge, GraphNode, Hop
-from llama_retrieval_ext.graph.neo4j_connection import Neo4jAddress, Neo4jConnection
-from llama_retrieval_ext.graph.neo4j_rows import (
+from llama_retrieval_ext.graph.cypher import (
     Rows,
     batch_rows,
     contents_by_source,
     contents_of,
-    edge_row,
     edges_by_id,
     first_by_id,
-    last_by_key,
     name_pairs,
-    node_row,
-    sorted_edges,
+    scope_parameters,
+    sees_edge,
+    sees_node,
 )
+from llama_retrieval_ext.graph.elements import Contents, Direction, Edge, GraphNode, Hop
+from llama_retrieval_ext.graph.neo4j_connection import Neo4jAddress, Neo4jConnection
 from llama_retrieval_ext.query import Scope
 
 _BATCH: Final = 2_000
@@ -61,7 +60,7 @@ class Neo4jGraph:
         self.connection = connection
         self.url = url
         self.version = 0
-        self._prepared = False
+        self._has_schema = False
 
     @classmethod
     def open(cls, url: str) -> Self:
@@ -110,9 +109,9 @@ class Neo4jGraph:
             "UNWIND $ids AS id MATCH (n:__Node__ {id: id}) "
             f"WHERE {sees_node('n', scope)} RETURN {_NODE} AS node"
         )
-        wanted = list(dict.fromkeys(ids))
-        rows = self.read(statement, {"ids": wanted, **scope_parameters(scope)})
-        return rows.then(lambda found: first_by_id(found, wanted))
+        unique = list(dict.fromkeys(ids))
+        rows = self.read(statement, {"ids": unique, **scope_parameters(scope)})
+        return rows.then(lambda found: first_by_id(found, unique))
 
     def neighbours(
         self, frontier: Sequence[str], hop: Hop, *, scope: Scope | None
@@ -129,25 +128,14 @@ class Neo4jGraph:
             f"WITH DISTINCT r, other, n RETURN {_EDGE} AS edge "
             f"ORDER BY {_WEIGHT} DESC, other.id, type(r), startNode(r) <> n{limit} }} AS edges"
         )
-        wanted = list(dict.fromkeys(frontier))
+        unique = list(dict.fromkeys(frontier))
         parameters = {
-            "frontier": wanted,
+            "frontier": unique,
             "fan_out": hop.fan_out,
             "types": None if hop.types is None else sorted(hop.types),
             **scope_parameters(scope),
         }
-        return self.read(statement, parameters).then(lambda rows: edges_by_id(rows, wanted, hop))
-
-    def edges_between(self, ids: Sequence[str], *, scope: Scope | None) -> Call[list[Edge]]:
-        """Return the visible edges with both ends among the ids, ordered by their identity."""
-        statement = (
-            "UNWIND $ids AS id MATCH (n:__Node__ {id: id})-[r]->(other:__Node__) "
-            f"WHERE other.id IN $ids AND {sees_node('n', scope)} AND {sees_edge('r', scope)} "
-            f"AND {sees_node('other', scope)} RETURN {_EDGE} AS edge"
-        )
-        wanted = sorted(set(ids))
-        rows = self.read(statement, {"ids": wanted, **scope_parameters(scope)})
-        return rows.then(sorted_edges)
+        return self.read(statement, parameters).then(lambda rows: edges_by_id(rows, unique, hop))
 
     def contents(self, *, scope: Scope | None) -> Call[Contents]:
         """Return every visible node, without embeddings, and every visible edge."""
@@ -173,13 +161,13 @@ class Neo4jGraph:
         self, nodes: Sequence[GraphNode], edges: Sequence[Edge], *, source: str | None = None
     ) -> Call[None]:
         """Write nodes and edges; see `GraphBackend.upsert`. Each batch is one transaction."""
-        sources = [source or ""]
-        return self._plan(lambda: self._upsert(nodes, edges, sources))
+        rows = batch_rows({source or "": Contents([*nodes], [*edges])})
+        batches = zip_longest(_batches(rows["nodes"]), _batches(rows["edges"]), fillvalue=())
+        return self._write([(_REPLACE, _written(*batch)) for batch in batches])
 
     def replace_sources(self, said: Mapping[str, Contents]) -> Call[None]:
         """Replace the earlier rows of documents by new ones, in one transaction."""
-        rows = batch_rows(said)
-        return self._plan(lambda: self._prepared_then([(_REPLACE, rows)]))
+        return self._write([(_REPLACE, batch_rows(said))])
 
     def said_by(self, sources: Sequence[str]) -> Call[dict[str, Contents]]:
         """Return the rows that each document supports, in every partition, with embeddings."""
@@ -210,12 +198,12 @@ class Neo4jGraph:
             f"MATCH (n:__Node__) WHERE {sees_node('n', scope)} AND {supported.format('n')} "
             f"{withdraw.format('n', 'DETACH DELETE')}"
         )
-        return self._plan(lambda: self._statements([(edges, parameters), (nodes, parameters)]))
+        return self._write([(edges, parameters), (nodes, parameters)], with_schema=False)
 
     def clear(self, *, scope: Scope | None) -> Call[None]:
         """Remove every visible row."""
         statement = f"MATCH (n:__Node__) WHERE {sees_node('n', scope)} DETACH DELETE n"
-        return self._plan(lambda: self._statements([(statement, scope_parameters(scope))]))
+        return self._write([(statement, scope_parameters(scope))], with_schema=False)
 
     def compact(self) -> int:
         """No-op: the server frees its disk space itself."""
@@ -225,35 +213,21 @@ class Neo4jGraph:
         """Close the connection; a second call does nothing."""
         self.connection.close()
 
-    def _plan(self, plan: Callable[[], Plan[None]]) -> Call[None]:
-        """Return several statements as one call."""
+    def _write(
+        self, statements: Sequence[tuple[str, Mapping[str, object]]], *, with_schema: bool = True
+    ) -> Call[None]:
+        """Return statements as one call; the first creates the constraint and the index."""
+
+        def plan() -> Plan[None]:
+            if with_schema and not self._has_schema:
+                for statement in _SCHEMA:
+                    yield self.connection.write(statement, {})
+                self._has_schema = True
+            for statement, parameters in statements:
+                yield self.connection.write(statement, parameters)
+                self.version += 1
+
         return Call(lambda: run(plan()), lambda: arun(plan()))
-
-    def _statements(self, statements: Sequence[tuple[str, Mapping[str, object]]]) -> Plan[None]:
-        for statement, parameters in statements:
-            yield self.connection.write(statement, parameters)
-        self.version += 1
-
-    def _upsert(
-        self, nodes: Sequence[GraphNode], edges: Sequence[Edge], sources: list[str]
-    ) -> Plan[None]:
-        rows = [node_row(node, sources) for node in last_by_key(nodes)]
-        links = [edge_row(edge, sources) for edge in edges]
-        ends = [end for link in links for end in link["ends"]]
-        statements = [
-            *((_ADOPT, batch) for batch in _batches([*rows, *ends])),
-            *((_MERGE_NODES, batch) for batch in _batches(rows)),
-            *((_MERGE_ENDS, batch) for batch in _batches(ends)),
-            *((_MERGE_EDGES, batch) for batch in _batches(links)),
-        ]
-        yield from self._prepared_then([(text, {"rows": batch}) for text, batch in statements])
-
-    def _prepared_then(self, statements: Sequence[tuple[str, Mapping[str, object]]]) -> Plan[None]:
-        """Create the constraint and the index once, then run the statements."""
-        if not self._prepared:
-            yield from self._statements([(statement, {}) for statement in _SCHEMA])
-            self._prepared = True
-        yield from self._statements(statements)
 
 
 _SCHEMA: Final = (
@@ -314,6 +288,11 @@ _REPLACE: Final = (
     )
     + " UNWIND emptied AS n WITH n WHERE size(n._sources) = 0 DETACH DELETE n"
 )
+
+
+def _written(nodes: Sequence[Any], edges: Sequence[Any]) -> dict[str, object]:
+    ends = {end["key"]: end for edge in edges for end in edge["ends"]}
+    return {"subjects": [], "nodes": nodes, "ends": [*ends.values()], "edges": edges}
 
 
 def _batches(rows: Sequence[Any]) -> list[Sequence[Any]]:

@@ -25,7 +25,7 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.execution.loop_thread import LoopThread
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.graph.neo4j_rows import Rows
+from llama_retrieval_ext.graph.cypher import Rows
 from llama_retrieval_ext.urls import bracketed, seconds, secret
 
 T = TypeVar("T")
@@ -46,15 +46,7 @@ _ADVICE: Final = (
 
 @dataclass(frozen=True)
 class Neo4jAddress:
-    """Address of a database and the source of its credentials.
-
-    Attributes:
-        uri: URI for the driver, without the database.
-        database: Name of the database; None for the server's default.
-        user_env: Environment variable with the user name; None for no credentials.
-        password_env: Environment variable with the password.
-        timeout_s: Maximum seconds of one transaction on the server.
-    """
+    """Address of a database, and the environment variables with its credentials."""
 
     uri: str
     database: str | None = None
@@ -95,11 +87,7 @@ class Neo4jAddress:
         return cls(uri, parts.path.strip("/") or None, *names, limit)
 
     def auth(self) -> tuple[str, str] | None:
-        """Read the credentials from the environment and return them; no object stores them.
-
-        Raises:
-            ConfigurationError: A named environment variable is not set.
-        """
+        """Read the credentials from the environment and return them; no object stores them."""
         if self.user_env is None and self.password_env is None:
             return None
         return secret(self.user_env or ""), secret(self.password_env or "")
@@ -109,15 +97,8 @@ class Neo4jAddress:
 class Neo4jConnection:
     """Connection that runs each statement in one transaction with a time limit.
 
-    The async driver runs on its own loop, so one connection serves any event loop.
-
-    Args:
-        driver: Driver for threads.
-        async_driver: Returns the driver for event loops; called on first use.
-        where: Name of the server in messages.
-        database: Name of the database; None for the server's default.
-        timeout_s: Maximum seconds of one transaction on the server.
-        owned: Whether `close` closes the drivers.
+    The async driver, created on first use, runs on its own loop, so one connection serves any event
+    loop. ``where`` names the server in messages; `close` closes the drivers if they are ``owned``.
     """
 
     driver: neo4j.Driver
@@ -133,11 +114,7 @@ class Neo4jConnection:
 
     @classmethod
     def open(cls, address: Neo4jAddress) -> "Neo4jConnection":
-        """Return a connection to an address; nothing is sent yet.
-
-        Raises:
-            ConfigurationError: A named environment variable is not set.
-        """
+        """Return a connection to an address; nothing is sent yet."""
         # Out-of-memory errors count as transient; the driver would retry for half a minute.
         options: dict[str, Any] = {
             "auth": address.auth(),
@@ -164,13 +141,8 @@ class Neo4jConnection:
 
     def explain(self, statement: str, parameters: Mapping[str, object]) -> Call[str]:
         """Return the kind of a statement without running it; ``r`` for a read-only one."""
-        query_type: Call[str] = self._call(
-            f"EXPLAIN {statement}",
-            parameters,
-            neo4j.RoutingControl.READ,
-            lambda result: str(result.summary.query_type),
-        )
-        return query_type
+        read = neo4j.RoutingControl.READ
+        return self._call(f"EXPLAIN {statement}", parameters, read, _kind)
 
     def close(self) -> None:
         """Close the drivers if they are owned; a second call does nothing."""
@@ -196,14 +168,12 @@ class Neo4jConnection:
         query = neo4j.Query(statement, timeout=self.timeout_s)  # pyright: ignore[reportArgumentType]
         values = dict(parameters)
 
+        options: dict[str, Any] = {"routing_": routing, "database_": self.database}
+
         def function() -> T:
             self._check_open()
             with self._errors():
-                return take(
-                    self.driver.execute_query(
-                        query, values, routing_=routing, database_=self.database
-                    )
-                )
+                return take(self.driver.execute_query(query, values, **options))
 
         async def coroutine() -> T:
             return await self._own_loop().run(on_own_loop())
@@ -212,11 +182,7 @@ class Neo4jConnection:
             with self._errors():
                 if self._on_loop is None:
                     self._on_loop = self.async_driver()
-                return take(
-                    await self._on_loop.execute_query(
-                        query, values, routing_=routing, database_=self.database
-                    )
-                )
+                return take(await self._on_loop.execute_query(query, values, **options))
 
         return Call(function, coroutine)
 
@@ -256,6 +222,10 @@ class Neo4jConnection:
             raise StoreError(f"{self.where} refuses the request: {error.message}") from error
         except DriverError as error:
             raise StoreUnavailableError(f"the driver of {self.where} failed: {error}") from error
+
+
+def _kind(result: neo4j.EagerResult) -> str:
+    return str(result.summary.query_type)
 
 
 def _rows(result: neo4j.EagerResult) -> Rows:

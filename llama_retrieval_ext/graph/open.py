@@ -1,18 +1,24 @@
 """Functions that open graphs by URL and adapt LlamaIndex stores and indexes."""
 
 import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib import import_module
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from llama_index.core.graph_stores.types import PropertyGraphStore
 from llama_index.core.indices.property_graph import PropertyGraphIndex
 
-from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
+from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError, StoreError
+from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.graph.adjacency import Adjacency, NodeEntry
 from llama_retrieval_ext.graph.backend import GraphBackend, WritableGraph
+from llama_retrieval_ext.graph.elements import Contents, Edge, EdgeId, GraphNode, Hop, Partition
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.embedded_store import EmbeddedPropertyGraphStore
-from llama_retrieval_ext.graph.property_graph import PropertyGraph
+from llama_retrieval_ext.query import Scope
 
+T = TypeVar("T")
 Graph: TypeAlias = str | PropertyGraphStore | PropertyGraphIndex | GraphBackend
 
 _EMBEDDED: Final = "graph"
@@ -60,35 +66,24 @@ def open_graph(url: str) -> WritableGraph:
 
 
 def graph_of(graph: Graph) -> GraphBackend:
-    """Return the backend of a URL, a LlamaIndex object or a backend.
-
-    Args:
-        graph: A URL, a LlamaIndex property graph store or index, or a backend.
-
-    Raises:
-        ConfigurationError: The argument has another type.
-    """
+    """Return the backend of a URL, a LlamaIndex object or a backend; raise for another type."""
     if isinstance(graph, str):
         return open_graph(graph)
     if isinstance(graph, PropertyGraphIndex):
         graph = graph.property_graph_store
+    if isinstance(graph, EmbeddedPropertyGraphStore):
+        return graph.graph
     if isinstance(graph, PropertyGraphStore):
-        return _backend_of(graph)
+        homes = [kind.__module__ for kind in type(graph).__mro__]
+        if any(home.startswith("llama_index.graph_stores.neo4j") for home in homes):
+            backend: GraphBackend = _neo4j_graph().from_store(graph)
+            return backend
+        return PropertyGraph(graph)
     if isinstance(graph, GraphBackend):
         return graph
     raise ConfigurationError(
         f"expected a URL, a LlamaIndex property graph store or a PropertyGraphIndex, got {graph!r}"
     )
-
-
-def _backend_of(store: PropertyGraphStore) -> GraphBackend:
-    if isinstance(store, EmbeddedPropertyGraphStore):
-        return store.graph
-    homes = [kind.__module__ for kind in type(store).__mro__]
-    if any(home.startswith("llama_index.graph_stores.neo4j") for home in homes):
-        backend: GraphBackend = _neo4j_graph().from_store(store)
-        return backend
-    return PropertyGraph(store)
 
 
 def _neo4j_graph() -> Any:  # noqa: ANN401 - its type needs the driver
@@ -99,3 +94,116 @@ def _neo4j_graph() -> Any:  # noqa: ANN401 - its type needs the driver
         if (error.name or "").startswith("llama_retrieval_ext"):
             raise
         raise MissingDependencyError("Neo4j", "neo4j") from error
+
+
+class PropertyGraph:
+    """Read-only graph backend that uses only ``get`` and ``get_triplets`` of a store.
+
+    It is exact, and as fast as the store: ``SimplePropertyGraphStore`` scans all triplets for every
+    hop; `EmbeddedPropertyGraphStore.from_simple` copies its contents to a faster store. It does not
+    write, because these stores identify a node by its id alone, without the tenant, and deletion in
+    some of them also removes neighbours. Write through the store itself.
+
+    Args:
+        store: The store. Its owner closes it.
+    """
+
+    engine = "generic"
+
+    def __init__(self, store: PropertyGraphStore) -> None:
+        self.store = store
+        self.version = 0
+
+    def __repr__(self) -> str:
+        return f"PropertyGraph({type(self.store).__name__})"
+
+    def views(self, scope: Scope | None) -> list[Adjacency]:
+        """Read and return all visible rows, one adjacency per partition."""
+        kept = self._every(scope)
+        views: dict[Partition, Adjacency] = {}
+        for key, node in enumerate(sorted(kept, key=lambda node: node.id)):
+            view = views.setdefault(node.partition, Adjacency())
+            view.put_nodes({node.id: NodeEntry(key, node.label, node.names)})
+        for edge in self._edges_of([node.id for node in kept], scope):
+            view = views[Partition.of(edge.properties)]
+            if edge.source in view.nodes and edge.target in view.nodes:
+                view.put_edges([edge])
+        return [views[partition] for partition in sorted(views, key=lambda p: p.order)]
+
+    def node(self, view: Adjacency, node_id: str) -> GraphNode:
+        """Return a node of a view."""
+        del view
+        return self._nodes([node_id], None)[node_id]
+
+    def nodes(self, ids: Sequence[str], *, scope: Scope | None) -> Call[dict[str, GraphNode]]:
+        """Return the visible nodes with these ids, by id."""
+        return Call(lambda: self._nodes(ids, scope))
+
+    def neighbours(
+        self, frontier: Sequence[str], hop: Hop, *, scope: Scope | None
+    ) -> Call[dict[str, list[Edge]]]:
+        """Return the visible edges of each node of a frontier, capped and ordered."""
+
+        def function() -> dict[str, list[Edge]]:
+            visible = self._nodes(frontier, scope)
+            edges: dict[str, list[Edge]] = {id_: [] for id_ in visible}
+            for edge in self._edges_of(list(visible), scope):
+                for id_ in {edge.source, edge.target} & edges.keys():
+                    edges[id_].append(edge)
+            return {id_: hop.first(id_, own) for id_, own in edges.items()}
+
+        return Call(function)
+
+    def contents(self, *, scope: Scope | None) -> Call[Contents]:
+        """Return every visible node, without embeddings, and every visible edge."""
+
+        def function() -> Contents:
+            nodes = {n.id: replace(n, embedding=None) for n in self._every(scope)}
+            return Contents(list(nodes.values()), self._edges_of(list(nodes), scope))
+
+        return Call(function)
+
+    def names(self, *, scope: Scope | None) -> Call[list[tuple[str, str]]]:
+        """Return name and id of every visible entity, one pair per name or alias, sorted."""
+        return Call(lambda: sorted({(s, n.id) for n in self._every(scope) for s in n.names}))
+
+    def close(self) -> None:
+        """No-op: the caller closes the store."""
+
+    def _every(self, scope: Scope | None) -> list[GraphNode]:
+        nodes = map(GraphNode.from_llama_index, self._read(self.store.get))
+        return [node for node in nodes if _sees(node, scope)]
+
+    def _nodes(self, ids: Sequence[str], scope: Scope | None) -> dict[str, GraphNode]:
+        unique = list(dict.fromkeys(ids))
+        if not unique:  # for these stores an empty list means all
+            return {}
+        nodes = self._read(lambda: self.store.get(ids=unique))
+        kept = {node.id: GraphNode.from_llama_index(node) for node in nodes}
+        return {id_: kept[id_] for id_ in unique if id_ in kept and _sees(kept[id_], scope)}
+
+    def _edges_of(self, ids: Sequence[str], scope: Scope | None) -> list[Edge]:
+        """Return the visible edges with an end among the visible nodes with these ids."""
+        if not ids:
+            return []
+        edges: dict[EdgeId, Edge] = {}
+        for source, relation, target in self._read(lambda: self.store.get_triplets(ids=list(ids))):
+            ends = GraphNode.from_llama_index(source), GraphNode.from_llama_index(target)
+            # Use the nodes' ids, because some stores put names into the relation.
+            properties = dict(relation.properties)
+            edge = Edge.of(ends[0].id, relation.label, ends[1].id, properties)
+            if all(_sees(end, scope) for end in ends) and Partition.of(properties).is_in(scope):
+                edges[edge.id] = edge
+        return list(edges.values())
+
+    def _read(self, function: Callable[[], list[T]]) -> list[T]:
+        try:
+            return function()
+        except Exception as error:
+            raise StoreError(
+                f"{type(self.store).__name__} failed: {type(error).__name__}: {error}"
+            ) from error
+
+
+def _sees(node: GraphNode, scope: Scope | None) -> bool:
+    return node.partition.is_in(scope)

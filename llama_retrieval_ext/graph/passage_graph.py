@@ -4,22 +4,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from llama_retrieval_ext.filters import Condition, matches
-from llama_retrieval_ext.formulas.pagerank import personalised_pagerank, transition_matrix
+from llama_retrieval_ext.formulas.pagerank import Floats, personalised_pagerank, transition_matrix
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
+from llama_retrieval_ext.graph.evidence import TermLinks, TextEvidence, TitleLinks
 from llama_retrieval_ext.graph.expansion import Path
-from llama_retrieval_ext.graph.link_evidence import TermLinks, TitleLinks
 from llama_retrieval_ext.graph.passage_links import DOCUMENT_LABEL, PassageLinks
 from llama_retrieval_ext.graph.phrases import phrases, words
-from llama_retrieval_ext.graph.text_evidence import TextEvidence
 
-Floats: TypeAlias = npt.NDArray[np.floating[Any]]  # Any: whichever float width
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 # Types of derived links, for paths.
@@ -41,14 +39,7 @@ _COMMON: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """A personalised PageRank.
-
-    Attributes:
-        restart: ``(n,)`` distribution of the starts; sums to 1.
-        scores: ``(n,)`` share of the visits; sums to 1.
-        transitions: ``(n, n)`` matrix of the walk.
-        damping: Probability to follow a link.
-    """
+    """A personalised PageRank: ``(n,)`` restarts and visits, both of sum 1, and its matrix."""
 
     restart: Floats
     scores: Floats
@@ -168,16 +159,9 @@ class PassageGraph:
         damping: float = 0.5,
         steps: int = 15,
     ) -> Walk:
-        """Return a random walk with restart.
+        """Return a random walk from the ``(n,)`` restart mass, through allowed passages only.
 
         Links to a title have more weight if it stands beside words of the query.
-
-        Args:
-            restart: ``(n,)`` mass by node.
-            query: The query, whose words weight the links.
-            allowed: Passages that the walk may pass; None for all.
-            damping: Probability to follow a link.
-            steps: Iterations.
         """
         transitions = self._for_query(restart, query)
         if allowed is not None:

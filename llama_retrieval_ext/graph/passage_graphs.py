@@ -8,10 +8,10 @@ from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.backend import GraphBackend
+from llama_retrieval_ext.graph.evidence import TextEvidence
 from llama_retrieval_ext.graph.open import Graph, graph_of
 from llama_retrieval_ext.graph.passage_graph import PassageGraph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
-from llama_retrieval_ext.graph.text_evidence import TextEvidence
 from llama_retrieval_ext.query import Scope
 
 
@@ -50,11 +50,7 @@ class PassageGraphs:
         self._building: dict[Scope | None, Lock] = {}
 
     def of(self, scope: Scope | None) -> Call[PassageGraph]:
-        """Return the current passage graph of a scope.
-
-        Raises:
-            ConfigurationError: This passage graph alone exceeds ``max_bytes``.
-        """
+        """Return the current passage graph of a scope; raise if it alone exceeds ``max_bytes``."""
         return Call(lambda: self._current(scope))
 
     def refresh(self) -> None:

@@ -8,13 +8,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final
 
 from llama_index.core.schema import BaseNode, MetadataMode
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.graph.elements import CHUNK_LABEL, Edge, GraphNode, Partition
-from llama_retrieval_ext.graph.entity_linking import NER, NameFinder, names_found
+from llama_retrieval_ext.graph.elements import CHUNK_LABEL, Contents, Edge, GraphNode, Partition
+from llama_retrieval_ext.graph.entity_linking import NameFinder, check_ner, names_found
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
 from llama_retrieval_ext.text.gazetteer import Gazetteer
 
@@ -61,10 +61,8 @@ class PassageLinks:
             if isinstance(value, str) or not all(isinstance(each, str) for each in value):
                 raise ConfigurationError(f"{name} must be a list of strings, got {value!r}")
             object.__setattr__(self, name, tuple(value))
-        if not (self.ner is None or callable(self.ner) or isinstance(self.ner, NER)):
-            raise ConfigurationError(
-                f"ner must have a method extract(text) or be a function, got {self.ner!r}"
-            )
+        if self.ner is not None:
+            check_ner(self.ner)
 
     def titles_of(self, metadata: Mapping[str, object]) -> list[str]:
         """Return the titles in metadata, without folders, suffixes and heading levels.
@@ -110,23 +108,11 @@ def _heading(path: str) -> str:
 _TITLES: Final[Mapping[str, Callable[[str], str]]] = {"file_name": _stem, "header_path": _heading}
 
 
-class GraphRows(NamedTuple):
-    """Arguments of `WritableGraph.upsert`."""
-
-    nodes: list[GraphNode]
-    edges: list[Edge]
-
-
-def passage_rows(passages: Iterable[BaseNode], links: PassageLinks) -> GraphRows:
+def passage_rows(passages: Iterable[BaseNode], links: PassageLinks) -> Contents:
     """Return passages, their documents and entities as rows of a graph.
 
-    Args:
-        passages: Nodes for the vector store, with tenant and knowledge base in their metadata.
-        links: Settings for the entities to find.
-
-    Returns:
-        One node per passage, with its id in the vector store, its metadata and text; one entity per
-        document with an id and per entity found, with edges from the passages to both.
+    There is one node per passage, with its id in the vector store, its metadata and text, and one
+    entity per document with an id and per entity found, with edges from the passages to both.
     """
     nodes: dict[tuple[Partition, str], GraphNode] = {}
     edges: list[Edge] = []
@@ -144,7 +130,7 @@ def passage_rows(passages: Iterable[BaseNode], links: PassageLinks) -> GraphRows
         for name in links.entities_of(own.text or "", own.properties):
             nodes.setdefault((home, name), GraphNode(name, properties=where))
             edges.append(Edge.of(own.id, MENTIONS, name, where))
-    return GraphRows(list(nodes.values()), edges)
+    return Contents(list(nodes.values()), edges)
 
 
 def _passage_node(passage: BaseNode) -> GraphNode:

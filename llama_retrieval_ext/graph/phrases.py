@@ -126,12 +126,8 @@ def chinese_runs(text: str) -> str:
 def recurring(texts: Sequence[str], most: int) -> list[set[str]]:
     """Return the sequences of Chinese characters that each text shares with others.
 
-    Adjacent groups of three characters that occur in the same number of texts are merged into one
-    sequence.
-
-    Args:
-        texts: The `chinese_runs` of each passage. The time is that of sorting the characters.
-        most: Maximum number of texts with a sequence.
+    Adjacent groups of three characters that occur in the same number of texts, at most ``most``,
+    are one sequence. The time is that of sorting the characters.
 
     Examples:
         >>> recurring(["深基坑支护", "支护深基坑", "吊装"], most=2)
@@ -171,14 +167,8 @@ def _texts_with(grams: npt.NDArray[Any], owners: npt.NDArray[Any]) -> npt.NDArra
     return counts
 
 
-class Match(NamedTuple):
-    """A name in a text.
-
-    Attributes:
-        name: The name in the form of `words`.
-        start: Index of the space before it.
-        end: Index after the space that follows it.
-    """
+class Occurrence(NamedTuple):
+    """A name in a text: from the space before it to after the space that follows it."""
 
     name: str
     start: int
@@ -188,16 +178,12 @@ class Match(NamedTuple):
 class Names:
     """Immutable matcher of names in texts, as whole words; `extended` returns a new one.
 
-    Args:
-        names: Names in the form of `words`.
-
-    Raises:
-        MissingDependencyError: The extra ``graph`` is not installed.
+    Names and texts have the form of `words`.
 
     Examples:
         >>> names = Names([" new york ", " new "])
         >>> names.find(words("From New York to new shores"))
-        [Match(name=' new york ', start=5, end=15), Match(name=' new ', start=17, end=22)]
+        [Occurrence(name=' new york ', start=5, end=15), Occurrence(name=' new ', start=17, end=22)]
 
     """
 
@@ -219,27 +205,22 @@ class Names:
         extended._parts = (self._parts[0], _automaton(later))
         return extended
 
-    def find(self, text: str, among: Container[str] | None = None) -> list[Match]:
-        """Return the names in a text, in order, longest first at each start, without overlaps.
-
-        Args:
-            text: A text in the form of `words`.
-            among: Names to match; None for all.
-        """
+    def find(self, text: str, among: Container[str] | None = None) -> list[Occurrence]:
+        """Return the names in a text, in order, longest first at each start, without overlaps."""
         return longest(self.find_all(text, among))
 
-    def find_all(self, text: str, among: Container[str] | None = None) -> Iterator[Match]:
+    def find_all(self, text: str, among: Container[str] | None = None) -> Iterator[Occurrence]:
         """Yield the names in a text, including names inside other names, in any order."""
         for names, automaton in self._parts:
             if names:
                 for at, start, end in automaton.find_matches_as_indexes(text, overlapping=True):
                     if among is None or names[at] in among:
-                        yield Match(names[at], start, end)
+                        yield Occurrence(names[at], start, end)
 
 
-def longest(matches: Iterable[Match]) -> list[Match]:
+def longest(matches: Iterable[Occurrence]) -> list[Occurrence]:
     """Return the matches in order, the longest at each start, without overlaps."""
-    found: list[Match] = []
+    found: list[Occurrence] = []
     for match in sorted(matches, key=lambda match: (match.start, -match.end)):
         if not found or match.start >= found[-1].end - 1:  # neighbours may share a space
             found.append(match)

@@ -1,17 +1,15 @@
 """`SeededWalk`: a walk over a passage graph from a ranking and from names in a query."""
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 from llama_index.core.schema import NodeWithScore
 
+from llama_retrieval_ext.formulas.pagerank import Floats
 from llama_retrieval_ext.graph.entity_linking import LinkedEntity
 from llama_retrieval_ext.graph.passage_graph import PassageGraph
 from llama_retrieval_ext.query import Query
-
-Floats: TypeAlias = npt.NDArray[np.floating[Any]]  # Any: whichever float width
 
 # Restart mass. A hit of the seed: its score to this power; the best hit has score 1. A title named
 # in the query: this mass, times its rarity and its score in the seed, because a common word can be
@@ -28,15 +26,8 @@ _LEAST: Final = 0.05
 class SeededWalk:
     """A personalised PageRank that starts from a seed's hits and from names in the query.
 
-    Args:
-        graph: The passages that the query may see.
-        hits: The ranking of the seed.
-        entities: Entities that a linker found in the query.
-        query: The query; its filters apply to every passage of the walk.
-        damping: Probability that a step follows a link instead of a restart.
-
-    Attributes:
-        strength: Strength of each hit, in (0, 1].
+    The filters of the query apply to every passage of the walk. `strength` is that of each hit, in
+    (0, 1].
     """
 
     def __init__(

@@ -12,7 +12,7 @@ import numpy as np
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError, StoreUnavailableError
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Partition, to_json
-from llama_retrieval_ext.stores.embedded.files import LOCK, DirectoryLock, copy_database
+from llama_retrieval_ext.stores.embedded.files import DirectoryLock, copy_database
 
 FILE: Final = "graph.sqlite3"
 FORMAT: Final = 1
@@ -42,18 +42,10 @@ CREATE INDEX edge_sources_by_edge ON edge_sources (edge);
 
 @dataclass
 class Doomed:
-    """Rows without support.
-
-    Attributes:
-        nodes: Keys of nodes.
-        edges: Keys of edges, with the keys of their ends and their type.
-    """
+    """Rows to delete: keys of nodes, and of edges with the keys of their ends and their type."""
 
     nodes: set[int] = field(default_factory=set)
     edges: dict[int, tuple[int, str, int]] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return bool(self.nodes or self.edges)
 
 
 class GraphRows:
@@ -61,10 +53,6 @@ class GraphRows:
 
     Args:
         path: The file, created if missing; None for memory.
-
-    Raises:
-        StoreFormatError: The file has another format, or a newer version.
-        StoreUnavailableError: The file cannot be opened.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -162,33 +150,27 @@ class GraphRows:
             edges,
         )
 
-    def withdraw(self, sources: Sequence[str], partitions: Sequence[int]) -> Doomed:
-        """Remove the support of sources in partitions; return the rows without support."""
-        self._db.execute("CREATE TEMP TABLE IF NOT EXISTS visible (key INTEGER PRIMARY KEY)")
-        self._db.execute("DELETE FROM visible")
-        self._db.executemany("INSERT INTO visible VALUES (?)", ((key,) for key in partitions))
-        doomed = Doomed()
-        for source in dict.fromkeys(sources):
-            doomed.nodes |= self._withdrawn("node", _SOURCE_NODES, source)
-            edges = self._withdrawn("edge", _SOURCE_EDGES, source)
-            doomed.edges |= {key: self._edge(key) for key in edges}
-        return doomed
+    def withdraw(
+        self, sources: Sequence[str], partitions: Sequence[int]
+    ) -> tuple[list[int], list[int]]:
+        """Remove the support of sources in partitions; return the keys of its nodes and edges."""
+        listed = json.dumps(list(sources)), json.dumps(list(partitions))
+        nodes, edges = (self._read(each, listed).fetchall() for each in (_NODES_OF, _EDGES_OF))
+        self._db.executemany("DELETE FROM node_sources WHERE source = ? AND node = ?", nodes)
+        self._db.executemany("DELETE FROM edge_sources WHERE source = ? AND edge = ?", edges)
+        return [key for _, key in nodes], [key for _, key in edges]
 
-    def unsupported(self, rows: Doomed) -> Doomed:
-        """Return the rows that still have no support."""
-        supported = {
-            kind: {
-                key
-                for (key,) in self._read(
-                    f"SELECT DISTINCT {kind} FROM {kind}_sources "  # noqa: S608
-                    f"WHERE {kind} IN (SELECT value FROM json_each(?))",
-                    (json.dumps(sorted(keys)),),
+    def unsupported(self, nodes: Sequence[int], edges: Sequence[int]) -> Doomed:
+        """Return those of the rows with these keys that have no support."""
+        return Doomed(
+            {key for (key,) in self._read(_UNSUPPORTED_NODES, (json.dumps(nodes),))},
+            {
+                key: (source, type_, target)
+                for key, source, type_, target in self._read(
+                    _UNSUPPORTED_EDGES, (json.dumps(edges),)
                 )
-            }
-            for kind, keys in (("node", rows.nodes), ("edge", rows.edges))
-        }
-        edges = {key: ends for key, ends in rows.edges.items() if key not in supported["edge"]}
-        return Doomed(rows.nodes - supported["node"], edges)
+            },
+        )
 
     def said_by(self, sources: Sequence[str]) -> dict[str, Contents]:
         """Return the rows that each source supports, with embeddings."""
@@ -243,22 +225,6 @@ class GraphRows:
         files = [Path(f"{self._path}{suffix}") for suffix in ("", "-wal")]
         return sum(file.stat().st_size for file in files if file.exists())
 
-    def _withdrawn(self, kind: str, select: str, source: str) -> set[int]:
-        """Delete a source's support of visible rows; return the keys without support."""
-        touched = [key for (key,) in self._read(select, (source,))]
-        self._db.executemany(
-            f"DELETE FROM {kind}_sources WHERE source = ? AND {kind} = ?",  # noqa: S608 - our names
-            ((source, key) for key in touched),
-        )
-        left = f"SELECT 1 FROM {kind}_sources WHERE {kind} = ? LIMIT 1"  # noqa: S608 - our names
-        return {key for key in touched if self._db.execute(left, (key,)).fetchone() is None}
-
-    def _edge(self, key: int) -> tuple[int, str, int]:
-        row: tuple[int, str, int] = self._db.execute(
-            "SELECT source, type, target FROM edges WHERE key = ?", (key,)
-        ).fetchone()
-        return row
-
     def _prepare(self) -> None:
         (application,) = self._db.execute("PRAGMA application_id").fetchone()
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
@@ -297,17 +263,25 @@ class GraphRows:
             raise StoreFormatError(f"the graph {self._path} is damaged: {error}") from error
 
 
-_SOURCE_NODES: Final = (
-    "SELECT node FROM node_sources JOIN nodes ON nodes.key = node "
-    "WHERE source = ? AND partition IN (SELECT key FROM visible)"
+_NODES_OF: Final = (
+    "SELECT source, node FROM node_sources JOIN nodes ON nodes.key = node "
+    "WHERE source IN (SELECT value FROM json_each(?)) "
+    "AND partition IN (SELECT value FROM json_each(?))"
 )
-_SOURCE_EDGES: Final = (
-    "SELECT edge FROM edge_sources JOIN edges ON edges.key = edge "
+_EDGES_OF: Final = (
+    "SELECT edge_sources.source, edge FROM edge_sources JOIN edges ON edges.key = edge "
     "JOIN nodes ON nodes.key = edges.source "
-    "WHERE edge_sources.source = ? AND partition IN (SELECT key FROM visible)"
+    "WHERE edge_sources.source IN (SELECT value FROM json_each(?)) "
+    "AND partition IN (SELECT value FROM json_each(?))"
 )
-
-
+_UNSUPPORTED_NODES: Final = (
+    "SELECT key FROM nodes WHERE key IN (SELECT value FROM json_each(?)) "
+    "AND NOT EXISTS (SELECT 1 FROM node_sources WHERE node = key)"
+)
+_UNSUPPORTED_EDGES: Final = (
+    "SELECT key, source, type, target FROM edges WHERE key IN (SELECT value FROM json_each(?)) "
+    "AND NOT EXISTS (SELECT 1 FROM edge_sources WHERE edge = key)"
+)
 _SAID_NODES: Final = (
     "SELECT node_sources.source, id, label, name, properties, text, embedding FROM node_sources "
     "JOIN nodes ON nodes.key = node WHERE source IN (SELECT value FROM json_each(?)) ORDER BY key"
@@ -321,16 +295,9 @@ _SAID_EDGES: Final = (
 
 
 def locked(directory: Path) -> DirectoryLock:
-    """Create the directory of a graph if missing, lock it, and return the lock.
-
-    Raises:
-        StoreUnavailableError: The graph is already open, or the directory cannot be created.
-    """
+    """Create the directory of a graph if missing, lock it, and return the lock."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreUnavailableError(f"{directory} cannot be a graph's folder: {error}") from error
-    try:
         return DirectoryLock(directory)
     except StoreUnavailableError as error:
         raise StoreUnavailableError(
@@ -338,7 +305,7 @@ def locked(directory: Path) -> DirectoryLock:
             "there, pass on the graph that is open, or use neo4j://, which several can share"
         ) from error
     except OSError as error:
-        raise StoreUnavailableError(f"{directory / LOCK} cannot be opened: {error}") from error
+        raise StoreUnavailableError(f"{directory} cannot be a graph's folder: {error}") from error
 
 
 def _packed(embedding: Sequence[float] | None) -> bytes | None:

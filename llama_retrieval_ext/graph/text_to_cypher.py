@@ -10,10 +10,9 @@ from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError, StoreError, StoreUnavailableError
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.graph.backend import CypherGraph, GraphBackend
+from llama_retrieval_ext.graph.backend import CypherGraph, GraphBackend, GraphSummary, summary
+from llama_retrieval_ext.graph.cypher import scope_parameters
 from llama_retrieval_ext.graph.cypher_guard import StatementRefusedError, guarded
-from llama_retrieval_ext.graph.cypher_text import scope_parameters
-from llama_retrieval_ext.graph.summary import GraphSummary, summary
 from llama_retrieval_ext.llm.client import LLMWriter, filled
 from llama_retrieval_ext.llm.parsing import without_thinking
 from llama_retrieval_ext.query import Scope
@@ -45,12 +44,7 @@ Statement:
 
 @dataclass(frozen=True, slots=True)
 class CypherAnswer:
-    """The rows that a statement returned.
-
-    Attributes:
-        statement: The executed statement, with the conditions of the scope.
-        rows: Rows, with the column names of the statement.
-    """
+    """The executed statement, with the conditions of the scope, and its rows by column name."""
 
     statement: str
     rows: tuple[dict[str, Any], ...]  # Any: what Cypher returns
@@ -89,15 +83,7 @@ class TextToCypher:
         self.max_rows = check_count(max_rows, "max_rows")
 
     def answer(self, question: str, *, scope: Scope | None) -> Plan[CypherAnswer | None]:
-        """Return the rows for a question; None if no valid statement was written.
-
-        Args:
-            question: The question.
-            scope: The rows that are visible.
-
-        Returns:
-            A plan for the execution drivers ``run`` and ``arun``.
-        """
+        """Return the plan for the rows of a scope; None if no valid statement was written."""
         schema = yield from summary(self.backend, scope=scope)
         prompt = first = filled(_PROMPT, schema=_described(schema), question=question)
         problem = ""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.graph.entity_linking import EntityLinker
     from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
     from llama_retrieval_ext.retrievers.kg_rule import Rules
-    from llama_retrieval_ext.retrievers.knowledge_policy import KnowledgePolicy
+    from llama_retrieval_ext.retrievers.knowledge_response import KnowledgePolicy
     from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
     from llama_retrieval_ext.stages.rerank.chain import AnyReranker
 

@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
     from llama_retrieval_ext.retrievers.kg_rule import KGRetriever, KGRuleRetriever
     from llama_retrieval_ext.retrievers.knowledge import KnowledgeRetriever
-    from llama_retrieval_ext.retrievers.knowledge_policy import KnowledgePolicy
-    from llama_retrieval_ext.retrievers.knowledge_response import KnowledgeResponse, RetrievalItem
+    from llama_retrieval_ext.retrievers.knowledge_response import (
+        KnowledgePolicy,
+        KnowledgeResponse,
+        RetrievalItem,
+    )
     from llama_retrieval_ext.retrievers.multi_query import MultiQueryRetriever
     from llama_retrieval_ext.retrievers.presets import PRESETS, Preset, PresetParts, build_preset
     from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
@@ -92,10 +95,10 @@ __all__ = [
 if not TYPE_CHECKING:
     _MODULES = {
         "llama_retrieval_ext.retrievers.knowledge_response": (
+            "KnowledgePolicy",
             "KnowledgeResponse",
             "RetrievalItem",
         ),
-        "llama_retrieval_ext.retrievers.knowledge_policy": ("KnowledgePolicy",),
         "llama_retrieval_ext.retrievers.knowledge": ("KnowledgeRetriever",),
         "llama_retrieval_ext.retrievers.kg_rule": (
             "KGRetriever",

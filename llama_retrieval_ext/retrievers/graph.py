@@ -2,10 +2,11 @@
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Self, TypedDict, TypeVar, Unpack
+from typing import Final, NamedTuple, Self, TypedDict, TypeVar, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.graph_stores.types import TRIPLET_SOURCE_KEY
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import MetadataFilters
 
@@ -18,18 +19,19 @@ from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Togeth
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.formulas.cosine import Vector, cosines, matrix
-from llama_retrieval_ext.graph.elements import GraphNode, Hop
+from llama_retrieval_ext.graph.elements import Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.entity_linking import EntityLinker, LinkedEntity
-from llama_retrieval_ext.graph.expansion import Expansion, expand_each
+from llama_retrieval_ext.graph.evidence import source_of_edge
+from llama_retrieval_ext.graph.expansion import Expansion, Path, expand_each
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs, as_passage_graphs
+from llama_retrieval_ext.graph.passage_links import MENTIONS
 from llama_retrieval_ext.graph.seeded_walk import DAMPING, SeededWalk, similarity_share
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import name_of
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.reordering import in_order
 from llama_retrieval_ext.results import Hit, Origin, ordered, with_origin
-from llama_retrieval_ext.retrievers.graph_proximity import add_sources, proximity
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
 from llama_retrieval_ext.stages.hit_embeddings import stored_embeddings
 from llama_retrieval_ext.stores.engine.backend import Backend
@@ -37,6 +39,8 @@ from llama_retrieval_ext.stores.generic import nodes_by_id
 from llama_retrieval_ext.stores.open import Storage, source_of
 
 T = TypeVar("T")
+# Factor per hop of entity search.
+_DECAY: Final = 0.7
 
 
 class Hops(TypedDict, total=False):
@@ -135,11 +139,11 @@ class GraphRetriever(Retriever):
         super().__init__(top_k=check_top_k(top_k), filters=filters, scope=scope, name=name)
         source = source_of(store)
         self.backend = source.backend
-        if embed_model is not None:
-            of_type(embed_model, BaseEmbedding, "embed_model")
         self.seed = None if seed is None else check_retriever(seed, "seed")
-        own_model = source.embed_model or _model_of(seed, source.backend)
-        self.embed_model = own_model if embed_model is None else embed_model
+        if embed_model is None:
+            self.embed_model = source.embed_model or _model_of(seed, source.backend)
+        else:
+            self.embed_model = of_type(embed_model, BaseEmbedding, "embed_model")
         self.object_map = dict(source.objects)
         self.graphs = as_passage_graphs(graph)
         self.linker = None if linker is None else of_type(linker, EntityLinker, "linker")
@@ -150,21 +154,16 @@ class GraphRetriever(Retriever):
         self.max_entities = check_count(max_entities, "max_entities")
         self.fan_out = None if fan_out is None else check_count(fan_out, "fan_out")
         self.candidates = check_top_k(candidates)
-        self.damping = _check_damping(damping)
+        if not (is_number(damping) and 0 < damping < 1):
+            raise ConfigurationError(f"damping must be above 0 and below 1, got {damping!r}")
+        self.damping = damping
 
     def _current_arguments(self) -> Mapping[str, object]:
         hops = {"enable_multi_hop": self.enable_multi_hop, "max_hops": self.max_hops}
         return {**super()._current_arguments(), **hops, "seed": self.seed}
 
     def by_entities(self, **hops: Unpack["Hops"]) -> Self:
-        """Return a copy that runs entity search and has no seed.
-
-        Args:
-            hops: New values of ``enable_multi_hop`` and ``max_hops``.
-
-        Raises:
-            ConfigurationError: A value is out of range.
-        """
+        """Return a copy with new limits that runs entity search and has no seed."""
         changed = copy.copy(self)
         changed.seed = None
         changed.linker = self.linker or EntityLinker(self.graphs.backend)
@@ -194,10 +193,10 @@ class GraphRetriever(Retriever):
         reached = yield from step("expansion", self._expanded(linked, query))
         nodes = yield from self._nodes(reached, {}, query)
         for expansion in reached.values():
-            add_sources(expansion, nodes)
+            _add_sources(expansion, nodes)
         nodes = yield from self._nodes(reached, nodes, query)
         passages = [id_ for id_, node in nodes.items() if node.is_passage]
-        near = {id_: proximity(id_, linked, reached) for id_ in passages}
+        near = {id_: _proximity(id_, linked, reached) for id_ in passages}
         best = sorted(near, key=lambda id_: (-near[id_].score, id_))[: self._depth(query)]
         (embedded,) = yield Together([Task("embedding", self._embedded(query))])
         texts = yield from step("texts", self._texts(best, query))
@@ -295,11 +294,7 @@ class GraphRetriever(Retriever):
         """Return the nodes in the store that the query may see; store and graph may differ."""
         nodes: dict[str, BaseNode] = yield nodes_by_id(self.backend, ids)
         condition = query.condition
-        return {
-            id_: node
-            for id_, node in nodes.items()
-            if condition is None or matches(condition, node.metadata)
-        }
+        return {id_: node for id_, node in nodes.items() if matches(condition, node.metadata)}
 
     def _similarities(
         self, nodes: Mapping[str, BaseNode], vector: list[float] | None
@@ -318,12 +313,6 @@ class GraphRetriever(Retriever):
         return dict.fromkeys(nodes, 0.0) | dict(zip(ids, map(float, values), strict=True))
 
 
-def _check_damping(damping: float) -> float:
-    if not (is_number(damping) and 0 < damping < 1):
-        raise ConfigurationError(f"damping must be above 0 and below 1, got {damping!r}")
-    return damping
-
-
 def _model_of(seed: BaseRetriever | None, backend: Backend) -> BaseEmbedding | None:
     """Return the embedding model of a seed over the same store."""
     if isinstance(seed, StoreRetriever) and seed.backend.store is backend.store:
@@ -333,8 +322,7 @@ def _model_of(seed: BaseRetriever | None, backend: Backend) -> BaseEmbedding | N
 
 def _passable(node: GraphNode, query: Query) -> bool:
     """Return whether a path may pass a node; filters apply only to passages."""
-    condition = query.condition
-    return not node.is_passage or condition is None or matches(condition, node.properties)
+    return not node.is_passage or matches(query.condition, node.properties)
 
 
 def _degrading(outcome: Outcome[T], where: str) -> T | None:
@@ -345,3 +333,49 @@ def _degrading(outcome: Outcome[T], where: str) -> T | None:
         raise outcome.error
     note_degraded(where, outcome.error)
     return None
+
+
+def _add_sources(expansion: Expansion, nodes: Mapping[str, GraphNode]) -> None:
+    """Add the passages that entities and relations were extracted from, by LlamaIndex's ids."""
+    by_distance: dict[int, dict[str, list[Edge]]] = {}
+    for id_, distance in list(expansion.distances.items()):
+        if id_ in nodes and not nodes[id_].is_passage:
+            sources = {nodes[id_].properties.get(TRIPLET_SOURCE_KEY)}
+            sources.update(source_of_edge(edge) for edge in expansion.path(id_).edges[-1:])
+            edges = [Edge(each, MENTIONS, id_) for each in sources if isinstance(each, str)]
+            by_distance.setdefault(distance + 1, {})[id_] = sorted(edges)
+    most = 3 * len(expansion)  # each node adds two at most
+    for distance, edges_of in sorted(by_distance.items()):
+        expansion.add(edges_of, distance, limit=most)
+
+
+class _Near(NamedTuple):
+    """Proximity of a passage to the entities in the query, and the paths to it."""
+
+    score: float
+    paths: list[Path]
+
+    def explained(self, nodes: Mapping[str, GraphNode]) -> dict[str, object]:
+        """Return the fields of a hit that explain it: nearest entity first, paths by names."""
+        names = tuple(dict.fromkeys(_name(path.nodes[0], nodes) for path in self.paths))
+        path = self.paths[0]
+        edges = [
+            Edge(_name(edge.source, nodes), edge.type, _name(edge.target, nodes))
+            for edge in path.edges
+        ]
+        named = Path(tuple(_name(id_, nodes) for id_ in path.nodes), tuple(edges))
+        return {"matched_entities": names, "hop_distance": len(edges) - 1, "path": str(named)}
+
+
+def _name(id_: str, nodes: Mapping[str, GraphNode]) -> str:
+    return nodes[id_].name if id_ in nodes else id_
+
+
+def _proximity(id_: str, linked: Sequence[LinkedEntity], reached: Mapping[str, Expansion]) -> _Near:
+    """Return the mean over the entities of ``0.7 ** hops``; 0 for an entity without a path."""
+    total = sum(each.score for each in linked if each.node_id in reached)
+    ways = [each for each in linked if id_ in reached.get(each.node_id, ())]
+    hops = {each.node_id: reached[each.node_id].distances[id_] - 1 for each in ways}
+    score = sum(each.score * _DECAY ** hops[each.node_id] for each in ways) / total
+    ways.sort(key=lambda each: (hops[each.node_id], -each.score, each.node_id))
+    return _Near(score, [reached[each.node_id].path(id_) for each in ways])

@@ -14,18 +14,17 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError, ScopeViolationError
 from llama_retrieval_ext.execution.context import note_details, step
-from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.graph.elements import Partition
 from llama_retrieval_ext.graph.entity_linking import EntityLinker, LinkedEntity
 from llama_retrieval_ext.graph.open import Graph, graph_of
 from llama_retrieval_ext.graph.rules.chaining import RuleSet
-from llama_retrieval_ext.graph.rules.inference import Conclusion, infer
-from llama_retrieval_ext.graph.rules.requirements import ProcessRequirements
+from llama_retrieval_ext.graph.rules.inference import Conclusion, ProcessRequirements, infer
 from llama_retrieval_ext.graph.rules.yaml import load_rules, parse_rules
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope, check_scope
+from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope
 from llama_retrieval_ext.results import Hit, ProofEdge, ordered
 
 PROCESSES_KEY: Final = "processes"
@@ -95,13 +94,14 @@ class KGRuleRetriever(Retriever):
         of_type(self.linker, EntityLinker, "linker")
         self.topics = {kind: tuple(words) for kind, words in topics.items()}
 
+    @blocking
     def requirements(
         self,
         process: str,
         *,
         context: Mapping[str, object] | None = None,
         scope: Scope | None = None,
-    ) -> ProcessRequirements:
+    ) -> Plan[ProcessRequirements]:
         """Return all requirements of a process, with the sentences and their proofs.
 
         Args:
@@ -112,21 +112,6 @@ class KGRuleRetriever(Retriever):
         Raises:
             ConfigurationError: The graph has no such process.
         """
-        return run(self._requirements(process, context, scope))
-
-    async def arequirements(
-        self,
-        process: str,
-        *,
-        context: Mapping[str, object] | None = None,
-        scope: Scope | None = None,
-    ) -> ProcessRequirements:
-        """Return the result of `requirements` without blocking the event loop."""
-        return await arun(self._requirements(process, context, scope))
-
-    def _requirements(
-        self, process: str, context: Mapping[str, object] | None, scope: Scope | None
-    ) -> Plan[ProcessRequirements]:
         query = self._bound(Query(process, scope=scope, context=context or {}))
         linked = yield from self._by_name([process], query)
         if not linked:
@@ -138,6 +123,8 @@ class KGRuleRetriever(Retriever):
         nodes = yield self.graph.nodes([first], scope=query.scope)
         name = nodes[first].name if first in nodes else first
         return ProcessRequirements.of(name, conclusions)
+
+    arequirements = asynchronous(requirements)
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         linked = yield from step("entity linking", self._processes(query))
@@ -307,7 +294,7 @@ def _check_scope(conclusion: Conclusion, scope: Scope | None, engine: str) -> No
     outside = [node.id for node in conclusion.nodes.values() if not node.partition.is_in(scope)]
     for edge in conclusion.proof:
         own = Partition.of(edge.properties)
-        if own != Partition() and not own.is_in(check_scope(scope)):
+        if own != Partition() and not own.is_in(scope):
             outside.append(str(edge))
     if outside:
         raise ScopeViolationError(

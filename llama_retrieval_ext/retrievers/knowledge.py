@@ -17,6 +17,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
 from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.graph.open import Graph, open_graph
 from llama_retrieval_ext.graph.text_to_cypher import TextToCypher
 from llama_retrieval_ext.pipeline.branches import chosen_names, leg_of
@@ -26,20 +27,18 @@ from llama_retrieval_ext.query import Query, Scope, SearchOptions
 from llama_retrieval_ext.results import Hit, ordered
 from llama_retrieval_ext.retrievers.generated import GeneratedRetriever
 from llama_retrieval_ext.retrievers.kg_rule import KGRetriever, KGRuleRetriever, Rules
-from llama_retrieval_ext.retrievers.knowledge_policy import (
-    GENERATED,
-    RULE_SIDE,
-    VECTOR_SIDE,
-    KnowledgePolicy,
-    each_text_once,
-    items_of,
-)
 from llama_retrieval_ext.retrievers.knowledge_response import (
     CHAPTER_KEY,
+    GENERATED,
+    RULE_SIDE,
     TYPE_KEY,
+    VECTOR_SIDE,
+    KnowledgePolicy,
     KnowledgeResponse,
     RetrievalItem,
+    each_text_once,
     is_or_lacks,
+    items_of,
     knowledge_query,
     named,
 )
@@ -227,7 +226,7 @@ class KnowledgeRetriever(Retriever):
         bound = knowledge_query(query, chapter, engineering_type, processes, context).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s
         )
-        return KnowledgeResponse.of(run(search_plan(self, bound)), self._query_context(bound))
+        return run(self._response(bound))
 
     @checked_call
     async def asearch(  # pyright: ignore[reportIncompatibleMethodOverride] - has options of its own
@@ -242,12 +241,12 @@ class KnowledgeRetriever(Retriever):
         """Return the result of `search` without blocking the event loop."""
         context = options.pop("context", None)
         bound = knowledge_query(query, chapter, engineering_type, processes, context).but(**options)
-        result = await arun(search_plan(self, bound))
-        return KnowledgeResponse.of(result, self._query_context(bound))
+        return await arun(self._response(bound))
 
+    @blocking
     def retrieve_regulations(
         self, engineering_type: str | None, processes: Sequence[str], *, scope: Scope | None = None
-    ) -> list[RetrievalItem]:
+    ) -> Plan[list[RetrievalItem]]:
         """Return rule conclusions for processes; an empty list without a rule side.
 
         Args:
@@ -258,18 +257,13 @@ class KnowledgeRetriever(Retriever):
         Raises:
             TooFewLegsError: The rule side failed.
         """
-        only = self._only(RULE_SIDE)
         query = knowledge_query(named(processes), None, engineering_type, processes)
-        return only.search(query, scope=scope).regulations
-
-    async def aretrieve_regulations(
-        self, engineering_type: str | None, processes: Sequence[str], *, scope: Scope | None = None
-    ) -> list[RetrievalItem]:
-        """Return the result of `retrieve_regulations` without blocking the event loop."""
         only = self._only(RULE_SIDE)
-        query = knowledge_query(named(processes), None, engineering_type, processes)
-        return (await only.asearch(query, scope=scope)).regulations
+        return (yield from only._response(query.but(scope=scope))).regulations  # noqa: SLF001
 
+    aretrieve_regulations = asynchronous(retrieve_regulations)
+
+    @blocking
     def retrieve_cases(
         self,
         query: QueryType,
@@ -278,7 +272,7 @@ class KnowledgeRetriever(Retriever):
         limit: int = 3,
         *,
         scope: Scope | None = None,
-    ) -> list[RetrievalItem]:
+    ) -> Plan[list[RetrievalItem]]:
         """Return the cases nearest to a question; an empty list without a vector side.
 
         Args:
@@ -292,23 +286,12 @@ class KnowledgeRetriever(Retriever):
             TooFewLegsError: The vector side failed.
         """
         only = self._only(VECTOR_SIDE, limit=limit)
-        asked = knowledge_query(query, chapter, engineering_type)
-        return only.search(asked, scope=scope).cases
+        bound = knowledge_query(query, chapter, engineering_type).but(scope=scope)
+        return (yield from only._response(bound)).cases  # noqa: SLF001
 
-    async def aretrieve_cases(
-        self,
-        query: QueryType,
-        chapter: str | None = None,
-        engineering_type: str | None = None,
-        limit: int = 3,
-        *,
-        scope: Scope | None = None,
-    ) -> list[RetrievalItem]:
-        """Return the result of `retrieve_cases` without blocking the event loop."""
-        only = self._only(VECTOR_SIDE, limit=limit)
-        asked = knowledge_query(query, chapter, engineering_type)
-        return (await only.asearch(asked, scope=scope)).cases
+    aretrieve_cases = asynchronous(retrieve_cases)
 
+    @blocking
     def infer_rules(
         self,
         context: str | Mapping[str, object],
@@ -316,7 +299,7 @@ class KnowledgeRetriever(Retriever):
         use_llm: bool = False,  # noqa: FBT001, FBT002 - the agreed signature
         *,
         scope: Scope | None = None,
-    ) -> list[RetrievalItem]:
+    ) -> Plan[list[RetrievalItem]]:
         """Return rule conclusions for processes, optionally with rows of LLM-written Cypher.
 
         Args:
@@ -331,22 +314,6 @@ class KnowledgeRetriever(Retriever):
             ConfigurationError: No LLM is set.
             TooFewLegsError: The rule side failed.
         """
-        only = self._inferring(use_llm)
-        return only.search(_question(context, processes), scope=scope).regulations
-
-    async def ainfer_rules(
-        self,
-        context: str | Mapping[str, object],
-        processes: Sequence[str],
-        use_llm: bool = False,  # noqa: FBT001, FBT002 - the agreed signature
-        *,
-        scope: Scope | None = None,
-    ) -> list[RetrievalItem]:
-        """Return the result of `infer_rules` without blocking the event loop."""
-        only = self._inferring(use_llm)
-        return (await only.asearch(_question(context, processes), scope=scope)).regulations
-
-    def _inferring(self, use_llm: bool) -> Self:  # noqa: FBT001 - private
         only = self._only(RULE_SIDE)
         if use_llm:
             if self.text_to_cypher is None:
@@ -355,7 +322,16 @@ class KnowledgeRetriever(Retriever):
                     "from_storage(graph='neo4j://…', llm=…)"
                 )
             only.legs[GENERATED] = Leg(GENERATED, GeneratedRetriever(self.text_to_cypher))
-        return only
+        values = {"query": context} if isinstance(context, str) else dict(context)
+        text = str(values.pop("query", None) or named(processes))
+        query = knowledge_query(text, processes=processes or None, context=values)
+        return (yield from only._response(query.but(scope=scope))).regulations  # noqa: SLF001
+
+    ainfer_rules = asynchronous(infer_rules)
+
+    def _response(self, query: Query) -> Plan[KnowledgeResponse]:
+        result = yield from search_plan(self, query)
+        return KnowledgeResponse.of(result, self._query_context(query))
 
     def _only(self, *sides: str, limit: int | None = None) -> Self:
         """Return a copy with only these sides."""
@@ -404,10 +380,3 @@ class KnowledgeRetriever(Retriever):
             if key is not None and isinstance(value, str):
                 query = query.but(filters=is_or_lacks(key, value))
         return Ask(self.legs[side], query, max(self.policy.candidates, self.policy.case_top_k))
-
-
-def _question(context: str | Mapping[str, object], processes: Sequence[str]) -> Query:
-    """Return the query of `infer_rules`: the text in the context, or the process names."""
-    values = {"query": context} if isinstance(context, str) else dict(context)
-    text = values.pop("query", None) or named(processes)
-    return knowledge_query(str(text), processes=processes or None, context=values)

@@ -1,10 +1,12 @@
-"""Query and response of a `KnowledgeRetriever`."""
+"""Query, policy and response of a `KnowledgeRetriever`."""
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from types import MappingProxyType
 from typing import Final
 
-from llama_index.core.schema import QueryType
+from llama_index.core.schema import NodeWithScore, QueryType
 from llama_index.core.vector_stores.types import (
     FilterCondition,
     FilterOperator,
@@ -12,13 +14,27 @@ from llama_index.core.vector_stores.types import (
     MetadataFilters,
 )
 
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit, SearchResult
+from llama_retrieval_ext.checks import check_count, checked_arguments, is_number
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.context import note_degraded
+from llama_retrieval_ext.query import KB_KEY, Query
+from llama_retrieval_ext.results import Contribution, Hit, SearchResult, as_hit, ordered
 from llama_retrieval_ext.retrievers.kg_rule import PROCESSES_KEY
 
+# Keys of the query's context.
+CHAPTER_KEY: Final = "chapter"
+TYPE_KEY: Final = "engineering_type"
+# Sides of a `KnowledgeRetriever`.
+VECTOR_SIDE: Final = "vector"
+RULE_SIDE: Final = "rules"
+GENERATED: Final = "generated"
+# Sources of items.
 RULE: Final = "kg_rule"
 CASE: Final = "vector"
 TEMPLATE: Final = "template"
+_PRIORITIES: Final = MappingProxyType({RULE: 1, CASE: 2, TEMPLATE: 3, GENERATED: 4})
+# Share of its score band that a kind of item uses; leaves gaps between bands.
+_INSIDE: Final = 0.999
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +67,7 @@ class RetrievalItem:
 
     def to_dict(self) -> dict[str, object]:
         """Return the item as JSON."""
-        return {
-            "content": self.content,
-            "source": self.source,
-            "priority": self.priority,
-            "score": self.score,
-            "metadata": dict(self.metadata),
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -82,11 +92,7 @@ class KnowledgeResponse(SearchResult):
         """Return the result of a search as a response."""
         items = [RetrievalItem.of(hit) for hit in result.hits]
         return cls(
-            hits=result.hits,
-            degraded=result.degraded,
-            trace=result.trace,
-            details=result.details,
-            query=result.query,
+            **{each.name: getattr(result, each.name) for each in fields(SearchResult)},
             items=items,
             regulations=[item for item in items if item.source == RULE],
             cases=[item for item in items if item.source == CASE],
@@ -98,15 +104,12 @@ class KnowledgeResponse(SearchResult):
         return {
             # Not super(): ``slots=True`` replaces the class that super() refers to.
             **SearchResult.to_dict(self),
-            "items": [item.to_dict() for item in self.items],
-            "regulations": [item.to_dict() for item in self.regulations],
-            "cases": [item.to_dict() for item in self.cases],
+            **{
+                name: [item.to_dict() for item in getattr(self, name)]
+                for name in ("items", "regulations", "cases")
+            },
             "query_context": dict(self.query_context),
         }
-
-
-CHAPTER_KEY: Final = "chapter"
-TYPE_KEY: Final = "engineering_type"
 
 
 def knowledge_query(
@@ -131,10 +134,149 @@ def named(processes: Sequence[str]) -> str:
 
 def is_or_lacks(key: str, value: str) -> MetadataFilters:
     """Return the filter for nodes with this value in a field, or without the field."""
-    return MetadataFilters(
-        filters=[
-            MetadataFilter(key=key, value=value),
-            MetadataFilter(key=key, value=None, operator=FilterOperator.IS_EMPTY),
-        ],
-        condition=FilterCondition.OR,
+    has = MetadataFilter(key=key, value=value)
+    lacks = MetadataFilter(key=key, value=None, operator=FilterOperator.IS_EMPTY)
+    return MetadataFilters(filters=[has, lacks], condition=FilterCondition.OR)
+
+
+@checked_arguments
+@dataclass(frozen=True, slots=True)
+class KnowledgePolicy:
+    """Settings of a `KnowledgeRetriever`.
+
+    Args:
+        rule_chapters: Rules run if the chapter name contains one of these (case-insensitive), or if
+            no chapter is given.
+        priorities: Order of the kinds of items, 1 first: ``kg_rule``, ``vector`` (cases),
+            ``template`` and ``generated`` (rows of an LLM-written statement).
+        template_collections: Collections whose passages are templates rather than cases.
+        collection_key: Metadata field with the collection of a passage.
+        chapter_key: Metadata field with the chapter of a case. Cases of other chapters than that of
+            the query are left out; a case without the field matches all. None ignores chapters.
+        engineering_type_key: The same for the engineering type.
+        case_top_k: Maximum number of cases, and of templates.
+        case_threshold: Minimum score of a case or a template, in [0, 1].
+        candidates: Number of passages to request from the vector side.
+
+    Raises:
+        ConfigurationError: A value is out of range.
+    """
+
+    rule_chapters: tuple[str, ...] = (
+        *("quality", "safety", "emergency"),
+        *("质量", "安全", "应急"),
     )
+    priorities: Mapping[str, int] = field(default_factory=lambda: dict(_PRIORITIES))
+    template_collections: tuple[str, ...] = ()
+    collection_key: str = KB_KEY
+    chapter_key: str | None = "chapter"
+    engineering_type_key: str | None = "engineering_type"
+    case_top_k: int = 3
+    case_threshold: float = 0.6
+    candidates: int = 20
+
+    def __post_init__(self) -> None:
+        unknown = set(self.priorities) ^ set(_PRIORITIES)
+        if unknown:
+            raise ConfigurationError(
+                f"priorities has a number for each of {', '.join(_PRIORITIES)}, got "
+                f"{dict(self.priorities)}"
+            )
+        for kind, priority in self.priorities.items():
+            check_count(priority, f"the priority of {kind}")
+        check_count(self.case_top_k, "case_top_k")
+        check_count(self.candidates, "candidates")
+        if not (is_number(self.case_threshold) and 0 <= self.case_threshold <= 1):
+            raise ConfigurationError(
+                f"case_threshold must be in [0, 1], got {self.case_threshold!r}"
+            )
+
+    def asks_rules(self, chapter: str | None) -> bool:
+        """Return whether rules run for a chapter.
+
+        Examples:
+            >>> [KnowledgePolicy().asks_rules(each) for each in ("第五章 安全管理", "Cost")]
+            [True, False]
+
+        """
+        if chapter is None:
+            return True
+        name = chapter.casefold()
+        return any(each.casefold() in name for each in self.rule_chapters)
+
+    def is_template(self, metadata: Mapping[str, object]) -> bool:
+        """Return whether a passage with this metadata is a template."""
+        return metadata.get(self.collection_key) in self.template_collections
+
+
+def items_of(side: str, answer: Sequence[NodeWithScore], policy: KnowledgePolicy) -> list[Hit]:
+    """Return the hits of a side with source, priority and score by the policy.
+
+    A side without hits marks the answer degraded.
+    """
+    shares = _shares([hit.score for hit in answer])
+    items = [
+        _item(side, hit, rank, share, policy)
+        for rank, (hit, share) in enumerate(zip(answer, shares, strict=True), start=1)
+    ]
+    if side == VECTOR_SIDE:
+        items = _cases(items, policy)
+    if not items and side != GENERATED:
+        note_degraded(side, _nothing(side, shares, policy))
+    return items
+
+
+def each_text_once(hits: Sequence[Hit]) -> list[Hit]:
+    """Return the first hit of each text, ignoring case and spacing."""
+    first: dict[str, Hit] = {}
+    for hit in hits:
+        first.setdefault(" ".join(hit.node.get_content().split()).casefold(), hit)
+    return list(first.values())
+
+
+def _item(side: str, hit: NodeWithScore, rank: int, share: float, policy: KnowledgePolicy) -> Hit:
+    source = RULE
+    if side == VECTOR_SIDE:
+        source = TEMPLATE if policy.is_template(hit.node.metadata) else CASE
+    priority = policy.priorities[GENERATED if side == GENERATED else source]
+    lowest = max(policy.priorities.values())
+    score = (lowest - priority + _INSIDE * share) / lowest
+    changes = {
+        "score": score,
+        "priority": priority,
+        "source": source,
+        "contributions": (Contribution(side, rank, share, 1.0, score),),
+    }
+    return as_hit(hit).model_copy(update=changes)
+
+
+def _cases(items: Sequence[Hit], policy: KnowledgePolicy) -> list[Hit]:
+    """Return the best cases and templates, limited by the policy."""
+    kept: list[Hit] = []
+    for source in (CASE, TEMPLATE):
+        near = [
+            item
+            for item in items
+            if item.source == source
+            and (item.contributions[0].score or 0.0) >= policy.case_threshold
+        ]
+        kept += ordered(near)[: policy.case_top_k]
+    return kept
+
+
+def _shares(scores: Sequence[float | None]) -> list[float]:
+    """Return scores in [0, 1]; divided by the best score if that is above 1."""
+    known = [0.0 if score is None or not math.isfinite(score) else score for score in scores]
+    best = max([1.0, *known])
+    return [max(0.0, score / best) for score in known]
+
+
+def _nothing(side: str, shares: Sequence[float], policy: KnowledgePolicy) -> str:
+    if side == VECTOR_SIDE and shares:
+        return (
+            f"found nothing with a score of {policy.case_threshold:g} or more; the best of "
+            f"{len(shares)} has {max(shares):.3g}"
+        )
+    if side == RULE_SIDE:
+        return "found nothing: the query names nothing of the graph, or no rule applies to it"
+    return "found nothing"

@@ -9,8 +9,7 @@ from llama_index.core.graph_stores.simple_labelled import SimplePropertyGraphSto
 
 from llama_retrieval_ext.graph.backend import WritableGraph
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
-from llama_retrieval_ext.graph.open import open_graph
-from llama_retrieval_ext.graph.property_graph import PropertyGraph
+from llama_retrieval_ext.graph.open import PropertyGraph, open_graph
 from llama_retrieval_ext.testing.graph_contract import (
     GraphContract,
     WritableGraphContract,

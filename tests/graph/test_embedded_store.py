@@ -24,7 +24,7 @@ from llama_index.core.vector_stores.types import VectorStoreQuery
 
 from llama_retrieval_ext.errors import StoreFormatError, StoreUnavailableError, UnsupportedModeError
 from llama_retrieval_ext.execution.drivers import run
-from llama_retrieval_ext.graph.elements import Edge, GraphNode
+from llama_retrieval_ext.graph.elements import Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.embedded_store import EmbeddedPropertyGraphStore
 from llama_retrieval_ext.graph.expansion import expand
@@ -200,7 +200,7 @@ def test_a_batch_is_there_as_a_whole_after_a_crash(tmp_path: Path) -> None:
     with EmbeddedGraph(tmp_path) as graph:
         (view,) = graph.views(None)
         batches = {edge.source for edge in view.outgoing()}
-        assert {len(view.edges(batch)) for batch in batches} == {50}
+        assert {len(own) for own in view.neighbours(batches, Hop()).values()} == {50}
         assert {str(at) for at in range(6)} | set(confirmed) <= batches
 
 

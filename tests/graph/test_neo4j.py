@@ -16,10 +16,10 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.graph.cypher import Rows
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.expansion import expand
 from llama_retrieval_ext.graph.neo4j import Neo4jGraph
-from llama_retrieval_ext.graph.neo4j_rows import Rows
 from llama_retrieval_ext.graph.open import graph_of
 from llama_retrieval_ext.graph.rules.matching import find_matches
 from llama_retrieval_ext.graph.rules.rule import Pattern, Step, Where
@@ -113,7 +113,7 @@ def attempt(graph: Neo4jGraph, rng: random.Random) -> object:
     requests: list[Callable[[], Call[object]]] = [
         lambda: graph.nodes([text, "pit"], scope=SCOPE),
         lambda: graph.neighbours(["pit", text], Hop(types=frozenset({text})), scope=SCOPE),
-        lambda: graph.edges_between(["pit", "collapse", "spy"], scope=scope),
+        lambda: graph.neighbours(["pit", "collapse", "spy"], Hop(), scope=scope),
         lambda: graph.contents(scope=scope),
         lambda: graph.delete_sources([text], scope=SCOPE),
     ]
@@ -160,7 +160,7 @@ def test_written_text_stays_text(graph: Neo4jGraph) -> None:
         edge = Edge.of(text, text, text, {"tenant_id": "acme"})
         graph.upsert([node], [edge], source=text).function()
         assert graph.nodes([text], scope=SCOPE).function()[text].names == (text,)
-        (found,) = graph.edges_between([text], scope=SCOPE).function()
+        (found,) = graph.neighbours([text], Hop(), scope=SCOPE).function()[text]
         assert found.type == text
     assert [row for row in content(graph) if row["p"].get("tenant_id") == "globex"] == others
 

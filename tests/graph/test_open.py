@@ -7,8 +7,7 @@ from llama_index.core.graph_stores.simple_labelled import SimplePropertyGraphSto
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreUnavailableError
 from llama_retrieval_ext.graph.embedded_store import EmbeddedPropertyGraphStore
-from llama_retrieval_ext.graph.open import graph_of, open_graph
-from llama_retrieval_ext.graph.property_graph import PropertyGraph
+from llama_retrieval_ext.graph.open import PropertyGraph, graph_of, open_graph
 
 
 def test_a_directory_and_memory_open_by_url(tmp_path: Path) -> None:

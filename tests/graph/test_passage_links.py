@@ -8,13 +8,13 @@ import pytest
 from llama_index.core.schema import NodeRelationship, NodeWithScore, RelatedNodeInfo, TextNode
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.graph import text_evidence
+from llama_retrieval_ext.graph import evidence as module
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
+from llama_retrieval_ext.graph.evidence import TextEvidence
 from llama_retrieval_ext.graph.passage_graph import PassageGraph
 from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
 from llama_retrieval_ext.graph.phrases import phrases, words
 from llama_retrieval_ext.graph.seeded_walk import SeededWalk
-from llama_retrieval_ext.graph.text_evidence import TextEvidence
 from llama_retrieval_ext.query import Query
 from tests.quick import trials
 
@@ -218,8 +218,8 @@ def random_passage(rng: random.Random, id_: str) -> GraphNode:
 
 
 def test_links_brought_up_to_date_are_those_derived_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_evidence, "_FEW", 2)  # so that limits move with so few passages
-    monkeypatch.setattr(text_evidence, "_PHRASE_SHARE", 3)
+    monkeypatch.setattr(module, "_FEW", 2)  # so that limits move with so few passages
+    monkeypatch.setattr(module, "_PHRASE_SHARE", 3)
     links = PassageLinks()
     for seed in range(trials(60)):
         rng = random.Random(seed)

@@ -9,10 +9,10 @@ import pytest
 from llama_retrieval_ext import KGRetriever, KnowledgeRetriever, Scope, TextToCypher
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.graph.backend import summary
 from llama_retrieval_ext.graph.cypher_guard import StatementRefusedError, guarded
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
-from llama_retrieval_ext.graph.summary import summary
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from tests.servers.neo4j import neo4j_url
 

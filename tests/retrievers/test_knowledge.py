@@ -22,6 +22,7 @@ from llama_retrieval_ext import (
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError, TooFewLegsError
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.results import SearchResult
 from llama_retrieval_ext.samples.construction_safety import (
     construction_safety,
     open_construction_safety,
@@ -243,3 +244,7 @@ def test_a_scope_holds_on_both_sides() -> None:
 def test_a_policy_out_of_range_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigurationError):
         KnowledgePolicy(**wrong)  # type: ignore[arg-type]  # on purpose
+
+
+def test_the_confidence_of_the_search_is_that_of_the_response() -> None:
+    assert KnowledgeResponse.of(SearchResult([], confidence=0.4), {}).confidence == 0.4

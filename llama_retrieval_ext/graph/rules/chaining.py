@@ -18,13 +18,9 @@ MAX_VARIANTS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One way for a rule to match.
+    """One way for a rule to match: a pattern without steps along concluded edges.
 
-    Attributes:
-        rule: The rule.
-        pattern: Its pattern, without steps along concluded edges.
-        chain: Ids of the rules used, this one first.
-        confidence: Product of the confidences of these rules.
+    ``chain`` has the ids of the rules used, this one first; ``confidence`` is their product.
     """
 
     rule: Rule
@@ -140,10 +136,12 @@ def _inlined(outer: Variant, step: Step, inner: Variant, source: str, target: st
     bound = {body.start, *(s.target for s in (*body.required, *body.unless))}
     pattern = replace(
         outer.pattern,
-        labels=_unique(
-            (
-                *outer.pattern.labels,
-                *((renamed(name), label) for name, label in body.labels if name in bound),
+        labels=tuple(
+            dict.fromkeys(
+                (
+                    *outer.pattern.labels,
+                    *((renamed(name), label) for name, label in body.labels if name in bound),
+                )
             )
         ),
         steps=_ordered(
@@ -165,10 +163,6 @@ def _inlined(outer: Variant, step: Step, inner: Variant, source: str, target: st
         chain=(*outer.chain, *inner.chain),
         confidence=outer.confidence * inner.confidence,
     )
-
-
-def _unique(labels: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    return tuple(dict.fromkeys(labels))
 
 
 def _ordered(start: str, steps: tuple[Step, ...]) -> tuple[Step, ...]:

@@ -19,18 +19,17 @@ from llama_retrieval_ext.graph.elements import Direction
 
 MAX_HOPS: Final = 6
 MAX_STEPS: Final = 16
-# A variable or its property in a text: {hazard} or {hazard.level}.
 VARIABLE: Final = re.compile(r"[^\W\d]\w{0,63}")
+_LIST_OPERATORS: Final = (
+    *(FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL),
+)
+# A variable or its property in a text: {hazard} or {hazard.level}.
 _SLOT: Final = re.compile(r"\{\{|\}\}|\{(\w+)(?:\.([^{}]+))?\}|[{}]")
 
 
 @dataclass(frozen=True, slots=True)
 class FromContext:
-    """Reference to a value in the context of the query, for a condition.
-
-    Attributes:
-        key: Name of the value. If the context lacks it, the condition is false.
-    """
+    """Reference to a value in the context of the query; a condition without it is false."""
 
     key: str
 
@@ -131,13 +130,7 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Concludes:
-    """An edge that follows from a match, for other rules to step along.
-
-    Attributes:
-        source: Variable of the start node.
-        type: Relation type.
-        target: Variable of the end node.
-    """
+    """An edge between two variables that follows from a match, for other rules to step along."""
 
     source: str
     type: str
@@ -177,12 +170,7 @@ class Rule:
             raise RuleError(f"rule {self.id!r}: {problem}")
 
     def text(self, names: Mapping[str, str], properties: Mapping[str, Mapping[str, object]]) -> str:
-        """Return the conclusion for a match.
-
-        Args:
-            names: Node name of each bound variable.
-            properties: Node properties of each bound variable.
-        """
+        """Return the conclusion for the node names and properties of the bound variables."""
 
         def fill(slot: re.Match[str]) -> str:
             variable, key = slot[1], slot[2]
@@ -193,11 +181,6 @@ class Rule:
             return _shown(properties.get(variable, {}).get(key), self.missing)
 
         return _SLOT.sub(fill, self.then)
-
-    @property
-    def slots(self) -> list[tuple[str, str | None]]:
-        """Return the variables and properties in the text of the conclusion."""
-        return [(slot[1], slot[2]) for slot in _SLOT.finditer(self.then) if slot[1] is not None]
 
     def _problems(self) -> Iterator[str]:
         yield from pattern_problems(self.pattern)
@@ -253,9 +236,7 @@ def _step_problems(step: Step, bound: set[str]) -> Iterator[str]:
 
 
 def _fits(operator: FilterOperator, value: object) -> bool:
-    if operator in (
-        *(FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL),
-    ):
+    if operator in _LIST_OPERATORS:
         return isinstance(value, tuple) and all(_is_scalar(item) for item in value)
     if operator in (FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE):
         return isinstance(value, str)

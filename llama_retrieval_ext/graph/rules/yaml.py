@@ -35,7 +35,7 @@ from pydantic import ValidationError
 
 from llama_retrieval_ext.errors import InvalidFilterError, RuleError, RuleSyntaxError
 from llama_retrieval_ext.filters import parse_filters
-from llama_retrieval_ext.graph.cypher_text import quoted
+from llama_retrieval_ext.graph.cypher import quoted
 from llama_retrieval_ext.graph.elements import Direction
 from llama_retrieval_ext.graph.rules.chaining import RuleSet
 from llama_retrieval_ext.graph.rules.rule import (
@@ -74,16 +74,7 @@ def load_rules(path: str | Path) -> RuleSet:
 
 
 def parse_rules(text: str, *, file: str = "") -> RuleSet:
-    """Parse a text and return its rules.
-
-    Args:
-        text: YAML.
-        file: Name of the file in messages.
-
-    Raises:
-        RuleSyntaxError: The text is not a rule file; the message names line and column.
-        RuleError: The rules are inconsistent, such as equal ids or a cycle.
-    """
+    """Parse YAML and return its rules; see `load_rules`."""
     reader = Reader(file)
     root = reader.fields(composed(text, reader), ("rules",), "a rule file")
     rules = [_rule(reader, node) for node in reader.items(root.need("rules"), "rules")]
@@ -137,22 +128,17 @@ def _pattern(reader: Reader, fields: Fields) -> Pattern:
         step = _step(reader, node, at, labels)
         steps.append(step)
         at = step.target
-    unless = [
-        _step(reader, node, variable, labels)
-        for node in (reader.items(fields.found["unless"], "unless") if "unless" in fields else ())
-    ]
-    where = [
-        _where(reader, node)
-        for node in (reader.items(fields.found["where"], "where") if "where" in fields else ())
-    ]
-    required = [step for step in steps if not step.optional]
-    optional = [step for step in steps if step.optional]
+    unless, where = (
+        reader.items(fields.found[key], key) if key in fields else [] for key in ("unless", "where")
+    )
+    excluded = tuple(_step(reader, node, variable, labels) for node in unless)
+    steps.sort(key=lambda step: step.optional)
     return Pattern(
         variable,
         tuple(dict.fromkeys(labels)),
-        (*required, *optional),
-        tuple(unless),
-        tuple(where),
+        tuple(steps),
+        excluded,
+        tuple(_where(reader, node) for node in where),
     )
 
 
@@ -207,8 +193,8 @@ def _where(reader: Reader, node: yaml.Node) -> Where:
             raise reader.error(node, "a condition has one value")
         value = FromContext(fields.word("value_from", _word))
     else:
-        given = reader.value(fields.found["value"]) if "value" in fields else None
-        value = tuple(given) if isinstance(given, list) else given
+        plain = reader.value(fields.found["value"]) if "value" in fields else None
+        value = tuple(plain) if isinstance(plain, list) else plain
         _check_value(reader, fields.found.get("value", node), Where(variable, key, operator, value))
     return Where(variable, key, operator, value)
 

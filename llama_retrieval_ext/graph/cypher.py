@@ -1,9 +1,11 @@
-"""Conversion of nodes and edges to and from the rows of Cypher statements."""
+"""Cypher of our graphs: quoted identifiers, scope conditions, and rows of nodes and edges."""
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.elements import (
     CHUNK_LABEL,
     Contents,
@@ -13,6 +15,66 @@ from llama_retrieval_ext.graph.elements import (
     Partition,
     weight_of,
 )
+from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Scope
+
+# Letters of any script, digits and a few separators; no character that ends an identifier.
+_IDENTIFIER: Final = re.compile(r"\w(?:[\w .:/@+-]{0,126}\w)?")
+
+
+def quoted(identifier: str) -> str:
+    """Return a label, relation type or property name, quoted for Cypher.
+
+    Raises:
+        ConfigurationError: It has characters other than letters, digits and `` _.:/@+-``.
+
+    Examples:
+        >>> quoted("HAS_HAZARD"), quoted("危险源")
+        ('`HAS_HAZARD`', '`危险源`')
+
+    """
+    if not isinstance(identifier, str) or not _IDENTIFIER.fullmatch(identifier):
+        raise ConfigurationError(
+            f"got the identifier {identifier!r}; a label, relation type or property name has 1 to "
+            "128 letters, digits or any of ' _.:/@+-', and begins and ends with a letter or digit"
+        )
+    return f"`{identifier}`"
+
+
+def scope_parameters(scope: Scope | None) -> dict[str, object]:
+    """Return the parameters for the conditions of `sees_node` and `sees_edge`."""
+    if scope is None:
+        return {}
+    return {"scope_tenant": scope.tenant_id, "scope_kbs": list(scope.kb_ids)}
+
+
+def sees_node(variable: str, scope: Scope | None) -> str:
+    """Return the condition that a scope sees a node; ``true`` without a scope.
+
+    Examples:
+        >>> sees_node("n", Scope("acme"))
+        'n.`tenant_id` = $scope_tenant'
+
+    """
+    return " AND ".join(f"{key} {test}" for key, test in _tests(variable, scope)) or "true"
+
+
+def sees_edge(variable: str, scope: Scope | None) -> str:
+    """Return the condition that a scope sees a relationship between two visible nodes.
+
+    Relationships that LlamaIndex's store creates itself, such as ``MENTIONS``, have no tenant: they
+    are visible if their ends are.
+    """
+    tests = _tests(variable, scope)
+    return " AND ".join(f"({key} IS NULL OR {key} {test})" for key, test in tests) or "true"
+
+
+def _tests(variable: str, scope: Scope | None) -> Iterator[tuple[str, str]]:
+    """Yield each property that a scope restricts, and the test of its value."""
+    if scope is not None and scope.tenant_id is not None:
+        yield f"{variable}.`{TENANT_KEY}`", "= $scope_tenant"
+    if scope is not None and scope.kb_ids:
+        yield f"{variable}.`{KB_KEY}`", "IN $scope_kbs"
+
 
 Rows: TypeAlias = list[dict[str, Any]]  # Any: what Cypher returns
 
@@ -26,46 +88,27 @@ def key_of(partition: Partition, id_: str) -> str:
     return id_ if partition == Partition() else json.dumps([*partition, id_], ensure_ascii=False)
 
 
-def last_by_key(nodes: Sequence[GraphNode]) -> list[GraphNode]:
-    """Return each node once, the last of those with the same key."""
-    return list({key_of(node.partition, node.id): node for node in nodes}.values())
-
-
-def node_row(node: GraphNode, sources: list[str]) -> dict[str, object]:
-    """Return a node as a row to write."""
+def _node_row(node: GraphNode, sources: list[str]) -> dict[str, Any]:
     own: dict[str, object] = {"id": node.id, "name": node.name}
     if node.is_passage:
         own = {"id": node.id, "text": node.text}
     if node.embedding is not None:
         own["embedding"] = [float(x) for x in node.embedding]
-    key = key_of(node.partition, node.id)
     kind = _CHUNK if node.is_passage else "__Entity__"
     labels = [kind] if node.is_passage and node.label == CHUNK_LABEL else [kind, node.label]
-    return {
-        "key": key,
-        "id": node.id,
-        "tenant": node.partition.tenant_id or "",
-        "kb": node.partition.kb_id or "",
-        "labels": labels,
-        "properties": {**_native(node.properties), **own, "_key": key},
-        "sources": sources,
-    }
+    row = _row(node.partition, node.id, {**_native(node.properties), **own}, sources)
+    row["properties"]["_key"] = row["key"]
+    return {**row, "labels": labels}
 
 
-def edge_row(edge: Edge, sources: list[str]) -> dict[str, Any]:
-    """Return an edge as a row to write, with data to create missing ends."""
+def _edge_row(edge: Edge, sources: list[str]) -> dict[str, Any]:
+    """Return an edge as a row to write, with rows to create missing ends."""
     properties = edge.properties
     partition = Partition.of(properties)
     scope = {"tenant_id": partition.tenant_id, "kb_id": partition.kb_id}
+    named = {key: value for key, value in scope.items() if value}
     ends = [
-        {
-            "key": key_of(partition, id_),
-            "id": id_,
-            "tenant": partition.tenant_id or "",
-            "kb": partition.kb_id or "",
-            "properties": {"id": id_, "name": id_, **{k: v for k, v in scope.items() if v}},
-            "sources": sources,
-        }
+        _row(partition, id_, {"id": id_, "name": id_, **named}, sources)
         for id_ in (edge.source, edge.target)
     ]
     return {
@@ -74,6 +117,19 @@ def edge_row(edge: Edge, sources: list[str]) -> dict[str, Any]:
         "type": edge.type,
         "target": ends[1]["key"],
         "properties": _native(properties),
+        "sources": sources,
+    }
+
+
+def _row(
+    partition: Partition, id_: str, properties: dict[str, object], sources: list[str]
+) -> dict[str, Any]:
+    return {
+        "key": key_of(partition, id_),
+        "id": id_,
+        "tenant": partition.tenant_id or "",
+        "kb": partition.kb_id or "",
+        "properties": properties,
         "sources": sources,
     }
 
@@ -88,10 +144,10 @@ def batch_rows(said: Mapping[str, Contents]) -> dict[str, list[dict[str, Any]]]:
     ends: dict[str, dict[str, Any]] = {}
     for source, own in said.items():
         for node in own.nodes:
-            row = node_row(node, [source])
+            row = _node_row(node, [source])
             _add(nodes, row["key"], row)
         for edge in own.edges:
-            link = edge_row(edge, [source])
+            link = _edge_row(edge, [source])
             for end in link["ends"]:
                 _add(ends, end["key"], end)
             _add(edges, (link["source"], link["type"], link["target"]), link)
@@ -174,12 +230,12 @@ def edge_of(row: Sequence[Any]) -> Edge:
     return Edge(source, type_, target, weight_of(properties), payload)
 
 
-def first_by_id(rows: Rows, wanted: Sequence[str]) -> dict[str, GraphNode]:
+def first_by_id(rows: Rows, ids: Sequence[str]) -> dict[str, GraphNode]:
     """Return nodes by id; the first partition wins."""
     found: dict[str, GraphNode] = {}
     for node in sorted((node_of(row["node"]) for row in rows), key=lambda n: n.partition.order):
         found.setdefault(node.id, node)
-    return {id_: found[id_] for id_ in wanted if id_ in found}
+    return {id_: found[id_] for id_ in ids if id_ in found}
 
 
 def contents_of(rows: Rows) -> Contents:
@@ -190,7 +246,7 @@ def contents_of(rows: Rows) -> Contents:
     return Contents(list(first.values()), edges)
 
 
-def edges_by_id(rows: Rows, wanted: Sequence[str], hop: Hop) -> dict[str, list[Edge]]:
+def edges_by_id(rows: Rows, ids: Sequence[str], hop: Hop) -> dict[str, list[Edge]]:
     """Return edges by the node they were read at."""
     found: dict[str, list[Edge]] = {}
     several: set[str] = set()
@@ -200,13 +256,7 @@ def edges_by_id(rows: Rows, wanted: Sequence[str], hop: Hop) -> dict[str, list[E
         found.setdefault(row["id"], []).extend(map(edge_of, row["edges"]))
     for id_ in several:  # several partitions have a node with this id
         found[id_] = hop.first(id_, {edge.id: edge for edge in reversed(found[id_])}.values())
-    return {id_: found[id_] for id_ in wanted if id_ in found}
-
-
-def sorted_edges(rows: Rows) -> list[Edge]:
-    """Return edges ordered by their identity, each once."""
-    edges = {edge.id: edge for edge in (edge_of(row["edge"]) for row in rows)}
-    return [edges[id_] for id_ in sorted(edges)]
+    return {id_: found[id_] for id_ in ids if id_ in found}
 
 
 def name_pairs(rows: Rows) -> list[tuple[str, str]]:
