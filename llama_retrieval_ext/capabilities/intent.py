@@ -21,16 +21,16 @@ from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.intent_profile import (
+from llama_retrieval_ext.retrievers.intent import (
     GENERAL,
     default_intent_profiles,
     default_intent_rules,
 )
-from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
 from llama_retrieval_ext.retrievers.routing.rule_selector import RuleSelector
 from llama_retrieval_ext.retrievers.routing.selectors import (
     Choice,
     EmbeddingSelector,
+    LLMSelector,
     Selection,
     Selector,
     selected,

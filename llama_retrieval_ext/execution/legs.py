@@ -37,7 +37,7 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.execution.context import current_context, note_degraded
 from llama_retrieval_ext.execution.plan import Outcome, Plan, Sleep, Task, Together
 from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
-from llama_retrieval_ext.execution.streaming import WhileOpen, reporting
+from llama_retrieval_ext.execution.running import WhileOpen, reporting
 from llama_retrieval_ext.query import Query, check_top_k
 
 

@@ -15,7 +15,7 @@ from llama_retrieval_ext.execution.context import call, current_context, note_de
 from llama_retrieval_ext.execution.drivers import awaited_or_in_thread
 from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.execution.plan import Call, Plan
-from llama_retrieval_ext.execution.streaming import reporting
+from llama_retrieval_ext.execution.running import reporting
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, Origin, as_hit, finite_score, with_origin

@@ -17,7 +17,7 @@ from llama_index_instrumentation.span import active_span_id
 from opentelemetry.trace import Span
 from pydantic import PrivateAttr
 
-from llama_retrieval_ext.execution.events import (
+from llama_retrieval_ext.execution.context import (
     FusionEvent,
     RetrievalDegradedEvent,
     ScopeViolationEvent,

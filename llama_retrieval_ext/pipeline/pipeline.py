@@ -9,8 +9,7 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.arguments import value_expression
 from llama_retrieval_ext.errors import CompositionError
-from llama_retrieval_ext.execution.context import current_context, step
-from llama_retrieval_ext.execution.events import emit_fusion
+from llama_retrieval_ext.execution.context import current_context, emit_fusion, step
 from llama_retrieval_ext.execution.legs import Ask, Leg, Rankings, ask
 from llama_retrieval_ext.execution.plan import Plan, Task, Together
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of

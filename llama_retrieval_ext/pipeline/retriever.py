@@ -18,7 +18,7 @@ from llama_retrieval_ext.execution.context import current_context, recording
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Plan, Task, Together, finished
 from llama_retrieval_ext.execution.retrieval import HonoursQuery
-from llama_retrieval_ext.execution.streaming import astream, reporting, stream
+from llama_retrieval_ext.execution.running import astream, reporting, stream
 from llama_retrieval_ext.filters import parse_filters
 from llama_retrieval_ext.pipeline.explanation import Explanation, explanation_of
 from llama_retrieval_ext.pipeline.index_nodes import Resolver, Target

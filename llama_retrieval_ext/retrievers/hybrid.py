@@ -11,11 +11,11 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import (
     call,
     current_context,
+    emit_fusion,
     note_legs,
     recording,
     step,
 )
-from llama_retrieval_ext.execution.events import emit_fusion
 from llama_retrieval_ext.execution.legs import Ask, CircuitBreaker, Leg, Rankings, ask, attempt
 from llama_retrieval_ext.execution.plan import Plan, finished
 from llama_retrieval_ext.formulas.normalisation import Normalisation
@@ -30,9 +30,13 @@ from llama_retrieval_ext.pipeline.tree import Sketch
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.results import Hit, scored_ids
 from llama_retrieval_ext.retrievers.confidence import Confidence, LegScores
-from llama_retrieval_ext.retrievers.keyword import KeywordRetriever, no_keyword_search
-from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever, search_of
-from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.retrievers.store_retriever import (
+    KeywordRetriever,
+    StoreRetriever,
+    VectorRetriever,
+    no_keyword_search,
+    search_of,
+)
 from llama_retrieval_ext.stages.fusion import WeightedSum
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.engine.backend import (

@@ -20,12 +20,14 @@ from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.query import check_top_k
 from llama_retrieval_ext.retrievers.graph import GraphRetriever
-from llama_retrieval_ext.retrievers.intent import IntentAdaptive
-from llama_retrieval_ext.retrievers.intent_profile import IntentProfile, default_intent_rules
+from llama_retrieval_ext.retrievers.intent import (
+    IntentAdaptive,
+    IntentProfile,
+    default_intent_rules,
+)
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
-from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
 from llama_retrieval_ext.retrievers.routing.rule_selector import RuleSelector
-from llama_retrieval_ext.retrievers.routing.selectors import CascadeSelector
+from llama_retrieval_ext.retrievers.routing.selectors import CascadeSelector, LLMSelector
 from llama_retrieval_ext.stages.fusion import WeightedSum
 from llama_retrieval_ext.stages.rerank.chain import AnyReranker, RerankChain
 from llama_retrieval_ext.stages.rerank.mmr import MMR

@@ -9,16 +9,23 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.checks import of_type
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.checks import of_type, one_top_k
+from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.execution.context import call, note_degraded, recording, step
 from llama_retrieval_ext.execution.embedding import embed, prefetch_embeddings
-from llama_retrieval_ext.execution.plan import Plan, Task, Together
+from llama_retrieval_ext.execution.plan import Plan, Task, Together, finished
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope, check_top_k, described_binding
 from llama_retrieval_ext.results import Hit, Origin
 from llama_retrieval_ext.stages.selection import Collapse
-from llama_retrieval_ext.stores.engine.backend import Candidate, EngineQuery, Search
+from llama_retrieval_ext.stores.engine.backend import (
+    Backend,
+    Candidate,
+    EngineQuery,
+    KeywordQuery,
+    Search,
+    VectorQuery,
+)
 from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.nodes_by_id import nodes_by_id
 from llama_retrieval_ext.stores.open import Storage, source_of
@@ -202,3 +209,124 @@ class StoreRetriever(Retriever):
 def search_of(query: Query, *, top_k: int | None = None) -> Search:
     """Return the parameters of a search for a backend."""
     return Search(top_k or query.top_k or 1, query.condition, query.scope, query.exact)
+
+
+class VectorRetriever(StoreRetriever):
+    """Retriever of the nodes whose embeddings are nearest to the query.
+
+    Args:
+        store: A URL such as ``embedded:./kb``, a LlamaIndex vector store, or a
+            ``VectorStoreIndex``, with its embedding model.
+        embed_model: The embedding model that the store was filled with. Not needed if every query
+            carries its embedding.
+        top_k: Number of hits if the query sets none; at least 1.
+        filters: Conditions on metadata that every hit satisfies.
+        scope: Scope that limits every query.
+        collapse: Maximum number of hits per document, or per value of a metadata field; the search
+            continues until there are ``top_k`` hits. None for no limit.
+        similarity_top_k: LlamaIndex's name of ``top_k``; pass only one of them.
+        name: Name in traces and ``Hit.source``; ``vector`` unless given.
+
+    Scores are the store's own and raw: cosine in ``[-1, 1]`` for the embedded engine; see
+    ``features.dense`` of the backend for others. Higher is better.
+
+    Examples:
+        >>> from llama_index.core.schema import QueryBundle, TextNode
+        >>> from llama_retrieval_ext import EmbeddedVectorStore
+        >>> store = EmbeddedVectorStore(":memory:")
+        >>> _ = store.add([TextNode(id_="n1", text="leave policy", embedding=[0.6, 0.8])])
+        >>> retriever = VectorRetriever(store)
+        >>> [hit.node_id for hit in retriever.retrieve(QueryBundle("holidays", embedding=[1, 0]))]
+        ['n1']
+
+    """
+
+    def __init__(  # noqa: PLR0913 - the five that every retriever has, and its own
+        self,
+        store: Storage,
+        *,
+        embed_model: BaseEmbedding | None = None,
+        top_k: int = 10,
+        filters: MetadataFilters | None = None,
+        scope: Scope | None = None,
+        collapse: Collapse | None = None,
+        similarity_top_k: int | None = None,
+        name: str = "vector",
+    ) -> None:
+        hits = one_top_k(top_k, similarity_top_k)
+        super().__init__(store, embed_model, top_k=hits, filters=filters, scope=scope, name=name)
+        self._collapse_by(collapse)
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        (request,) = yield from step("embedding", self._searches(self._deep(query)))
+        return (yield from self._answer_to(request, query))
+
+    def _searches(self, query: Query) -> Plan[list[EngineQuery]]:
+        return [VectorQuery(tuple((yield from self._embed(query))), search_of(query))]
+
+
+class KeywordRetriever(StoreRetriever):
+    """Retriever of nodes that share terms with the query, by BM25 in the store; needs no model.
+
+    For keyword search over nodes in memory or a docstore, see ``BM25Retriever``.
+
+    Args:
+        store: A URL such as ``embedded:./kb``, or a LlamaIndex vector store with keyword search.
+        top_k: Number of hits if the query sets none; at least 1.
+        filters: Conditions on metadata that every hit satisfies.
+        scope: Scope that limits every query. Term statistics cover the visible nodes.
+        collapse: Maximum number of hits per document, or per value of a metadata field; the search
+            continues until there are ``top_k`` hits. None for no limit.
+        similarity_top_k: LlamaIndex's name of ``top_k``; pass only one of them.
+        name: Name in traces and ``Hit.source``; ``keyword`` unless given.
+
+    Scores are raw BM25, above 0 and unbounded; nodes that share no term are not returned.
+
+    Raises:
+        UnsupportedModeError: The store has no keyword search.
+
+    Examples:
+        >>> from llama_index.core.schema import TextNode
+        >>> from llama_retrieval_ext import EmbeddedVectorStore
+        >>> store = EmbeddedVectorStore(":memory:")
+        >>> _ = store.add([TextNode(id_="n1", text="年假 annual leave", embedding=[1.0])])
+        >>> [hit.node_id for hit in KeywordRetriever(store).retrieve("年假")]
+        ['n1']
+
+    """
+
+    def __init__(  # noqa: PLR0913 - the five that every retriever has, and LlamaIndex's name of one
+        self,
+        store: Storage,
+        *,
+        top_k: int = 10,
+        filters: MetadataFilters | None = None,
+        scope: Scope | None = None,
+        collapse: Collapse | None = None,
+        similarity_top_k: int | None = None,
+        name: str = "keyword",
+    ) -> None:
+        hits = one_top_k(top_k, similarity_top_k)
+        super().__init__(store, None, top_k=hits, filters=filters, scope=scope, name=name)
+        self._collapse_by(collapse)
+        if self.backend.features.keyword is None:
+            raise no_keyword_search(self.backend)
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        (request,) = yield from self._searches(self._deep(query))
+        return (yield from self._answer_to(request, query))
+
+    @property
+    def _embeds(self) -> bool:
+        return False
+
+    def _searches(self, query: Query) -> Plan[list[EngineQuery]]:
+        return finished([KeywordQuery(query.query_str, search_of(query))])
+
+
+def no_keyword_search(backend: Backend) -> UnsupportedModeError:
+    """Return the error for a store without keyword search."""
+    return UnsupportedModeError(
+        f"{type(backend.store).__name__} has no keyword search; use BM25Retriever over the nodes "
+        "or the docstore, or a store opened by URL"
+    )

@@ -17,9 +17,8 @@ from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
 from llama_retrieval_ext.formulas.relevance_model import relevance_model
 from llama_retrieval_ext.formulas.rocchio import rocchio
-from llama_retrieval_ext.pipeline.query_variants import reworded
 from llama_retrieval_ext.pipeline.stages import Rewrite
-from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.query import Query, reworded
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.stages.hit_embeddings import origin_model, stored_embeddings
 from llama_retrieval_ext.text.normalization import CJK

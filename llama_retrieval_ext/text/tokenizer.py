@@ -6,8 +6,7 @@ from functools import cached_property
 from typing import Final, Literal, TypeAlias
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.text.analyzer import Analyser, check_language
-from llama_retrieval_ext.text.identifiers import without_possessive
+from llama_retrieval_ext.text.analyzer import Analyser, check_language, without_possessive
 from llama_retrieval_ext.text.normalization import normal
 from llama_retrieval_ext.text.segmentation import chinese_segmenter, has_cjk, pieces
 

@@ -21,7 +21,7 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.execution.context import call
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
-from llama_retrieval_ext.execution.streaming import Report, WhileOpen
+from llama_retrieval_ext.execution.running import Report, WhileOpen
 from llama_retrieval_ext.llm.client import has_async
 from llama_retrieval_ext.llm.parsing import cleaned, unfenced
 

@@ -25,8 +25,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.execution.running import apartials, partials, within
-from llama_retrieval_ext.execution.streaming import Report
+from llama_retrieval_ext.execution.running import Report, apartials, partials, within
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.trace import Degradation
