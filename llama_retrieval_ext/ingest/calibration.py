@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from hashlib import blake2b
 from itertools import islice
 from random import Random
@@ -13,7 +14,13 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.ingest.ledger.ledger import KnowledgeBaseConfig, Ledger
 from llama_retrieval_ext.ingest.snapshot import Refreshable
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.retrievers.confidence import DEPTH, Calibration, LegScores, n_terms
+from llama_retrieval_ext.retrievers.confidence import (
+    DEPTH,
+    Calibration,
+    Confidence,
+    LegScores,
+    n_terms,
+)
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.text.known_items import known_item_question
 
@@ -28,30 +35,24 @@ _AT_ONCE: Final = 25
 Texts = Callable[[Sequence[str]], Mapping[str, str]]
 
 
-class Calibrations:
-    """The calibrations of a knowledge base, one per scope, stored in its ledger.
+class Calibrations(dict[str, Calibration]):
+    """The calibrations of a knowledge base by scope, stored in its ledger; estimates confidence.
 
     Args:
         ledger: Stores them.
     """
 
     def __init__(self, ledger: Ledger) -> None:
+        super().__init__(_calibrations_in(ledger.config()))
         self._ledger = ledger
-        self._known: dict[str, Calibration] | None = None
 
-    def estimate(self, query: Query, legs: LegScores) -> float | None:
+    def __call__(self, query: Query, legs: LegScores) -> float | None:
         """Return the confidence of an answer; None where the query's scope is not calibrated."""
-        if self._known is None:
-            self._known = _calibrations_in(self._ledger.config())
-        calibration = self._known.get(_key(query.scope))
+        calibration = self.get(_key(query.scope))
         return None if calibration is None else calibration.estimate(query, legs)
 
     def keep(self, calibration: Calibration, scope: Scope | None) -> Calibration:
-        """Record the calibration of a scope, replacing an earlier one.
-
-        Returns:
-            The given calibration.
-        """
+        """Record the calibration of a scope, replacing an earlier one, and return it."""
 
         def changed(config: KnowledgeBaseConfig | None) -> KnowledgeBaseConfig | None:
             if config is None:  # the knowledge base was removed meanwhile
@@ -60,14 +61,23 @@ class Calibrations:
             text = json.dumps({key: each.to_dict() for key, each in known.items()})
             return replace(config, calibrations=text)
 
-        self._known = _calibrations_in(self._ledger.update_config(changed))
+        self.update(_calibrations_in(self._ledger.update_config(changed)))
         return calibration
 
 
 class Calibrated(Refreshable):
     """The methods of a knowledge base that estimate whether it has an answer."""
 
-    _calibrations: Calibrations
+    _ledger: Ledger
+
+    @cached_property
+    def _calibrations(self) -> Calibrations:
+        return Calibrations(self._ledger)
+
+    @property
+    def _confidence(self) -> Confidence:
+        """The calibrations, which queries share: a later one counts at once."""
+        return self._calibrations
 
     def calibrate(
         self, *, scope: Scope | None = None, questions: int = QUESTIONS, seed: int = 0

@@ -24,7 +24,7 @@ from llama_retrieval_ext.graph.backend import WritableGraph
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.ingest.add import Addition, IngestionParts
-from llama_retrieval_ext.ingest.calibration import Calibrated, Calibrations
+from llama_retrieval_ext.ingest.calibration import Calibrated
 from llama_retrieval_ext.ingest.contents import Contents, batches
 from llama_retrieval_ext.ingest.graph.extraction import extraction_for
 from llama_retrieval_ext.ingest.ledger.ledger import (
@@ -82,8 +82,6 @@ class KnowledgeBase(Calibrated):
         self._storage = storage
         self._ledger = ledger
         self._contents = Contents(storage.store, ledger)
-        self._calibrations = Calibrations(ledger)
-        self._confidence = self._calibrations.estimate
         self._parts = parts
         self._graphs = None if storage.graph is None else storage.graph.graphs
         self._backend = backend_for(storage.store)

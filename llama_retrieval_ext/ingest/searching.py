@@ -52,8 +52,12 @@ class Searchable:
 
     require_scope: bool
     _backend: Backend
-    _confidence: Confidence | None = None
     _graphs: "PassageGraphs | None" = None
+
+    @property
+    def _confidence(self) -> Confidence | None:
+        """The confidence of answers; None if nothing estimates it."""
+        return None
 
     @property
     @abstractmethod

@@ -285,7 +285,8 @@ class HybridRetriever(StoreRetriever):
         return searches
 
     def _note_confidence(self, query: Query, legs: LegScores) -> None:
-        estimate = None if self.confidence is None else self.confidence(query, legs)
+        # A knowledge base without calibrations is false, and is not called.
+        estimate = self.confidence(query, legs) if self.confidence else None
         if estimate is not None:
             current_context().session.confidences.append(estimate)
 
