@@ -142,13 +142,7 @@ MISTAKES = (
 
 
 def or_degraded(where: str, plan: Plan[T], otherwise: T) -> Plan[T]:
-    """Return the plan with a fallback result; a failure degrades the answer, mistakes raise.
-
-    Args:
-        where: Name of the part in the recorded degradation.
-        plan: The plan.
-        otherwise: The fallback result.
-    """
+    """Return the plan with a fallback result; a failure degrades the answer, mistakes raise."""
     try:
         return (yield from plan)
     except MISTAKES:
@@ -231,20 +225,12 @@ class Leg(RecordsArguments):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request to a leg.
-
-    Attributes:
-        leg: The leg.
-        query: The query.
-        top_k: Number of hits; None for the leg's own number.
-        failure: The error of an earlier part of the leg's work; the leg then fails without a
-            call.
-    """
+    """A request to a leg."""
 
     leg: Leg
     query: Query
     top_k: int | None = None
-    failure: BaseException | None = None
+    failure: BaseException | None = None  # of an earlier part of its work: it fails without a call
 
 
 Rankings: TypeAlias = dict[str, list[NodeWithScore]]

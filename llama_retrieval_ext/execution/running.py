@@ -52,9 +52,6 @@ async def astream(work: Callable[[Report[T]], Awaitable[T]]) -> AsyncIterator[T]
 class WhileOpen(Generic[T]):
     """Forwards values until its ``with`` block ends; later values, of late threads, are dropped.
 
-    Args:
-        report: Receives the values, one thread at a time; None to drop all values.
-
     Examples:
         >>> with WhileOpen(print) as report:
         ...     report("in time")
@@ -123,11 +120,7 @@ def blocking(plan: Callable[P, Plan[T]]) -> Callable[P, T]:
 
 
 def asynchronous(function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Return the async twin of a function that `blocking` decorates.
-
-    Args:
-        function: The decorated function; the twin has its name with the prefix ``a``.
-    """
+    """Return the async twin of a function that `blocking` decorates."""
     plan: Any = unwrap(function)  # the function that `blocking` wraps
 
     async def awaited(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -30,11 +30,7 @@ _RETRIEVE: Final = ("retrieve", "aretrieve")
 
 
 def is_sending(span_handlers: Sequence[object]) -> bool:
-    """Return whether one of the handlers sends spans to OpenTelemetry.
-
-    Args:
-        span_handlers: The span handlers of a dispatcher.
-    """
+    """Return whether one of the handlers sends spans to OpenTelemetry."""
     return any(isinstance(each, OTelCompatibleSpanHandler) for each in span_handlers)
 
 

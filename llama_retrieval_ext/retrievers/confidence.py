@@ -153,11 +153,7 @@ class Calibration:
 
 
 def n_terms(text: str) -> int:
-    """Return the number of distinct terms of a query, at least 1.
-
-    Args:
-        text: The query.
-    """
+    """Return the number of distinct terms of a query, at least 1."""
     return max(1, len(_tokenizer.query_terms(text)))
 
 

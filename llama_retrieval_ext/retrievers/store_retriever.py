@@ -77,13 +77,7 @@ _MODELS: Final = "pass a LlamaIndex embedding model, as resolve_embed_model('loc
 
 
 class StoreRetriever(Retriever):
-    """Base class of retrievers over one store.
-
-    Attributes:
-        backend: Search backend of the store.
-        embed_model: Embedding model for query text; None if queries carry their embedding.
-        collapse: Limit of hits per document; None for no limit.
-    """
+    """Base class of retrievers over one store."""
 
     collapse: Collapse | None = None
 

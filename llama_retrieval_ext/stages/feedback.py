@@ -38,10 +38,6 @@ class Feedback(Rewrite):
 
     Text found by the first search becomes part of the second query: bind a scope to the whole
     pipeline or to the query, so that it applies to both searches.
-
-    Args:
-        retriever: Finds the first hits; usually the retriever that follows.
-        hits: Number of first hits treated as relevant, at least 1.
     """
 
     retriever: BaseRetriever

@@ -51,14 +51,8 @@ def spellings(piece: str) -> list[str]:
     """Return a name as one word without separators, then its parts, all casefolded.
 
     So ``userName``, ``user_name``, ``user-name`` and ``username`` find each other, and ``name``
-    finds them all. A number with points also gives its prefixes, so that 3.12 finds 3.12.1.
-
-    Args:
-        piece: A word as returned by `pieces`.
-
-    Returns:
-        Spellings, whole first; none if there are only underscores. A name with more than 12
-        parts (a hash, encoded data) is split at its separators only.
+    finds them all. A number with points also gives its prefixes, so that 3.12 finds 3.12.1. A name
+    with more than 12 parts (a hash, encoded data) is split at its separators only.
 
     Examples:
         >>> spellings("HTTPServer2")
@@ -86,12 +80,6 @@ def spellings(piece: str) -> list[str]:
 def plain_spellings(piece: str) -> list[str]:
     """Return the words of a name unchanged; only numbers keep their points.
 
-    Args:
-        piece: A word as returned by `pieces`.
-
-    Returns:
-        Casefolded words; none if there are only underscores.
-
     Examples:
         >>> plain_spellings("os.getUser_name"), plain_spellings("1.2.3"), plain_spellings("C#")
         (['os', 'getuser_name'], ['1.2.3'], ['c#'])
@@ -105,12 +93,6 @@ def plain_spellings(piece: str) -> list[str]:
 
 def without_possessive(piece: str) -> str:
     """Return the word without ``'s``.
-
-    Args:
-        piece: A word as returned by `pieces`.
-
-    Returns:
-        The word up to a final ``'s`` or ``'S``, with either apostrophe.
 
     Examples:
         >>> without_possessive("what's"), without_possessive("O'Brien")
@@ -148,14 +130,7 @@ _ENTRIES: Final = 2**15
 
 
 class Analyser:
-    """Converter from text to tokens and term counts, for documents and for queries.
-
-    Args:
-        language: Name of a Snowball algorithm, or "none".
-        stop_words: Casefolded words to remove from queries.
-        segment: Function from Chinese text to its words; None for pairs of characters.
-        split_identifiers: Whether a name is also found by its parts.
-    """
+    """Converter from text to tokens and term counts, for documents and for queries."""
 
     def __init__(
         self,
@@ -265,15 +240,7 @@ _SCRIPTS: Final[dict[str, tuple[Script, ...]]] = {
 
 
 def check_language(language: str) -> None:
-    """Raise if Snowball has no algorithm for a language.
-
-    Args:
-        language: Name of a Snowball algorithm, or "none".
-
-    Raises:
-        ConfigurationError: There is no such algorithm.
-
-    """
+    """Raise if Snowball has no algorithm for a language."""
     known = [NO_STEMMING, *Stemmer.algorithms()]
     if language not in known:
         raise ConfigurationError(
@@ -287,12 +254,6 @@ def word_stemmer(language: str) -> Callable[[str], str]:
 
     Only words that consist of letters of the language's script are stemmed, so ``utf8`` and words
     of other scripts are not. Every word is folded.
-
-    Args:
-        language: Name of a Snowball algorithm, or "none" to fold only.
-
-    Returns:
-        A function of one word; it never returns the empty string for a word with a letter.
 
     Examples:
         >>> [word_stemmer("english")(word) for word in ("running", "résumés", "utf8s")]
@@ -339,12 +300,6 @@ def fold(word: str) -> str:
 
     Latin, Greek, Hebrew and Arabic lose their marks; Cyrillic loses only stress marks and the dots
     of ё; other scripts keep all marks that make another letter.
-
-    Args:
-        word: One casefolded word in NFKC.
-
-    Returns:
-        The word in NFC. ``fold(fold(word)) == fold(word)``.
 
     Examples:
         >>> [fold(word) for word in ("école", "smørrebrød", "đường", "мой", "ёлка")]

@@ -58,9 +58,6 @@ class Gazetteer:
     spaces matches at word boundaries only; a Chinese name matches anywhere. Of overlapping names
     the longest is kept.
 
-    Args:
-        names: Pairs of name and id; a name may have several ids.
-
     Raises:
         MissingDependencyError: The extra ``graph`` is not installed.
 
@@ -108,15 +105,8 @@ class Gazetteer:
     def find_similar(self, text: str, *, threshold: float = 0.85) -> list[Mention]:
         """Return the exact and the approximate matches of names in a text, in order.
 
-        An exact match is kept, unless it is part of a longer approximate match.
-
-        Args:
-            text: The text to search.
-            threshold: Minimum similarity, in (0, 1]: 1 minus the share of edits.
-
-        Raises:
-            ConfigurationError: The threshold is out of range.
-            MissingDependencyError: The extra ``graph`` is not installed.
+        An exact match is kept, unless it is part of a longer approximate match. The similarity is
+        1 minus the share of edits.
 
         Examples:
             >>> gazetteer = Gazetteer([("foundation pit", "pit"), ("pit", "hole")])

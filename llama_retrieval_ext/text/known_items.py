@@ -27,14 +27,6 @@ def known_item_question(text: str, others: Sequence[str], random: Random) -> str
     are replaced by words of other texts. So the overlap between question and answer varies, as it
     does for real questions.
 
-    Args:
-        text: The text.
-        others: Texts to take the wrong words from.
-        random: Random number generator.
-
-    Returns:
-        The question; None if no sentence has five different words.
-
     Examples:
         >>> text = "Employees have 25 days of paid annual leave."
         >>> known_item_question(text, ["Lunch is at noon."], Random(1))

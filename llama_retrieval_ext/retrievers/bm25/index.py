@@ -34,9 +34,6 @@ class Parameters:
         k1: Saturation of repeated terms: larger saturates later, 0 ignores repetitions. 1.2 is the
             default of Lucene and of the embedded engine.
         b: Effect of the document length, from 0 (none) to 1 (full). Their default is 0.75.
-
-    Raises:
-        ConfigurationError: A number is out of range.
     """
 
     k1: float = 1.2
@@ -70,11 +67,6 @@ class Snapshot:
     bm25s sums the weights. They are computed here, by `formulas.bm25`, and stored in its matrix,
     because bm25s can change an index only by rebuilding it document by document, which is ten times
     slower.
-
-    Args:
-        nodes: The nodes by id, in ascending order of ids.
-        postings: The terms of the nodes, in the same order.
-        parameters: Parameters of the formula.
     """
 
     __slots__ = ("_engine", "_mask", "_rows", "nodes", "parameters", "postings")
@@ -162,10 +154,6 @@ class KeywordIndex:
     """Holder of the current snapshot, which each change replaces as a whole.
 
     Thread-safe: a search uses one snapshot throughout and never blocks; changes are serialised.
-
-    Args:
-        tokenizer: Tokenizer of nodes and queries.
-        snapshot: Initial snapshot.
     """
 
     def __init__(self, tokenizer: Tokenizer, snapshot: Snapshot) -> None:

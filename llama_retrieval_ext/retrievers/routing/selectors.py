@@ -242,9 +242,6 @@ class LlamaIndexSelector(Selector):
 
     LlamaIndex reads an answer of 0 as the last route, does not check the range, and lets a single
     selector pick several.
-
-    Args:
-        selector: The selector.
     """
 
     def __init__(self, selector: BaseSelector) -> None:
