@@ -9,7 +9,7 @@ from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.lazy import Viewed
 from llama_retrieval_ext.pipeline.why_not import (
-    Request,
+    TracedRequest,
     WhyNot,
     ranked_children,
     requests_in,
@@ -351,7 +351,7 @@ def _rescored(stages: Sequence[StageRanking], node_id: str) -> Iterator[Rescored
             yield Rescored(before, stage.ranks[node_id])
 
 
-def _passed(requests: Sequence[Request], hit: Hit) -> dict[str, None]:
+def _passed(requests: Sequence[TracedRequest], hit: Hit) -> dict[str, None]:
     return {
         text: None
         for each in requests

@@ -38,38 +38,8 @@ _FIRST: Final = 2
 _GROWTH: Final = 4
 
 
-def first_depth(top_k: int, *, most: int | None) -> int:
-    """Return the number of hits to request first, before collapsing."""
-    return _within(most, _FIRST * top_k, top_k)
-
-
-def for_more(request: EngineQuery, top_k: int) -> EngineQuery:
-    """Return the same search with another number of hits."""
-    return replace(request, search=replace(request.search, top_k=top_k))
-
-
-def collapsed(
-    hits: Deep, collapse: Collapse, *, top_k: int, most: int | None, source: str
-) -> Plan[list[Hit]]:
-    """Return the plan for the first hits of a collapsed ranking."""
-    depth = first_depth(top_k, most=most)
-    while True:
-        ranking = yield from hits(depth)
-        kept = collapse.of(ranking)
-        if len(kept) >= top_k or len(ranking) < depth:
-            return kept[:top_k]
-        if most is not None and depth >= most:
-            note_degraded(
-                source,
-                f"{collapse!r}: there are only {len(kept)} hits instead of {top_k} from the first "
-                f"{depth}, and the engine returns no more at once",
-            )
-            return kept
-        depth = _within(most, _GROWTH * depth, top_k)
-
-
 def _within(most: int | None, depth: int, top_k: int) -> int:
-    """Return the depth limited to that of the engine, but not below ``top_k``."""
+    """Return the depth, at most that of the engine, but not below ``top_k``."""
     return depth if most is None else min(depth, max(most, top_k))
 
 
@@ -128,18 +98,21 @@ class StoreRetriever(Retriever):
         """Return the query for the number of hits to request first."""
         if self.collapse is None:
             return query
-        most = self.backend.features.most_hits
-        return query.but(top_k=first_depth(query.top_k or 1, most=most))
+        return query.but(top_k=self._first_depth(query.top_k or 1))
+
+    def _first_depth(self, top_k: int) -> int:
+        return _within(self.backend.features.most_hits, _FIRST * top_k, top_k)
 
     def _answer_to(self, request: EngineQuery, query: Query) -> Plan[list[Hit]]:
         """Return the plan for the hits of one search, collapsed if that is set."""
         if self.collapse is None:
             return (yield from self._plainly(request, query))
-        return (
-            yield from self._collapsed(
-                lambda depth: self._plainly(for_more(request, depth), query), query, self.collapse
-            )
-        )
+
+        def deeper(depth: int) -> Plan[list[Hit]]:
+            search = replace(request.search, top_k=depth)
+            return self._plainly(replace(request, search=search), query)
+
+        return (yield from self._collapsed(deeper, query, self.collapse))
 
     def _plainly(self, request: EngineQuery, query: Query) -> Plan[list[Hit]]:
         return (yield from step("search", self._checked(search(self.backend, request), query)))
@@ -168,8 +141,21 @@ class StoreRetriever(Retriever):
 
     def _collapsed(self, hits: Deep, query: Query, collapse: Collapse) -> Plan[list[Hit]]:
         """Return a collapsed ranking; request more hits until enough are left."""
-        most = self.backend.features.most_hits
-        return collapsed(hits, collapse, top_k=query.top_k or 1, most=most, source=self.name)
+        top_k, most = query.top_k or 1, self.backend.features.most_hits
+        depth = self._first_depth(top_k)
+        while True:
+            ranking = yield from hits(depth)
+            kept = collapse.of(ranking)
+            if len(kept) >= top_k or len(ranking) < depth:
+                return kept[:top_k]
+            if most is not None and depth >= most:
+                note_degraded(
+                    self.name,
+                    f"{collapse!r}: there are only {len(kept)} hits instead of {top_k} from the "
+                    f"first {depth}, and the engine returns no more at once",
+                )
+                return kept
+            depth = _within(most, _GROWTH * depth, top_k)
 
     @property
     def _origin(self) -> Origin:
