@@ -61,7 +61,7 @@ class Counted(NamedTuple):
     counts: Mapping[int, int]
 
 
-class Snapshot:
+class KeywordSnapshot:
     """Nodes in the order of their ids, with the BM25 weights of their terms. Immutable.
 
     bm25s sums the weights. They are computed here, by `formulas.bm25`, and stored in its matrix,
@@ -85,7 +85,7 @@ class Snapshot:
 
     def __reduce__(self) -> tuple[object, ...]:
         # Copies and pickles omit what can be recomputed.
-        return Snapshot, (self.nodes, self.postings, self.parameters)
+        return KeywordSnapshot, (self.nodes, self.postings, self.parameters)
 
     def search(
         self, terms: Mapping[int, int], *, top_k: int, condition: Condition | None
@@ -102,7 +102,7 @@ class Snapshot:
         _check_unchanged(candidates, condition)
         return candidates
 
-    def changed(self, *, gone: Collection[str], came: Mapping[str, Counted]) -> "Snapshot":
+    def changed(self, *, gone: Collection[str], came: Mapping[str, Counted]) -> "KeywordSnapshot":
         """Return a snapshot without the nodes `gone` and with `came`, which replace equal ids.
 
         Time is linear in the size of the index even for small changes: about 80 ms for 20,000 nodes
@@ -116,7 +116,7 @@ class Snapshot:
         )
         nodes = {id_: came[id_].node if id_ in came else self.nodes[id_] for id_ in ids}
         added = {number[id_]: counted.counts for id_, counted in came.items()}
-        return Snapshot(nodes, self.postings.changed(places, added), self.parameters)
+        return KeywordSnapshot(nodes, self.postings.changed(places, added), self.parameters)
 
 
 def _filled_engine(postings: Postings, parameters: Parameters) -> bm25s.BM25:
@@ -156,7 +156,7 @@ class KeywordIndex:
     Thread-safe: a search uses one snapshot throughout and never blocks; changes are serialised.
     """
 
-    def __init__(self, tokenizer: Tokenizer, snapshot: Snapshot) -> None:
+    def __init__(self, tokenizer: Tokenizer, snapshot: KeywordSnapshot) -> None:
         self.tokenizer = tokenizer
         self.snapshot = snapshot
         self._changing = Lock()
@@ -164,7 +164,7 @@ class KeywordIndex:
     @classmethod
     def empty(cls, tokenizer: Tokenizer, parameters: Parameters) -> "KeywordIndex":
         """Return an index without nodes."""
-        return cls(tokenizer, Snapshot({}, Postings.of([]), parameters))
+        return cls(tokenizer, KeywordSnapshot({}, Postings.of([]), parameters))
 
     def __len__(self) -> int:
         return len(self.snapshot.nodes)
@@ -176,7 +176,7 @@ class KeywordIndex:
         self.__dict__.update(state, _changing=Lock())
 
     def search(self, text: str, *, top_k: int, condition: Condition | None) -> list[Candidate]:
-        """Return the best nodes for a text; see `Snapshot.search`."""
+        """Return the best nodes for a text; see `KeywordSnapshot.search`."""
         terms = self.tokenizer.query_terms(text)
         return self.snapshot.search(terms, top_k=top_k, condition=condition)
 

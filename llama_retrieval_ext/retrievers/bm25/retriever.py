@@ -23,7 +23,7 @@ from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.bm25.docstore_sync import DocstoreFollower, DocstoreLimits
-from llama_retrieval_ext.retrievers.bm25.index import KeywordIndex, Parameters, Snapshot
+from llama_retrieval_ext.retrievers.bm25.index import KeywordIndex, Parameters, KeywordSnapshot
 from llama_retrieval_ext.retrievers.bm25.llama_index_arguments import (
     DEFAULT_TOP_K,
     TOKEN_PATTERN,
@@ -275,7 +275,7 @@ class BM25Retriever(Retriever):
             )
         retriever = cls((), scope=scope, **stored.settings)
         parameters = retriever._index.snapshot.parameters
-        retriever._index.snapshot = Snapshot(stored.nodes, stored.postings, parameters)
+        retriever._index.snapshot = KeywordSnapshot(stored.nodes, stored.postings, parameters)
         retriever._limits = stored.limits
         if docstore is not None:
             retriever._limits = stored.limits or DocstoreLimits()
