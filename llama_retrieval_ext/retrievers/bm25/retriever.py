@@ -23,7 +23,7 @@ from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.bm25.docstore_sync import DocstoreFollower, DocstoreLimits
-from llama_retrieval_ext.retrievers.bm25.index import KeywordIndex, Parameters, KeywordSnapshot
+from llama_retrieval_ext.retrievers.bm25.index import KeywordIndex, KeywordSnapshot, Parameters
 from llama_retrieval_ext.retrievers.bm25.llama_index_arguments import (
     DEFAULT_TOP_K,
     TOKEN_PATTERN,
