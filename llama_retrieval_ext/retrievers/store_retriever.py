@@ -12,8 +12,8 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from llama_retrieval_ext.checks import of_type, one_top_k
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.execution.context import call, note_degraded, recording, step
-from llama_retrieval_ext.execution.embedding import embed, prefetch_embeddings
 from llama_retrieval_ext.execution.plan import Plan, Task, Together, finished
+from llama_retrieval_ext.execution.retrieval import embed, prefetch_embeddings
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope, check_top_k, described_binding
 from llama_retrieval_ext.results import Hit, Origin

@@ -12,9 +12,8 @@ from llama_index.core.schema import MetadataMode
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ExecutionError
 from llama_retrieval_ext.execution.context import note_details
-from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
+from llama_retrieval_ext.execution.retrieval import check_retriever, embed, hits_of
 from llama_retrieval_ext.formulas.relevance_model import relevance_model
 from llama_retrieval_ext.formulas.rocchio import rocchio
 from llama_retrieval_ext.pipeline.stages import Rewrite

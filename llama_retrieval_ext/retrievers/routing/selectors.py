@@ -25,9 +25,9 @@ from llama_retrieval_ext.arguments import RecordsArguments, handle_expression
 from llama_retrieval_ext.checks import CheckedArguments, check_count, is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
 from llama_retrieval_ext.execution.context import call, current_context
-from llama_retrieval_ext.execution.embedding import embed_text
 from llama_retrieval_ext.execution.legs import or_degraded
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
+from llama_retrieval_ext.execution.retrieval import embed_text
 from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S, LLMWriter, filled, has_async
 from llama_retrieval_ext.llm.parsing import cleaned
 from llama_retrieval_ext.pipeline.stages import items_of, plan_of, undefined
