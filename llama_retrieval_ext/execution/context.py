@@ -87,7 +87,7 @@ class ScopeViolationEvent(_Event):
 def emit(make: Callable[[], BaseEvent]) -> None:
     """Emit the event that `make` creates; without a handler it is not created."""
     dispatcher = _dispatcher
-    while all(isinstance(each, NullEventHandler) for each in dispatcher.event_handlers):
+    while set(map(type, dispatcher.event_handlers)) <= {NullEventHandler}:
         if not dispatcher.propagate:
             return
         dispatcher = dispatcher.parent

@@ -242,16 +242,7 @@ def ask(
     min_success: int = 1,
     on_answer: Callable[[Rankings], object] | None = None,
 ) -> Plan[Rankings]:
-    """Return the plan that sends requests to legs in parallel.
-
-    Args:
-        asks: The requests, by name; a leg may have several.
-        min_success: Number of legs that must answer.
-        on_answer: Called with the rankings so far after each answer of a leg.
-
-    Returns:
-        The rankings of the answered requests, by name, in the order of the requests.
-    """
+    """Return the plan that sends requests to legs in parallel."""
     outcomes = yield from _outcomes(asks, on_answer)
     for name, outcome in outcomes.items():
         _update_breaker(asks[name].leg, outcome.error)

@@ -194,13 +194,7 @@ class HitAccount:
 
 @dataclass(frozen=True, slots=True)
 class StageRanking:
-    """Ranking that a stage returned.
-
-    Attributes:
-        name: Path of the stage, with its enclosing legs.
-        ranks: Rank and score of each node, by its id, best first.
-        before: The preceding stage; None for a leg or a fusion.
-    """
+    """Ranking that a stage returned."""
 
     name: str
     ranks: dict[str, StageRank]

@@ -5,6 +5,7 @@ import math
 from abc import ABC
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -213,10 +214,7 @@ class Fusion(Operand, ABC):
     @property
     def reads_ids(self) -> bool:
         """Whether scores may depend on the text of ids; this package's fusions only compare ids."""
-        return not all(
-            method.__module__.startswith("llama_retrieval_ext.")
-            for method in (type(self).shares, type(self).combine, type(self).fuse_ids)
-        )
+        return _reads_ids(type(self))
 
     def _own_weights(self, rankings: Iterable[str]) -> Mapping[str, float] | None:
         own, names = self.weights, list(rankings)
@@ -231,6 +229,12 @@ class Fusion(Operand, ABC):
         def __rshift__(
             self, other: Refine | BaseNodePostprocessor | RefineFunction
         ) -> "FusionChain": ...
+
+
+@cache
+def _reads_ids(kind: type[Fusion]) -> bool:
+    methods = (kind.shares, kind.combine, kind.fuse_ids)
+    return not all(each.__module__.startswith("llama_retrieval_ext.") for each in methods)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

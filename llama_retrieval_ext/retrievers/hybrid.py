@@ -203,7 +203,7 @@ class HybridRetriever(StoreRetriever):
                 failures["vector"] = embedded.error
         rankings = yield from self._side_by_side(query, candidates, legs, failures)
         self._note_confidence(query, {name: scored_ids(each) for name, each in rankings.items()})
-        fusion = self._fitting(rankings, query)
+        fusion = self._fitting(rankings, candidates)
         hits = fuse(fusion, rankings, weights=self.weights, top_k=query.top_k, source=self.name)
         emit_fusion(self.name, fusion, rankings, self.weights, returned=len(hits))
         return hits
@@ -212,13 +212,9 @@ class HybridRetriever(StoreRetriever):
         """Return the number of candidates of each leg."""
         return max(self.candidates, query.top_k or 1)
 
-    def _fitting(self, rankings: Mapping[str, Sequence[object]], query: Query) -> Fusion:
+    def _fitting(self, rankings: Mapping[str, Sequence[object]], candidates: int) -> Fusion:
         """Return the fusion for these rankings."""
-        return (
-            default_fusion(rankings, self._depth(query))
-            if self.uses_default_fusion
-            else self.fusion
-        )
+        return default_fusion(rankings, candidates) if self.uses_default_fusion else self.fusion
 
     def _check_native(self) -> None:
         native = self.backend.features.fusions
@@ -248,8 +244,7 @@ class HybridRetriever(StoreRetriever):
         def choose(near: Sequence[ScoredId], sharing: Sequence[ScoredId]) -> list[FusedId]:
             rankings.update(zip(LEGS, (near, sharing), strict=True))
             self._note_confidence(query, rankings)
-            fusion = self._fitting(rankings, query)
-            return fusion.fuse_ids(
+            return self._fitting(rankings, vector.search.top_k).fuse_ids(
                 rankings, weights=self.weights, top_k=query.top_k, with_ties=True
             )
 
@@ -265,7 +260,7 @@ class HybridRetriever(StoreRetriever):
             return None
         note_legs(rankings)
         self._note_pushdown(query, "both searches in one request")
-        fusion = self._fitting(rankings, query)
+        fusion = self._fitting(rankings, vector.search.top_k)
         emit_fusion(self.name, fusion, rankings, self.weights, returned=len(best))
         return self._gated(best, query)
 

@@ -18,12 +18,7 @@ from llama_retrieval_ext.retrievers.bm25.index import KeywordIndex
 
 @dataclass(frozen=True, slots=True)
 class DocstoreLimits:
-    """Refresh interval and size limit of a docstore.
-
-    Attributes:
-        cache_ttl_s: Seconds until the docstore is checked again; None for never.
-        max_chunks: Maximum number of nodes in the docstore; None for no limit.
-    """
+    """Refresh interval and size limit of a docstore."""
 
     cache_ttl_s: float | None = 60.0
     max_chunks: int | None = None

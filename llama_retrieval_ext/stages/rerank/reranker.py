@@ -11,7 +11,7 @@ from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.pipeline.chains import EMPTY, checked
 from llama_retrieval_ext.pipeline.stages import Refine, ranking_of, undefined
-from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.query import Query, check_top_k
 from llama_retrieval_ext.reordering import ScoreKind
 from llama_retrieval_ext.results import Hit
 
@@ -109,8 +109,10 @@ def _ranking(stage: Refine, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]
     return ranking
 
 
-def check_timeout(timeout_s: float | None) -> None:
-    """Raise if a time limit is invalid."""
+def check_limits(top_k: int | None, timeout_s: float | None) -> None:
+    """Raise if a number of hits or a time limit is invalid."""
+    if top_k is not None:
+        check_top_k(top_k)
     if timeout_s is not None:
         check_seconds(timeout_s, "timeout_s", otherwise="for no limit pass None")
 
