@@ -5,7 +5,8 @@ from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.lazy import Viewed
 from llama_retrieval_ext.pipeline.why_not import (
@@ -264,31 +265,23 @@ class Explanation(SearchResult):
             for rank, hit in enumerate(self.hits, start=1)
         ]
 
-    def why_not(self, node_id: str) -> WhyNot:
+    @blocking
+    def why_not(self, node_id: str) -> Plan[WhyNot]:
         """Return the stage and the reason that excluded a node from the result.
 
         If no stage returned it, it is read by id from the searched stores that support this, to
         check whether the filters exclude it. A node outside the scope of the query is reported as
         if it did not exist.
 
-        Args:
-            node_id: Id of the node.
-
         Raises:
             StoreUnavailableError: A searched server does not answer now.
         """
-        return run(why_not(self.recorded, node_id))
+        return why_not(self.recorded, node_id)
 
-    async def awhy_not(self, node_id: str) -> WhyNot:
-        """Return the same as `why_not` without blocking the event loop."""
-        return await arun(why_not(self.recorded, node_id))
+    awhy_not = asynchronous(why_not)
 
     def compare(self, other: "Explanation") -> ExplanationComparison:
-        """Return the comparison with an explanation of another query or by another retriever.
-
-        Args:
-            other: The other explanation.
-        """
+        """Return the comparison with an explanation of another query or by another retriever."""
         return ExplanationComparison(self, other)
 
     def to_dict(self) -> dict[str, object]:

@@ -134,11 +134,7 @@ class Fusion(Operand, ABC):
             check_count(self.min_success, "min_success", least=0)
 
     def shares(self, legs: Sequence[LegRanking]) -> Sequence[Mapping[str, float]]:  # noqa: ARG002
-        """Return the share of each leg in the score of each of its ids, one mapping per leg.
-
-        Args:
-            legs: The rankings of the legs.
-        """
+        """Return the share of each leg in the score of each of its ids, one mapping per leg."""
         name = type(self).__name__
         raise ConfigurationError(
             f"{name} defines no shares(self, legs), what each leg adds to the scores; write it, or "

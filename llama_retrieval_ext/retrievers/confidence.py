@@ -138,9 +138,6 @@ class Calibration:
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Return the calibration from the output of `to_dict`.
 
-        Args:
-            data: JSON.
-
         Examples:
             >>> calibration = Calibration({"vector": (8.0, 4.0, -5.0)}, questions=400, nodes=1000)
             >>> again = Calibration.from_dict(calibration.to_dict())

@@ -87,9 +87,6 @@ class IntentProfile(RecordsArguments):
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Return the profile from the output of `to_dict`.
 
-        Args:
-            data: JSON.
-
         Raises:
             ConfigurationError: A field or stage is unknown, or a value is invalid.
 

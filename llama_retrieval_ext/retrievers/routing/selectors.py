@@ -81,9 +81,6 @@ class Selector(CheckedArguments, RecordsArguments, ABC):
     def check(self, choices: Sequence[Choice]) -> None:
         """Raise if the selector cannot pick among these routes; called once per router.
 
-        Args:
-            choices: The routes.
-
         Raises:
             ConfigurationError: The selector does not fit these routes.
         """
