@@ -84,7 +84,7 @@ async def _aperform(effect: Effect, context: Context) -> object:
 def _together(effect: Together, context: Context) -> list[Outcome[Any]]:
     # Without time limits the last task runs on this thread. A late thread is abandoned, because
     # threads cannot be stopped.
-    steps = _steps(effect.tasks, context)
+    steps = [_Step(task, context) for task in effect.tasks]
     futures = [pool.submit(_in_context(step.run)) for step in steps[:-1]]
     if any(step.context.deadline is not None for step in steps):
         futures += [pool.submit(_in_context(step.run)) for step in steps[-1:]]
@@ -101,7 +101,7 @@ def _together(effect: Together, context: Context) -> list[Outcome[Any]]:
 
 
 async def _atogether(effect: Together, context: Context) -> list[Outcome[Any]]:
-    steps = _steps(effect.tasks, context)
+    steps = [_Step(task, context) for task in effect.tasks]
     running = [asyncio.create_task(step.arun()) for step in steps]
     try:
         ended = {
@@ -173,10 +173,6 @@ class _Step:
         if self.context.trace is not None:
             self.context.trace.end(result=outcome.value, error=outcome.error)
         return outcome
-
-
-def _steps(tasks: Sequence[Task[Any]], context: Context) -> list[_Step]:
-    return [_Step(task, context) for task in tasks]
 
 
 def _by_deadline(steps: Sequence[_Step]) -> list[tuple[int, _Step]]:

@@ -255,7 +255,7 @@ class IntentAdaptiveRetriever(RouterRetriever):
             for intent, profile in chosen.items()
         }
         if selector is None:
-            selector = _rules_for(routes)
+            selector = rules_for(routes)
         super().__init__(selector, routes, fallback=GENERAL, max_routes=1, top_k=top_k, name=name)
         self._legs = sides
 
@@ -313,7 +313,7 @@ class IntentAdaptive(Refine):
             _check_refining(intent, profile)
         self.profiles = dict(profiles)
         self.selector = (
-            _rules_for(profiles) if selector is None else of_type(selector, Selector, "selector")
+            rules_for(profiles) if selector is None else of_type(selector, Selector, "selector")
         )
         self._choices = [Choice(name, each.description) for name, each in self.profiles.items()]
         self.selector.check(self._choices)
@@ -345,7 +345,7 @@ class IntentAdaptive(Refine):
         return next(known, Selection(GENERAL, reason="no intent was found"))
 
 
-def _rules_for(intents: Collection[str]) -> RuleSelector:
+def rules_for(intents: Collection[str]) -> RuleSelector:
     """Return the default rules for these intents."""
     return RuleSelector([rule for rule in default_intent_rules().rules if rule.route in intents])
 
