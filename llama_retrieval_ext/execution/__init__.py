@@ -37,17 +37,8 @@ if not TYPE_CHECKING:
             "RetrievalDegradedEvent",
             "ScopeViolationEvent",
         ),
-        "llama_retrieval_ext.execution.legs": (
-            "CircuitBreaker",
-            "Leg",
-        ),
-        "llama_retrieval_ext.execution.plan": (
-            "Call",
-            "Outcome",
-            "Plan",
-            "Task",
-            "Together",
-        ),
+        "llama_retrieval_ext.execution.legs": ("CircuitBreaker", "Leg"),
+        "llama_retrieval_ext.execution.plan": ("Call", "Outcome", "Plan", "Task", "Together"),
         "llama_retrieval_ext.execution.telemetry": ("Telemetry",),
     }
     __getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -11,9 +11,7 @@ from llama_index.core.indices.vector_store.retrievers import VectorIndexRetrieve
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-from llama_retrieval_ext.checks import (
-    of_type,
-)
+from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.execution.context import (
     Session,
     call,

@@ -144,10 +144,7 @@ def _show_result(function: Any, plan: Any) -> None:  # noqa: ANN401 - any signat
 
 
 def called(
-    function: Callable[P, T],
-    twin: Callable[P, Awaitable[T]],
-    *args: P.args,
-    **kwargs: P.kwargs,
+    function: Callable[P, T], twin: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
 ) -> Plan[T]:
     """Return the plan that calls a function, or its async twin, with arguments."""
     result: T = yield Call(lambda: function(*args, **kwargs), lambda: twin(*args, **kwargs))

@@ -42,14 +42,7 @@ if not TYPE_CHECKING:
         "llama_retrieval_ext.pipeline.fusion": ("Fusion",),
         "llama_retrieval_ext.pipeline.postprocessor": ("Postprocessed",),
         "llama_retrieval_ext.pipeline.retriever": ("Retriever",),
-        "llama_retrieval_ext.pipeline.stages": (
-            "FanOut",
-            "Refine",
-            "Rewrite",
-        ),
-        "llama_retrieval_ext.pipeline.why_not": (
-            "WhyNot",
-            "WhyNotReason",
-        ),
+        "llama_retrieval_ext.pipeline.stages": ("FanOut", "Refine", "Rewrite"),
+        "llama_retrieval_ext.pipeline.why_not": ("WhyNot", "WhyNotReason"),
     }
     __getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -77,9 +77,7 @@ class Branches(Unfused):
 
 
 def branches(
-    *retrievers: BaseRetriever | Leg,
-    min_success: int | None = None,
-    **named: BaseRetriever | Leg,
+    *retrievers: BaseRetriever | Leg, min_success: int | None = None, **named: BaseRetriever | Leg
 ) -> Branches:
     """Return parallel retrievers; needed for two of another package, and to name legs.
 

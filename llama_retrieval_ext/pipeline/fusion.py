@@ -254,8 +254,7 @@ class FusionChain(Operand):
 
 
 def _counted(
-    rankings: Mapping[str, Iterable[tuple[str, float | None]]],
-    weights: Mapping[str, float] | None,
+    rankings: Mapping[str, Iterable[tuple[str, float | None]]], weights: Mapping[str, float] | None
 ) -> list[LegRanking]:
     legs: list[LegRanking] = []
     for name, ranking in rankings.items():

@@ -280,10 +280,7 @@ def side(part: object) -> str:
 
 _HITS_ALONE: Final = 1
 _QUERY_AND_HITS: Final = 2
-_POSITIONAL: Final = (
-    inspect.Parameter.POSITIONAL_ONLY,
-    inspect.Parameter.POSITIONAL_OR_KEYWORD,
-)
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def is_function(part: object) -> TypeGuard[Callable[..., object]]:

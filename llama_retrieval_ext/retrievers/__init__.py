@@ -95,10 +95,7 @@ __all__ = [
 if not TYPE_CHECKING:
     _MODULES = {
         "llama_retrieval_ext.pipeline.index_nodes": ("ScorePolicy",),
-        "llama_retrieval_ext.retrievers.auto_merging": (
-            "AutoMergingRetriever",
-            "MergedScore",
-        ),
+        "llama_retrieval_ext.retrievers.auto_merging": ("AutoMergingRetriever", "MergedScore"),
         "llama_retrieval_ext.retrievers.bm25": ("BM25Retriever",),
         "llama_retrieval_ext.retrievers.confidence": ("Calibration",),
         "llama_retrieval_ext.retrievers.fallback": ("FallbackRetriever",),
@@ -111,16 +108,10 @@ if not TYPE_CHECKING:
             "default_intent_profiles",
             "default_intent_rules",
         ),
-        "llama_retrieval_ext.retrievers.kg_rule": (
-            "KGRetriever",
-            "KGRuleRetriever",
-        ),
+        "llama_retrieval_ext.retrievers.kg_rule": ("KGRetriever", "KGRuleRetriever"),
         "llama_retrieval_ext.retrievers.knowledge": ("KnowledgeRetriever",),
         "llama_retrieval_ext.retrievers.knowledge_policy": ("KnowledgePolicy",),
-        "llama_retrieval_ext.retrievers.knowledge_response": (
-            "KnowledgeResponse",
-            "RetrievalItem",
-        ),
+        "llama_retrieval_ext.retrievers.knowledge_response": ("KnowledgeResponse", "RetrievalItem"),
         "llama_retrieval_ext.retrievers.llm_queries": (
             "HyDEMode",
             "HyDERetriever",
@@ -136,14 +127,8 @@ if not TYPE_CHECKING:
         "llama_retrieval_ext.retrievers.recursive": ("RecursiveRetriever",),
         "llama_retrieval_ext.retrievers.rerank": ("RerankRetriever",),
         "llama_retrieval_ext.retrievers.retrieval_pipeline": ("RetrievalPipeline",),
-        "llama_retrieval_ext.retrievers.routing.router": (
-            "Route",
-            "RouterRetriever",
-        ),
-        "llama_retrieval_ext.retrievers.routing.rule_selector": (
-            "RouteRule",
-            "RuleSelector",
-        ),
+        "llama_retrieval_ext.retrievers.routing.router": ("Route", "RouterRetriever"),
+        "llama_retrieval_ext.retrievers.routing.rule_selector": ("RouteRule", "RuleSelector"),
         "llama_retrieval_ext.retrievers.routing.selectors": (
             "CascadeSelector",
             "Choice",
@@ -152,9 +137,6 @@ if not TYPE_CHECKING:
             "Selection",
             "Selector",
         ),
-        "llama_retrieval_ext.retrievers.store_retriever": (
-            "KeywordRetriever",
-            "VectorRetriever",
-        ),
+        "llama_retrieval_ext.retrievers.store_retriever": ("KeywordRetriever", "VectorRetriever"),
     }
     __getattr__, __dir__ = lazy_names(__name__, _MODULES)

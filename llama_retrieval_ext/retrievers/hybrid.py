@@ -286,11 +286,7 @@ class HybridRetriever(StoreRetriever):
             current_context().session.confidences.append(estimate)
 
     def _side_by_side(
-        self,
-        query: Query,
-        top_k: int,
-        legs: set[str],
-        failures: Mapping[str, BaseException],
+        self, query: Query, top_k: int, legs: set[str], failures: Mapping[str, BaseException]
     ) -> Plan[Rankings]:
         child = query.for_child()
         asks: dict[str, Ask] = {

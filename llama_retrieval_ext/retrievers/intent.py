@@ -15,12 +15,7 @@ from llama_retrieval_ext.execution.context import note_details, step
 from llama_retrieval_ext.execution.legs import Leg, or_degraded
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.filters import matches, parse_filters
-from llama_retrieval_ext.pipeline.branches import (
-    Unfused,
-    branches,
-    chosen_names,
-    named_legs,
-)
+from llama_retrieval_ext.pipeline.branches import Unfused, branches, chosen_names, named_legs
 from llama_retrieval_ext.pipeline.chains import refined
 from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.pipeline.leg_weights import resolved_weights

@@ -85,15 +85,8 @@ if not TYPE_CHECKING:
         "llama_retrieval_ext.formulas.normalisation": ("Normalisation",),
         "llama_retrieval_ext.pipeline.fusion": ("Unscored",),
         "llama_retrieval_ext.reordering": ("ScoreKind",),
-        "llama_retrieval_ext.stages.decay": (
-            "Curve",
-            "Recency",
-            "ScoreDecay",
-        ),
-        "llama_retrieval_ext.stages.feedback": (
-            "RM3",
-            "Rocchio",
-        ),
+        "llama_retrieval_ext.stages.decay": ("Curve", "Recency", "ScoreDecay"),
+        "llama_retrieval_ext.stages.feedback": ("RM3", "Rocchio"),
         "llama_retrieval_ext.stages.fusion": (
             "Borda",
             "CombMNZ",
@@ -107,25 +100,11 @@ if not TYPE_CHECKING:
         "llama_retrieval_ext.stages.rerank.chain": ("RerankChain",),
         "llama_retrieval_ext.stages.rerank.llm": ("LLMRerank",),
         "llama_retrieval_ext.stages.rerank.mmr": ("MMR",),
-        "llama_retrieval_ext.stages.rerank.models": (
-            "EmbeddingRerank",
-            "ModelRerank",
-        ),
+        "llama_retrieval_ext.stages.rerank.models": ("EmbeddingRerank", "ModelRerank"),
         "llama_retrieval_ext.stages.rerank.reranker": ("Reranker",),
-        "llama_retrieval_ext.stages.rerank.rules": (
-            "Boost",
-            "RuleRerank",
-            "RuleWeights",
-        ),
-        "llama_retrieval_ext.stages.rewrite.hyde": (
-            "HyDE",
-            "HyDEFanOut",
-        ),
-        "llama_retrieval_ext.stages.rewrite.multi_query": (
-            "Decompose",
-            "MultiQuery",
-            "StepBack",
-        ),
+        "llama_retrieval_ext.stages.rerank.rules": ("Boost", "RuleRerank", "RuleWeights"),
+        "llama_retrieval_ext.stages.rewrite.hyde": ("HyDE", "HyDEFanOut"),
+        "llama_retrieval_ext.stages.rewrite.multi_query": ("Decompose", "MultiQuery", "StepBack"),
         "llama_retrieval_ext.stages.selection": (
             "Alike",
             "BestPart",
