@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final, overload
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.schema import NodeWithScore
+from llama_index.core.schema import BaseNode, NodeWithScore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.errors import ScoreError
@@ -267,6 +267,11 @@ def as_hit(hit: NodeWithScore, *, source: str = "") -> Hit:
     if isinstance(hit, Hit):
         return hit.model_copy(update={} if hit.source else {"source": source})
     return Hit(node=hit.node, score=hit.score, source=source)
+
+
+def node_copy(node: BaseNode) -> BaseNode:
+    """Return a copy of a node with its own metadata; nested values are shared."""
+    return node.model_copy(update={"metadata": dict(node.metadata)})
 
 
 def with_path_of(hit: Hit, found: Hit | None) -> Hit:

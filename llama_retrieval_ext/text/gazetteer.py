@@ -29,15 +29,7 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A name in a text.
-
-    Attributes:
-        start: Index of its first character in the text.
-        end: Index after its last character.
-        name: The name in the gazetteer, normalised.
-        ids: Ids with that name, sorted.
-        score: 1 for an exact match, else the similarity, in (0, 1).
-    """
+    """A name in a text."""
 
     start: int
     end: int

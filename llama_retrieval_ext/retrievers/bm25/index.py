@@ -28,13 +28,7 @@ from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """Parameters of BM25.
-
-    Attributes:
-        k1: Saturation of repeated terms: larger saturates later, 0 ignores repetitions. 1.2 is the
-            default of Lucene and of the embedded engine.
-        b: Effect of the document length, from 0 (none) to 1 (full). Their default is 0.75.
-    """
+    """Parameters of BM25."""
 
     k1: float = 1.2
     b: float = 0.75
