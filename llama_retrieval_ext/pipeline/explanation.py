@@ -1,4 +1,4 @@
-"""`Explanation`: a search result with the full record of `explain`."""
+"""`Explanation`: a search result with the full record of `explain`; two of them compared."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields

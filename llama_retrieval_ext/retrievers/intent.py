@@ -1,4 +1,4 @@
-"""Retrieval and refinement that depend on the kind of question."""
+"""Retrieval and refinement by the kind of question: profiles, rules, retriever and stage."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""Retriever that searches with hypothetical answers (HyDE)."""
+"""Retrievers that search with what an LLM writes: other wordings, hypothetical answers (HyDE)."""
 
 from collections.abc import Mapping, Sequence
 

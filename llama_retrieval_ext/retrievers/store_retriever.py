@@ -1,4 +1,4 @@
-"""Base class of retrievers over one store, with its backend and embedding model."""
+"""Retrievers over one store: their base class, vector search and keyword search."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence

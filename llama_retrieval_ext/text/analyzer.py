@@ -1,4 +1,4 @@
-"""The implementation of a tokenizer: its caches and its stemmer, created on first use."""
+"""The implementation of a tokenizer: spellings of names, its caches, its stemmer and folding."""
 
 import re
 import unicodedata

@@ -1,4 +1,4 @@
-"""Selectors: interface, by embeddings, cascade, and adapter of LlamaIndex's."""
+"""Selectors: interface, by embeddings, by an LLM, cascade, and adapter of LlamaIndex's."""
 
 import dis
 import re

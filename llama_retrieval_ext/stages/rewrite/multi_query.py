@@ -1,4 +1,4 @@
-"""Fan-outs to queries by a language model: rewordings, sub-questions, broader questions."""
+"""Fan-outs to queries by a language model, and the parsing of its answers."""
 
 # ruff: noqa: RUF001 - dashes, quotes and full-width punctuation on purpose
 import re
