@@ -3,7 +3,6 @@
 # ruff: noqa: RUF001 - dashes, quotes and full-width punctuation on purpose
 import re
 import unicodedata
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, Literal
@@ -181,16 +180,8 @@ def wordings(answer: str, query: Query) -> list[str]:
     return distinct(kept)
 
 
-def fanned_out(query: Query, texts: Sequence[str], *, include_original: bool = True) -> list[Query]:
-    """Return the query in all its wordings, and record them in the result's details."""
-    queries = [query] if include_original or not texts else []
-    queries += [reworded(query, text) for text in texts]
-    note_details(is_total=True, generated_queries=[*texts], queries_count=len(queries))
-    return queries
-
-
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class WrittenQueries(FanOut, ABC):
+class WrittenQueries(FanOut):
     """Base of fan-outs to queries that a language model writes.
 
     The list may be numbered, quoted, fenced, JSON, or between other lines. Queries that repeat the
@@ -235,11 +226,14 @@ class WrittenQueries(FanOut, ABC):
             scope=query.scope,
         )
         texts = [each for wordings in written for each in distinct(wordings, of=text)][: self.n]
-        return fanned_out(query, texts, include_original=self.include_original)
+        queries = [query] if self.include_original or not texts else []
+        queries += [reworded(query, each) for each in texts]
+        note_details(is_total=True, generated_queries=[*texts], queries_count=len(queries))
+        return queries
 
-    @abstractmethod
     def _usable(self, answer: str, query: Query) -> list[str]:
-        """Return the queries in an answer; an empty list counts as a failure."""
+        """Return the queries in an answer, which may repeat the original; empty is a failure."""
+        return wordings(answer, query)
 
 
 MULTI_QUERY_PROMPT: Final = """\
@@ -303,10 +297,6 @@ class Decompose(WrittenQueries):
     _: KW_ONLY
     n: int = 4
     prompt: str = DECOMPOSE_PROMPT
-
-    def _usable(self, answer: str, query: Query) -> list[str]:
-        # Keeps the query itself: for a question with one part the model repeats it.
-        return wordings(answer, query)
 
 
 STEP_BACK_PROMPT: Final = """\
