@@ -94,7 +94,7 @@ def _embed_batch(
 
 def embed_text(text: str, model: BaseEmbedding) -> Plan[list[float]]:
     """Return the plan for the query embedding of a text, shared by all legs with this model."""
-    call = Call(lambda: model.get_query_embedding(text), lambda: model.aget_query_embedding(text))
+    once = Call(lambda: model.get_query_embedding(text), lambda: model.aget_query_embedding(text))
     session = current_context().session
     key = (id(model), text)  # not its name: models with the same name may differ
     error = session.take_unreached(key)
@@ -103,7 +103,7 @@ def embed_text(text: str, model: BaseEmbedding) -> Plan[list[float]]:
     trace = recording()
     if trace is not None and session.embeddings.has(key):
         trace.notes["cache_hits"] = ["query embedding"]
-    return (yield from session.embeddings.get(key, lambda: call))
+    return (yield from session.embeddings.get(key, lambda: once))
 
 
 class HonoursQuery:
