@@ -3,7 +3,7 @@
 import copy
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -19,7 +19,14 @@ from llama_retrieval_ext.execution.context import current_context, recording
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Plan, Task, Together, finished
 from llama_retrieval_ext.execution.retrieval import HonoursQuery
-from llama_retrieval_ext.execution.running import astream, asynchronous, blocking, reporting, stream
+from llama_retrieval_ext.execution.running import (
+    Reporting,
+    async_streamed,
+    asynchronous,
+    blocking,
+    reporting,
+    streamed,
+)
 from llama_retrieval_ext.filters import parse_filters
 from llama_retrieval_ext.pipeline.explanation import Explanation, explanation_of
 from llama_retrieval_ext.pipeline.index_nodes import Resolver, Target
@@ -175,7 +182,8 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
 
     aexplain = checked_call(asynchronous(explain))
 
-    def stream(self, query: QueryType) -> Iterator[SearchResult]:
+    @streamed
+    def stream(self, query: QueryType) -> Reporting[SearchResult]:
         """Yield partial results: the fused ranking after each leg, then the complete answer.
 
         Partial rankings come from the outermost fusion, before refinement, or in sequence from
@@ -183,12 +191,9 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         report none.
         """
         bound = Query.of(query)
-        return stream(lambda report: run(self._reported(bound, report)))
+        return lambda report: self._reported(bound, report)
 
-    def astream(self, query: QueryType) -> AsyncIterator[SearchResult]:
-        """Yield the same as `stream` without blocking the event loop."""
-        bound = Query.of(query)
-        return astream(lambda report: arun(self._reported(bound, report)))
+    astream = async_streamed(stream)
 
     @blocking
     def retrieve_many(
