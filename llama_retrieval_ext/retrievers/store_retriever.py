@@ -27,7 +27,7 @@ from llama_retrieval_ext.stores.engine.backend import (
     VectorQuery,
 )
 from llama_retrieval_ext.stores.engine.search import EngineBackend
-from llama_retrieval_ext.stores.nodes_by_id import nodes_by_id
+from llama_retrieval_ext.stores.generic import nodes_by_id
 from llama_retrieval_ext.stores.open import Storage, source_of
 from llama_retrieval_ext.stores.search import checked_hits, prefetch_searches, search
 
