@@ -10,6 +10,8 @@ from itertools import islice
 from random import Random
 from typing import Final
 
+from llama_index.core.schema import MetadataMode
+
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.ingest.ledger.ledger import KnowledgeBaseConfig, Ledger
@@ -49,11 +51,7 @@ Texts = Callable[[Sequence[str]], Mapping[str, str]]
 
 
 class Calibrations(dict[str, Calibration]):
-    """The calibrations of a knowledge base by scope, stored in its ledger; estimates confidence.
-
-    Args:
-        ledger: Stores them.
-    """
+    """The calibrations of a knowledge base by scope, stored in its ledger; estimates confidence."""
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(_calibrations_in(ledger.config()))
@@ -65,7 +63,7 @@ class Calibrations(dict[str, Calibration]):
         return None if calibration is None else calibration.estimate(query, legs)
 
     def keep(self, calibration: Calibration, scope: Scope | None) -> Calibration:
-        """Record the calibration of a scope, replacing an earlier one, and return it."""
+        """Record and return the calibration of a scope, replacing an earlier one."""
 
         def changed(config: KnowledgeBaseConfig | None) -> KnowledgeBaseConfig | None:
             if config is None:  # the knowledge base was removed meanwhile
@@ -130,8 +128,13 @@ class Calibrated(Refreshable):
             scope=scope,
             candidates=DEPTH + 1,
         )
-        ids = self._contents.node_ids(scope)
-        found = examples(ids, self._contents.texts, retriever, count=questions, seed=seed)
+        ids = self._ledger.visible_ids(scope)
+
+        def texts(some: Sequence[str]) -> dict[str, str]:
+            found = self._storage.nodes(some)
+            return {node.node_id: node.get_content(MetadataMode.NONE) for node in found}
+
+        found = examples(ids, texts, retriever, count=questions, seed=seed)
         return self._calibrations.keep(Calibration.fitted(found, nodes=len(ids)), scope)
 
 
@@ -140,15 +143,7 @@ def examples(
 ) -> Iterator[tuple[LegScores, int, bool]]:
     """Yield the rankings of the legs for known-item questions, with the answer and without.
 
-    Args:
-        node_ids: Ids of the nodes that the retriever can find.
-        texts: Returns the texts of nodes.
-        retriever: Returns one extra candidate, to have enough without the answer.
-        count: Maximum number of questions.
-        seed: Random seed.
-
-    Raises:
-        ConfigurationError: ``count`` is too low, or too few nodes have a sentence.
+    The retriever returns one extra candidate, to have enough without the answer.
     """
     check_count(count, "questions", least=_FEWEST)
     random = Random(seed)  # noqa: S311 - no secret

@@ -47,11 +47,15 @@ class Searchable:
     """The methods of a knowledge base that search it.
 
     Attributes:
+        url: Its URL.
         require_scope: Whether every operation needs a scope.
     """
 
+    url: str
     require_scope: bool
+    _is_closed: bool = False
     _backend: Backend
+    _embed_model: BaseEmbedding
     _graphs: "PassageGraphs | None" = None
 
     @property
@@ -60,9 +64,9 @@ class Searchable:
         return None
 
     @property
-    @abstractmethod
     def embed_model(self) -> BaseEmbedding:
         """The embedding model."""
+        return self._embed_model
 
     @abstractmethod
     def _check_open(self) -> None:
