@@ -268,6 +268,11 @@ def described_binding(query: Query) -> list[str]:
     ]
 
 
+def reworded(query: Query, text: str) -> Query:
+    """Return the query with another text and without the embedding of the first text."""
+    return replace(query, query_str=text, custom_embedding_strs=None, embedding=None)
+
+
 def check_top_k(top_k: int) -> int:
     """Return the number of hits if it is valid, or raise `ConfigurationError`."""
     return check_count(top_k, "top_k")

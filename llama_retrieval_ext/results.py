@@ -257,6 +257,11 @@ def as_hit(hit: NodeWithScore, *, source: str = "") -> Hit:
     return Hit(node=hit.node, score=hit.score, source=source)
 
 
+def node_copy(node: BaseNode) -> BaseNode:
+    """Return a copy of a node with its own metadata; nested values are shared."""
+    return node.model_copy(update={"metadata": dict(node.metadata)})
+
+
 def with_path_of(hit: Hit, found: Hit | None) -> Hit:
     """Return the hit with the path or proof of ``found``; the same hit if there is none."""
     if found is None:

@@ -31,6 +31,7 @@ from llama_retrieval_ext.execution.context import degraded_count, degraded_since
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
 from llama_retrieval_ext.execution.running import (
+    Report,
     Reporting,
     async_streamed,
     asynchronous,
@@ -38,7 +39,6 @@ from llama_retrieval_ext.execution.running import (
     streamed,
     within,
 )
-from llama_retrieval_ext.execution.streaming import Report
 from llama_retrieval_ext.llm.client import filled
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import Hit

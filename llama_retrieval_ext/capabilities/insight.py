@@ -22,6 +22,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import (
+    Report,
     Reporting,
     async_streamed,
     asynchronous,
@@ -29,7 +30,6 @@ from llama_retrieval_ext.execution.running import (
     streamed,
     within,
 )
-from llama_retrieval_ext.execution.streaming import Report
 from llama_retrieval_ext.llm.client import filled
 
 INSIGHT_PROMPT: Final = """\

@@ -14,22 +14,22 @@ from llama_index.core.tools import ToolMetadata
 from llama_retrieval_ext.capabilities.language_model import Caller, as_llm
 from llama_retrieval_ext.checks import is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
-from llama_retrieval_ext.execution.legs import MISTAKES
+from llama_retrieval_ext.execution.context import degraded_count, degraded_since
+from llama_retrieval_ext.execution.legs import or_degraded
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.intent_profile import (
+from llama_retrieval_ext.retrievers.intent import (
     GENERAL,
     default_intent_profiles,
     default_intent_rules,
 )
-from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
 from llama_retrieval_ext.retrievers.routing.rule_selector import RuleSelector
 from llama_retrieval_ext.retrievers.routing.selectors import (
     Choice,
     EmbeddingSelector,
+    LLMSelector,
     Selection,
     Selector,
     selected,
@@ -167,13 +167,8 @@ class IntentRecognizer(Selector):
         names = {choice.name for choice in choices}
         for number, (step, selector) in enumerate(self._steps.items()):
             share = 1 / (len(self._steps) - number)
-            try:
-                selections = yield from selected(selector, query, choices, share=share)
-            except MISTAKES:
-                raise
-            except Exception as error:  # noqa: BLE001 - reported as degraded
-                note_degraded(f"intent by {step}", error)
-                continue
+            plan = selected(selector, query, choices, share=share)
+            selections = yield from or_degraded(f"intent by {step}", plan, [])
             first = next((each for each in selections if each.name in names), None)
             if first is None:
                 continue

@@ -31,7 +31,7 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.execution.context import call
 from llama_retrieval_ext.execution.drivers import pool
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
-from llama_retrieval_ext.execution.streaming import Report, WhileOpen
+from llama_retrieval_ext.execution.running import Report, WhileOpen
 from llama_retrieval_ext.llm.client import completion, has_async
 from llama_retrieval_ext.llm.parsing import cleaned, parse_structured, partly_structured, visible
 

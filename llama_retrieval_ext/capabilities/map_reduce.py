@@ -15,7 +15,7 @@ from llama_retrieval_ext.errors import GenerationError
 from llama_retrieval_ext.execution.context import current_context, note_degraded
 from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Outcome, Plan, Task, Together
-from llama_retrieval_ext.execution.streaming import Report
+from llama_retrieval_ext.execution.running import Report
 from llama_retrieval_ext.ingest.preparation import split_by
 
 M = TypeVar("M", bound=BaseModel)

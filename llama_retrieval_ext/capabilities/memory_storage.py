@@ -22,7 +22,7 @@ from llama_retrieval_ext.filters import AllOf, as_metadata_filters, parse_filter
 from llama_retrieval_ext.ingest import KnowledgeBase
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope
 from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate
 from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.search import checked_hits

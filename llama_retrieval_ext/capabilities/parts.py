@@ -20,10 +20,9 @@ from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
 from llama_retrieval_ext.ingest import KnowledgeBase
 from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
 from llama_retrieval_ext.retrievers.graph import GraphRetriever
-from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
 from llama_retrieval_ext.retrievers.presets import PRESETS, PresetParts, build_preset
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
-from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages.rerank.chain import AnyReranker
 from llama_retrieval_ext.stores.engine.backend import Backend
 

@@ -35,6 +35,7 @@ from llama_retrieval_ext.execution.context import degraded_count, degraded_since
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import (
+    Report,
     Reporting,
     async_streamed,
     asynchronous,
@@ -42,7 +43,6 @@ from llama_retrieval_ext.execution.running import (
     streamed,
     within,
 )
-from llama_retrieval_ext.execution.streaming import Report
 from llama_retrieval_ext.llm.client import filled
 from llama_retrieval_ext.query import Query, Scope, source_in
 from llama_retrieval_ext.results import Hit, as_hit

@@ -31,8 +31,7 @@ from llama_retrieval_ext.query import (
     narrowed_filters,
 )
 from llama_retrieval_ext.results import Hit, SearchResult
-from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
-from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever, VectorRetriever
 
 # Hidden from the model: scopes belong to the application, memories are not documents.
 _HIDDEN: Final = frozenset({TENANT_KEY, KB_KEY, *MEMORY_KEYS})

@@ -17,19 +17,21 @@ from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever, MergedScore
 from llama_retrieval_ext.retrievers.fallback import FallbackRetriever
 from llama_retrieval_ext.retrievers.graph import GraphRetriever
-from llama_retrieval_ext.retrievers.hyde import HyDERetriever
-from llama_retrieval_ext.retrievers.intent_profile import default_intent_rules
+from llama_retrieval_ext.retrievers.intent import default_intent_rules
 from llama_retrieval_ext.retrievers.kg_rule import KGRetriever, KGRuleRetriever
 from llama_retrieval_ext.retrievers.knowledge import KnowledgeRetriever
-from llama_retrieval_ext.retrievers.multi_query import MultiQueryRetriever
+from llama_retrieval_ext.retrievers.llm_queries import HyDERetriever, MultiQueryRetriever
 from llama_retrieval_ext.retrievers.presets import PRESETS, build_preset
 from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
-from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
 from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.retrievers.routing.rule_selector import RuleSelector
-from llama_retrieval_ext.retrievers.routing.selectors import EmbeddingSelector, Selector
+from llama_retrieval_ext.retrievers.routing.selectors import (
+    EmbeddingSelector,
+    LLMSelector,
+    Selector,
+)
 
 Base: TypeAlias = BaseRetriever | str
 Count: TypeAlias = Annotated[int, Field(ge=1)]

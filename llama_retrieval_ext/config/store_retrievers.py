@@ -30,9 +30,8 @@ from llama_retrieval_ext.reordering import with_score
 from llama_retrieval_ext.results import Hit, score_of
 from llama_retrieval_ext.retrievers.bm25.retriever import BM25Retriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever
-from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stores.engine.backend import Backend
 from llama_retrieval_ext.stores.open import open_store

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from llama_retrieval_ext.display.html import Markup, arrow, page, table, tag, tile
 from llama_retrieval_ext.display.results import document_title, result_summary, short
-from llama_retrieval_ext.pipeline.comparison import ExplanationComparison, RankPair
+from llama_retrieval_ext.pipeline.explanation import ExplanationComparison, RankPair
 
 # Limits of hits, and of the characters of a title and of a text.
 _HITS: Final = 40

@@ -11,8 +11,7 @@ from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.evaluation.axes import colours, cut, drawable, finished, new_axes
 from llama_retrieval_ext.evaluation.experiment import Experiment
-from llama_retrieval_ext.pipeline.comparison import ExplanationComparison
-from llama_retrieval_ext.pipeline.explanation import Explanation
+from llama_retrieval_ext.pipeline.explanation import Explanation, ExplanationComparison
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.trace import ScoredId, Trace
 

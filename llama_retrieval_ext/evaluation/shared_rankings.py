@@ -14,9 +14,9 @@ from llama_index_instrumentation import get_dispatcher
 from llama_index_instrumentation.base import BaseEvent
 from llama_index_instrumentation.event_handlers import BaseEventHandler
 
-from llama_retrieval_ext.execution.context import SingleFlight, current_context, entered
+from llama_retrieval_ext.execution.context import current_context, entered
 from llama_retrieval_ext.execution.drivers import run
-from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.plan import Call, Plan, SingleFlight
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.trace import Degradation
 

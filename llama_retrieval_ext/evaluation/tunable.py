@@ -26,9 +26,8 @@ from llama_retrieval_ext.pipeline.stages import Refine, Rewrite
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever, default_fusion
-from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
 from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
-from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stages.rerank.mmr import MMR
 from llama_retrieval_ext.stages.selection import Top

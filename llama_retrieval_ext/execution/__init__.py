@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from llama_retrieval_ext.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from llama_retrieval_ext.execution.events import (
+    from llama_retrieval_ext.execution.context import (
         FusionEvent,
         RetrievalDegradedEvent,
         ScopeViolationEvent,
@@ -32,7 +32,7 @@ __all__ = [
 # Hidden from type checkers: `__getattr__` would make them accept any misspelled name.
 if not TYPE_CHECKING:
     _MODULES = {
-        "llama_retrieval_ext.execution.events": (
+        "llama_retrieval_ext.execution.context": (
             "FusionEvent",
             "RetrievalDegradedEvent",
             "ScopeViolationEvent",

@@ -1,126 +1,117 @@
-"""The context of an answer: its deadline, shared state, and the current step of its trace.
+"""The context of an answer: deadline, shared state, current step of the trace, and its events.
 
 It is stored in a context variable, so threads, tasks and retrievers of other packages inherit it
-without an argument.
+without an argument. Events contain no text of a query or a node.
 """
 
-import asyncio
 import time
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from threading import Lock
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore
+from llama_index_instrumentation import get_dispatcher
+from llama_index_instrumentation.base import BaseEvent
+from llama_index_instrumentation.event_handlers import NullEventHandler
+from pydantic import Field
 
 from llama_retrieval_ext.errors import DeadlineExceededError, describe
-from llama_retrieval_ext.execution.events import RetrievalDegradedEvent, emit
-from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.plan import Call, Plan, SingleFlight
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.trace import Degradation, Detail, DetailValue, ScoredId, Trace
 
 T = TypeVar("T")
 
-
-class _AbandonedError(Exception):
-    """The computation was cancelled or timed out; another request may restart it."""
+_dispatcher = get_dispatcher(__name__)
 
 
-class _StuckError(Exception):
-    """Waiting would block the event loop that the computation needs."""
+class _Event(BaseEvent):
+    @classmethod
+    def class_name(cls) -> str:
+        """Return LlamaIndex's name of the event."""
+        return cls.__name__
 
 
-class SingleFlight:
-    """Results by key; concurrent requests share one computation. Failures are not stored."""
+class RetrievalDegradedEvent(_Event):
+    """A part of an answer failed and was left out.
 
-    __slots__ = ("_lock", "_values")
+    Attributes:
+        where: Path of the leg or stage: ``outer/inner``.
+        reason: The error.
+    """
 
-    def __init__(self) -> None:
-        self._values: dict[Hashable, _Value[Any]] = {}  # the type belongs to the key
-        self._lock = Lock()
-
-    def get(self, key: Hashable, make: Callable[[], Call[T]]) -> Plan[T]:
-        """Return the plan for the value of a key, computed once for all legs."""
-        while True:
-            with self._lock:
-                known = self._values.get(key)
-                if known is None:
-                    mine: _Value[T] = _Value()
-                    self._values[key] = mine
-                    break
-            try:
-                value: T = yield known.awaited()
-            except _AbandonedError:
-                continue
-            except _StuckError:
-                value = yield make()
-            return value
-        return (yield from self._make(key, mine, make()))
-
-    def has(self, key: Hashable) -> bool:
-        """Return whether the value exists or is being computed."""
-        return key in self._values
-
-    def keep(self, key: Hashable, value: object) -> None:
-        """Store a value under a key, unless one exists or is being computed."""
-        with self._lock:
-            if key not in self._values:
-                known = self._values[key] = _Value()
-                known.future.set_result(value)
-
-    def _make(self, key: Hashable, mine: "_Value[T]", call: Call[T]) -> Plan[T]:
-        try:
-            value: T = yield call
-        except BaseException as error:
-            with self._lock:
-                self._values.pop(key, None)
-            mine.failed(error)
-            raise
-        mine.future.set_result(value)
-        return value
+    where: str
+    reason: str
 
 
-class _Value(Generic[T]):
-    """A value that is being computed."""
+class FusionEvent(_Event):
+    """Several rankings were fused.
 
-    __slots__ = ("_loop", "future")
+    Attributes:
+        source: Name of the retriever that fused them.
+        fusion: The fusion, as an expression.
+        found: Number of hits of each leg that answered, by its name.
+        leg_weights: The weight of each of these legs.
+        returned: Number of hits in the fused ranking.
+    """
 
-    def __init__(self) -> None:
-        self.future: Future[T] = Future()
-        # A running future cannot be cancelled, so cancelling one waiting leg affects neither the
-        # computation nor the other legs.
-        self.future.set_running_or_notify_cancel()
-        self._loop = _running_loop()
-
-    def awaited(self) -> Call[T]:
-        if self.future.done():
-            return Call(self.future.result, self._ready)
-        return Call(self._wait, lambda: asyncio.wrap_future(self.future))
-
-    def failed(self, error: BaseException) -> None:
-        # All waiting legs share a failure, but not a cancellation or a deadline of one leg.
-        own = not isinstance(error, Exception) or isinstance(error, DeadlineExceededError)
-        self.future.set_exception(_AbandonedError() if own else error)
-
-    def _wait(self) -> T:
-        if self._loop is not None and not self.future.done() and _running_loop() is self._loop:
-            raise _StuckError
-        return self.future.result()
-
-    async def _ready(self) -> T:
-        return self.future.result()
+    source: str
+    fusion: str
+    found: dict[str, int] = Field(default_factory=dict)
+    leg_weights: dict[str, float] = Field(default_factory=dict)
+    returned: int
 
 
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
+class ScopeViolationEvent(_Event):
+    """A store returned hits from outside the scope or the filters of a query.
+
+    They are dropped, or the search raises an error.
+
+    Attributes:
+        store: The store.
+        source: Name of the retriever that searched it.
+        violations: Number of hits outside.
+        returned: Number of hits that the store returned.
+    """
+
+    store: str
+    source: str
+    violations: int
+    returned: int
+
+
+def emit(make: Callable[[], BaseEvent]) -> None:
+    """Emit the event that `make` creates; without a handler it is not created."""
+    dispatcher = _dispatcher
+    while set(map(type, dispatcher.event_handlers)) <= {NullEventHandler}:
+        if not dispatcher.propagate:
+            return
+        dispatcher = dispatcher.parent
+    _dispatcher.event(make())
+
+
+def emit_fusion(
+    source: str,
+    fusion: object,
+    rankings: Mapping[str, Sequence[object]],
+    leg_weights: Mapping[str, float],
+    *,
+    returned: int,
+) -> None:
+    """Emit the event of a fusion of the rankings of the legs that answered."""
+    emit(
+        lambda: FusionEvent(
+            source=source,
+            fusion=repr(fusion),
+            found={name: len(ranking) for name, ranking in rankings.items()},
+            leg_weights={name: leg_weights[name] for name in rankings},
+            returned=returned,
+        )
+    )
 
 
 # The time reserved for the composite itself: a share of the remaining time, up to a limit.

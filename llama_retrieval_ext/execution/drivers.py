@@ -8,8 +8,9 @@ forever, and the interpreter waits for it at exit.
 import asyncio
 import math
 import os
+import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for_futures
 from contextvars import copy_context
@@ -83,7 +84,7 @@ async def _aperform(effect: Effect, context: Context) -> object:
 def _together(effect: Together, context: Context) -> list[Outcome[Any]]:
     # Without time limits the last task runs on this thread. A late thread is abandoned, because
     # threads cannot be stopped.
-    steps = _steps(effect.tasks, context)
+    steps = [_Step(task, context) for task in effect.tasks]
     futures = [pool.submit(_in_context(step.run)) for step in steps[:-1]]
     if any(step.context.deadline is not None for step in steps):
         futures += [pool.submit(_in_context(step.run)) for step in steps[-1:]]
@@ -100,7 +101,7 @@ def _together(effect: Together, context: Context) -> list[Outcome[Any]]:
 
 
 async def _atogether(effect: Together, context: Context) -> list[Outcome[Any]]:
-    steps = _steps(effect.tasks, context)
+    steps = [_Step(task, context) for task in effect.tasks]
     running = [asyncio.create_task(step.arun()) for step in steps]
     try:
         ended = {
@@ -172,10 +173,6 @@ class _Step:
         if self.context.trace is not None:
             self.context.trace.end(result=outcome.value, error=outcome.error)
         return outcome
-
-
-def _steps(tasks: Sequence[Task[Any]], context: Context) -> list[_Step]:
-    return [_Step(task, context) for task in tasks]
 
 
 def _by_deadline(steps: Sequence[_Step]) -> list[tuple[int, _Step]]:
@@ -282,3 +279,48 @@ async def awaited_or_in_thread(attempt: Callable[[], Awaitable[T]], blocking: Ca
     except _NO_ASYNC:
         context = copy_context()
         return await asyncio.wrap_future(pool.submit(lambda: context.run(blocking)))
+
+
+class LoopThread:
+    """Event loop in its own thread that runs coroutines for other threads and loops.
+
+    Examples:
+        >>> loop = LoopThread("example")
+        >>> async def answer():
+        ...     return 42
+        >>> asyncio.run(loop.run(answer()))
+        42
+        >>> loop.close()
+
+    """
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Return the result of the coroutine; cancelling the caller cancels the coroutine."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
+
+    def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
+        """Run a last coroutine, cancel the others, then stop the loop and the thread."""
+        ended = asyncio.run_coroutine_threadsafe(_ended(last), self._loop)
+        ended.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._loop.stop))
+        # The garbage collector may close a store on any thread, including this one.
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+            ended.result()
+
+    def _run(self) -> None:
+        self._loop.run_forever()
+        self._loop.close()
+
+
+async def _ended(last: Coroutine[Any, Any, object] | None) -> None:
+    if last is not None:
+        await last
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()  # otherwise its caller would wait forever
+    await asyncio.gather(*others, return_exceptions=True)

@@ -37,7 +37,7 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.execution.context import current_context, note_degraded
 from llama_retrieval_ext.execution.plan import Outcome, Plan, Sleep, Task, Together
 from llama_retrieval_ext.execution.retrieval import check_retriever, retrieval
-from llama_retrieval_ext.execution.streaming import WhileOpen, reporting
+from llama_retrieval_ext.execution.running import WhileOpen, reporting
 from llama_retrieval_ext.query import Query, check_top_k
 
 
@@ -142,13 +142,7 @@ MISTAKES = (
 
 
 def or_degraded(where: str, plan: Plan[T], otherwise: T) -> Plan[T]:
-    """Return the plan with a fallback result; a failure degrades the answer, mistakes raise.
-
-    Args:
-        where: Name of the part in the recorded degradation.
-        plan: The plan.
-        otherwise: The fallback result.
-    """
+    """Return the plan with a fallback result; a failure degrades the answer, mistakes raise."""
     try:
         return (yield from plan)
     except MISTAKES:
@@ -231,20 +225,12 @@ class Leg(RecordsArguments):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request to a leg.
-
-    Attributes:
-        leg: The leg.
-        query: The query.
-        top_k: Number of hits; None for the leg's own number.
-        failure: The error of an earlier part of the leg's work; the leg then fails without a
-            call.
-    """
+    """A request to a leg."""
 
     leg: Leg
     query: Query
     top_k: int | None = None
-    failure: BaseException | None = None
+    failure: BaseException | None = None  # of an earlier part of its work: it fails without a call
 
 
 Rankings: TypeAlias = dict[str, list[NodeWithScore]]
@@ -256,16 +242,7 @@ def ask(
     min_success: int = 1,
     on_answer: Callable[[Rankings], object] | None = None,
 ) -> Plan[Rankings]:
-    """Return the plan that sends requests to legs in parallel.
-
-    Args:
-        asks: The requests, by name; a leg may have several.
-        min_success: Number of legs that must answer.
-        on_answer: Called with the rankings so far after each answer of a leg.
-
-    Returns:
-        The rankings of the answered requests, by name, in the order of the requests.
-    """
+    """Return the plan that sends requests to legs in parallel."""
     outcomes = yield from _outcomes(asks, on_answer)
     for name, outcome in outcomes.items():
         _update_breaker(asks[name].leg, outcome.error)

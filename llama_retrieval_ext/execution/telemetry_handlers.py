@@ -17,7 +17,7 @@ from llama_index_instrumentation.span import active_span_id
 from opentelemetry.trace import Span
 from pydantic import PrivateAttr
 
-from llama_retrieval_ext.execution.events import (
+from llama_retrieval_ext.execution.context import (
     FusionEvent,
     RetrievalDegradedEvent,
     ScopeViolationEvent,
@@ -30,11 +30,7 @@ _RETRIEVE: Final = ("retrieve", "aretrieve")
 
 
 def is_sending(span_handlers: Sequence[object]) -> bool:
-    """Return whether one of the handlers sends spans to OpenTelemetry.
-
-    Args:
-        span_handlers: The span handlers of a dispatcher.
-    """
+    """Return whether one of the handlers sends spans to OpenTelemetry."""
     return any(isinstance(each, OTelCompatibleSpanHandler) for each in span_handlers)
 
 

@@ -64,12 +64,7 @@ def bm25_term_weight(
 ) -> float: ...
 @overload
 def bm25_term_weight(
-    tf: Numbers,
-    *,
-    length: float | Numbers,
-    average_length: float,
-    k1: float = 1.2,
-    b: float = 0.75,
+    tf: Numbers, *, length: float | Numbers, average_length: float, k1: float = 1.2, b: float = 0.75
 ) -> Floats: ...
 def bm25_term_weight(
     tf: float | Numbers,

@@ -60,9 +60,6 @@ def comb_max_shares(
 def best_of_legs(shares: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the best share of every id.
 
-    Args:
-        shares: One mapping per leg, as `comb_max_shares` returns them.
-
     Examples:
         >>> best_of_legs([{"a": 1.0}, {"a": 0.9, "b": -1.0}])
         {'a': 1.0, 'b': -1.0}

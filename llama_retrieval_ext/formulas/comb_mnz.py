@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from llama_retrieval_ext.errors import ScoreError
+from llama_retrieval_ext.formulas.comb_max import comb_max_shares
 from llama_retrieval_ext.formulas.scores import check_scores, sum_of_legs, weighted_legs
 
 
@@ -51,23 +52,18 @@ def comb_mnz_shares(
 
     Finite scores are assumed: the normalisation has already checked them.
 
-    Raises:
-        ScoreError: A score is negative.
-
     Examples:
         >>> comb_mnz_shares([{"a": 1.0, "b": 0.5}, {"b": 0.75}], weights=[2, 1])
         [{'a': 2.0, 'b': 1.0}, {'b': 0.75}]
 
     """
-    legs = weighted_legs(scores, weights=weights)
-    return [_shares(leg, weight=weight) for leg, weight in legs]
+    for leg, _ in weighted_legs(scores, weights=weights):
+        _check_sign(leg)
+    return comb_max_shares(scores, weights=weights)
 
 
 def sum_times_count(shares: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the sum of the shares of every id, times their number.
-
-    Args:
-        shares: One mapping per leg, as `comb_mnz_shares` returns them.
 
     Examples:
         >>> sum_times_count([{"a": 1.0, "b": 0.5}, {"b": 0.75}])
@@ -78,11 +74,10 @@ def sum_times_count(shares: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {node_id: found_by[node_id] * score for node_id, score in sum_of_legs(shares).items()}
 
 
-def _shares(leg: Mapping[str, float], *, weight: float) -> dict[str, float]:
+def _check_sign(leg: Mapping[str, float]) -> None:
     for node_id, score in leg.items():
         if score < 0.0:
             raise ScoreError(
                 f"the score of {node_id!r} is {score}; CombMNZ needs scores of 0 or more: "
                 "normalise them first, for example with min_max"
             )
-    return {node_id: weight * score for node_id, score in leg.items()}

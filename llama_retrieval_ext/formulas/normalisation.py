@@ -235,9 +235,6 @@ def z_score(scores: Mapping[str, float]) -> dict[str, float]:
 def unchanged(scores: Mapping[str, float]) -> dict[str, float]:
     """Return the scores unchanged.
 
-    Args:
-        scores: Raw score of every id, in any finite range.
-
     Raises:
         ScoreError: A score is None or not finite.
 
@@ -297,12 +294,6 @@ def deviations(scores: Mapping[str, float]) -> dict[str, float]:
 
     Computed relative to the lowest score. Nearly equal scores therefore keep their digits, and
     deviations of equal scores are exactly 0.
-
-    Args:
-        scores: Raw score of every id, in any finite range.
-
-    Returns:
-        Deviation of every id; they sum to 0 up to rounding. Empty for no scores.
 
     Raises:
         ScoreError: A score is None or not finite.

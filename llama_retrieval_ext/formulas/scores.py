@@ -15,13 +15,6 @@ def weighted_legs(legs: Sequence[T], *, weights: Sequence[float] | None) -> list
     A leg of weight 0 is left out. Ids that only this leg found are then not in the fused result,
     instead of at its end with score 0.
 
-    Args:
-        legs: One ranking, or one mapping of scores, per retriever.
-        weights: One number per leg, finite, 0 or more, not all 0. None gives each leg 1.0.
-
-    Returns:
-        Leg and weight, in the order given. Empty for no legs.
-
     Raises:
         ConfigurationError: Too few or too many weights, one that is negative or not finite, or none
             above 0.
@@ -63,9 +56,6 @@ LARGEST = 1e100
 def check_scores(scores: Mapping[str, float | None]) -> None:
     """Raise if a score is None, not finite, or too large.
 
-    Args:
-        scores: Raw score of every id, in any finite range.
-
     Raises:
         ScoreError: A score is None, NaN, infinite, or beyond ``1e100`` in magnitude.
 
@@ -90,12 +80,6 @@ def ranked(scores: Mapping[str, float]) -> list[tuple[str, float]]:
 
     Ties are broken by id, ascending, so that equal input gives equal order.
 
-    Args:
-        scores: Finite score of every id, as the formulas return them; higher is better.
-
-    Returns:
-        Pairs of id and score. Empty for no scores.
-
     Examples:
         >>> ranked({"b": 0.5, "c": 0.9, "a": 0.5})
         [('c', 0.9), ('a', 0.5), ('b', 0.5)]
@@ -112,12 +96,6 @@ def sum_of_legs(legs: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
     Float addition depends on the order of its terms. A last digit that depends on the order of the
     legs would decide ties, so every sum here is correctly rounded.
-
-    Args:
-        legs: One mapping per leg, id to the leg's share; a missing id adds nothing.
-
-    Returns:
-        Sum for every id in any leg. Empty for no legs.
 
     Examples:
         >>> sum_of_legs([{"a": 0.1}, {"a": 0.2, "b": 1.0}, {"a": 0.3}])

@@ -67,12 +67,6 @@ def weighted_sum_shares(
 def proportions(weights: Sequence[float]) -> list[float]:
     """Return each weight divided by their sum.
 
-    Args:
-        weights: Finite and above 0.
-
-    Returns:
-        One number per weight, in ``(0, 1]``; they sum to 1.
-
     Examples:
         >>> proportions([3, 1])
         [0.75, 0.25]

@@ -23,7 +23,7 @@ from llama_retrieval_ext.errors import (
     StoreError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.execution.loop_thread import LoopThread
+from llama_retrieval_ext.execution.drivers import LoopThread
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.cypher import Rows
 from llama_retrieval_ext.urls import bracketed, seconds, secret

@@ -1,8 +1,10 @@
 """Calibration of a knowledge base by questions generated from its own sentences."""
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from hashlib import blake2b
 from itertools import islice
 from random import Random
@@ -15,9 +17,15 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.ingest.ledger.ledger import KnowledgeBaseConfig, Ledger
 from llama_retrieval_ext.ingest.snapshot import Refreshable
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.retrievers.confidence import DEPTH, Calibration, LegScores, n_terms
+from llama_retrieval_ext.retrievers.confidence import (
+    DEPTH,
+    Calibration,
+    Confidence,
+    LegScores,
+    n_terms,
+)
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.text.known_items import known_item_question
+from llama_retrieval_ext.text.normalization import CJK
 
 # Half as many change the ranking of real questions by .002 at most, but worsen probabilities.
 QUESTIONS: Final = 250
@@ -26,22 +34,32 @@ _FEWEST: Final = 20
 _OTHERS: Final = 500
 _AT_ONCE: Final = 25
 
+_SENTENCE: Final = re.compile(r"[^.!?\u3002\uff01\uff1f\n]+")
+# Pairs of CJK characters (about as long as a word), and words of other scripts.
+_WORD: Final = re.compile(rf"[{CJK}]{{1,2}}|(?:(?![{CJK}])\w)+")
+_CJK: Final = re.compile(f"[{CJK}]")
+# A sentence with fewer words is a heading or a fragment; questions are rarely longer.
+_FEWEST_WORDS, _MOST_WORDS = 5, 12
+_SHORTEST: Final = 3
+# Share of the sentence that is kept, and share of that which is replaced. Without wrong words the
+# questions are too easy, and calibration by them does not order real questions.
+_REMEMBERED: Final = (0.3, 0.9)
+_WRONG: Final = (0.2, 0.8)
+
 # Returns the texts of nodes by their ids.
 Texts = Callable[[Sequence[str]], Mapping[str, str]]
 
 
-class Calibrations:
-    """The calibrations of a knowledge base, one per scope, stored in its ledger."""
+class Calibrations(dict[str, Calibration]):
+    """The calibrations of a knowledge base by scope, stored in its ledger; estimates confidence."""
 
     def __init__(self, ledger: Ledger) -> None:
+        super().__init__(_calibrations_in(ledger.config()))
         self._ledger = ledger
-        self._known: dict[str, Calibration] | None = None
 
-    def estimate(self, query: Query, legs: LegScores) -> float | None:
+    def __call__(self, query: Query, legs: LegScores) -> float | None:
         """Return the confidence of an answer; None where the query's scope is not calibrated."""
-        if self._known is None:
-            self._known = _calibrations_in(self._ledger.config())
-        calibration = self._known.get(_key(query.scope))
+        calibration = self.get(_key(query.scope))
         return None if calibration is None else calibration.estimate(query, legs)
 
     def keep(self, calibration: Calibration, scope: Scope | None) -> Calibration:
@@ -54,14 +72,23 @@ class Calibrations:
             text = json.dumps({key: each.to_dict() for key, each in known.items()})
             return replace(config, calibrations=text)
 
-        self._known = _calibrations_in(self._ledger.update_config(changed))
+        self.update(_calibrations_in(self._ledger.update_config(changed)))
         return calibration
 
 
 class Calibrated(Refreshable):
     """The methods of a knowledge base that estimate whether it has an answer."""
 
-    _calibrations: Calibrations
+    _ledger: Ledger
+
+    @cached_property
+    def _calibrations(self) -> Calibrations:
+        return Calibrations(self._ledger)
+
+    @property
+    def _confidence(self) -> Confidence:
+        """The calibrations, which queries share: a later one counts at once."""
+        return self._calibrations
 
     def calibrate(
         self, *, scope: Scope | None = None, questions: int = QUESTIONS, seed: int = 0
@@ -171,3 +198,33 @@ def _key(scope: Scope | None) -> str:
         return ""
     named = json.dumps([scope.tenant_id, sorted(scope.kb_ids)])
     return blake2b(named.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def known_item_question(text: str, others: Sequence[str], random: Random) -> str | None:
+    """Return a question made of the words of one sentence of a text.
+
+    Three to twelve words of a random sentence stay, in their order; a fifth to four fifths of these
+    are replaced by words of other texts. So the overlap between question and answer varies, as it
+    does for real questions.
+
+    Examples:
+        >>> text = "Employees have 25 days of paid annual leave."
+        >>> known_item_question(text, ["Lunch is at noon."], Random(1))
+        'is have 25 Lunch of'
+        >>> known_item_question("Contents", [text], Random(1)) is None
+        True
+
+    """
+    sentences = [_WORD.findall(sentence) for sentence in _SENTENCE.findall(text)]
+    usable = [words for words in sentences if len(set(words)) >= _FEWEST_WORDS]
+    if not usable:
+        return None
+    words = random.choice(usable)
+    share = round(len(words) * random.uniform(*_REMEMBERED))
+    kept = min(max(share, _SHORTEST), _MOST_WORDS, len(words))
+    question = [words[at] for at in sorted(random.sample(range(len(words)), kept))]
+    for _ in range(round(kept * random.uniform(*_WRONG))):
+        wrong = _WORD.findall(random.choice(others)) if others else []
+        if wrong:
+            question[random.randrange(kept)] = random.choice(wrong)
+    return ("" if any(map(_CJK.match, question)) else " ").join(question)

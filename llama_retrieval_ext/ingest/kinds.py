@@ -14,9 +14,11 @@ from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.retrievers.hybrid import CANDIDATES, HybridRetriever
-from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
-from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
-from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.retrievers.store_retriever import (
+    KeywordRetriever,
+    StoreRetriever,
+    VectorRetriever,
+)
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.engine.backend import Backend
 

@@ -56,8 +56,12 @@ class Searchable:
     _is_closed: bool = False
     _backend: Backend
     _embed_model: BaseEmbedding
-    _confidence: Confidence | None = None
     _graphs: "PassageGraphs | None" = None
+
+    @property
+    def _confidence(self) -> Confidence | None:
+        """The confidence of answers; None if nothing estimates it."""
+        return None
 
     @property
     def embed_model(self) -> BaseEmbedding:

@@ -18,9 +18,9 @@ from llama_retrieval_ext.errors import (
     DeadlineExceededError,
     describe,
 )
-from llama_retrieval_ext.execution.context import SingleFlight, current_context, note_degraded
+from llama_retrieval_ext.execution.context import current_context, note_degraded
 from llama_retrieval_ext.execution.legs import CircuitBreaker
-from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
+from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, SingleFlight, Task, Together
 
 
 class AnswerCache:

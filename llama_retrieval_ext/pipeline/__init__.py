@@ -5,8 +5,11 @@ from typing import TYPE_CHECKING
 from llama_retrieval_ext.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from llama_retrieval_ext.pipeline.comparison import ExplanationComparison
-    from llama_retrieval_ext.pipeline.explanation import Explanation, HitAccount
+    from llama_retrieval_ext.pipeline.explanation import (
+        Explanation,
+        ExplanationComparison,
+        HitAccount,
+    )
     from llama_retrieval_ext.pipeline.fusion import Fusion
     from llama_retrieval_ext.pipeline.postprocessor import Postprocessed
     from llama_retrieval_ext.pipeline.retriever import Retriever
@@ -31,8 +34,11 @@ __all__ = [
 # Hidden from type checkers: `__getattr__` would make them accept any misspelled name.
 if not TYPE_CHECKING:
     _MODULES = {
-        "llama_retrieval_ext.pipeline.comparison": ("ExplanationComparison",),
-        "llama_retrieval_ext.pipeline.explanation": ("Explanation", "HitAccount"),
+        "llama_retrieval_ext.pipeline.explanation": (
+            "Explanation",
+            "ExplanationComparison",
+            "HitAccount",
+        ),
         "llama_retrieval_ext.pipeline.fusion": ("Fusion",),
         "llama_retrieval_ext.pipeline.postprocessor": ("Postprocessed",),
         "llama_retrieval_ext.pipeline.retriever": ("Retriever",),

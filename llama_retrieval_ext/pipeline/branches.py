@@ -23,13 +23,6 @@ class Unfused(Operand):
     """Legs whose rankings are not yet fused; not a retriever, so only a `Fusion` can follow.
 
     Also the type of `Branches` after a rewrite or fan-out, which does not support ``|``.
-
-    Attributes:
-        legs: At least one; their names are unique.
-        rewrites: Rewrites of the query before it reaches the legs.
-        fan_out: Derives several queries; each is sent to every leg.
-        min_success: Number of legs that must answer, or the query fails; None for the fusion's
-            number, by default 1.
     """
 
     legs: tuple[Leg, ...]
@@ -77,9 +70,7 @@ class Branches(Unfused):
 
 
 def branches(
-    *retrievers: BaseRetriever | Leg,
-    min_success: int | None = None,
-    **named: BaseRetriever | Leg,
+    *retrievers: BaseRetriever | Leg, min_success: int | None = None, **named: BaseRetriever | Leg
 ) -> Branches:
     """Return parallel retrievers; needed for two of another package, and to name legs.
 

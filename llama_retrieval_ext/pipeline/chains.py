@@ -12,7 +12,6 @@ from llama_retrieval_ext.errors import ExecutionError, ScoreError
 from llama_retrieval_ext.execution.context import note_degraded, step
 from llama_retrieval_ext.execution.legs import or_degraded
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.pipeline.query_variants import reworded
 from llama_retrieval_ext.pipeline.stages import (
     FanOut,
     Refine,
@@ -22,7 +21,7 @@ from llama_retrieval_ext.pipeline.stages import (
     query_of,
     ranking_of,
 )
-from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.query import Query, reworded
 from llama_retrieval_ext.reordering import in_order, with_score
 from llama_retrieval_ext.results import Hit, as_hit, ordered
 

@@ -1,15 +1,16 @@
-"""`Explanation`: a search result with the full record of `explain`."""
+"""`Explanation`: a search result with the full record of `explain`; two of them compared."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.filters import matches
-from llama_retrieval_ext.pipeline.comparison import ExplanationComparison
+from llama_retrieval_ext.lazy import Viewed
 from llama_retrieval_ext.pipeline.why_not import (
-    Request,
+    TracedRequest,
     WhyNot,
     ranked_children,
     requests_in,
@@ -18,8 +19,106 @@ from llama_retrieval_ext.pipeline.why_not import (
 )
 from llama_retrieval_ext.query import described_binding
 from llama_retrieval_ext.reordering import found_by
-from llama_retrieval_ext.results import Contribution, Hit, SearchResult
+from llama_retrieval_ext.results import Contribution, Hit, SearchResult, node_ids
 from llama_retrieval_ext.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class RankPair:
+    """A hit of either result, with its rank in each.
+
+    Attributes:
+        hit: The hit of the first result, or else of the second.
+        first: Rank in the first result, from 1; None if absent.
+        second: Rank in the second result, from 1; None if absent.
+    """
+
+    hit: Hit
+    first: int | None
+    second: int | None
+
+    @property
+    def moved(self) -> int | None:
+        """Rise in rank from the first result to the second; None if absent in one of them."""
+        if self.first is None or self.second is None:
+            return None
+        return self.first - self.second
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the pair as JSON."""
+        return {
+            "node_id": self.hit.node_id,
+            "first": self.first,
+            "second": self.second,
+            "moved": self.moved,
+        }
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ExplanationComparison(Viewed):
+    """Comparison of two explanations; prints as a table of ranks.
+
+    Attributes:
+        first: The explanation whose `compare` was called.
+        second: The other explanation.
+
+    Examples:
+        >>> from llama_retrieval_ext.testing.fakes import FixedRetriever
+        >>> old = FixedRetriever([("a", 0.9), ("b", 0.5)]).explain("leave")
+        >>> new = FixedRetriever([("b", 0.8), ("c", 0.7)]).explain("leave")
+        >>> comparison = old.compare(new)
+        >>> [(pair.hit.node_id, pair.first, pair.second) for pair in comparison.pairs]
+        [('a', 1, None), ('b', 2, 1), ('c', None, 2)]
+        >>> comparison.overlap
+        0.3333333333333333
+
+    """
+
+    _view: ClassVar[str] = "comparison.comparison"
+
+    first: SearchResult
+    second: SearchResult
+
+    @property
+    def pairs(self) -> list[RankPair]:
+        """All hits: those of the first result in its order, then those only in the second."""
+        ranks = [
+            {node_id: rank for rank, node_id in enumerate(node_ids(result.hits), start=1)}
+            for result in (self.first, self.second)
+        ]
+        hits = {hit.node_id: hit for hit in (*self.second.hits, *self.first.hits)}
+        order = dict.fromkeys((*ranks[0], *ranks[1]))
+        return [RankPair(hits[id_], ranks[0].get(id_), ranks[1].get(id_)) for id_ in order]
+
+    @property
+    def only_first(self) -> list[str]:
+        """Ids of the hits that are only in the first result."""
+        return [pair.hit.node_id for pair in self.pairs if pair.second is None]
+
+    @property
+    def only_second(self) -> list[str]:
+        """Ids of the hits that are only in the second result."""
+        return [pair.hit.node_id for pair in self.pairs if pair.first is None]
+
+    @property
+    def overlap(self) -> float:
+        """Share of common hits among all hits (Jaccard), in ``[0, 1]``; 1 if both are empty."""
+        pairs = self.pairs
+        return sum(pair.moved is not None for pair in pairs) / len(pairs) if pairs else 1.0
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the comparison as JSON."""
+        return {
+            "queries": [self.first.query, self.second.query],
+            "overlap": self.overlap,
+            "only_first": self.only_first,
+            "only_second": self.only_second,
+            "pairs": [pair.to_dict() for pair in self.pairs],
+        }
+
+    def __repr__(self) -> str:
+        text: str = self._shown("text")
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +195,7 @@ class HitAccount:
 
 @dataclass(frozen=True, slots=True)
 class StageRanking:
-    """Ranking that a stage returned.
-
-    Attributes:
-        name: Path of the stage, with its enclosing legs.
-        ranks: Rank and score of each node, by its id, best first.
-        before: The preceding stage; None for a leg or a fusion.
-    """
+    """Ranking that a stage returned."""
 
     name: str
     ranks: dict[str, StageRank]
@@ -172,31 +265,23 @@ class Explanation(SearchResult):
             for rank, hit in enumerate(self.hits, start=1)
         ]
 
-    def why_not(self, node_id: str) -> WhyNot:
+    @blocking
+    def why_not(self, node_id: str) -> Plan[WhyNot]:
         """Return the stage and the reason that excluded a node from the result.
 
         If no stage returned it, it is read by id from the searched stores that support this, to
         check whether the filters exclude it. A node outside the scope of the query is reported as
         if it did not exist.
 
-        Args:
-            node_id: Id of the node.
-
         Raises:
             StoreUnavailableError: A searched server does not answer now.
         """
-        return run(why_not(self.recorded, node_id))
+        return why_not(self.recorded, node_id)
 
-    async def awhy_not(self, node_id: str) -> WhyNot:
-        """Return the same as `why_not` without blocking the event loop."""
-        return await arun(why_not(self.recorded, node_id))
+    awhy_not = asynchronous(why_not)
 
     def compare(self, other: "Explanation") -> ExplanationComparison:
-        """Return the comparison with an explanation of another query or by another retriever.
-
-        Args:
-            other: The other explanation.
-        """
+        """Return the comparison with an explanation of another query or by another retriever."""
         return ExplanationComparison(self, other)
 
     def to_dict(self) -> dict[str, object]:
@@ -253,7 +338,7 @@ def _rescored(stages: Sequence[StageRanking], node_id: str) -> Iterator[Rescored
             yield Rescored(before, stage.ranks[node_id])
 
 
-def _passed(requests: Sequence[Request], hit: Hit) -> dict[str, None]:
+def _passed(requests: Sequence[TracedRequest], hit: Hit) -> dict[str, None]:
     return {
         text: None
         for each in requests

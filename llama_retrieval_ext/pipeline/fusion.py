@@ -5,6 +5,7 @@ import math
 from abc import ABC
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -133,11 +134,7 @@ class Fusion(Operand, ABC):
             check_count(self.min_success, "min_success", least=0)
 
     def shares(self, legs: Sequence[LegRanking]) -> Sequence[Mapping[str, float]]:  # noqa: ARG002
-        """Return the share of each leg in the score of each of its ids, one mapping per leg.
-
-        Args:
-            legs: The rankings of the legs.
-        """
+        """Return the share of each leg in the score of each of its ids, one mapping per leg."""
         name = type(self).__name__
         raise ConfigurationError(
             f"{name} defines no shares(self, legs), what each leg adds to the scores; write it, or "
@@ -213,10 +210,7 @@ class Fusion(Operand, ABC):
     @property
     def reads_ids(self) -> bool:
         """Whether scores may depend on the text of ids; this package's fusions only compare ids."""
-        return not all(
-            method.__module__.startswith("llama_retrieval_ext.")
-            for method in (type(self).shares, type(self).combine, type(self).fuse_ids)
-        )
+        return _reads_ids(type(self))
 
     def _own_weights(self, rankings: Iterable[str]) -> Mapping[str, float] | None:
         own, names = self.weights, list(rankings)
@@ -231,6 +225,12 @@ class Fusion(Operand, ABC):
         def __rshift__(
             self, other: Refine | BaseNodePostprocessor | RefineFunction
         ) -> "FusionChain": ...
+
+
+@cache
+def _reads_ids(kind: type[Fusion]) -> bool:
+    methods = (kind.shares, kind.combine, kind.fuse_ids)
+    return not all(each.__module__.startswith("llama_retrieval_ext.") for each in methods)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -254,8 +254,7 @@ class FusionChain(Operand):
 
 
 def _counted(
-    rankings: Mapping[str, Iterable[tuple[str, float | None]]],
-    weights: Mapping[str, float] | None,
+    rankings: Mapping[str, Iterable[tuple[str, float | None]]], weights: Mapping[str, float] | None
 ) -> list[LegRanking]:
     legs: list[LegRanking] = []
     for name, ranking in rankings.items():

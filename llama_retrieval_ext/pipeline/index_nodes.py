@@ -101,17 +101,6 @@ class Resolver:
     Problems do not fail the query: after an unknown id, a cycle, or an exhausted budget, the index
     node stays in the ranking and the answer is marked degraded. A target of several index nodes is
     called once. Siblings are called in parallel.
-
-    Attributes:
-        lookup: Returns the target of an index node.
-        max_depth: Maximum depth of index nodes, at least 1.
-        max_fan_out: Maximum number of different ids to follow at each depth, best first.
-        policy: How to combine the scores of parent and child.
-        decay: For ``ScorePolicy.DECAYED``: the factor for each index node on the path.
-        report_dangling: Whether an unknown id degrades the answer; False if an enclosing retriever
-            may resolve it.
-        response_template: Text of the node for a query engine's answer, with ``{response}`` and
-            ``{query_str}``.
     """
 
     lookup: Callable[[IndexNode], Target]
@@ -119,7 +108,7 @@ class Resolver:
     max_fan_out: int = 100
     policy: ScorePolicy = ScorePolicy.CHILD
     decay: float = 0.7
-    report_dangling: bool = False
+    report_dangling: bool = False  # False if an enclosing retriever may know the id
     response_template: str = "{response}"
 
     def resolve(

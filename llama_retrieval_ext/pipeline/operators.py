@@ -280,10 +280,7 @@ def side(part: object) -> str:
 
 _HITS_ALONE: Final = 1
 _QUERY_AND_HITS: Final = 2
-_POSITIONAL: Final = (
-    inspect.Parameter.POSITIONAL_ONLY,
-    inspect.Parameter.POSITIONAL_OR_KEYWORD,
-)
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def is_function(part: object) -> TypeGuard[Callable[..., object]]:
@@ -293,15 +290,7 @@ def is_function(part: object) -> TypeGuard[Callable[..., object]]:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FunctionStage(Refine):
-    """Refinement by a function of the query and the hits, or of the hits alone.
-
-    Args:
-        function: Returns the hits to keep, best first; see `Refine`. Async callers run it in a
-            thread.
-
-    Raises:
-        CompositionError: The function has other parameters, or is async.
-    """
+    """Refinement by a function of the query and the hits, or of the hits alone."""
 
     function: Callable[..., Sequence[NodeWithScore]]
     _arguments: int = field(init=False, compare=False)

@@ -2,15 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import ClassVar, Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.arguments import value_expression
 from llama_retrieval_ext.errors import CompositionError
-from llama_retrieval_ext.execution.context import current_context, step
-from llama_retrieval_ext.execution.events import emit_fusion
+from llama_retrieval_ext.execution.context import current_context, emit_fusion, step
 from llama_retrieval_ext.execution.legs import Ask, Leg, Rankings, ask
 from llama_retrieval_ext.execution.plan import Plan, Task, Together
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
@@ -30,9 +29,26 @@ from llama_retrieval_ext.reordering import in_order
 from llama_retrieval_ext.results import Hit
 
 PIPELINE: Final = "pipeline"
+FUSION: Final = "fusion"
 
 
-class Pipeline(Retriever):
+class _Composite(Retriever):
+    """Composite that prints, and is flattened, as an expression if it has only its parts."""
+
+    _default_name: ClassVar[str]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it has no limit, filter, scope or name of its own."""
+        return self._is_unnamed and not self.requires_scope and self.scope is None
+
+    @property
+    def _is_unnamed(self) -> bool:
+        """Whether the constructor got only the parts."""
+        return self.name == self._default_name and self.top_k is None and self.filters is None
+
+
+class Pipeline(_Composite):
     """Retriever with rewrites and refinements: ``rewrite >> retriever >> refine``.
 
     The retriever gets the rewritten query; refining stages get the original one. A query's
@@ -49,6 +65,8 @@ class Pipeline(Retriever):
     Raises:
         CompositionError: A stage follows one that does not keep the best-first order.
     """
+
+    _default_name = PIPELINE
 
     def __init__(
         self,
@@ -83,16 +101,6 @@ class Pipeline(Retriever):
         after = (*map(repr, self.refines), *self.binding)
         return Sketch(tuple(map(repr, self.rewrites)), (("", sketch_of(self.source)),), after)
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether the pipeline has no limit, filter, scope or name of its own."""
-        return self._is_unnamed and not self.requires_scope and self.scope is None
-
-    @property
-    def _is_unnamed(self) -> bool:
-        """Whether the constructor got only stages."""
-        return self.name == PIPELINE and self.top_k is None and self.filters is None
-
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         inner = yield from rewritten(self._for_children(query), self.rewrites)
         name = name_of(self.source)
@@ -116,10 +124,7 @@ class Pipeline(Retriever):
         return " >> ".join(map(value_expression, (*self.rewrites, self.source, *self.refines)))
 
 
-FUSION: Final = "fusion"
-
-
-class FusionRetriever(Retriever):
+class FusionRetriever(_Composite):
     """Retriever that runs legs in parallel and fuses their rankings: ``(a | b) >> RRF()``.
 
     A failed leg is left out and the answer is marked degraded, unless the leg is required.
@@ -138,6 +143,8 @@ class FusionRetriever(Retriever):
         ConfigurationError: The fusion's weights do not fit the legs, or ``min_success`` is out of
             range.
     """
+
+    _default_name = FUSION
 
     def __init__(
         self,
@@ -194,16 +201,6 @@ class FusionRetriever(Retriever):
         )
         after = (repr(self.fusion), *self.binding)
         return Sketch(tuple(repr(each) for each in before if each is not None), tuple(legs), after)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the retriever has no limit, filter, scope or name of its own."""
-        return self._is_unnamed and not self.requires_scope and self.scope is None
-
-    @property
-    def _is_unnamed(self) -> bool:
-        """Whether the constructor got only legs and a fusion."""
-        return self.name == FUSION and self.top_k is None and self.filters is None
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         queries = yield from self._queries(query)

@@ -17,7 +17,7 @@ from llama_retrieval_ext.execution.retrieval import visible
 from llama_retrieval_ext.pipeline.stages import Refine, ranking_of
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import ScoreKind, replaced, with_score
-from llama_retrieval_ext.results import Contribution, Hit, as_hit, node_ids
+from llama_retrieval_ext.results import Contribution, Hit, as_hit, node_copy, node_ids
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -151,8 +151,7 @@ class Postprocessed(Refine):
 def _own(hit: Hit) -> NodeWithScore:
     # Postprocessors replace or extend the text and metadata of a node, but not nested values, so
     # deeper copies are not needed.
-    node = hit.node.model_copy(update={"metadata": dict(hit.node.metadata)})
-    return hit.model_copy(update={"node": node})
+    return hit.model_copy(update={"node": node_copy(hit.node)})
 
 
 # The numbers of the documents, from 1, and their relevance values.

@@ -3,8 +3,9 @@
 import copy
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Self, Unpack
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
@@ -18,7 +19,14 @@ from llama_retrieval_ext.execution.context import current_context, recording
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Plan, Task, Together, finished
 from llama_retrieval_ext.execution.retrieval import HonoursQuery
-from llama_retrieval_ext.execution.streaming import astream, reporting, stream
+from llama_retrieval_ext.execution.running import (
+    Reporting,
+    async_streamed,
+    asynchronous,
+    blocking,
+    reporting,
+    streamed,
+)
 from llama_retrieval_ext.filters import parse_filters
 from llama_retrieval_ext.pipeline.explanation import Explanation, explanation_of
 from llama_retrieval_ext.pipeline.index_nodes import Resolver, Target
@@ -31,13 +39,14 @@ from llama_retrieval_ext.pipeline.searching import (
     without_span,
 )
 from llama_retrieval_ext.pipeline.stages import Operand
-from llama_retrieval_ext.pipeline.tool import Tooled
 from llama_retrieval_ext.pipeline.tree import Shaped, embed_models_of
-from llama_retrieval_ext.pipeline.why_not import Request
+from llama_retrieval_ext.pipeline.why_not import TracedRequest
 from llama_retrieval_ext.query import Query, Scope, SearchOptions, check_scope, check_top_k
 from llama_retrieval_ext.results import Hit, SearchResult
 
 if TYPE_CHECKING:
+    from llama_index.core.tools import FunctionTool
+
     from llama_retrieval_ext.execution.legs import Leg
     from llama_retrieval_ext.pipeline.branches import Branches
     from llama_retrieval_ext.pipeline.pipeline import Pipeline
@@ -47,7 +56,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
+class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     """LlamaIndex retriever with the contract of this package.
 
     It returns at most ``top_k`` hits, best first, ids unique, scores finite, ties by node id; an
@@ -126,6 +135,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         return bound
 
     @checked_call
+    @blocking
     def search(
         self,
         query: QueryType,
@@ -135,7 +145,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         top_k: int | None = None,
         timeout_s: float | None = None,
         context: Mapping[str, object] | None = None,
-    ) -> SearchResult:
+    ) -> Plan[SearchResult]:
         """Return the hits together with degraded parts, trace and details.
 
         Args:
@@ -152,15 +162,13 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         bound = Query.of(query).but(
             filters=filters, scope=scope, top_k=top_k, timeout_s=timeout_s, context=context
         )
-        return run(search_plan(self, bound))
+        return search_plan(self, bound)
+
+    asearch = checked_call(asynchronous(search))
 
     @checked_call
-    async def asearch(self, query: QueryType, **options: Unpack[SearchOptions]) -> SearchResult:
-        """Return the same as `search` without blocking the event loop."""
-        return await arun(search_plan(self, Query.of(query).but(**options)))
-
-    @checked_call
-    def explain(self, query: QueryType, **options: Unpack[SearchOptions]) -> Explanation:
+    @blocking
+    def explain(self, query: QueryType, **options: Unpack[SearchOptions]) -> Plan[Explanation]:
         """Return the result of `search` with the ranking of each stage and an account of each hit.
 
         It has the arguments of `search`.
@@ -170,15 +178,12 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
             ``compare`` for another explanation.
         """
         bound = Query.of(query).but(**options)
-        return explanation_of(run(search_plan(self, bound, verbose=True)))
+        return explanation_of((yield from search_plan(self, bound, verbose=True)))
 
-    @checked_call
-    async def aexplain(self, query: QueryType, **options: Unpack[SearchOptions]) -> Explanation:
-        """Return the same as `explain` without blocking the event loop."""
-        bound = Query.of(query).but(**options)
-        return explanation_of(await arun(search_plan(self, bound, verbose=True)))
+    aexplain = checked_call(asynchronous(explain))
 
-    def stream(self, query: QueryType) -> Iterator[SearchResult]:
+    @streamed
+    def stream(self, query: QueryType) -> Reporting[SearchResult]:
         """Yield partial results: the fused ranking after each leg, then the complete answer.
 
         Partial rankings come from the outermost fusion, before refinement, or in sequence from
@@ -186,16 +191,14 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         report none.
         """
         bound = Query.of(query)
-        return stream(lambda report: run(self._reported(bound, report)))
+        return lambda report: self._reported(bound, report)
 
-    def astream(self, query: QueryType) -> AsyncIterator[SearchResult]:
-        """Yield the same as `stream` without blocking the event loop."""
-        bound = Query.of(query)
-        return astream(lambda report: arun(self._reported(bound, report)))
+    astream = async_streamed(stream)
 
+    @blocking
     def retrieve_many(
         self, queries: Sequence[QueryType], *, at_once: int = 8
-    ) -> list[list[NodeWithScore]]:
+    ) -> Plan[list[list[NodeWithScore]]]:
         """Return the answers to several queries, in order; an error of a query is raised.
 
         `search_many` also returns answers if some queries fail, with the missing parts of each.
@@ -213,15 +216,14 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
             Exception: The error of the first failed query, after those in parallel are done; its
                 notes contain the query. Queries after these do not run.
         """
-        return run(answers(self, queries, ranking, at_once=at_once))
+        return answers(self, queries, ranking, at_once=at_once)
 
-    async def aretrieve_many(
+    aretrieve_many = asynchronous(retrieve_many)
+
+    @blocking
+    def search_many(
         self, queries: Sequence[QueryType], *, at_once: int = 8
-    ) -> list[list[NodeWithScore]]:
-        """Return the same as `retrieve_many` without blocking the event loop."""
-        return await arun(answers(self, queries, ranking, at_once=at_once))
-
-    def search_many(self, queries: Sequence[QueryType], *, at_once: int = 8) -> list[SearchResult]:
+    ) -> Plan[list[SearchResult]]:
         """Return the results of several queries, in order, executed as in `retrieve_many`.
 
         A failed query does not affect the others: its result has no hits, ``degraded`` has the
@@ -236,21 +238,37 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
             ConfigurationError: ``at_once`` is below 1, ``queries`` is a query, not a list, or an
                 item is not a query.
         """
-        return run(answers(self, queries, search_apart, at_once=at_once))
+        return answers(self, queries, search_apart, at_once=at_once)
 
-    async def asearch_many(
-        self, queries: Sequence[QueryType], *, at_once: int = 8
-    ) -> list[SearchResult]:
-        """Return the same as `search_many` without blocking the event loop."""
-        return await arun(answers(self, queries, search_apart, at_once=at_once))
+    asearch_many = asynchronous(search_many)
+
+    def as_tool(
+        self,
+        name: str,
+        description: str,
+        *,
+        scope: Scope | None = None,
+        **options: Any,  # noqa: ANN401 - those of `retrieval_tool`
+    ) -> "FunctionTool":
+        """Return a LlamaIndex tool that searches within a scope; see `retrieval_tool`.
+
+        Args:
+            name: Name of the tool.
+            description: Description of the content for the model; filterable fields and values are
+                added.
+            scope: The scope; arguments of the model cannot widen it.
+            options: ``filters``, ``top_k``, ``max_tokens``, ``sample``, ``timeout_s`` and
+                ``tokenize``.
+        """
+        # Imported by name: tools are in a higher layer than retrievers.
+        tools = import_module("llama_retrieval_ext.capabilities.tools")
+        tool: FunctionTool = tools.retrieval_tool(self, name, description, scope=scope, **options)
+        return tool
 
     def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
         """Return a plan that runs the searches that several queries certainly need as a batch.
 
         The queries then read the results from the session. By default nothing runs.
-
-        Args:
-            queries: The queries as this retriever receives them.
         """
         del queries
         return finished(None)
@@ -259,9 +277,6 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         """Return a plan for a stored node by its id, in any scope; None if it does not exist.
 
         The default result is None; retrievers over a store override it.
-
-        Args:
-            node_id: Id of the node.
         """
         return finished(None)
 
@@ -311,7 +326,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, Tooled, ABC):
         query = self._bound(Query.of(query_bundle))
         trace = recording()
         if trace is not None:
-            trace.requests.append(Request(self, query))
+            trace.requests.append(TracedRequest(self, query))
         if self.requires_scope and query.scope is None:
             raise ScopeRequiredError(
                 f"{self.name} searches a knowledge base that requires a scope; pass "

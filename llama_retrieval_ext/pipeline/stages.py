@@ -55,13 +55,7 @@ def _operators() -> ModuleType:
 
 
 def undefined(stage: object, kind: type, signature: str) -> ConfigurationError:
-    """Return the error for a call of a function that a stage's class does not define.
-
-    Args:
-        stage: An instance of the class.
-        kind: The base class, with the function and its form with the suffix ``_plan``.
-        signature: Signature of the function.
-    """
+    """Return the error for a call of a function that a stage's class does not define."""
     name, function = type(stage).__name__, signature.partition("(")[0]
     plan = f"{function}_plan"
     if getattr(type(stage), plan) is not getattr(kind, plan):
@@ -232,14 +226,7 @@ class FanOut(Operand, ABC):
 
 
 def check_last(refines: Sequence[Refine]) -> None:
-    """Raise unless each stage gets a best-first ranking.
-
-    Args:
-        refines: Stages, in order.
-
-    Raises:
-        CompositionError: A stage follows one that does not keep that order.
-    """
+    """Raise unless each stage gets a best-first ranking."""
     for before, behind in pairwise(refines):
         if before.keeps_order:
             continue
@@ -258,30 +245,12 @@ _SHOWN: Final = 80
 
 
 def ranking_of(value: object, function: str) -> list[NodeWithScore]:
-    """Return the value as a list, if it is a sequence of hits.
-
-    Args:
-        value: Return value of the function.
-        function: Its name, as ``Mine.refine``.
-
-    Raises:
-        ConfigurationError: The value has another type.
-    """
+    """Return the value as a list, if it is a sequence of hits."""
     return items_of(value, NodeWithScore, function, expected="hits (NodeWithScore)")
 
 
 def items_of(value: object, kind: type[T], function: str, *, expected: str) -> list[T]:
-    """Return the value as a list, if it is a sequence of items of one class.
-
-    Args:
-        value: Return value of the function.
-        kind: The class of the items.
-        function: Its name, as ``Mine.select``.
-        expected: Name of the items in the message.
-
-    Raises:
-        ConfigurationError: The value has another type.
-    """
+    """Return the value as a list, if it is a sequence of items of one class."""
     refuse_running(value, function)
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise ConfigurationError(
@@ -299,15 +268,7 @@ def items_of(value: object, kind: type[T], function: str, *, expected: str) -> l
 
 
 def query_of(value: object, function: str) -> str | QueryBundle:
-    """Return the value, if it is a query: text, ``QueryBundle`` or `Query`.
-
-    Args:
-        value: Return value of the function.
-        function: Its name, as ``Mine.rewrite``.
-
-    Raises:
-        ConfigurationError: The value has another type.
-    """
+    """Return the value, if it is a query: text, ``QueryBundle`` or `Query`."""
     refuse_running(value, function)
     if isinstance(value, str | QueryBundle):
         return value
@@ -318,15 +279,7 @@ def query_of(value: object, function: str) -> str | QueryBundle:
 
 
 def plan_of(plan: Plan[T], function: str) -> Plan[T]:
-    """Return the plan, if it is a generator.
-
-    Args:
-        plan: Return value of the function.
-        function: Its name, as ``Mine.refine_plan``.
-
-    Raises:
-        ConfigurationError: The value is not a generator.
-    """
+    """Return the plan, if it is a generator."""
     if hasattr(plan, "send"):
         return plan
     name = function.rpartition(".")[2].removesuffix("_plan")
@@ -337,15 +290,7 @@ def plan_of(plan: Plan[T], function: str) -> Plan[T]:
 
 
 def refuse_running(value: object, function: str) -> None:
-    """Raise if the value is a coroutine or a generator instead of a result.
-
-    Args:
-        value: Return value of the function.
-        function: Its name, as ``Mine.refine``.
-
-    Raises:
-        ConfigurationError: The value is one of these.
-    """
+    """Raise if the value is a coroutine or a generator instead of a result."""
     name = function.rpartition(".")[2]
     if isinstance(value, Coroutine):
         value.close()

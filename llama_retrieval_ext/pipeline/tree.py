@@ -18,14 +18,7 @@ from llama_retrieval_ext.query import Scope
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """Drawing of a retriever, from the query to the result.
-
-    Attributes:
-        before: Stages that process the query.
-        legs: The inner retrievers, each with the name of its leg; empty for no name.
-        after: Stages that process the ranking; for a single retriever, itself.
-        frame: Name of a frame around the drawing; empty for none.
-    """
+    """Drawing of a retriever, from the query to the result."""
 
     before: tuple[str, ...] = ()
     legs: "tuple[tuple[str, Sketch], ...]" = ()

@@ -129,7 +129,7 @@ class ReadsNodes(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Request:
+class TracedRequest:
     """A retriever with its query; neither is copied or pickled.
 
     Attributes:
@@ -140,7 +140,7 @@ class Request:
     retriever: ReadsNodes
     query: Query
 
-    def __deepcopy__(self, memo: object) -> "Request":
+    def __deepcopy__(self, memo: object) -> "TracedRequest":
         return self
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
@@ -239,13 +239,13 @@ def _never_found(trace: Trace, node_id: str, depths: Sequence[Depth]) -> Plan[Wh
     return WhyNot(node_id, reason, unmet=unmet, depths=tuple(depths))
 
 
-def requests_in(trace: Trace) -> list[Request]:
+def requests_in(trace: Trace) -> list[TracedRequest]:
     """Return the retrievers that ran in a step with their queries, outer before inner."""
     requests = (each for step in steps_of(trace) for each in step.requests)
-    return [each for each in requests if isinstance(each, Request)]
+    return [each for each in requests if isinstance(each, TracedRequest)]
 
 
-def _read(request: Request, node_id: str) -> Plan[BaseNode | None]:
+def _read(request: TracedRequest, node_id: str) -> Plan[BaseNode | None]:
     try:
         return (yield from request.retriever.read_node(node_id))
     except ConfigurationError:  # a store that cannot read nodes by their ids

@@ -12,14 +12,13 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.retrievers.fallback import FallbackRetriever
     from llama_retrieval_ext.retrievers.graph import GraphRetriever
     from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-    from llama_retrieval_ext.retrievers.hyde import HyDEMode, HyDERetriever
-    from llama_retrieval_ext.retrievers.intent import IntentAdaptive, IntentAdaptiveRetriever
-    from llama_retrieval_ext.retrievers.intent_profile import (
+    from llama_retrieval_ext.retrievers.intent import (
+        IntentAdaptive,
+        IntentAdaptiveRetriever,
         IntentProfile,
         default_intent_profiles,
         default_intent_rules,
     )
-    from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
     from llama_retrieval_ext.retrievers.kg_rule import KGRetriever, KGRuleRetriever
     from llama_retrieval_ext.retrievers.knowledge import KnowledgeRetriever
     from llama_retrieval_ext.retrievers.knowledge_response import (
@@ -27,23 +26,27 @@ if TYPE_CHECKING:
         KnowledgeResponse,
         RetrievalItem,
     )
-    from llama_retrieval_ext.retrievers.multi_query import MultiQueryRetriever
+    from llama_retrieval_ext.retrievers.llm_queries import (
+        HyDEMode,
+        HyDERetriever,
+        MultiQueryRetriever,
+    )
     from llama_retrieval_ext.retrievers.presets import PRESETS, Preset, PresetParts, build_preset
     from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
     from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
     from llama_retrieval_ext.retrievers.rerank import RerankRetriever
     from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
-    from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
     from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
     from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
     from llama_retrieval_ext.retrievers.routing.selectors import (
         CascadeSelector,
         Choice,
         EmbeddingSelector,
+        LLMSelector,
         Selection,
         Selector,
     )
-    from llama_retrieval_ext.retrievers.vector import VectorRetriever
+    from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 
 
 __all__ = [
@@ -94,16 +97,6 @@ __all__ = [
 # Hidden from type checkers, which would otherwise accept any misspelled name.
 if not TYPE_CHECKING:
     _MODULES = {
-        "llama_retrieval_ext.retrievers.knowledge_response": (
-            "KnowledgePolicy",
-            "KnowledgeResponse",
-            "RetrievalItem",
-        ),
-        "llama_retrieval_ext.retrievers.knowledge": ("KnowledgeRetriever",),
-        "llama_retrieval_ext.retrievers.kg_rule": (
-            "KGRetriever",
-            "KGRuleRetriever",
-        ),
         "llama_retrieval_ext.pipeline.index_nodes": ("ScorePolicy",),
         "llama_retrieval_ext.retrievers.auto_merging": ("AutoMergingRetriever", "MergedScore"),
         "llama_retrieval_ext.retrievers.bm25": ("BM25Retriever",),
@@ -111,15 +104,25 @@ if not TYPE_CHECKING:
         "llama_retrieval_ext.retrievers.fallback": ("FallbackRetriever",),
         "llama_retrieval_ext.retrievers.graph": ("GraphRetriever",),
         "llama_retrieval_ext.retrievers.hybrid": ("HybridRetriever",),
-        "llama_retrieval_ext.retrievers.hyde": ("HyDEMode", "HyDERetriever"),
-        "llama_retrieval_ext.retrievers.intent": ("IntentAdaptive", "IntentAdaptiveRetriever"),
-        "llama_retrieval_ext.retrievers.intent_profile": (
+        "llama_retrieval_ext.retrievers.intent": (
+            "IntentAdaptive",
+            "IntentAdaptiveRetriever",
             "IntentProfile",
             "default_intent_profiles",
             "default_intent_rules",
         ),
-        "llama_retrieval_ext.retrievers.keyword": ("KeywordRetriever",),
-        "llama_retrieval_ext.retrievers.multi_query": ("MultiQueryRetriever",),
+        "llama_retrieval_ext.retrievers.kg_rule": ("KGRetriever", "KGRuleRetriever"),
+        "llama_retrieval_ext.retrievers.knowledge": ("KnowledgeRetriever",),
+        "llama_retrieval_ext.retrievers.knowledge_response": (
+            "KnowledgePolicy",
+            "KnowledgeResponse",
+            "RetrievalItem",
+        ),
+        "llama_retrieval_ext.retrievers.llm_queries": (
+            "HyDEMode",
+            "HyDERetriever",
+            "MultiQueryRetriever",
+        ),
         "llama_retrieval_ext.retrievers.presets": (
             "PRESETS",
             "Preset",
@@ -130,16 +133,16 @@ if not TYPE_CHECKING:
         "llama_retrieval_ext.retrievers.recursive": ("RecursiveRetriever",),
         "llama_retrieval_ext.retrievers.rerank": ("RerankRetriever",),
         "llama_retrieval_ext.retrievers.retrieval_pipeline": ("RetrievalPipeline",),
-        "llama_retrieval_ext.retrievers.routing.llm_selector": ("LLMSelector",),
         "llama_retrieval_ext.retrievers.routing.router": ("Route", "RouterRetriever"),
         "llama_retrieval_ext.retrievers.routing.rule_selector": ("RouteRule", "RuleSelector"),
         "llama_retrieval_ext.retrievers.routing.selectors": (
             "CascadeSelector",
             "Choice",
             "EmbeddingSelector",
+            "LLMSelector",
             "Selection",
             "Selector",
         ),
-        "llama_retrieval_ext.retrievers.vector": ("VectorRetriever",),
+        "llama_retrieval_ext.retrievers.store_retriever": ("KeywordRetriever", "VectorRetriever"),
     }
     __getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -138,9 +138,6 @@ class Calibration:
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Return the calibration from the output of `to_dict`.
 
-        Args:
-            data: JSON.
-
         Examples:
             >>> calibration = Calibration({"vector": (8.0, 4.0, -5.0)}, questions=400, nodes=1000)
             >>> again = Calibration.from_dict(calibration.to_dict())
@@ -153,11 +150,7 @@ class Calibration:
 
 
 def n_terms(text: str) -> int:
-    """Return the number of distinct terms of a query, at least 1.
-
-    Args:
-        text: The query.
-    """
+    """Return the number of distinct terms of a query, at least 1."""
     return max(1, len(_tokenizer.query_terms(text)))
 
 

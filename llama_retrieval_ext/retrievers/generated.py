@@ -17,11 +17,7 @@ _SCORE: Final = 0.5
 
 
 class GeneratedRetriever(Retriever):
-    """Retriever over the rows of a statement that an LLM writes, as sentences.
-
-    Args:
-        text_to_cypher: Component that generates the statement.
-    """
+    """Retriever over the rows of a statement that an LLM writes, as sentences."""
 
     def __init__(self, text_to_cypher: TextToCypher) -> None:
         super().__init__(top_k=None, name=NAME)

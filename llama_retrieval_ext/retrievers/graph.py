@@ -13,10 +13,9 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from llama_retrieval_ext.checks import check_count, is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import call, note_degraded, step
-from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
-from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
+from llama_retrieval_ext.execution.retrieval import check_retriever, embed, hits_of
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.formulas.cosine import Vector, cosines, matrix
 from llama_retrieval_ext.graph.elements import Edge, GraphNode, Hop
@@ -93,7 +92,7 @@ class GraphRetriever(Retriever):
         >>> from llama_index.core.schema import TextNode
         >>> from llama_retrieval_ext.graph.embedded import EmbeddedGraph
         >>> from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
-        >>> from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+        >>> from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
         >>> from llama_retrieval_ext.stores.open import open_store
         >>> film = TextNode(id_="film", text="Night Train was directed by Anne Lister.")
         >>> anne = TextNode(id_="anne", text="Born in York.", metadata={"title": "Anne Lister"})

@@ -11,11 +11,11 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import (
     call,
     current_context,
+    emit_fusion,
     note_legs,
     recording,
     step,
 )
-from llama_retrieval_ext.execution.events import emit_fusion
 from llama_retrieval_ext.execution.legs import Ask, CircuitBreaker, Leg, Rankings, ask, attempt
 from llama_retrieval_ext.execution.plan import Plan, finished
 from llama_retrieval_ext.formulas.normalisation import Normalisation
@@ -30,9 +30,13 @@ from llama_retrieval_ext.pipeline.tree import Sketch
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.results import Hit, scored_ids
 from llama_retrieval_ext.retrievers.confidence import Confidence, LegScores
-from llama_retrieval_ext.retrievers.keyword import KeywordRetriever, no_keyword_search
-from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever, search_of
-from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.retrievers.store_retriever import (
+    KeywordRetriever,
+    StoreRetriever,
+    VectorRetriever,
+    no_keyword_search,
+    search_of,
+)
 from llama_retrieval_ext.stages.fusion import WeightedSum
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.engine.backend import (
@@ -199,7 +203,7 @@ class HybridRetriever(StoreRetriever):
                 failures["vector"] = embedded.error
         rankings = yield from self._side_by_side(query, candidates, legs, failures)
         self._note_confidence(query, {name: scored_ids(each) for name, each in rankings.items()})
-        fusion = self._fitting(rankings, query)
+        fusion = self._fitting(rankings, candidates)
         hits = fuse(fusion, rankings, weights=self.weights, top_k=query.top_k, source=self.name)
         emit_fusion(self.name, fusion, rankings, self.weights, returned=len(hits))
         return hits
@@ -208,13 +212,9 @@ class HybridRetriever(StoreRetriever):
         """Return the number of candidates of each leg."""
         return max(self.candidates, query.top_k or 1)
 
-    def _fitting(self, rankings: Mapping[str, Sequence[object]], query: Query) -> Fusion:
+    def _fitting(self, rankings: Mapping[str, Sequence[object]], candidates: int) -> Fusion:
         """Return the fusion for these rankings."""
-        return (
-            default_fusion(rankings, self._depth(query))
-            if self.uses_default_fusion
-            else self.fusion
-        )
+        return default_fusion(rankings, candidates) if self.uses_default_fusion else self.fusion
 
     def _check_native(self) -> None:
         native = self.backend.features.fusions
@@ -244,8 +244,7 @@ class HybridRetriever(StoreRetriever):
         def choose(near: Sequence[ScoredId], sharing: Sequence[ScoredId]) -> list[FusedId]:
             rankings.update(zip(LEGS, (near, sharing), strict=True))
             self._note_confidence(query, rankings)
-            fusion = self._fitting(rankings, query)
-            return fusion.fuse_ids(
+            return self._fitting(rankings, vector.search.top_k).fuse_ids(
                 rankings, weights=self.weights, top_k=query.top_k, with_ties=True
             )
 
@@ -261,7 +260,7 @@ class HybridRetriever(StoreRetriever):
             return None
         note_legs(rankings)
         self._note_pushdown(query, "both searches in one request")
-        fusion = self._fitting(rankings, query)
+        fusion = self._fitting(rankings, vector.search.top_k)
         emit_fusion(self.name, fusion, rankings, self.weights, returned=len(best))
         return self._gated(best, query)
 
@@ -281,16 +280,13 @@ class HybridRetriever(StoreRetriever):
         return searches
 
     def _note_confidence(self, query: Query, legs: LegScores) -> None:
-        estimate = None if self.confidence is None else self.confidence(query, legs)
+        # A knowledge base without calibrations is false, and is not called.
+        estimate = self.confidence(query, legs) if self.confidence else None
         if estimate is not None:
             current_context().session.confidences.append(estimate)
 
     def _side_by_side(
-        self,
-        query: Query,
-        top_k: int,
-        legs: set[str],
-        failures: Mapping[str, BaseException],
+        self, query: Query, top_k: int, legs: set[str], failures: Mapping[str, BaseException]
     ) -> Plan[Rankings]:
         child = query.for_child()
         asks: dict[str, Ask] = {

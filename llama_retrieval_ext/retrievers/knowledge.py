@@ -42,7 +42,7 @@ from llama_retrieval_ext.retrievers.knowledge_response import (
     knowledge_query,
     named,
 )
-from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.stores.open import Storage, open_store
 
 Side: TypeAlias = BaseRetriever | Leg

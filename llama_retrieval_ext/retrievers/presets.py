@@ -3,7 +3,6 @@
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
@@ -20,12 +19,9 @@ from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.query import check_top_k
 from llama_retrieval_ext.retrievers.graph import GraphRetriever
-from llama_retrieval_ext.retrievers.intent import IntentAdaptive
-from llama_retrieval_ext.retrievers.intent_profile import IntentProfile, default_intent_rules
+from llama_retrieval_ext.retrievers.intent import IntentAdaptive, IntentProfile, rules_for
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
-from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
-from llama_retrieval_ext.retrievers.routing.rule_selector import RuleSelector
-from llama_retrieval_ext.retrievers.routing.selectors import CascadeSelector
+from llama_retrieval_ext.retrievers.routing.selectors import CascadeSelector, LLMSelector
 from llama_retrieval_ext.stages.fusion import WeightedSum
 from llama_retrieval_ext.stages.rerank.chain import AnyReranker, RerankChain
 from llama_retrieval_ext.stages.rerank.mmr import MMR
@@ -246,14 +242,9 @@ _INTENTS: Final = {
 }
 
 
-@lru_cache(maxsize=1)
-def _rules() -> RuleSelector:
-    return RuleSelector([rule for rule in default_intent_rules().rules if rule.route in _INTENTS])
-
-
 def _intent(llm: LLM | None) -> IntentAdaptive:
     """Return the stage for the kind of question; without an LLM, by the default rules."""
-    selector = None if llm is None else CascadeSelector(_rules(), LLMSelector(llm))
+    selector = None if llm is None else CascadeSelector(rules_for(_INTENTS), LLMSelector(llm))
     return IntentAdaptive(_INTENTS, selector=selector)
 
 

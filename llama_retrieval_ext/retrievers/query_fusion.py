@@ -33,9 +33,7 @@ _MODES: Final[Mapping[str, Callable[[Weights], Fusion]]] = {
         weights, unscored=Unscored.ZERO
     ),
     FUSION_MODES.DIST_BASED_SCORE.value: lambda weights: DistributionBased(
-        weights,
-        normalise=Normalisation.DISTRIBUTION_BASED_LLAMA_INDEX,
-        unscored=Unscored.ZERO,
+        weights, normalise=Normalisation.DISTRIBUTION_BASED_LLAMA_INDEX, unscored=Unscored.ZERO
     ),
     FUSION_MODES.SIMPLE.value: lambda weights: Max(weights, unscored=Unscored.ZERO),
 }

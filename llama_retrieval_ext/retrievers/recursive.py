@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Self
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -15,6 +14,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import step
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
+from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.pipeline.index_nodes import (
     Resolver,
     ScorePolicy,
@@ -23,6 +23,7 @@ from llama_retrieval_ext.pipeline.index_nodes import (
     entry_id,
 )
 from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.pipeline.searching import ranking
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import in_order
 from llama_retrieval_ext.results import Hit
@@ -106,34 +107,23 @@ class RecursiveRetriever(Retriever):
         targets = (self._targets[id_] for id_ in first)
         return [target for target in targets if isinstance(target, BaseRetriever)]
 
+    @blocking
     def retrieve_all(
         self, query_bundle: QueryType
-    ) -> tuple[list[NodeWithScore], list[NodeWithScore]]:
+    ) -> Plan[tuple[list[NodeWithScore], list[NodeWithScore]]]:
         """Return the hits and the source nodes of the query engines' answers, as LlamaIndex does.
-
-        Args:
-            query_bundle: Text, ``QueryBundle`` or `Query`.
 
         Returns:
             The hits, and the source nodes of the answers among them, in the same order, each once,
             with the scores of the query engines.
         """
         sources: Sources = {}
-        nodes = self._noting(sources).retrieve(query_bundle)
-        return nodes, _drawn_on(nodes, sources)
-
-    async def aretrieve_all(
-        self, query_bundle: QueryType
-    ) -> tuple[list[NodeWithScore], list[NodeWithScore]]:
-        """Return the result of `retrieve_all` without blocking the event loop."""
-        sources: Sources = {}
-        nodes = await self._noting(sources).aretrieve(query_bundle)
-        return nodes, _drawn_on(nodes, sources)
-
-    def _noting(self, sources: Sources) -> Self:
         noting = copy.copy(self)
         noting._sources = sources  # noqa: SLF001 - its own class
-        return noting
+        nodes = yield from ranking(noting, query_bundle)
+        return nodes, _drawn_on(nodes, sources)
+
+    aretrieve_all = asynchronous(retrieve_all)
 
     def _plan(self, query: Query) -> Plan[list[Hit]]:
         child = self._for_children(query)

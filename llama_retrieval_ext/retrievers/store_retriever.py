@@ -1,4 +1,4 @@
-"""Base class of retrievers over one store, with its backend and embedding model."""
+"""Retrievers over one store: their base class, vector search and keyword search."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -9,16 +9,23 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.checks import of_type
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.checks import of_type, one_top_k
+from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.execution.context import call, note_degraded, recording, step
-from llama_retrieval_ext.execution.embedding import embed, prefetch_embeddings
-from llama_retrieval_ext.execution.plan import Plan, Task, Together
+from llama_retrieval_ext.execution.plan import Plan, Task, Together, finished
+from llama_retrieval_ext.execution.retrieval import embed, prefetch_embeddings
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope, check_top_k, described_binding
 from llama_retrieval_ext.results import Hit, Origin
 from llama_retrieval_ext.stages.selection import Collapse
-from llama_retrieval_ext.stores.engine.backend import Candidate, EngineQuery, Search
+from llama_retrieval_ext.stores.engine.backend import (
+    Backend,
+    Candidate,
+    EngineQuery,
+    KeywordQuery,
+    Search,
+    VectorQuery,
+)
 from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.generic import nodes_by_id
 from llama_retrieval_ext.stores.open import Storage, source_of
@@ -31,38 +38,8 @@ _FIRST: Final = 2
 _GROWTH: Final = 4
 
 
-def first_depth(top_k: int, *, most: int | None) -> int:
-    """Return the number of hits to request first, before collapsing."""
-    return _within(most, _FIRST * top_k, top_k)
-
-
-def for_more(request: EngineQuery, top_k: int) -> EngineQuery:
-    """Return the same search with another number of hits."""
-    return replace(request, search=replace(request.search, top_k=top_k))
-
-
-def collapsed(
-    hits: Deep, collapse: Collapse, *, top_k: int, most: int | None, source: str
-) -> Plan[list[Hit]]:
-    """Return the plan for the first hits of a collapsed ranking."""
-    depth = first_depth(top_k, most=most)
-    while True:
-        ranking = yield from hits(depth)
-        kept = collapse.of(ranking)
-        if len(kept) >= top_k or len(ranking) < depth:
-            return kept[:top_k]
-        if most is not None and depth >= most:
-            note_degraded(
-                source,
-                f"{collapse!r}: there are only {len(kept)} hits instead of {top_k} from the first "
-                f"{depth}, and the engine returns no more at once",
-            )
-            return kept
-        depth = _within(most, _GROWTH * depth, top_k)
-
-
 def _within(most: int | None, depth: int, top_k: int) -> int:
-    """Return the depth limited to that of the engine, but not below ``top_k``."""
+    """Return the depth, at most that of the engine, but not below ``top_k``."""
     return depth if most is None else min(depth, max(most, top_k))
 
 
@@ -70,13 +47,7 @@ _MODELS: Final = "pass a LlamaIndex embedding model, as resolve_embed_model('loc
 
 
 class StoreRetriever(Retriever):
-    """Base class of retrievers over one store.
-
-    Attributes:
-        backend: Search backend of the store.
-        embed_model: Embedding model for query text; None if queries carry their embedding.
-        collapse: Limit of hits per document; None for no limit.
-    """
+    """Base class of retrievers over one store."""
 
     collapse: Collapse | None = None
 
@@ -127,18 +98,21 @@ class StoreRetriever(Retriever):
         """Return the query for the number of hits to request first."""
         if self.collapse is None:
             return query
-        most = self.backend.features.most_hits
-        return query.but(top_k=first_depth(query.top_k or 1, most=most))
+        return query.but(top_k=self._first_depth(query.top_k or 1))
+
+    def _first_depth(self, top_k: int) -> int:
+        return _within(self.backend.features.most_hits, _FIRST * top_k, top_k)
 
     def _answer_to(self, request: EngineQuery, query: Query) -> Plan[list[Hit]]:
         """Return the plan for the hits of one search, collapsed if that is set."""
         if self.collapse is None:
             return (yield from self._plainly(request, query))
-        return (
-            yield from self._collapsed(
-                lambda depth: self._plainly(for_more(request, depth), query), query, self.collapse
-            )
-        )
+
+        def deeper(depth: int) -> Plan[list[Hit]]:
+            search = replace(request.search, top_k=depth)
+            return self._plainly(replace(request, search=search), query)
+
+        return (yield from self._collapsed(deeper, query, self.collapse))
 
     def _plainly(self, request: EngineQuery, query: Query) -> Plan[list[Hit]]:
         return (yield from step("search", self._checked(search(self.backend, request), query)))
@@ -167,8 +141,21 @@ class StoreRetriever(Retriever):
 
     def _collapsed(self, hits: Deep, query: Query, collapse: Collapse) -> Plan[list[Hit]]:
         """Return a collapsed ranking; request more hits until enough are left."""
-        most = self.backend.features.most_hits
-        return collapsed(hits, collapse, top_k=query.top_k or 1, most=most, source=self.name)
+        top_k, most = query.top_k or 1, self.backend.features.most_hits
+        depth = self._first_depth(top_k)
+        while True:
+            ranking = yield from hits(depth)
+            kept = collapse.of(ranking)
+            if len(kept) >= top_k or len(ranking) < depth:
+                return kept[:top_k]
+            if most is not None and depth >= most:
+                note_degraded(
+                    self.name,
+                    f"{collapse!r}: there are only {len(kept)} hits instead of {top_k} from the "
+                    f"first {depth}, and the engine returns no more at once",
+                )
+                return kept
+            depth = _within(most, _GROWTH * depth, top_k)
 
     @property
     def _origin(self) -> Origin:
@@ -202,3 +189,124 @@ class StoreRetriever(Retriever):
 def search_of(query: Query, *, top_k: int | None = None) -> Search:
     """Return the parameters of a search for a backend."""
     return Search(top_k or query.top_k or 1, query.condition, query.scope, query.exact)
+
+
+class VectorRetriever(StoreRetriever):
+    """Retriever of the nodes whose embeddings are nearest to the query.
+
+    Args:
+        store: A URL such as ``embedded:./kb``, a LlamaIndex vector store, or a
+            ``VectorStoreIndex``, with its embedding model.
+        embed_model: The embedding model that the store was filled with. Not needed if every query
+            carries its embedding.
+        top_k: Number of hits if the query sets none; at least 1.
+        filters: Conditions on metadata that every hit satisfies.
+        scope: Scope that limits every query.
+        collapse: Maximum number of hits per document, or per value of a metadata field; the search
+            continues until there are ``top_k`` hits. None for no limit.
+        similarity_top_k: LlamaIndex's name of ``top_k``; pass only one of them.
+        name: Name in traces and ``Hit.source``; ``vector`` unless given.
+
+    Scores are the store's own and raw: cosine in ``[-1, 1]`` for the embedded engine; see
+    ``features.dense`` of the backend for others. Higher is better.
+
+    Examples:
+        >>> from llama_index.core.schema import QueryBundle, TextNode
+        >>> from llama_retrieval_ext import EmbeddedVectorStore
+        >>> store = EmbeddedVectorStore(":memory:")
+        >>> _ = store.add([TextNode(id_="n1", text="leave policy", embedding=[0.6, 0.8])])
+        >>> retriever = VectorRetriever(store)
+        >>> [hit.node_id for hit in retriever.retrieve(QueryBundle("holidays", embedding=[1, 0]))]
+        ['n1']
+
+    """
+
+    def __init__(  # noqa: PLR0913 - the five that every retriever has, and its own
+        self,
+        store: Storage,
+        *,
+        embed_model: BaseEmbedding | None = None,
+        top_k: int = 10,
+        filters: MetadataFilters | None = None,
+        scope: Scope | None = None,
+        collapse: Collapse | None = None,
+        similarity_top_k: int | None = None,
+        name: str = "vector",
+    ) -> None:
+        hits = one_top_k(top_k, similarity_top_k)
+        super().__init__(store, embed_model, top_k=hits, filters=filters, scope=scope, name=name)
+        self._collapse_by(collapse)
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        (request,) = yield from step("embedding", self._searches(self._deep(query)))
+        return (yield from self._answer_to(request, query))
+
+    def _searches(self, query: Query) -> Plan[list[EngineQuery]]:
+        return [VectorQuery(tuple((yield from self._embed(query))), search_of(query))]
+
+
+class KeywordRetriever(StoreRetriever):
+    """Retriever of nodes that share terms with the query, by BM25 in the store; needs no model.
+
+    For keyword search over nodes in memory or a docstore, see ``BM25Retriever``.
+
+    Args:
+        store: A URL such as ``embedded:./kb``, or a LlamaIndex vector store with keyword search.
+        top_k: Number of hits if the query sets none; at least 1.
+        filters: Conditions on metadata that every hit satisfies.
+        scope: Scope that limits every query. Term statistics cover the visible nodes.
+        collapse: Maximum number of hits per document, or per value of a metadata field; the search
+            continues until there are ``top_k`` hits. None for no limit.
+        similarity_top_k: LlamaIndex's name of ``top_k``; pass only one of them.
+        name: Name in traces and ``Hit.source``; ``keyword`` unless given.
+
+    Scores are raw BM25, above 0 and unbounded; nodes that share no term are not returned.
+
+    Raises:
+        UnsupportedModeError: The store has no keyword search.
+
+    Examples:
+        >>> from llama_index.core.schema import TextNode
+        >>> from llama_retrieval_ext import EmbeddedVectorStore
+        >>> store = EmbeddedVectorStore(":memory:")
+        >>> _ = store.add([TextNode(id_="n1", text="年假 annual leave", embedding=[1.0])])
+        >>> [hit.node_id for hit in KeywordRetriever(store).retrieve("年假")]
+        ['n1']
+
+    """
+
+    def __init__(  # noqa: PLR0913 - the five that every retriever has, and LlamaIndex's name of one
+        self,
+        store: Storage,
+        *,
+        top_k: int = 10,
+        filters: MetadataFilters | None = None,
+        scope: Scope | None = None,
+        collapse: Collapse | None = None,
+        similarity_top_k: int | None = None,
+        name: str = "keyword",
+    ) -> None:
+        hits = one_top_k(top_k, similarity_top_k)
+        super().__init__(store, None, top_k=hits, filters=filters, scope=scope, name=name)
+        self._collapse_by(collapse)
+        if self.backend.features.keyword is None:
+            raise no_keyword_search(self.backend)
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        (request,) = yield from self._searches(self._deep(query))
+        return (yield from self._answer_to(request, query))
+
+    @property
+    def _embeds(self) -> bool:
+        return False
+
+    def _searches(self, query: Query) -> Plan[list[EngineQuery]]:
+        return finished([KeywordQuery(query.query_str, search_of(query))])
+
+
+def no_keyword_search(backend: Backend) -> UnsupportedModeError:
+    """Return the error for a store without keyword search."""
+    return UnsupportedModeError(
+        f"{type(backend.store).__name__} has no keyword search; use BM25Retriever over the nodes "
+        "or the docstore, or a store opened by URL"
+    )

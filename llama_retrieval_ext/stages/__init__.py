@@ -88,12 +88,12 @@ if not TYPE_CHECKING:
         "llama_retrieval_ext.stages.decay": ("Curve", "Recency", "ScoreDecay"),
         "llama_retrieval_ext.stages.feedback": ("RM3", "Rocchio"),
         "llama_retrieval_ext.stages.fusion": (
-            "RRF",
             "Borda",
             "CombMNZ",
             "Consensus",
             "DistributionBased",
             "Max",
+            "RRF",
             "RelativeScore",
             "WeightedSum",
         ),

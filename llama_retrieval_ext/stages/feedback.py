@@ -12,14 +12,12 @@ from llama_index.core.schema import MetadataMode
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ExecutionError
 from llama_retrieval_ext.execution.context import note_details
-from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.execution.plan import Plan
-from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
+from llama_retrieval_ext.execution.retrieval import check_retriever, embed, hits_of
 from llama_retrieval_ext.formulas.relevance_model import relevance_model
 from llama_retrieval_ext.formulas.rocchio import rocchio
-from llama_retrieval_ext.pipeline.query_variants import reworded
 from llama_retrieval_ext.pipeline.stages import Rewrite
-from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.query import Query, reworded
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.stages.hit_embeddings import origin_model, stored_embeddings
 from llama_retrieval_ext.text.normalization import CJK
@@ -39,10 +37,6 @@ class Feedback(Rewrite):
 
     Text found by the first search becomes part of the second query: bind a scope to the whole
     pipeline or to the query, so that it applies to both searches.
-
-    Args:
-        retriever: Finds the first hits; usually the retriever that follows.
-        hits: Number of first hits treated as relevant, at least 1.
     """
 
     retriever: BaseRetriever

@@ -21,19 +21,7 @@ EmbeddingSource: TypeAlias = BasePydanticVectorStore | EmbeddingLookup
 def stored_embeddings(
     hits: Sequence[Hit], source: EmbeddingSource | None, model: BaseEmbedding | None = None
 ) -> Plan[dict[str, Vector]]:
-    """Return the plan for the embeddings that stores have.
-
-    Args:
-        hits: The hits; nodes that carry an embedding need no lookup.
-        source: A store or a function. None uses the stores that the hits were found in.
-        model: The model that made the embeddings; None for any.
-
-    Returns:
-        Embeddings by node id; nodes without a known embedding are left out.
-
-    Raises:
-        ConfigurationError: The source cannot return nodes by id.
-    """
+    """Return the plan for the embeddings that stores have."""
     if not hits:  # for some stores, no ids mean all nodes
         return {}
     if source is None:
@@ -52,12 +40,7 @@ def stored_embeddings(
 
 
 def origin_embeddings(hits: Sequence[Hit], model: BaseEmbedding | None) -> Plan[dict[str, Vector]]:
-    """Return the plan for embeddings from the stores that hits were found in, one request each.
-
-    Args:
-        hits: The hits; those without a known store get no embedding.
-        model: Stores known to have embeddings of another model are skipped.
-    """
+    """Return the plan for embeddings from the stores that hits were found in, one request each."""
     stores: dict[int, BasePydanticVectorStore] = {}
     ids: dict[int, list[str]] = {}
     for hit in hits:
@@ -82,11 +65,7 @@ def _fits(origin: Origin, model: BaseEmbedding | None) -> bool:
 
 
 def origin_model(hits: Sequence[Hit]) -> BaseEmbedding | None:
-    """Return the embedding model of the stores that hits were found in; None if unknown.
-
-    Raises:
-        ConfigurationError: The stores have different models, so embeddings cannot be compared.
-    """
+    """Return the embedding model of the stores that hits were found in; None if unknown."""
     origins = [origin for hit in hits if (origin := origin_of(hit)) is not None]
     models = {id(each.embed_model): each.embed_model for each in origins}
     known = [model for model in models.values() if model is not None]

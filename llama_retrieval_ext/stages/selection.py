@@ -274,11 +274,7 @@ class Collapse(Refine):
         return self.of(hits)
 
     def of(self, ranking: Iterable[H]) -> list[H]:
-        """Return the hits of a ranking to keep.
-
-        Args:
-            ranking: The ranking, best first.
-        """
+        """Return the hits of a ranking to keep."""
         seen: Counter[Hashable] = Counter()
         first: dict[Hashable, str] = {}
         kept: list[H] = []

@@ -8,13 +8,14 @@ from typing import Final
 
 from llama_retrieval_ext.errors import ScopeViolationError, StoreUnavailableError
 from llama_retrieval_ext.execution.context import (
+    ScopeViolationEvent,
     Session,
     call,
     current_context,
+    emit,
     note_degraded,
     recording,
 )
-from llama_retrieval_ext.execution.events import ScopeViolationEvent, emit
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.results import Hit, Origin, with_origin

@@ -1,4 +1,4 @@
-"""The implementation of a tokenizer: its caches and its stemmer, created on first use."""
+"""The implementation of a tokenizer: spellings of names, its caches, its stemmer and folding."""
 
 import re
 import unicodedata
@@ -6,20 +6,16 @@ from array import array
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from itertools import chain
+from itertools import accumulate, chain
 from threading import Lock
 from typing import Final
 
 import Stemmer
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.text.identifiers import (
-    plain_spellings,
-    spellings,
-    without_possessive,
-)
 from llama_retrieval_ext.text.normalization import RANGES, Script, normal
 from llama_retrieval_ext.text.segmentation import (
+    CONNECTORS,
     NO_TERM,
     BoundedCache,
     GramIds,
@@ -34,18 +30,107 @@ from llama_retrieval_ext.text.segmentation import (
     words,
 )
 
+_UPPER: Final = "A-ZÀ-ÖØ-ÞΑ-ΩЀ-Я"
+_LOWER: Final = rf"[^{_UPPER}\d_,{CONNECTORS}]"
+_PARTS: Final = re.compile(
+    rf"\d+(?:\.\d+)*"
+    rf"|[{_UPPER}]{{2,}}s(?!{_LOWER})"  # APIs is the plural of API, not AP and Is
+    rf"|[{_UPPER}]+(?=[{_UPPER}]{_LOWER})"
+    rf"|[{_UPPER}]?{_LOWER}+"
+    rf"|[{_UPPER}]+"
+)
+# Removed from the whole name, but not between digits: 1.2.3 is not 123.
+_JOINTS: Final = re.compile(r",|(?<!\d)[.'’\-‐_]+|[.'’\-‐_]+(?!\d)")  # noqa: RUF001
+_SPACERS: Final = re.compile(rf"[{CONNECTORS},_]+")
+_SIGN: Final = re.compile(r"(?:\+\+|#)$")
+_POSSESSIVE: Final = re.compile(r"['’][sS]$")  # noqa: RUF001
+_MOST_PARTS: Final = 12
+
+
+def spellings(piece: str) -> list[str]:
+    """Return a name as one word without separators, then its parts, all casefolded.
+
+    So ``userName``, ``user_name``, ``user-name`` and ``username`` find each other, and ``name``
+    finds them all. A number with points also gives its prefixes, so that 3.12 finds 3.12.1. A name
+    with more than 12 parts (a hash, encoded data) is split at its separators only.
+
+    Examples:
+        >>> spellings("HTTPServer2")
+        ['httpserver2', 'http', 'server', '2']
+        >>> spellings("1.2.3")
+        ['1.2.3', '1.2', '1']
+        >>> spellings("women's"), spellings("C++"), spellings("count++")
+        (['women'], ['c++'], ['count++', 'count'])
+
+    """
+    name, *signed = _without_sign(without_possessive(piece))
+    if name.startswith("."):  # .NET becomes NET, which ASP.NET also has
+        signed, name = [name.casefold()], name[1:]
+    elif signed and len(name) == 1:  # C++ must not match C
+        return signed
+    whole = _JOINTS.sub("", name).casefold()
+    parts = _parts(name)
+    if len(parts) > _MOST_PARTS:
+        parts = _words(name.casefold())
+    if not whole or parts[:1] == [whole]:
+        return signed + parts
+    return [*signed, whole, *parts]
+
+
+def plain_spellings(piece: str) -> list[str]:
+    """Return the words of a name unchanged; only numbers keep their points.
+
+    Examples:
+        >>> plain_spellings("os.getUser_name"), plain_spellings("1.2.3"), plain_spellings("C#")
+        (['os', 'getuser_name'], ['1.2.3'], ['c#'])
+
+    """
+    name = without_possessive(piece).casefold()
+    if _SIGN.search(name) or name.startswith("."):
+        return [name]
+    return [word for word in _PLAIN.findall(name) if word.strip("_")]
+
+
+def without_possessive(piece: str) -> str:
+    """Return the word without ``'s``.
+
+    Examples:
+        >>> without_possessive("what's"), without_possessive("O'Brien")
+        ('what', "O'Brien")
+
+    """
+    return _POSSESSIVE.sub("", piece)
+
+
+_PLAIN: Final = re.compile(rf"(?<![\w.])\d+(?:\.\d+)+(?!\w)|[^{CONNECTORS},]+")
+
+
+def _without_sign(name: str) -> list[str]:
+    """Return the name and, if it ends with a sign, its last word with the sign."""
+    bare = _SIGN.sub("", name)
+    return [name] if bare == name else [bare, _SPACERS.split(name)[-1].casefold()]
+
+
+def _parts(name: str) -> list[str]:
+    return [part for found in _PARTS.findall(name) for part in _beginnings(found.casefold())]
+
+
+def _beginnings(part: str) -> list[str]:
+    """Return the prefixes of a number (1.2.3, 1.2, 1); a part without a point is returned alone."""
+    if "." not in part:
+        return [part]
+    return [*accumulate(part.split("."), lambda left, right: f"{left}.{right}")][::-1]
+
+
+def _words(name: str) -> list[str]:
+    return [word for word in _SPACERS.split(name) if word]
+
+
 _ENTRIES: Final = 2**15
 
 
 class Analyser:
-    """Converter from text to tokens and term counts, for documents and for queries.
-
-    Args:
-        language: Name of a Snowball algorithm, or "none".
-        stop_words: Casefolded words to remove from queries.
-        segment: Function from Chinese text to its words; None for pairs of characters.
-        split_identifiers: Whether a name is also found by its parts.
-    """
+    """Converter from text to tokens and term counts, for documents and for queries."""
 
     def __init__(
         self,
@@ -155,15 +240,7 @@ _SCRIPTS: Final[dict[str, tuple[Script, ...]]] = {
 
 
 def check_language(language: str) -> None:
-    """Raise if Snowball has no algorithm for a language.
-
-    Args:
-        language: Name of a Snowball algorithm, or "none".
-
-    Raises:
-        ConfigurationError: There is no such algorithm.
-
-    """
+    """Raise if Snowball has no algorithm for a language."""
     known = [NO_STEMMING, *Stemmer.algorithms()]
     if language not in known:
         raise ConfigurationError(
@@ -177,12 +254,6 @@ def word_stemmer(language: str) -> Callable[[str], str]:
 
     Only words that consist of letters of the language's script are stemmed, so ``utf8`` and words
     of other scripts are not. Every word is folded.
-
-    Args:
-        language: Name of a Snowball algorithm, or "none" to fold only.
-
-    Returns:
-        A function of one word; it never returns the empty string for a word with a letter.
 
     Examples:
         >>> [word_stemmer("english")(word) for word in ("running", "résumés", "utf8s")]
@@ -229,12 +300,6 @@ def fold(word: str) -> str:
 
     Latin, Greek, Hebrew and Arabic lose their marks; Cyrillic loses only stress marks and the dots
     of ё; other scripts keep all marks that make another letter.
-
-    Args:
-        word: One casefolded word in NFKC.
-
-    Returns:
-        The word in NFC. ``fold(fold(word)) == fold(word)``.
 
     Examples:
         >>> [fold(word) for word in ("école", "smørrebrød", "đường", "мой", "ёлка")]

@@ -29,15 +29,7 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A name in a text.
-
-    Attributes:
-        start: Index of its first character in the text.
-        end: Index after its last character.
-        name: The name in the gazetteer, normalised.
-        ids: Ids with that name, sorted.
-        score: 1 for an exact match, else the similarity, in (0, 1).
-    """
+    """A name in a text."""
 
     start: int
     end: int
@@ -57,9 +49,6 @@ class Gazetteer:
     Text and names are compared in NFKC, casefolded, in simplified Chinese. A name in a script with
     spaces matches at word boundaries only; a Chinese name matches anywhere. Of overlapping names
     the longest is kept.
-
-    Args:
-        names: Pairs of name and id; a name may have several ids.
 
     Raises:
         MissingDependencyError: The extra ``graph`` is not installed.
@@ -108,15 +97,8 @@ class Gazetteer:
     def find_similar(self, text: str, *, threshold: float = 0.85) -> list[Mention]:
         """Return the exact and the approximate matches of names in a text, in order.
 
-        An exact match is kept, unless it is part of a longer approximate match.
-
-        Args:
-            text: The text to search.
-            threshold: Minimum similarity, in (0, 1]: 1 minus the share of edits.
-
-        Raises:
-            ConfigurationError: The threshold is out of range.
-            MissingDependencyError: The extra ``graph`` is not installed.
+        An exact match is kept, unless it is part of a longer approximate match. The similarity is
+        1 minus the share of edits.
 
         Examples:
             >>> gazetteer = Gazetteer([("foundation pit", "pit"), ("pit", "hole")])

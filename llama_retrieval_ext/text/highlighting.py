@@ -43,11 +43,6 @@ def matched_spans(text: str, question: str) -> list[tuple[int, int]]:
 def excerpt(text: str, query: str, *, length: int) -> str:
     """Return the part of a text with the most query terms, on one line.
 
-    Args:
-        text: A text of any length.
-        query: The query; empty for the beginning of the text.
-        length: Maximum number of characters, without the dots at its ends.
-
     Examples:
         >>> excerpt("Welcome to us. " * 9 + "Annual leave is 25 days.", "annual leave", length=40)
         '…Welcome to us. Annual leave is 25 days.'

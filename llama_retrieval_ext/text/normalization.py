@@ -67,13 +67,6 @@ def dominant_script(text: str) -> Script | Literal["none"]:
     about ``sentence_transformers`` is Chinese. Han with at least a fifth of kana is Japanese;
     Japanese written in Han alone cannot be distinguished from Chinese.
 
-    Args:
-        text: Any text; only the first 2,000 characters are used.
-
-    Returns:
-        The script; ties go to the first in `RANGES`; "none" if the text has no letter of any of
-        them.
-
     Examples:
         >>> dominant_script("请用 Python 写一个 BM25"), dominant_script("what does 火 mean?")
         ('han', 'latin')
@@ -118,13 +111,8 @@ _PILE: Final = re.compile(r"([^\w\s]{32})[^\w\s]+")
 def normal(text: str) -> str:
     r"""Return the text in NFKC, without invisible characters; case is kept.
 
-    A full-width comma still ends a word, because Chinese lists numbers with it.
-
-    Args:
-        text: Any string, including lone surrogates and control characters.
-
-    Returns:
-        The NFKC form. Linear time; a run of more than 32 signs and marks is cut to 32.
+    A full-width comma still ends a word, because Chinese lists numbers with it. A run of more than
+    32 signs and marks is cut to 32.
 
     Examples:
         >>> normal("\uff23\uff0b\uff0b ﾊﾟﾘ ﬁne co\u00adop")

@@ -42,12 +42,6 @@ def document_grams(run: str) -> list[str]:
 
     Single characters serve queries of one character; the length of a document counts both.
 
-    Args:
-        run: Characters of one script.
-
-    Returns:
-        2n - 1 terms for n characters.
-
     Examples:
         >>> document_grams("火災了")
         ['火', '灾', '了', '火灾', '灾了']
@@ -63,13 +57,6 @@ def query_grams(run: str) -> list[str]:
     A pair is nearly as specific as a word and needs no dictionary. Single characters in addition
     only cost time (measured without them: the same ranking from a sixteenth of the postings).
 
-    Args:
-        run: Characters of one script.
-
-    Returns:
-        n - 1 terms for n characters, at least one; all of them are `document_grams` of every run
-        that contains this one.
-
     Examples:
         >>> query_grams("火灾了"), query_grams("火")
         (['火灾', '灾了'], ['火'])
@@ -83,13 +70,6 @@ def word_grams(run: str, *, segment: Callable[[str], list[str]]) -> list[str]:
     """Return every character of a run, then its words of two characters or more.
 
     Characters still match where the dictionary segments query and document differently.
-
-    Args:
-        run: Characters of one script.
-        segment: Function from Chinese text to its words.
-
-    Returns:
-        Characters, then words; `document_grams` for scripts other than Han.
 
     Examples:
         >>> word_grams("安全法", segment=lambda run: [run[:2], run[2:]])
@@ -113,12 +93,6 @@ def pieces(text: str) -> list[str]:
     ``1,000``, ``os.path.join``, ``snake_case``, ``state-of-the-art``. An e-mail address or URL is
     split at ``@``, ``:`` and ``/``. Thai, Lao, Khmer and Burmese are split at spaces only.
 
-    Args:
-        text: In NFKC. A word ends after 128 letters, a name after 8 words. Linear time.
-
-    Returns:
-        The pieces in the order of the text.
-
     Examples:
         >>> pieces("Use C++17, not .NET: 用タワーで 3.5x")
         ['Use', 'C++', '17', 'not', '.NET', '用', 'タワー', 'で', '3.5x']
@@ -129,12 +103,6 @@ def pieces(text: str) -> list[str]:
 
 def words(text: str) -> list[str]:
     """Return the `pieces` that are words.
-
-    Args:
-        text: In NFKC.
-
-    Returns:
-        The words in the order of the text.
 
     Examples:
         >>> words("用 Python 3.12 写")
@@ -183,12 +151,6 @@ def chinese_segmenter() -> Callable[[str], list[str]]:
 
     Search mode returns a long word and the words in it: 中华人民共和国, 中华, 人民, 共和国.
 
-    Returns:
-        The function; it is thread-safe.
-
-    Raises:
-        MissingDependencyError: rjieba is not installed.
-
     Examples:
         >>> chinese_segmenter()("安全生产法规定")
         ['安全', '生产', '法', '规定']
@@ -222,10 +184,6 @@ class GramIds:
 
     def count(self, text: str, *, into: Counter[int]) -> None:
         """Count the grams of a text by term id, and all other pairs under `NO_TERM`.
-
-        Args:
-            text: In NFKC.
-            into: The counts to add to.
 
         Examples:
             >>> counts = Counter()
@@ -262,18 +220,12 @@ def _id_of_gram(gram: str) -> int:
 
 
 def term_id(token: str) -> int:
-    """Return the id of a token, the same in every store and on every machine.
+    """Return the unsigned 32-bit id of a token, the same in every store and on every machine.
 
     Two tokens share an id with probability ``2**-32``: among a million distinct tokens about a
     hundred pairs do, and a search for one then also finds the other. CRC-32 is six times as fast as
     a cryptographic hash, which is not needed here; on the vocabulary of our test corpora (223,000
     tokens, 5.8 collisions expected by chance) it has 5.
-
-    Args:
-        token: Any string, including lone surrogates.
-
-    Returns:
-        An unsigned 32-bit integer, as Qdrant and Milvus require.
 
     Examples:
         >>> term_id("retrieval"), term_id("火灾")
@@ -299,10 +251,6 @@ class BoundedCache(dict[K, V], Generic[K, V]):
     are only in the old one are dropped. A lookup copies a key from the old to the young one. So
     frequent words stay, without bookkeeping on a hit. It is thread-safe: at worst a result is
     computed twice.
-
-    Args:
-        compute: A pure function of the key.
-        entries: Maximum number of results per generation.
 
     Examples:
         >>> asked = []

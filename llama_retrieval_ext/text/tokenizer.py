@@ -6,8 +6,7 @@ from functools import cached_property
 from typing import Final, Literal, TypeAlias
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.text.analyzer import Analyser, check_language
-from llama_retrieval_ext.text.identifiers import without_possessive
+from llama_retrieval_ext.text.analyzer import Analyser, check_language, without_possessive
 from llama_retrieval_ext.text.normalization import normal
 from llama_retrieval_ext.text.segmentation import chinese_segmenter, has_cjk, pieces
 
@@ -54,7 +53,8 @@ class Tokenizer:
     Tokens are never empty and contain no white space. Thai, Lao, Khmer and Burmese are split at
     spaces only.
 
-    A document's length, for BM25, is the number of its tokens: the sum of its `term_counts`.
+    Texts may be any strings, and take linear time. A document's length, for BM25, is the number of
+    its tokens: the sum of its `term_counts`.
 
     Attributes:
         language: Snowball algorithm that stems the words of its script, or "none". English is
@@ -103,9 +103,6 @@ class Tokenizer:
     def tokens(self, text: str) -> list[str]:
         """Return the tokens of a document, in the order of its text.
 
-        Args:
-            text: Any string. Linear time.
-
         Returns:
             Tokens, with repetitions. A name gives the whole, then its parts; a CJK run gives its
             characters, then its pairs or words.
@@ -119,9 +116,6 @@ class Tokenizer:
 
     def query_tokens(self, text: str) -> list[str]:
         """Return the tokens of a query; a document with the same words has all of them.
-
-        Args:
-            text: Any string. Linear time.
 
         Returns:
             The same as `tokens`, but without stop words, and only the pairs of a CJK run, or its
@@ -137,9 +131,6 @@ class Tokenizer:
     def term_counts(self, text: str) -> dict[int, int]:
         """Return the count of each term in a document: `tokens` by `term_id`, but faster.
 
-        Args:
-            text: Any string. Linear time.
-
         Returns:
             Unsigned 32-bit term ids and their counts, in no order.
 
@@ -152,9 +143,6 @@ class Tokenizer:
 
     def term_ids(self, text: str) -> bytes:
         """Return the term id of each of a document's `tokens`, to count many documents at once.
-
-        Args:
-            text: Any string. Linear time.
 
         Returns:
             Unsigned 32-bit term ids in the machine's byte order, in no order.
@@ -169,12 +157,8 @@ class Tokenizer:
     def query_terms(self, text: str) -> dict[int, int]:
         """Return the count of each term in a query: `query_tokens`, counted by `term_id`.
 
-        Args:
-            text: Any string. Linear time.
-
         Returns:
             Unsigned 32-bit term ids and their counts, in no order.
-
         """
         return self._analyser.query_counts(text)
 
@@ -185,9 +169,6 @@ class Tokenizer:
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> "Tokenizer":
         """Return the tokenizer that `to_dict` recorded.
-
-        Args:
-            data: Exactly all fields.
 
         Returns:
             A tokenizer equal to the recorded one.

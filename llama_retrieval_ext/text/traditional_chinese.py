@@ -148,12 +148,6 @@ def simplified(run: str) -> str:
     question are converted in the same way, so the correct form does not matter. Japanese is not
     harmed: two different pairs of its characters almost never become the same.
 
-    Args:
-        run: CJK characters.
-
-    Returns:
-        The same number of characters. ``simplified(simplified(run)) == simplified(run)``.
-
     Examples:
         >>> simplified("臺灣的軟體"), simplified("软件"), simplified("東京タワー")
         ('台湾的软体', '软件', '东京タワー')

@@ -16,12 +16,7 @@ _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def composed(text: str, reader: "Reader") -> yaml.Node:
-    """Parse a text and return its root node.
-
-    Raises:
-        RetrievalExtError: The reader's error: the text is not YAML, is too long or too deep, or has
-            references.
-    """
+    """Parse a text and return its root node."""
     if len(text.encode("utf-8", "replace")) > reader.max_bytes:
         raise reader.error(None, f"the text is longer than {reader.max_bytes} bytes")
     try:
@@ -49,11 +44,7 @@ def _check_events(text: str, reader: "Reader") -> None:
 
 
 class Reader:
-    """Reader of YAML nodes; errors name file, line and column.
-
-    Args:
-        file: Name of the text in messages.
-    """
+    """Reader of YAML nodes; errors name file, line and column."""
 
     what: ClassVar[str] = "rules"
     example: ClassVar[str] = "'rules:' and a list"
@@ -108,14 +99,7 @@ def position(at: object) -> tuple[int, int]:
 
 
 class Fields:
-    """Fields of one mapping, each checked when it is read.
-
-    Args:
-        reader: Reader that creates the errors.
-        node: The mapping node.
-        found: Nodes of its fields, by name.
-        what: Its name in messages.
-    """
+    """Fields of one mapping, each checked when it is read."""
 
     def __init__(
         self, reader: Reader, node: yaml.Node, found: Mapping[str, yaml.Node], what: str

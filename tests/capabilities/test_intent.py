@@ -8,8 +8,11 @@ from llama_index.core.tools import ToolMetadata
 
 from llama_retrieval_ext.capabilities import Intent, IntentRecognizer
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.retrievers.intent import IntentAdaptive, IntentAdaptiveRetriever
-from llama_retrieval_ext.retrievers.intent_profile import IntentProfile
+from llama_retrieval_ext.retrievers.intent import (
+    IntentAdaptive,
+    IntentAdaptiveRetriever,
+    IntentProfile,
+)
 from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing import FakeEmbedding, FixedRetriever, ScriptedLLM

@@ -9,9 +9,9 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import QueryType, TextNode
 
-from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
 from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.retrieval import embed
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, SearchResult, as_hit, ordered

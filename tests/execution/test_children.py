@@ -19,7 +19,7 @@ from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import Hit, SearchResult, node_ids
-from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeAsyncRetriever, FakeEmbedding, FakeRetriever
 

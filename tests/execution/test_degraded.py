@@ -4,8 +4,7 @@ from threading import Event
 
 import pytest
 
-from llama_retrieval_ext.execution.context import note_degraded
-from llama_retrieval_ext.execution.events import RetrievalDegradedEvent
+from llama_retrieval_ext.execution.context import RetrievalDegradedEvent, note_degraded
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.pipeline.retriever import Retriever

@@ -8,9 +8,9 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, QueryType
 
 from llama_retrieval_ext.errors import TooFewLegsError
 from llama_retrieval_ext.execution.drivers import arun, run
-from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
 from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.retrieval import embed
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, SearchResult, node_ids

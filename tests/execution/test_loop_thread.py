@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from llama_retrieval_ext.execution.loop_thread import LoopThread
+from llama_retrieval_ext.execution.drivers import LoopThread
 
 
 def test_it_can_be_closed_from_its_own_thread() -> None:

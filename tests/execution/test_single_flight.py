@@ -6,9 +6,8 @@ from threading import Barrier, Event, Thread
 import pytest
 
 from llama_retrieval_ext.errors import DeadlineExceededError
-from llama_retrieval_ext.execution.context import SingleFlight
 from llama_retrieval_ext.execution.drivers import arun, run
-from llama_retrieval_ext.execution.plan import Call, Plan, Task, Together
+from llama_retrieval_ext.execution.plan import Call, Plan, SingleFlight, Task, Together
 
 
 class Maker:

@@ -5,7 +5,7 @@ from threading import Event, Thread
 
 import pytest
 
-from llama_retrieval_ext.execution.streaming import astream, stream
+from llama_retrieval_ext.execution.running import astream, stream
 
 Report = Callable[[str], object]
 USER: ContextVar[str] = ContextVar("user", default="nobody")

@@ -14,7 +14,7 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter,
 
 from llama_retrieval_ext import KnowledgeBase, Query, Scope, Threshold, Top
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
-from llama_retrieval_ext.execution.events import RetrievalDegradedEvent
+from llama_retrieval_ext.execution.context import RetrievalDegradedEvent
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.instrumentation import recorded
 

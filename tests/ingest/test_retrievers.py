@@ -15,7 +15,7 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.ingest.kinds import StoreKind
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stages.selection import Collapse
 

@@ -14,7 +14,7 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.ingest.kinds import Kind
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
 Open = Callable[..., KnowledgeBase]

@@ -25,7 +25,7 @@ from llama_retrieval_ext.pipeline.stages import FanOut, Refine, Rewrite
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, node_ids
 from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
-from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF, Borda, Consensus, WeightedSum
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing.fake_backend import FakeBackend

@@ -1,8 +1,8 @@
 """Variants that are worth asking differ from the query and keep its language."""
 # ruff: noqa: RUF001 - full-width punctuation on purpose
 
-from llama_retrieval_ext.pipeline.query_variants import distinct, keeps_language, reworded
-from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.query import Query, Scope, reworded
+from llama_retrieval_ext.stages.rewrite.multi_query import distinct, keeps_language
 from tests.cases import each_case
 
 

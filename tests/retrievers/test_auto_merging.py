@@ -24,7 +24,7 @@ from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import Hit, node_ids
 from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever, MergedScore
-from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from tests.meeting import Meeting, met_by_the_loop
 from tests.patience import unless_stalled

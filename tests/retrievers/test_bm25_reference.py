@@ -14,7 +14,7 @@ from llama_index.core.schema import TextNode
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
 from llama_retrieval_ext.retrievers.bm25.postings import best
-from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
 from llama_retrieval_ext.samples.python_topics import python_topics
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.encoding.values import keyword_text

@@ -19,9 +19,11 @@ from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
-from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
-from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.retrievers.store_retriever import (
+    KeywordRetriever,
+    StoreRetriever,
+    VectorRetriever,
+)
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.engine.backend import Candidate, EngineQuery, Search
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES, sample_nodes

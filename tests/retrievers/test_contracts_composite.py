@@ -14,12 +14,11 @@ from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever
 from llama_retrieval_ext.retrievers.fallback import FallbackRetriever
 from llama_retrieval_ext.retrievers.intent import IntentAdaptiveRetriever
-from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
 from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
 from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
 from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
-from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore

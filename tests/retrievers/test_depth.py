@@ -12,10 +12,8 @@ from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever
 from llama_retrieval_ext.retrievers.fallback import FallbackRetriever
-from llama_retrieval_ext.retrievers.hyde import HyDERetriever
-from llama_retrieval_ext.retrievers.intent import IntentAdaptiveRetriever
-from llama_retrieval_ext.retrievers.intent_profile import IntentProfile
-from llama_retrieval_ext.retrievers.multi_query import MultiQueryRetriever
+from llama_retrieval_ext.retrievers.intent import IntentAdaptiveRetriever, IntentProfile
+from llama_retrieval_ext.retrievers.llm_queries import HyDERetriever, MultiQueryRetriever
 from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
 from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever

@@ -4,8 +4,7 @@ from llama_index.core.schema import QueryBundle
 
 from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.retrievers.fallback import FallbackRetriever
-from llama_retrieval_ext.retrievers.hyde import HyDERetriever
-from llama_retrieval_ext.retrievers.multi_query import MultiQueryRetriever
+from llama_retrieval_ext.retrievers.llm_queries import HyDERetriever, MultiQueryRetriever
 from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
 from llama_retrieval_ext.stages.fusion import RRF

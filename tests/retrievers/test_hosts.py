@@ -26,8 +26,7 @@ from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.fallback import FallbackRetriever
-from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
-from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing.corpus import sample_nodes

@@ -12,8 +12,7 @@ from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import SearchResult, node_ids
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
-from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search

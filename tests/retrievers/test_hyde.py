@@ -8,7 +8,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.hyde import HyDEMode, HyDERetriever
+from llama_retrieval_ext.retrievers.llm_queries import HyDEMode, HyDERetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rewrite.hyde import HyDE, HyDEFanOut
 from llama_retrieval_ext.testing.corpus import sample_nodes

@@ -13,18 +13,19 @@ from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import SearchResult, node_ids
-from llama_retrieval_ext.retrievers.intent import IntentAdaptive, IntentAdaptiveRetriever
-from llama_retrieval_ext.retrievers.intent_profile import (
+from llama_retrieval_ext.retrievers.intent import (
     GENERAL,
+    IntentAdaptive,
+    IntentAdaptiveRetriever,
     IntentProfile,
     default_intent_profiles,
     default_intent_rules,
 )
-from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
 from llama_retrieval_ext.retrievers.routing.rule_selector import RuleSelector
 from llama_retrieval_ext.retrievers.routing.selectors import (
     Choice,
     EmbeddingSelector,
+    LLMSelector,
     Selection,
     Selector,
 )

@@ -9,8 +9,8 @@ from llama_retrieval_ext.errors import ConfigurationError, TooFewLegsError
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.multi_query import MultiQueryRetriever
-from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.retrievers.llm_queries import MultiQueryRetriever
+from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rewrite.multi_query import MultiQuery
 from llama_retrieval_ext.testing.corpus import sample_nodes

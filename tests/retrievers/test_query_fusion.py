@@ -19,7 +19,7 @@ from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
-from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF, Borda
 from llama_retrieval_ext.testing.fake_backend import FakeBackend
 from llama_retrieval_ext.testing.fakes import (

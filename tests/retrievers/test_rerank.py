@@ -16,9 +16,8 @@ from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import ScoreKind
 from llama_retrieval_ext.results import SearchResult, node_ids
-from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever
-from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rerank.chain import RerankChain
 from llama_retrieval_ext.stages.rerank.llm import LLMRerank

@@ -20,9 +20,8 @@ from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import Hit, SearchResult, node_ids
 from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever
 from llama_retrieval_ext.retrievers.fallback import FallbackRetriever
-from llama_retrieval_ext.retrievers.hyde import HyDEMode, HyDERetriever
-from llama_retrieval_ext.retrievers.intent import IntentAdaptiveRetriever
-from llama_retrieval_ext.retrievers.intent_profile import IntentProfile
+from llama_retrieval_ext.retrievers.intent import IntentAdaptiveRetriever, IntentProfile
+from llama_retrieval_ext.retrievers.llm_queries import HyDEMode, HyDERetriever
 from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline

@@ -11,7 +11,7 @@ from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import SearchResult
 from llama_retrieval_ext.retrievers.fallback import FallbackRetriever
-from llama_retrieval_ext.retrievers.multi_query import MultiQueryRetriever
+from llama_retrieval_ext.retrievers.llm_queries import MultiQueryRetriever
 from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever
 from llama_retrieval_ext.stages.fusion import RRF

@@ -9,7 +9,7 @@ import pytest
 from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext.errors import StoreError
-from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
+from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
 from llama_retrieval_ext.stores.open import open_store
 from tests.ingest.engines import ENGINES, place, start
 from tests.servers.elasticsearch import elasticsearch_url

@@ -16,8 +16,7 @@ from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
-from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.samples.python_topics import python_topics
 from llama_retrieval_ext.samples.regulations import zh_safety_laws
 from llama_retrieval_ext.stores.engine.backend import Backend

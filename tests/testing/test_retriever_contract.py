@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import pytest
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
-from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.execution.legs import Ask, Leg, ask
 from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.retrieval import embed
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, as_hit, ordered

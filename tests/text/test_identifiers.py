@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_retrieval_ext.text.identifiers import plain_spellings, spellings
+from llama_retrieval_ext.text.analyzer import plain_spellings, spellings
 
 WORDS = st.lists(st.text("abcdefgh", min_size=2, max_size=6), min_size=1, max_size=6)
 

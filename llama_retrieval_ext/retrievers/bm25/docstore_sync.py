@@ -18,15 +18,7 @@ from llama_retrieval_ext.retrievers.bm25.index import KeywordIndex
 
 @dataclass(frozen=True, slots=True)
 class DocstoreLimits:
-    """Refresh interval and size limit of a docstore.
-
-    Attributes:
-        cache_ttl_s: Seconds until the docstore is checked again; None for never.
-        max_chunks: Maximum number of nodes in the docstore; None for no limit.
-
-    Raises:
-        ConfigurationError: A value is out of range.
-    """
+    """Refresh interval and size limit of a docstore."""
 
     cache_ttl_s: float | None = 60.0
     max_chunks: int | None = None
@@ -43,17 +35,10 @@ class DocstoreLimits:
 
 
 class DocstoreFollower:
-    """Updates an index from a docstore, at most once per cache time.
+    """Updates an index from a docstore, at most once per cache time; nothing else may change it.
 
     Changes are found by the hashes of text and metadata that the docstore keeps; only changed nodes
     are read and tokenised again.
-
-    Args:
-        docstore: Source of the nodes.
-        index: The index to update; nothing else may change it.
-        limits: Refresh interval and size limit.
-        hashes: Hashes of the nodes that the index already holds, by id.
-        clock: Monotonic clock, in seconds.
 
     Attributes:
         overflow: Reason why nodes of the docstore are not in the index; empty if all are.

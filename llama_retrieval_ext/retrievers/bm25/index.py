@@ -28,16 +28,7 @@ from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """Parameters of BM25.
-
-    Attributes:
-        k1: Saturation of repeated terms: larger saturates later, 0 ignores repetitions. 1.2 is the
-            default of Lucene and of the embedded engine.
-        b: Effect of the document length, from 0 (none) to 1 (full). Their default is 0.75.
-
-    Raises:
-        ConfigurationError: A number is out of range.
-    """
+    """Parameters of BM25."""
 
     k1: float = 1.2
     b: float = 0.75
@@ -64,17 +55,12 @@ class Counted(NamedTuple):
     counts: Mapping[int, int]
 
 
-class Snapshot:
+class KeywordSnapshot:
     """Nodes in the order of their ids, with the BM25 weights of their terms. Immutable.
 
     bm25s sums the weights. They are computed here, by `formulas.bm25`, and stored in its matrix,
     because bm25s can change an index only by rebuilding it document by document, which is ten times
     slower.
-
-    Args:
-        nodes: The nodes by id, in ascending order of ids.
-        postings: The terms of the nodes, in the same order.
-        parameters: Parameters of the formula.
     """
 
     __slots__ = ("_engine", "_mask", "_rows", "nodes", "parameters", "postings")
@@ -93,7 +79,7 @@ class Snapshot:
 
     def __reduce__(self) -> tuple[object, ...]:
         # Copies and pickles omit what can be recomputed.
-        return Snapshot, (self.nodes, self.postings, self.parameters)
+        return KeywordSnapshot, (self.nodes, self.postings, self.parameters)
 
     def search(
         self, terms: Mapping[int, int], *, top_k: int, condition: Condition | None
@@ -110,7 +96,7 @@ class Snapshot:
         _check_unchanged(candidates, condition)
         return candidates
 
-    def changed(self, *, gone: Collection[str], came: Mapping[str, Counted]) -> "Snapshot":
+    def changed(self, *, gone: Collection[str], came: Mapping[str, Counted]) -> "KeywordSnapshot":
         """Return a snapshot without the nodes `gone` and with `came`, which replace equal ids.
 
         Time is linear in the size of the index even for small changes: about 80 ms for 20,000 nodes
@@ -124,7 +110,7 @@ class Snapshot:
         )
         nodes = {id_: came[id_].node if id_ in came else self.nodes[id_] for id_ in ids}
         added = {number[id_]: counted.counts for id_, counted in came.items()}
-        return Snapshot(nodes, self.postings.changed(places, added), self.parameters)
+        return KeywordSnapshot(nodes, self.postings.changed(places, added), self.parameters)
 
 
 def _filled_engine(postings: Postings, parameters: Parameters) -> bm25s.BM25:
@@ -162,13 +148,9 @@ class KeywordIndex:
     """Holder of the current snapshot, which each change replaces as a whole.
 
     Thread-safe: a search uses one snapshot throughout and never blocks; changes are serialised.
-
-    Args:
-        tokenizer: Tokenizer of nodes and queries.
-        snapshot: Initial snapshot.
     """
 
-    def __init__(self, tokenizer: Tokenizer, snapshot: Snapshot) -> None:
+    def __init__(self, tokenizer: Tokenizer, snapshot: KeywordSnapshot) -> None:
         self.tokenizer = tokenizer
         self.snapshot = snapshot
         self._changing = Lock()
@@ -176,7 +158,7 @@ class KeywordIndex:
     @classmethod
     def empty(cls, tokenizer: Tokenizer, parameters: Parameters) -> "KeywordIndex":
         """Return an index without nodes."""
-        return cls(tokenizer, Snapshot({}, Postings.of([]), parameters))
+        return cls(tokenizer, KeywordSnapshot({}, Postings.of([]), parameters))
 
     def __len__(self) -> int:
         return len(self.snapshot.nodes)
@@ -188,7 +170,7 @@ class KeywordIndex:
         self.__dict__.update(state, _changing=Lock())
 
     def search(self, text: str, *, top_k: int, condition: Condition | None) -> list[Candidate]:
-        """Return the best nodes for a text; see `Snapshot.search`."""
+        """Return the best nodes for a text; see `KeywordSnapshot.search`."""
         terms = self.tokenizer.query_terms(text)
         return self.snapshot.search(terms, top_k=top_k, condition=condition)
 

@@ -88,15 +88,7 @@ _COLUMNS: Final = ("terms", "starts", "documents", "counts", "lengths")
 
 
 class Stored(NamedTuple):
-    """Contents of one file.
-
-    Attributes:
-        settings: Settings of the retriever.
-        limits: Limits for following a docstore; None if it follows none.
-        scoped: Whether it was bound to a scope.
-        nodes: Nodes by id, in ascending order of ids.
-        postings: The terms of the nodes.
-    """
+    """Contents of one file."""
 
     settings: BM25Settings
     limits: DocstoreLimits | None

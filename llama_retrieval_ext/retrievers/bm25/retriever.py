@@ -21,9 +21,9 @@ from llama_retrieval_ext.formulas.normalisation import min_max
 from llama_retrieval_ext.pipeline.index_nodes import objects_by_id
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope, check_top_k
-from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.results import Hit, node_copy
 from llama_retrieval_ext.retrievers.bm25.docstore_sync import DocstoreFollower, DocstoreLimits
-from llama_retrieval_ext.retrievers.bm25.index import KeywordIndex, Parameters, Snapshot
+from llama_retrieval_ext.retrievers.bm25.index import KeywordIndex, KeywordSnapshot, Parameters
 from llama_retrieval_ext.retrievers.bm25.llama_index_arguments import (
     DEFAULT_TOP_K,
     TOKEN_PATTERN,
@@ -275,7 +275,7 @@ class BM25Retriever(Retriever):
             )
         retriever = cls((), scope=scope, **stored.settings)
         parameters = retriever._index.snapshot.parameters
-        retriever._index.snapshot = Snapshot(stored.nodes, stored.postings, parameters)
+        retriever._index.snapshot = KeywordSnapshot(stored.nodes, stored.postings, parameters)
         retriever._limits = stored.limits
         if docstore is not None:
             retriever._limits = stored.limits or DocstoreLimits()
@@ -283,17 +283,16 @@ class BM25Retriever(Retriever):
         return retriever
 
     @classmethod
-    def from_persist_dir(cls, path: str | Path, encoding: str = "utf-8") -> Self:
+    def from_persist_dir(cls, path: str | Path, encoding: str = "utf-8") -> Self:  # noqa: ARG003
         """Return the retriever as `load` does, under LlamaIndex's name and arguments.
 
         Args:
             path: The directory.
             encoding: Accepted as in LlamaIndex and ignored; the file is always UTF-8.
         """
-        del encoding
         return cls.load(path)
 
-    def persist(self, path: str | Path, encoding: str = "utf-8") -> None:
+    def persist(self, path: str | Path, encoding: str = "utf-8") -> None:  # noqa: ARG002
         """Write the retriever into a directory, for `load`.
 
         All nodes are written, also those outside the retriever's scope. The write is atomic: a
@@ -307,7 +306,6 @@ class BM25Retriever(Retriever):
             ConfigurationError: A node cannot be written as JSON.
             StoreUnavailableError: The directory cannot be written to.
         """
-        del encoding
         snapshot = self._index.snapshot
         settings = BM25Settings(
             top_k=self.top_k or 1,
@@ -406,11 +404,8 @@ class BM25Retriever(Retriever):
         if self.normalise:
             scores = min_max({each.node_id: each.score for each in candidates})
             candidates = [Candidate(each.node, scores[each.node_id]) for each in candidates]
+        # Copies: LlamaIndex's postprocessors change the nodes that they get, and these are indexed.
         return [
-            Hit(node=_own(each.node), score=each.score, source=self.name) for each in candidates
+            Hit(node=node_copy(each.node), score=each.score, source=self.name)
+            for each in candidates
         ]
-
-
-def _own(node: BaseNode) -> BaseNode:
-    # Copy: LlamaIndex's postprocessors change the nodes they get, and these are indexed.
-    return node.model_copy(update={"metadata": dict(node.metadata)})

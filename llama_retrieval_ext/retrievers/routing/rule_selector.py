@@ -81,9 +81,6 @@ class RouteRule(RecordsArguments):
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Return the rule from the output of `to_dict`.
 
-        Args:
-            data: JSON.
-
         Raises:
             ConfigurationError: A field is unknown, or a value is invalid.
 
@@ -140,9 +137,6 @@ class RuleSelector(Selector):
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Return the selector from the output of `to_dict`.
 
-        Args:
-            data: JSON.
-
         Raises:
             ConfigurationError: The list of rules is missing, or a rule is invalid.
         """
@@ -150,14 +144,7 @@ class RuleSelector(Selector):
         return cls([RouteRule.from_dict(rule) for rule in of_type(rules, list, "rules")])
 
     def check(self, choices: Sequence[Choice]) -> None:
-        """Raise if a rule names an unknown route.
-
-        Args:
-            choices: The routes.
-
-        Raises:
-            ConfigurationError: A rule names an unknown route.
-        """
+        """Raise if a rule names an unknown route."""
         names = [choice.name for choice in choices]
         unknown = sorted({rule.route for rule in self.rules} - set(names))
         if unknown:

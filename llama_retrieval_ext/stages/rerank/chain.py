@@ -14,7 +14,7 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import in_order
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.stages.rerank.models import ModelRerank, Ranker
-from llama_retrieval_ext.stages.rerank.reranker import attempted, check_timeout
+from llama_retrieval_ext.stages.rerank.reranker import attempted, check_limits
 
 AnyReranker: TypeAlias = Refine | BaseNodePostprocessor | Ranker
 
@@ -66,7 +66,7 @@ class RerankChain(Refine):
     def __init__(self, *rerankers: AnyReranker, timeout_s: float | None = None) -> None:
         if not rerankers:
             raise ConfigurationError("RerankChain() needs at least one reranker")
-        check_timeout(timeout_s)
+        check_limits(None, timeout_s)
         object.__setattr__(self, "rerankers", tuple(map(as_reranker, rerankers)))
         object.__setattr__(self, "timeout_s", timeout_s)
 

@@ -15,10 +15,10 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Outcome, Plan, Task, Together
 from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S, LLMWriter, check_prompt, filled
 from llama_retrieval_ext.llm.parsing import cleaned, unfenced
-from llama_retrieval_ext.query import Query, check_top_k
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import ScoreKind, reranked
 from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.stages.rerank.reranker import Reranker, check_timeout
+from llama_retrieval_ext.stages.rerank.reranker import Reranker, check_limits
 
 # The highest relevance of the scale in the prompt; the lowest is 0.
 BEST: Final = 10.0
@@ -195,8 +195,7 @@ class LLMRerank(Reranker):
     _writer: LLMWriter = field(init=False)
 
     def __post_init__(self) -> None:
-        if self.top_k is not None:
-            check_top_k(self.top_k)
+        check_limits(self.top_k, self.timeout_s)
         check_count(self.batch_size, "batch_size")
         check_count(self.max_characters, "max_characters")
         if "{documents}" not in check_prompt(self.prompt):
@@ -204,7 +203,6 @@ class LLMRerank(Reranker):
                 "the prompt must say where the documents go: write {documents} in it, "
                 f"got {self.prompt!r}"
             )
-        check_timeout(self.timeout_s)
         writer = LLMWriter(self.llm, timeout_s=self.timeout_s or LLM_TIMEOUT_S, share=1.0)
         object.__setattr__(self, "_writer", writer)
 

@@ -8,11 +8,11 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_retrieval_ext.checks import is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
 from llama_retrieval_ext.execution.context import current_context
-from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.retrieval import embed
 from llama_retrieval_ext.formulas.cosine import Vector, cosines, matrix
 from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
-from llama_retrieval_ext.query import Query, check_top_k
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import ScoreKind, reranked
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.stages.hit_embeddings import (
@@ -21,7 +21,7 @@ from llama_retrieval_ext.stages.hit_embeddings import (
     stored_embeddings,
     text_embeddings,
 )
-from llama_retrieval_ext.stages.rerank.reranker import Reranker, check_timeout
+from llama_retrieval_ext.stages.rerank.reranker import Reranker, check_limits
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -76,11 +76,9 @@ class MMR(Reranker):
         if not is_number(self.lambda_mult):
             raise ConfigurationError(f"lambda_mult must be a number, got {self.lambda_mult!r}")
         maximal_marginal_relevance([], [], top_k=1, lambda_mult=self.lambda_mult)  # checks it
-        if self.top_k is not None:
-            check_top_k(self.top_k)
+        check_limits(self.top_k, self.timeout_s)
         if self.embed_model is not None:
             of_type(self.embed_model, BaseEmbedding, "embed_model")
-        check_timeout(self.timeout_s)
 
     def rerank_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
         """Return the plan for the picks."""

@@ -9,14 +9,14 @@ from llama_index.core.schema import MetadataMode
 
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.embedding import embed
 from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.retrieval import embed
 from llama_retrieval_ext.formulas.cosine import cosines, matrix
-from llama_retrieval_ext.query import Query, check_top_k
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import ScoreKind, reranked
 from llama_retrieval_ext.results import Hit, origin_of
 from llama_retrieval_ext.stages.hit_embeddings import origin_embeddings, text_embeddings
-from llama_retrieval_ext.stages.rerank.reranker import Reranker, check_timeout
+from llama_retrieval_ext.stages.rerank.reranker import Reranker, check_limits
 
 
 class RankedDocument(Protocol):
@@ -69,9 +69,7 @@ class ModelRerank(Reranker):
                 f"a ranker has a method rank(query, docs, doc_ids), got {self.ranker!r}"
             )
         of_type(self.score_kind, ScoreKind, "score_kind")
-        if self.top_k is not None:
-            check_top_k(self.top_k)
-        check_timeout(self.timeout_s)
+        check_limits(self.top_k, self.timeout_s)
 
     def rerank_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
         """Return the plan for the hits by the model's scores or ranks."""
@@ -124,9 +122,7 @@ class EmbeddingRerank(Reranker):
     def __post_init__(self) -> None:
         if not isinstance(self.embed_model, BaseEmbedding):
             raise ConfigurationError(f"pass a LlamaIndex embedding model, got {self.embed_model!r}")
-        if self.top_k is not None:
-            check_top_k(self.top_k)
-        check_timeout(self.timeout_s)
+        check_limits(self.top_k, self.timeout_s)
 
     def rerank_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
         """Return the plan for the hits by cosine."""

@@ -11,7 +11,7 @@ from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.pipeline.chains import EMPTY, checked
 from llama_retrieval_ext.pipeline.stages import Refine, ranking_of, undefined
-from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.query import Query, check_top_k
 from llama_retrieval_ext.reordering import ScoreKind
 from llama_retrieval_ext.results import Hit
 
@@ -83,7 +83,10 @@ def attempted(
     """Return the plan for a stage's ranking; on failure None, with the answer marked degraded."""
     name = repr(stage).partition("(")[0]
     own_s = stage.timeout_s if isinstance(stage, Reranker) else None
-    task = Task(name, _ranking(stage, query, hits), _least(timeout_s, own_s, _share_s(share)))
+    left_s = current_context().remaining_s()
+    limits = (timeout_s, own_s, None if left_s is None else share * left_s)
+    least_s = min((limit for limit in limits if limit is not None), default=None)
+    task = Task(name, _ranking(stage, query, hits), least_s)
     outcomes: list[Outcome[list[Hit] | None]] = yield Together([task])
     error = outcomes[0].error
     if isinstance(error, MISTAKES):
@@ -109,16 +112,9 @@ def _ranking(stage: Refine, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit]
     return ranking
 
 
-def check_timeout(timeout_s: float | None) -> None:
-    """Raise if a time limit is invalid."""
+def check_limits(top_k: int | None, timeout_s: float | None) -> None:
+    """Raise if a number of hits or a time limit is invalid."""
+    if top_k is not None:
+        check_top_k(top_k)
     if timeout_s is not None:
         check_seconds(timeout_s, "timeout_s", otherwise="for no limit pass None")
-
-
-def _share_s(share: float) -> float | None:
-    left_s = current_context().remaining_s()
-    return None if left_s is None else share * left_s
-
-
-def _least(*limits_s: float | None) -> float | None:
-    return min((limit for limit in limits_s if limit is not None), default=None)

@@ -11,9 +11,9 @@ from llama_retrieval_ext.execution.context import note_details
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S, LLMWriter, check_prompt, filled
 from llama_retrieval_ext.llm.parsing import cleaned, has_words, is_refusal
-from llama_retrieval_ext.pipeline.query_variants import distinct, reworded
 from llama_retrieval_ext.pipeline.stages import FanOut, Rewrite
-from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.query import Query, reworded
+from llama_retrieval_ext.stages.rewrite.multi_query import distinct
 
 HYDE_PROMPT: Final = """\
 Write a passage of about 100 words that answers the question below, as it would stand in the very \

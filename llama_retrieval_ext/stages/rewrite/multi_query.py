@@ -1,22 +1,187 @@
-"""Fan-outs to queries by a language model: rewordings, sub-questions, broader questions."""
+"""Fan-outs to queries by a language model, and the parsing of its answers."""
 
-from abc import ABC, abstractmethod
+# ruff: noqa: RUF001 - dashes, quotes and full-width punctuation on purpose
+import re
+import unicodedata
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from llama_index.core.llms import LLM
 
 from llama_retrieval_ext.checks import check_count
+from llama_retrieval_ext.execution.context import note_details
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S, LLMWriter, check_prompt, filled
-from llama_retrieval_ext.pipeline.query_variants import distinct
+from llama_retrieval_ext.llm.parsing import cleaned, has_words, is_refusal, texts_in_json, unfenced
 from llama_retrieval_ext.pipeline.stages import FanOut
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.stages.rewrite.query_parsing import fanned_out, wordings
+from llama_retrieval_ext.query import Query, reworded
+from llama_retrieval_ext.text.normalization import RANGES, Script, dominant_script
+
+
+def distinct(texts: Sequence[str], *, of: str = "") -> list[str]:
+    """Return the texts that differ in more than case, spaces and final punctuation.
+
+    Examples:
+        >>> distinct(["Annual  leave?", "annual leave", "days off"], of="Days off")
+        ['Annual  leave?']
+
+    """
+    seen = {"", _spoken(of)}
+    kept: list[str] = []
+    for text in texts:
+        spoken = _spoken(text)
+        if spoken not in seen:
+            seen.add(spoken)
+            kept.append(text)
+    return kept
+
+
+def keeps_language(text: str, query: str) -> bool:
+    """Return whether a text is in a language of the query, based on their scripts.
+
+    The main script of each must occur in the other, so that variants of a Chinese query about
+    ``parse_filters`` can contain more or less Latin.
+
+    Examples:
+        >>> keeps_language("年假有几天", "员工年假"), keeps_language("annual leave", "员工年假")
+        (True, False)
+        >>> keeps_language("parse_filters 的用法", "parse_filters 怎么用")
+        True
+
+    """
+    scripts = dominant_script(query), dominant_script(text)
+    return "none" in scripts or (_has(scripts[0], text) and _has(scripts[1], query))
+
+
+def _spoken(text: str) -> str:
+    return "".join(unicodedata.normalize("NFKC", text).casefold().split()).rstrip(".?!。,;、")
+
+
+def _has(script: Script | Literal["none"], text: str) -> bool:
+    # Japanese also uses Han.
+    named = ("han", "kana") if script == "kana" else (script,)
+    letters = "".join(ranges for name, ranges in RANGES.items() if name in named)
+    return re.search(f"[{letters}]", unicodedata.normalize("NFKC", text)) is not None
+
+
+_HAN = "[一二三四五六七八九十]{1,2}"
+_MARK: Final = re.compile(
+    r"[-*+–—]\s+|[•‣◦▪●○·①-⑳]\s*"
+    rf"|[(\[（【](?:\d{{1,2}}|{_HAN})[)\]）】][.:：、]?\s*"
+    # Not the beginning of "3.11", "3.x" or "24:00".
+    r"|\d{1,2}\s*[.:](?=[\s\"'“「*]|[^\x00-\x7f])\s*"
+    rf"|\d{{1,2}}\s*[)）：、．]\s*|{_HAN}[、．.]\s*"
+    r"|(?:(?:search|step-?back|alternative|rewritten) )?"
+    r"(?:query|question|sub-?question|variant|variation|alternative|version|q"
+    r"|子?问题|查询|检索词|变体)\s*"
+    rf"(?:#?(?:\d{{1,2}}|{_HAN})?\s*[.:：)](?!\d)|#?\d{{1,2}}\s+[-–]\s)\s*",
+    re.IGNORECASE,
+)
+_QUOTES: Final = dict(zip("\"'`*“‘「『«", "\"'`*”’」』»", strict=True))
+_QUOTED_THEN_EXPLAINED: Final = re.compile(r"[\"“「](.+?)[\"”」]\s*[-–—(（:：]")
+_TALK: Final = re.compile(
+    r"(?:sure|certainly|of course|absolutely|okay|ok|great|yes)\b\s*(?:[,.!:—-]|here|$)"
+    r"|here(?: (?:are|is)|['’]s)\b|below (?:are|is)\b|the following (?:are|quer|question)"
+    r"|i(?:['’]ve| have) (?:\w+ly )?(?:re\w+ed|rewritten|written|created|listed|made)\b"
+    r"|(?:i )?hope (?:this|these|that|it)\b|let me know\b|feel free\b|would you like\b"
+    r"|(?:these|those|each|all of (?:these|them))\b.{0,30}\b"
+    r"(?:quer|question|variant|variation|alternative|version|rephras|search)|note(?: that|:)"
+    r"|(?:好的|当然|没问题)(?:[，,。！!]|$)|(?:以下|下面|以上)(?:是|为)"
+    r"|希望(?:这|以上|对您|对你)|(?:这些|上述)(?:查询|问题|检索)|注意?[：:]",
+    re.IGNORECASE,
+)
+_SENTENCE_ENDS: Final = (".", "。", "!", "！")
+# Not after abbreviations: "U.S. law", "Dr. No".
+_MORE_THAN_A_SENTENCE: Final = re.compile(r"[a-z\d)]{3}[.!]\s+[A-Z]|[。！]\s*\S")
+# Layers such as **1. "query",** are removed one by one.
+_LAYERS: Final = 5
+# A longer line is prose, not a query.
+_LONGEST: Final = 300
+
+
+def queries_in(answer: str) -> list[str]:
+    r"""Return the queries that a model lists in its answer.
+
+    Lists may be numbered, bulleted, labelled, quoted, fenced, or JSON. If some lines have such
+    a mark, the others are ignored. If none has one, all lines count except headings, refusals, and
+    remarks before and after.
+
+    Examples:
+        >>> queries_in('Here you are:\n1. "annual leave"\n2. days off\nI hope this helps!')
+        ['annual leave', 'days off']
+        >>> queries_in("<think>two?</think>0")
+        []
+
+    """
+    text = unfenced(cleaned(answer))
+    texts = [_unwrapped(each)[0] for each in texts_in_json(text)] or _listed(text.splitlines())
+    return [query for query in texts if has_words(query) and len(query) <= _LONGEST]
+
+
+def _listed(lines: Sequence[str]) -> list[str]:
+    parsed = [_unwrapped(line) for line in lines]
+    # A heading may have a mark too: "- **Queries:**". A line that starts with a brace is JSON.
+    queries = [
+        (text, marked)
+        for text, marked in parsed
+        if has_words(text)
+        and not (text.startswith("{") or text.endswith((":", "：")) or is_refusal(text))
+    ]
+    return [text for text, marked in queries if marked] or _without_remarks(
+        [text for text, _ in queries]
+    )
+
+
+def _without_remarks(lines: Sequence[str]) -> list[str]:
+    queries = [
+        line for line in lines if not (_TALK.match(line) or _MORE_THAN_A_SENTENCE.search(line))
+    ]
+    # If the queries have no full stop, lines with one are remarks.
+    return [line for line in queries if not line.endswith(_SENTENCE_ENDS)] or queries
+
+
+def _unwrapped(line: str) -> tuple[str, bool]:
+    """Return a line without marks and quotes, and whether it had any."""
+    text, marked = line.replace("**", "").strip().lstrip("#> "), False
+    for _ in range(_LAYERS):
+        before = text
+        mark = _MARK.match(text)
+        if mark is not None:
+            text, marked = text[mark.end() :], True
+        explained = _QUOTED_THEN_EXPLAINED.match(text) if marked else None
+        if explained is not None:
+            text = explained[1]
+        text, quoted = _unquoted(text.rstrip(",;，； "))
+        marked = marked or quoted
+        if text == before:
+            break
+    return text, marked
+
+
+def _unquoted(text: str) -> tuple[str, bool]:
+    closing = _QUOTES.get(text[:1])
+    inner = text[1:-1]
+    # A query may begin and end with a quotation: "sick leave" or "annual leave".
+    if closing is None or not text.endswith(closing) or closing in inner or text[0] in inner:
+        return text, False
+    return inner.strip(), True
+
+
+def wordings(answer: str, query: Query) -> list[str]:
+    r"""Return the distinct queries in a model's answer that are in the language of the query.
+
+    Examples:
+        >>> wordings("1. 年假有几天\n2. annual leave", Query("员工年假"))
+        ['年假有几天']
+
+    """
+    kept = [text for text in queries_in(answer) if keeps_language(text, query.query_str)]
+    return distinct(kept)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class WrittenQueries(FanOut, ABC):
+class WrittenQueries(FanOut):
     """Base of fan-outs to queries that a language model writes.
 
     The list may be numbered, quoted, fenced, JSON, or between other lines. Queries that repeat the
@@ -61,11 +226,14 @@ class WrittenQueries(FanOut, ABC):
             scope=query.scope,
         )
         texts = [each for wordings in written for each in distinct(wordings, of=text)][: self.n]
-        return fanned_out(query, texts, include_original=self.include_original)
+        queries = [query] if self.include_original or not texts else []
+        queries += [reworded(query, each) for each in texts]
+        note_details(is_total=True, generated_queries=[*texts], queries_count=len(queries))
+        return queries
 
-    @abstractmethod
     def _usable(self, answer: str, query: Query) -> list[str]:
-        """Return the queries in an answer; an empty list counts as a failure."""
+        """Return the queries in an answer, which may repeat the original; empty is a failure."""
+        return wordings(answer, query)
 
 
 MULTI_QUERY_PROMPT: Final = """\
@@ -76,7 +244,7 @@ Write one query per line and nothing else, in the language of the question.
 每行只写一个查询，不写其他内容；查询使用与问题相同的语言。
 
 Question: {query}
-"""  # noqa: RUF001 - Chinese punctuation
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -108,7 +276,7 @@ Write one question per line and nothing else, in the language of the question.
 每行只写一个问题，不写其他内容；使用与原问题相同的语言。
 
 Question: {query}
-"""  # noqa: RUF001 - Chinese punctuation
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -130,10 +298,6 @@ class Decompose(WrittenQueries):
     n: int = 4
     prompt: str = DECOMPOSE_PROMPT
 
-    def _usable(self, answer: str, query: Query) -> list[str]:
-        # Keeps the query itself: for a question with one part the model repeats it.
-        return wordings(answer, query)
-
 
 STEP_BACK_PROMPT: Final = """\
 Take a step back from the question below: write the one more general question about the concept, \
@@ -143,7 +307,7 @@ repeat it.
 只写一行，只写那个更一般的问题；使用与问题相同的语言。
 
 Question: {query}
-"""  # noqa: RUF001 - Chinese punctuation
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from llama_retrieval_ext.errors import StoreClosedError
-from llama_retrieval_ext.execution.loop_thread import LoopThread
+from llama_retrieval_ext.execution.drivers import LoopThread
 from llama_retrieval_ext.execution.plan import Call, Steps, arun_steps, run_steps
 
 T = TypeVar("T")

@@ -9,8 +9,7 @@ from llama_index.core.schema import TextNode
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import node_ids
-from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
-from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rewrite.hyde import HyDE, passage_in
 from llama_retrieval_ext.testing.fake_backend import FakeBackend

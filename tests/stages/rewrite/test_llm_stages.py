@@ -9,8 +9,7 @@ from llama_index.core.llms import LLM
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import SearchResult, node_ids
-from llama_retrieval_ext.retrievers.hyde import HyDEMode, HyDERetriever
-from llama_retrieval_ext.retrievers.multi_query import MultiQueryRetriever
+from llama_retrieval_ext.retrievers.llm_queries import HyDEMode, HyDERetriever, MultiQueryRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rewrite.hyde import HyDE, HyDEFanOut
 from llama_retrieval_ext.stages.rewrite.multi_query import Decompose, MultiQuery, StepBack

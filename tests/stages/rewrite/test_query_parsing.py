@@ -4,7 +4,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_retrieval_ext.stages.rewrite.query_parsing import queries_in
+from llama_retrieval_ext.stages.rewrite.multi_query import queries_in
 from tests.cases import each_case
 from tests.quick import examples
 

@@ -24,8 +24,7 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
-from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stores.elasticsearch.client import ClientConfig, Request
 from llama_retrieval_ext.stores.elasticsearch.encoding import Json

@@ -10,8 +10,7 @@ import pytest
 from llama_retrieval_ext.errors import DeadlineExceededError, StoreUnavailableError
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
-from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stores.elasticsearch.schema import (
     ElasticsearchConfig,
     IndexParams,

@@ -11,8 +11,7 @@ from llama_index.core.schema import NodeRelationship, QueryBundle, RelatedNodeIn
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
-from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages.selection import Collapse
 from tests.servers.elasticsearch import elasticsearch_url
 from tests.servers.milvus import milvus_url

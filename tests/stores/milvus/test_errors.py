@@ -16,7 +16,7 @@ from llama_retrieval_ext.errors import DeadlineExceededError, StoreUnavailableEr
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stores.milvus.store import MilvusBackend, MilvusStore, open_milvus
 from llama_retrieval_ext.testing.fakes import FakeEmbedding

@@ -13,7 +13,7 @@ from llama_retrieval_ext.execution.drivers import arun
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.stores.engine.backend import (
     Candidate,
     KeywordQuery,

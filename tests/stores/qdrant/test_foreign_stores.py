@@ -18,7 +18,7 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.filters import Compare
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.vector import VectorRetriever
+from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
 from llama_retrieval_ext.stores.engine.backend import Search, hybrid_queries
 from llama_retrieval_ext.stores.open import backend_for

@@ -1,25 +1,116 @@
-"""Retriever that searches with hypothetical answers (HyDE)."""
+"""Retrievers that search with what an LLM writes: other wordings, hypothetical answers (HyDE)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.llms import LLM
+from llama_index.core.schema import NodeWithScore
 
 from llama_retrieval_ext.arguments import NamedEnum
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.legs import Leg
+from llama_retrieval_ext.execution.context import current_context, note_details
+from llama_retrieval_ext.execution.legs import Ask, Leg, Rankings
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S
 from llama_retrieval_ext.pipeline.branches import Branches
-from llama_retrieval_ext.pipeline.pipeline import Pipeline
+from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import name_of
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.retrievers.multi_query import QueryVariantsRetriever, note_retrievals
+from llama_retrieval_ext.results import Hit, as_hit
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rewrite.hyde import HYDE_PROMPT, HyDE, HyDEFanOut
+from llama_retrieval_ext.stages.rewrite.multi_query import MULTI_QUERY_PROMPT, MultiQuery
+
+
+class QueryVariantsRetriever(FusionRetriever):
+    """``fan_out >> retriever >> RRF()`` with the hits of each wording in its result.
+
+    The result's details have ``retrieval_details``, a list of ``query``, ``hits_count`` and
+    ``hits`` in the order of the queries. It takes the arguments of `FusionRetriever` and has one
+    leg.
+    """
+
+    def _note(self, asks: Mapping[str, Ask], rankings: Rankings) -> None:
+        queries = [each.query for each in asks.values()]
+        found = [rankings.get(name, []) for name in asks]
+        note_retrievals(queries, found, source=self.legs[0].name)
+
+
+def note_retrievals(
+    queries: Sequence[Query], rankings: Sequence[Sequence[NodeWithScore]], *, source: str
+) -> None:
+    """Note the hits of each query in the result's details."""
+    if current_context().trace is None:
+        return
+    note_details(
+        retrieval_details=[
+            {
+                "query": query.query_str,
+                "hits_count": len(ranking),
+                "hits": [as_hit(hit, source=source).to_dict() for hit in ranking],
+            }
+            for query, ranking in zip(queries, rankings, strict=True)
+        ]
+    )
+
+
+class MultiQueryRetriever(QueryVariantsRetriever):
+    """``MultiQuery(llm) >> base_retriever >> RRF()``: one retriever, the query in several wordings.
+
+    If the LLM fails, times out, or writes no query, the base retriever answers the original query,
+    and the answer is marked degraded. The result's details have ``generated_queries``,
+    ``queries_count`` (the original included) and ``retrieval_details`` with the hits of each query.
+
+    Args:
+        base_retriever: Ours or any other LlamaIndex retriever. Each query requests its default
+            number of hits, or ``top_k`` of the call if that is larger.
+        llm: Any LlamaIndex LLM.
+        num_queries: Number of queries that the LLM writes, at least 1; each costs a retrieval.
+        include_original: Whether to search for the original query too.
+        rrf_k: Smoothing constant of the fusion, in ranks; see `RRF`.
+        top_k: Number of hits if the query sets none; None for all that were found.
+        prompt: Template with ``{query}`` and ``{n}``; other braces are kept.
+        timeout_s: Time limit of the LLM in seconds, at most half of the remaining time of the
+            query.
+        name: Name in traces and ``Hit.source``.
+
+    Raises:
+        ConfigurationError: An argument is invalid.
+
+    Examples:
+        >>> from llama_retrieval_ext.testing.fakes import FakeRetriever
+        >>> from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+        >>> llm = ScriptedLLM(["1. days off per year"])
+        >>> retriever = MultiQueryRetriever(FakeRetriever([("a", 0.9)]), llm, num_queries=1)
+        >>> retriever.search("annual leave").details["generated_queries"]
+        ['days off per year']
+
+    """
+
+    def __init__(  # noqa: PLR0913 - the names that applications use already
+        self,
+        base_retriever: BaseRetriever,
+        llm: LLM,
+        *,
+        num_queries: int = 3,
+        include_original: bool = True,
+        rrf_k: float = 60.0,
+        top_k: int | None = 10,
+        prompt: str = MULTI_QUERY_PROMPT,
+        timeout_s: float = LLM_TIMEOUT_S,
+        name: str = "multi_query",
+    ) -> None:
+        queries = MultiQuery(
+            llm,
+            n=num_queries,
+            include_original=include_original,
+            prompt=prompt,
+            timeout_s=timeout_s,
+        )
+        leg = Leg(name_of(base_retriever), base_retriever)
+        super().__init__(Branches((leg,), (), queries), RRF(k=rrf_k), top_k=top_k, name=name)
 
 
 class HyDEMode(NamedEnum):
