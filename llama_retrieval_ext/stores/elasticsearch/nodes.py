@@ -9,8 +9,9 @@ from pydantic_core import to_json
 from llama_retrieval_ext.errors import ConfigurationError, StoreError
 from llama_retrieval_ext.query import TENANT_KEY
 from llama_retrieval_ext.stores.elasticsearch.client import (
-    Request,
+    HttpRequest,
     Requests,
+    error_of_part,
     hits_of,
     json_request,
     lines_request,
@@ -23,7 +24,6 @@ from llama_retrieval_ext.stores.elasticsearch.encoding import (
     scalar,
     terms_of,
 )
-from llama_retrieval_ext.stores.elasticsearch.errors import error_of_part
 from llama_retrieval_ext.stores.elasticsearch.filters import (
     DOC,
     EVERYTHING,
@@ -157,7 +157,7 @@ class ElasticsearchNodes(Nodes[Json | None]):
             body["search_after"] = last[-1]["sort"]
         return (yield from read(self._search(body), hits_of))
 
-    def _search(self, body: Json) -> Request:
+    def _search(self, body: Json) -> HttpRequest:
         return json_request("POST", self._index.name, "_search", params=SEARCH_PARAMS, body=body)
 
     def _delete_pass(self, query: Json) -> Requests[bool]:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final, Self
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError
 from llama_retrieval_ext.stores.elasticsearch.client import (
-    Request,
+    HttpRequest,
     Requests,
     Transport,
     json_request,
@@ -258,6 +258,6 @@ class Index(Collection[ElasticsearchConfig, Transport, IndexParams]):
         yield from self.look_up(again=True)
         yield json_request("DELETE", self.name, params=_MISSING_IS_EMPTY)
 
-    def refresh_request(self) -> Request:
+    def refresh_request(self) -> HttpRequest:
         """Return the request that makes written nodes visible to searches."""
         return json_request("POST", self.name, "_refresh", params=_MISSING_IS_EMPTY)

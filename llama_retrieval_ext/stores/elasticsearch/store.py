@@ -9,7 +9,7 @@ from pydantic import PrivateAttr
 
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.stages.fusion import WeightedSum
-from llama_retrieval_ext.stores.elasticsearch.client import ClientConfig, Transport
+from llama_retrieval_ext.stores.elasticsearch.client import FORM, ClientConfig, Transport
 from llama_retrieval_ext.stores.elasticsearch.encoding import Json
 from llama_retrieval_ext.stores.elasticsearch.filters import compile_target
 from llama_retrieval_ext.stores.elasticsearch.nodes import ElasticsearchNodes
@@ -20,7 +20,6 @@ from llama_retrieval_ext.stores.elasticsearch.schema import (
     IndexParams,
 )
 from llama_retrieval_ext.stores.elasticsearch.search import WINDOW, ElasticsearchSearch
-from llama_retrieval_ext.stores.elasticsearch.url import parse_address
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
 from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
@@ -30,6 +29,7 @@ from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import RecordStore
 from llama_retrieval_ext.stores.engine.vector_store import StoreBackend
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.urls import parse_address
 
 # The engine adds scores; a cosine counts as (1 + cosine) / 2. Other similarities are not linear.
 _FUSIONS: Final = (
@@ -168,9 +168,9 @@ def open_elasticsearch(
     store_params: Mapping[str, Any] | None = None,
 ) -> ElasticsearchVectorStore:
     """Open the store that a URL names."""
-    address = parse_address(url)
+    address = parse_address(url, FORM)
     return ElasticsearchVectorStore(
-        address.index,
+        address.collection,
         connection=ClientConfig.of_address(address),
         tokenizer=tokenizer,
         dim=dim,

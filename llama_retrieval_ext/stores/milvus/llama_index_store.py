@@ -28,7 +28,7 @@ from llama_retrieval_ext.stores.engine.backend import (
 )
 from llama_retrieval_ext.stores.engine.filtered_search import FilteredEngineSearch, FilteredSearch
 from llama_retrieval_ext.stores.engine.search import EngineBackend, EngineRequest
-from llama_retrieval_ext.stores.milvus.errors import is_released, translate_error
+from llama_retrieval_ext.stores.milvus.client import is_released, translate_error
 from llama_retrieval_ext.stores.milvus.filters import Expression, filter_text
 from llama_retrieval_ext.stores.milvus.llama_index_filters import Prefilter, prefilter
 from llama_retrieval_ext.stores.milvus.search import (

@@ -25,10 +25,8 @@ from llama_retrieval_ext.stores.engine.config import (
     format_error,
     recorded_params,
 )
-from llama_retrieval_ext.stores.milvus.client import MilvusConnection
-from llama_retrieval_ext.stores.milvus.errors import is_released
+from llama_retrieval_ext.stores.milvus.client import FORM, MilvusConnection, is_released
 from llama_retrieval_ext.stores.milvus.filters import COLUMNS, DOC, ID
-from llama_retrieval_ext.stores.milvus.url import check_name
 
 T = TypeVar("T")
 
@@ -215,7 +213,7 @@ class MilvusCollection(Collection[MilvusConfig, MilvusConnection, MilvusParams])
         request: ConfigRequest,
         params: MilvusParams,
     ) -> None:
-        super().__init__(check_name(name), connection, request=request, params=params)
+        super().__init__(FORM.check_name(name), connection, request=request, params=params)
         if connection.is_lite:
             params.check_lite()
         # Values for columns of older releases, which are never read.

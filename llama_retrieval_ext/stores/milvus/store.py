@@ -1,6 +1,7 @@
 """`MilvusStore`: vectors and keywords of LlamaIndex nodes in a Milvus collection."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
@@ -13,7 +14,7 @@ from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
 from llama_retrieval_ext.stores.engine.config import params_of
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.vector_store import StoreBackend
-from llama_retrieval_ext.stores.milvus.client import MilvusConnection
+from llama_retrieval_ext.stores.milvus.client import MilvusConnection, parse_address
 from llama_retrieval_ext.stores.milvus.filters import Expression, compile_target
 from llama_retrieval_ext.stores.milvus.nodes import MilvusNodes
 from llama_retrieval_ext.stores.milvus.schema import (
@@ -22,8 +23,8 @@ from llama_retrieval_ext.stores.milvus.schema import (
     MilvusParams,
 )
 from llama_retrieval_ext.stores.milvus.search import MAX_HITS, MilvusSearch, fusions_of
-from llama_retrieval_ext.stores.milvus.url import Address, parse_address
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.urls import Address
 
 
 class MilvusStore(CollectionStore):
@@ -154,7 +155,7 @@ def open_milvus(
 def is_new(url: str) -> bool:
     """Return whether opening the URL would create files; always False for a server."""
     path = parse_address(url).path
-    return path is not None and not path.exists()
+    return bool(path) and not Path(path).exists()
 
 
 def backend_of(store: BasePydanticVectorStore) -> Backend | None:

@@ -37,8 +37,8 @@ from llama_retrieval_ext.stores.engine.collection import CollectionMissingError
 from llama_retrieval_ext.stores.engine.search import EngineBackend, EngineRequest
 from llama_retrieval_ext.stores.qdrant.client import (
     UNKNOWN,
+    MethodCall,
     QdrantConnection,
-    Request,
     Version,
     server_version,
 )
@@ -134,7 +134,7 @@ class LlamaIndexCollection:
         if self._layout is None:
             self.version = yield from server_version()
             try:
-                info = yield Request("get_collection", {"collection_name": self.name})
+                info = yield MethodCall("get_collection", {"collection_name": self.name})
             except CollectionMissingError:
                 return None
             self._layout = layout_of(

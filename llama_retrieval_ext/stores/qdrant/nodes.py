@@ -9,7 +9,7 @@ from qdrant_client import models
 from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text
 from llama_retrieval_ext.stores.engine.collection import CollectionMissingError, Nodes
-from llama_retrieval_ext.stores.qdrant.client import Request
+from llama_retrieval_ext.stores.qdrant.client import MethodCall
 from llama_retrieval_ext.stores.qdrant.filters import as_filter
 from llama_retrieval_ext.stores.qdrant.schema import BM25, DENSE, QdrantCollection
 from llama_retrieval_ext.stores.qdrant_common.filters import NOTHING, Clause
@@ -86,8 +86,8 @@ class QdrantNodes(Nodes[Clause | None]):
         points = yield lambda: _points(batch, config.average_length or USUAL_LENGTH)
         yield self._request("upsert", points=points, wait=True)
 
-    def _request(self, method: str, **arguments: object) -> Request:
-        return Request(method, {"collection_name": self._collection.name, **arguments})
+    def _request(self, method: str, **arguments: object) -> MethodCall:
+        return MethodCall(method, {"collection_name": self._collection.name, **arguments})
 
 
 def _points(batch: Batch, average_length: float) -> list[models.PointStruct]:

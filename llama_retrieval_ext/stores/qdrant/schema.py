@@ -16,8 +16,8 @@ from llama_retrieval_ext.stores.engine.collection import Collection, CollectionM
 from llama_retrieval_ext.stores.engine.config import format_error
 from llama_retrieval_ext.stores.qdrant.client import (
     UNKNOWN,
+    MethodCall,
     QdrantConnection,
-    Request,
     server_version,
 )
 from llama_retrieval_ext.stores.qdrant_common.config import QdrantConfig
@@ -187,7 +187,7 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
     def recorded(self) -> Steps[QdrantConfig | None]:
         """Return the recorded config; None if the collection does not exist."""
         try:
-            info = yield Request("get_collection", {"collection_name": self.name})
+            info = yield MethodCall("get_collection", {"collection_name": self.name})
         except CollectionMissingError:
             return None
         self._indexed = {name.replace('"', "") for name in info.payload_schema or {}}
@@ -198,13 +198,13 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
         dimension, distance = config.dimension or 1, DISTANCES[config.distance]
         creation = self.params.creation(dimension=dimension, distance=distance)
         metadata = as_metadata(config)
-        yield Request(
+        yield MethodCall(
             "create_collection", {"collection_name": self.name, "metadata": metadata, **creation}
         )
 
     def remove(self) -> Steps[None]:
         """Delete the collection."""
-        yield Request("delete_collection", {"collection_name": self.name})
+        yield MethodCall("delete_collection", {"collection_name": self.name})
 
     def forget(self) -> None:
         """Reset the state to that of a collection that does not exist."""
@@ -218,7 +218,7 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
                 continue
             self._indexed.add(field.name)
             if not self.connection.is_local:  # local mode warns about each index
-                yield Request(
+                yield MethodCall(
                     "create_payload_index",
                     {
                         "collection_name": self.name,

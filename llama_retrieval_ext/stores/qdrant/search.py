@@ -12,7 +12,7 @@ from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.stores.encoding.vectors import SCORES
 from llama_retrieval_ext.stores.engine.backend import Candidate, KeywordQuery, VectorQuery
 from llama_retrieval_ext.stores.engine.search import EngineRequest
-from llama_retrieval_ext.stores.qdrant.client import QdrantConnection, Request, Version
+from llama_retrieval_ext.stores.qdrant.client import MethodCall, QdrantConnection, Version
 from llama_retrieval_ext.stores.qdrant.filters import as_filter
 from llama_retrieval_ext.stores.qdrant.schema import BM25, DENSE, QdrantCollection
 from llama_retrieval_ext.stores.qdrant_common.config import Recipe
@@ -118,7 +118,7 @@ class QdrantSearch(PointsSearch[Clause, models.ScoredPoint]):
         requests = [
             _request(search, limit, payload) for search, limit in zip(searches, limits, strict=True)
         ]
-        pages = yield Request(
+        pages = yield MethodCall(
             "query_batch_points", {"collection_name": self._name, "requests": requests}
         )
         return [page.points for page in pages]

@@ -15,11 +15,10 @@ from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
 from llama_retrieval_ext.stores.engine.config import ConfigRequest
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.vector_store import StoreBackend
-from llama_retrieval_ext.stores.qdrant.client import QdrantConnection, Version
+from llama_retrieval_ext.stores.qdrant.client import QdrantConnection, Version, parse_address
 from llama_retrieval_ext.stores.qdrant.nodes import QdrantNodes
 from llama_retrieval_ext.stores.qdrant.schema import QdrantCollection, StoreParams
 from llama_retrieval_ext.stores.qdrant.search import CollectionSearch
-from llama_retrieval_ext.stores.qdrant.url import parse_address
 from llama_retrieval_ext.stores.qdrant_common.config import fusions_of
 from llama_retrieval_ext.stores.qdrant_common.filters import Clause, clause_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -173,7 +172,7 @@ open_qdrant: Final = QdrantStore
 def is_new(url: str) -> bool:
     """Return whether opening the URL would create files; does not contact a server."""
     path = parse_address(url).path
-    return path is not None and not (Path(path).expanduser() / _FILE).is_file()
+    return bool(path) and not (Path(path).expanduser() / _FILE).is_file()
 
 
 def backend_of(store: BasePydanticVectorStore) -> Backend | None:

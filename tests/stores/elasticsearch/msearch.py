@@ -30,6 +30,6 @@ def ids_by_query(store: ElasticsearchVectorStore, queries: Sequence[Json]) -> li
             to_json({"query": filtered, "size": 1000, "_source": ["id"]}),
         ]
 
-    responses = store.transport.send(lines_request("_msearch", lines=lines))["responses"]
+    responses = store.transport.perform(lines_request("_msearch", lines=lines))["responses"]
     assert [part.get("error") for part in responses] == [None] * len(queries)
     return [{hit["_source"]["id"] for hit in part["hits"]["hits"]} for part in responses]

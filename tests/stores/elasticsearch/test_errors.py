@@ -27,9 +27,13 @@ from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.stores.elasticsearch.client import ClientConfig, Request
+from llama_retrieval_ext.stores.elasticsearch.client import (
+    ClientConfig,
+    HttpRequest,
+    ShardsMissingError,
+    error_of_part,
+)
 from llama_retrieval_ext.stores.elasticsearch.encoding import Json
-from llama_retrieval_ext.stores.elasticsearch.errors import ShardsMissingError, error_of_part
 from llama_retrieval_ext.stores.elasticsearch.store import (
     ElasticsearchBackend,
     ElasticsearchVectorStore,
@@ -344,9 +348,9 @@ def test_a_full_disk_is_unavailable_and_what_was_stored_stays(
 def test_what_is_replaced_while_it_is_deleted_is_looked_at_again(
     store: ElasticsearchVectorStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    send = store.transport.send
+    send = store.transport.perform
 
-    def replacing(request: Request) -> Json:
+    def replacing(request: HttpRequest) -> Json:
         if request.path.endswith("_bulk"):
             monkeypatch.undo()
             other = TextNode(id_="a", text="word", embedding=[1.0, 0.0], metadata={"kept": "yes"})
@@ -354,7 +358,7 @@ def test_what_is_replaced_while_it_is_deleted_is_looked_at_again(
         return send(request)
 
     empty = MetadataFilter(key="kept", value=None, operator=FilterOperator.IS_EMPTY)
-    monkeypatch.setattr(store.transport, "send", replacing)
+    monkeypatch.setattr(store.transport, "perform", replacing)
     store.delete_nodes(filters=MetadataFilters(filters=[empty]))
     assert store.count() == 1
 
