@@ -3,9 +3,9 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, Self
+from typing import Any, Final
 
-from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.elasticsearch.client import (
     HttpRequest,
     Requests,
@@ -16,15 +16,10 @@ from llama_retrieval_ext.stores.elasticsearch.encoding import Json
 from llama_retrieval_ext.stores.elasticsearch.filters import DOC, PIECES, TERMS
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.collection import Collection
-from llama_retrieval_ext.stores.engine.config import (
-    ConfigRequest,
-    StoreConfig,
-    format_error,
-    recorded_params,
-)
+from llama_retrieval_ext.stores.engine.config import StoreConfig, recorded_params
 
 FORMAT: Final = 1
-META: Final = "llama_retrieval_ext"
+_META: Final = "llama_retrieval_ext"
 # Settings that apply at creation of the index. The other settings are recorded by name.
 _RECORDED: Final = (
     "number_of_shards",
@@ -92,39 +87,6 @@ class ElasticsearchConfig(StoreConfig):
 
     analyzer: str | None = None
     routing: bool = False
-
-    @classmethod
-    def of_index(cls, description: Json, index: str) -> Self | None:
-        """Return the config that an index records; None if there is no index."""
-        if not description:
-            return None
-        metas = [
-            each.get("mappings", {}).get("_meta", {}).get(META) for each in description.values()
-        ]
-        data = metas[0]
-        if len(metas) > 1 or not isinstance(data, dict):
-            raise StoreFormatError(
-                f"the Elasticsearch index {index!r} was not made by this package; name another "
-                "one, or hand in the LlamaIndex ElasticsearchStore that it belongs to"
-            )
-        if data.get("format") != FORMAT:
-            raise format_error(
-                data, where=f"the index {index!r}", reads=FORMAT, instead="another index"
-            )
-        return cls.from_dict(data)
-
-
-@dataclass(frozen=True, slots=True)
-class ElasticsearchConfigRequest(ConfigRequest):
-    """Configuration requested on opening; None for the recorded value, or the default."""
-
-    kept_in: ClassVar[str] = "index"
-    also_called: ClassVar[Mapping[str, str]] = {
-        "routing": "routing (of a knowledge base: many_tenants)"
-    }
-
-    analyzer: str | None = None
-    routing: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,7 +178,7 @@ def index_body(config: ElasticsearchConfig, params: IndexParams) -> Json:
         "mappings": {
             # An undeclared field is an error; it must not extend the mapping.
             "dynamic": "strict",
-            "_meta": {META: {"format": FORMAT, **config.to_dict()}},
+            "_meta": {_META: {"format": FORMAT, **config.to_dict()}},
             "_routing": {"required": config.routing},
             "properties": {**own, **params.properties},
         },
@@ -240,14 +202,19 @@ class Index(Collection[ElasticsearchConfig, Transport, IndexParams]):
     """
 
     kind = "index"
+    format = FORMAT
     config_type = ElasticsearchConfig
-    request_type = ElasticsearchConfigRequest
+    llama_index_store = "ElasticsearchStore"
     is_small = False
 
     def recorded(self) -> Requests[ElasticsearchConfig | None]:
         """Return the recorded config; None if the index does not exist."""
         description = yield json_request("GET", self.name, params=_MISSING_IS_EMPTY)
-        return ElasticsearchConfig.of_index(description, self.name)
+        if not description:
+            return None
+        # A name could be an alias of several indices.
+        metas = [each.get("mappings", {}).get("_meta", {}) for each in description.values()]
+        return self.config_of(metas[0].get(_META) if len(metas) == 1 else None)
 
     def make(self, config: ElasticsearchConfig) -> Requests[None]:
         """Create the index."""

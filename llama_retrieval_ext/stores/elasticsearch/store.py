@@ -14,16 +14,12 @@ from llama_retrieval_ext.stores.elasticsearch.encoding import Json
 from llama_retrieval_ext.stores.elasticsearch.filters import compile_target
 from llama_retrieval_ext.stores.elasticsearch.nodes import ElasticsearchNodes
 from llama_retrieval_ext.stores.elasticsearch.records import ElasticsearchRecords
-from llama_retrieval_ext.stores.elasticsearch.schema import (
-    ElasticsearchConfigRequest,
-    Index,
-    IndexParams,
-)
+from llama_retrieval_ext.stores.elasticsearch.schema import Index, IndexParams
 from llama_retrieval_ext.stores.elasticsearch.search import WINDOW, ElasticsearchSearch
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
 from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
-from llama_retrieval_ext.stores.engine.config import params_of
+from llama_retrieval_ext.stores.engine.config import ConfigRequest, params_of
 from llama_retrieval_ext.stores.engine.pushdown import NativeFusion
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import RecordStore
@@ -85,9 +81,8 @@ class ElasticsearchVectorStore(CollectionStore):
     ) -> None:
         super().__init__(stores_text=True)
         params = params or IndexParams()
-        request = ElasticsearchConfigRequest(
-            tokenizer, distance, dim, params.recorded, params.analyzer, params.routing
-        )
+        settings = {"analyzer": params.analyzer, "routing": params.routing}
+        request = ConfigRequest(tokenizer, distance, dim, params.recorded, settings)
         self._open(Index(index, Transport(connection), request=request, params=params))
 
     @property

@@ -7,10 +7,10 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from llama_index.core.schema import BaseNode
 
-from llama_retrieval_ext.errors import DimensionMismatchError, StoreError
+from llama_retrieval_ext.errors import DimensionMismatchError, StoreError, StoreFormatError
 from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.stores.encoding.vectors import Vectors, document_vectors
-from llama_retrieval_ext.stores.engine.config import ConfigRequest, StoreConfig
+from llama_retrieval_ext.stores.engine.config import ConfigRequest, StoreConfig, format_error
 from llama_retrieval_ext.stores.engine.connection import Connection
 
 C = TypeVar("C", bound=StoreConfig)
@@ -52,19 +52,24 @@ class Collection(ABC, Generic[C, K, P]):
         params: Engine settings.
 
     Attributes:
+        kind: What the engine calls a collection.
+        format: Format that this release writes and reads.
+        config_type: Class of its configs.
+        llama_index_store: Class of LlamaIndex's store in the same engine, for messages.
         config: Current config, or the config for creation; without a dimension if the collection
             does not exist.
     """
 
     kind: ClassVar[str] = "collection"
+    format: ClassVar[int]
     config_type: ClassVar[type[StoreConfig]]
-    request_type: ClassVar[type[ConfigRequest]] = ConfigRequest
+    llama_index_store: ClassVar[str]
 
     def __init__(self, name: str, connection: K, *, request: ConfigRequest, params: P) -> None:
         self.name = name
         self.connection = connection
         self.params = params
-        self._request = request
+        self._request = replace(request, kept_in=self.kind)
         self._exists = False
         self.forget()
 
@@ -92,7 +97,7 @@ class Collection(ABC, Generic[C, K, P]):
         return type(self)(
             f"{self.name}{suffix}",
             self.connection,
-            request=self.request_type(),
+            request=ConfigRequest(),
             params=self.params.for_records,
         )
 
@@ -147,6 +152,19 @@ class Collection(ABC, Generic[C, K, P]):
         except CollectionMissingError:
             self.forget()
             return empty
+
+    def config_of(self, record: object) -> C:
+        """Return the config of a record; raise `StoreFormatError` unless it has this format."""
+        if not isinstance(record, Mapping):
+            raise StoreFormatError(
+                f"{self.where} was not made by this package; name another {self.kind}, or hand in "
+                f"LlamaIndex's {self.llama_index_store} over it"
+            )
+        if record.get("format") != self.format:
+            raise format_error(
+                record, where=self.where, reads=self.format, instead=f"another {self.kind}"
+            )
+        return self.config_type.from_dict(record)  # type: ignore[return-value]  # C is its type
 
     def drop(self) -> Steps[None]:
         """Delete the collection; the next nodes may have another dimension."""

@@ -7,24 +7,19 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import RLock
-from typing import Any, ClassVar, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 from pymilvus import CollectionSchema, DataType, Function, FunctionType, MilvusClient
 from pymilvus.client.types import LoadState
 from pymilvus.exceptions import MilvusException
 from pymilvus.milvus_client.index import IndexParams
 
-from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.query import TENANT_KEY
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.collection import Collection
-from llama_retrieval_ext.stores.engine.config import (
-    ConfigRequest,
-    StoreConfig,
-    format_error,
-    recorded_params,
-)
+from llama_retrieval_ext.stores.engine.config import ConfigRequest, StoreConfig, recorded_params
 from llama_retrieval_ext.stores.milvus.client import FORM, MilvusConnection, is_released
 from llama_retrieval_ext.stores.milvus.filters import COLUMNS, DOC, ID
 
@@ -117,37 +112,6 @@ class MilvusConfig(StoreConfig):
     analyzer: Mapping[str, Any] | None = None  # Any: JSON
     by_tenant: bool = False
 
-    def to_text(self) -> str:
-        """Return the config as text, for recording."""
-        return json.dumps({"format": FORMAT, **self.to_dict()})
-
-    @classmethod
-    def of_properties(cls, properties: Mapping[str, str], where: str) -> Self:
-        """Return the config that a collection records."""
-        try:
-            data = json.loads(properties[PROPERTY])
-            if data["format"] == FORMAT:
-                return cls.from_dict(data)
-        except (KeyError, TypeError, ValueError) as error:
-            raise StoreFormatError(
-                f"{where} was not made by this package; name another collection, or hand in the "
-                "LlamaIndex MilvusVectorStore that it belongs to"
-            ) from error
-        raise format_error(data, where=where, reads=FORMAT, instead="another collection")
-
-
-@dataclass(frozen=True, slots=True)
-class MilvusConfigRequest(ConfigRequest):
-    """Configuration requested on opening; None for the recorded value, or the default."""
-
-    kept_in: ClassVar[str] = "collection"
-    also_called: ClassVar[Mapping[str, str]] = {
-        "by_tenant": "by_tenant (of a knowledge base: many_tenants)"
-    }
-
-    analyzer: Mapping[str, Any] | None = None  # Any: JSON
-    by_tenant: bool | None = None
-
 
 def schema_of(config: MilvusConfig, *, lite: bool) -> CollectionSchema:
     """Return the columns of a collection."""
@@ -202,8 +166,9 @@ def indexes_of(config: MilvusConfig, params: MilvusParams, *, lite: bool) -> Ind
 class MilvusCollection(Collection[MilvusConfig, MilvusConnection, MilvusParams]):
     """A Milvus collection; the steps yield functions of the client."""
 
+    format = FORMAT
     config_type = MilvusConfig
-    request_type = MilvusConfigRequest
+    llama_index_store = "MilvusVectorStore"
 
     def __init__(
         self,
@@ -236,7 +201,8 @@ class MilvusCollection(Collection[MilvusConfig, MilvusConnection, MilvusParams])
         description: Mapping[str, Any] | None = yield self._describe
         if description is None:
             return None
-        config = MilvusConfig.of_properties(description.get("properties", {}), self.where)
+        record = json.loads(description.get("properties", {}).get(PROPERTY, "null"))
+        config = self.config_of(record)
         columns = {column["name"] for column in description["fields"]}
         self.obsolete_values = dict.fromkeys(sorted(columns.intersection(_OBSOLETE)), "")
         yield self._load_if_released
@@ -264,7 +230,7 @@ class MilvusCollection(Collection[MilvusConfig, MilvusConnection, MilvusParams])
                 self.name,
                 schema=schema_of(config, lite=lite),
                 consistency_level=self.params.consistency_level or "Session",
-                properties={PROPERTY: config.to_text()},
+                properties={PROPERTY: json.dumps({"format": FORMAT, **config.to_dict()})},
                 timeout=self.timeout_s,
                 **options,
             )

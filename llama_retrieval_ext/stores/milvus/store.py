@@ -11,17 +11,13 @@ from pymilvus import MilvusClient
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
 from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
-from llama_retrieval_ext.stores.engine.config import params_of
+from llama_retrieval_ext.stores.engine.config import ConfigRequest, params_of
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.vector_store import StoreBackend
 from llama_retrieval_ext.stores.milvus.client import MilvusConnection, parse_address
 from llama_retrieval_ext.stores.milvus.filters import Expression, compile_target
 from llama_retrieval_ext.stores.milvus.nodes import MilvusNodes
-from llama_retrieval_ext.stores.milvus.schema import (
-    MilvusCollection,
-    MilvusConfigRequest,
-    MilvusParams,
-)
+from llama_retrieval_ext.stores.milvus.schema import MilvusCollection, MilvusParams
 from llama_retrieval_ext.stores.milvus.search import MAX_HITS, MilvusSearch, fusions_of
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.urls import Address
@@ -72,9 +68,8 @@ class MilvusStore(CollectionStore):
     ) -> None:
         super().__init__(stores_text=True)
         params = params or MilvusParams()
-        request = MilvusConfigRequest(
-            tokenizer, distance, dim, params.recorded, params.analyzer_params, params.by_tenant
-        )
+        settings = {"analyzer": params.analyzer_params, "by_tenant": params.by_tenant}
+        request = ConfigRequest(tokenizer, distance, dim, params.recorded, settings)
         connection = MilvusConnection(address)
         try:
             collection = MilvusCollection(

@@ -8,12 +8,11 @@ from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 from qdrant_client import models
 
-from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.collection import Collection, CollectionMissingError
-from llama_retrieval_ext.stores.engine.config import format_error
 from llama_retrieval_ext.stores.qdrant.client import (
     UNKNOWN,
     MethodCall,
@@ -124,7 +123,6 @@ INDEXES: Final[Mapping[str, models.KeywordIndexParams | models.FloatIndexParams]
 SCOPE_FIELDS: Final = (DOC_FIELD, metadata_field(TENANT_KEY, ""), metadata_field(KB_KEY, ""))
 
 
-FORMAT: Final = 3
 DENSE: Final = "dense"
 BM25: Final = "bm25"
 _KEY: Final = "llama_retrieval_ext"
@@ -142,31 +140,6 @@ OUR_DISTANCES: Final[Mapping[models.Distance, Distance]] = {
 }
 
 
-def recorded_config(info: models.CollectionInfo, where: str) -> QdrantConfig:
-    """Return the config of a collection, or raise `StoreFormatError`."""
-    data = (info.config.metadata or {}).get(_KEY)
-    vectors = info.config.params.vectors
-    params = vectors.get(DENSE) if isinstance(vectors, dict) else None
-    if not isinstance(data, dict) or params is None:
-        raise StoreFormatError(
-            f"{where} was not made by this package; hand in LlamaIndex's QdrantVectorStore over "
-            "it, or use another collection"
-        )
-    if data.get("format") != FORMAT:
-        raise format_error(
-            data, where=where, reads=f"format {FORMAT}", instead="another collection"
-        )
-    distance = OUR_DISTANCES[params.distance]
-    return QdrantConfig.from_dict({**data, "distance": distance, "dimension": params.size})
-
-
-def as_metadata(config: QdrantConfig) -> dict[str, object]:
-    """Return the metadata of a collection: the config without distance and dimension."""
-    data = config.to_dict()
-    del data["distance"], data["dimension"]
-    return {_KEY: {"format": FORMAT, **data}}
-
-
 class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
     """A collection of Qdrant.
 
@@ -174,7 +147,9 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
         version: Version of the server.
     """
 
+    format = 3
     config_type = QdrantConfig
+    llama_index_store = "QdrantVectorStore"
     version = UNKNOWN
     _indexed: set[str]
 
@@ -191,16 +166,22 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
         except CollectionMissingError:
             return None
         self._indexed = {name.replace('"', "") for name in info.payload_schema or {}}
-        return recorded_config(info, self.where)
+        record = (info.config.metadata or {}).get(_KEY)
+        vectors = info.config.params.vectors
+        params = vectors.get(DENSE) if isinstance(vectors, dict) else None
+        if params is None or not isinstance(record, dict):
+            return self.config_of(None)
+        distance = OUR_DISTANCES[params.distance]
+        return self.config_of({**record, "distance": distance, "dimension": params.size})
 
     def make(self, config: QdrantConfig) -> Steps[None]:
         """Create the collection."""
         dimension, distance = config.dimension or 1, DISTANCES[config.distance]
         creation = self.params.creation(dimension=dimension, distance=distance)
-        metadata = as_metadata(config)
-        yield MethodCall(
-            "create_collection", {"collection_name": self.name, "metadata": metadata, **creation}
-        )
+        record = {"format": self.format, **config.to_dict()}
+        del record["distance"], record["dimension"]  # the engine keeps them
+        creation |= {"collection_name": self.name, "metadata": {_KEY: record}}
+        yield MethodCall("create_collection", creation)
 
     def remove(self) -> Steps[None]:
         """Delete the collection."""
