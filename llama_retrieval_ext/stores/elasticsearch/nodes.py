@@ -70,12 +70,11 @@ Action: TypeAlias = tuple[Json, bytes | None]
 class ElasticsearchNodes(Nodes[Json | None]):
     """The nodes of an index."""
 
-    def __init__(self, index: Index) -> None:
-        self._index = index
+    _collection: Index
 
     def add(self, nodes: Sequence[BaseNode]) -> Requests[None]:
         """Add nodes, or replace those with the same id."""
-        index = self._index
+        index = self._collection
         # Looked up each time: a write to a missing index would create one with another mapping.
         vectors = yield from index.vectors_of(nodes, again=True)
         config = yield from index.create(len(vectors[0]))
@@ -95,18 +94,18 @@ class ElasticsearchNodes(Nodes[Json | None]):
         """
         for _ in range(_MAX_PASSES):
             conflicts = yield from self._delete_pass(matching or NOTHING)
-            yield self._index.refresh_request()
+            yield self._collection.refresh_request()
             if not conflicts:
                 return
         raise StoreError(
-            f"nodes of {self._index.where} were changed as fast as they were to be deleted; "
+            f"nodes of {self._collection.where} were changed as fast as they were to be deleted; "
             "delete them while no process writes to them"
         )
 
     def read(self, matching: Json | None) -> Requests[list[BaseNode]]:
         """Return every node that matches, with its embedding."""
         hits = yield from self.hits(matching, [NODE, VECTOR])
-        dimension = self._index.config.dimension or 0
+        dimension = self._collection.config.dimension or 0
         return [_node(hit["_source"], dimension=dimension) for hit in hits]
 
     def count(self, matching: Json | None) -> Requests[int]:
@@ -129,11 +128,11 @@ class ElasticsearchNodes(Nodes[Json | None]):
     ) -> Requests[list[Json]]:
         """Return the result of each action of a written batch; raise if one is not tolerated."""
         lines = [line for head, body in batch for line in (to_json(head), body) if line is not None]
-        answer = yield lines_request(self._index.name, "_bulk", lines=lines)
+        answer = yield lines_request(self._collection.name, "_bulk", lines=lines)
         items: list[Json] = [item for reply in answer["items"] for item in reply.values()]
         for item in items:
             if item["status"] >= FIRST_ERROR and item["status"] not in tolerated:
-                error = error_of_part(item["status"], item, f"index {self._index.name!r}")
+                error = error_of_part(item["status"], item, f"index {self._collection.name!r}")
                 error.add_note(f"while writing the node with the id {item['_id']!r}")
                 raise error
         return items
@@ -158,7 +157,8 @@ class ElasticsearchNodes(Nodes[Json | None]):
         return (yield from read(self._search(body), hits_of))
 
     def _search(self, body: Json) -> HttpRequest:
-        return json_request("POST", self._index.name, "_search", params=SEARCH_PARAMS, body=body)
+        name = self._collection.name
+        return json_request("POST", name, "_search", params=SEARCH_PARAMS, body=body)
 
     def _delete_pass(self, query: Json) -> Requests[bool]:
         """Delete the nodes that match now; return whether nodes were changed meanwhile."""

@@ -10,7 +10,6 @@ from pydantic import PrivateAttr
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.stages.fusion import WeightedSum
 from llama_retrieval_ext.stores.elasticsearch.client import FORM, ClientConfig, Transport
-from llama_retrieval_ext.stores.elasticsearch.encoding import Json
 from llama_retrieval_ext.stores.elasticsearch.filters import compile_target
 from llama_retrieval_ext.stores.elasticsearch.nodes import ElasticsearchNodes
 from llama_retrieval_ext.stores.elasticsearch.records import ElasticsearchRecords
@@ -21,7 +20,6 @@ from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
 from llama_retrieval_ext.stores.engine.config import ConfigRequest, params_of
 from llama_retrieval_ext.stores.engine.pushdown import NativeFusion
-from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import RecordStore
 from llama_retrieval_ext.stores.engine.vector_store import StoreBackend
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -66,6 +64,9 @@ class ElasticsearchVectorStore(CollectionStore):
     """
 
     title: ClassVar[str] = "Elasticsearch"
+    nodes_type = ElasticsearchNodes
+    search_type = ElasticsearchSearch
+    _compile_target = staticmethod(compile_target)
 
     _collection: Index = PrivateAttr()
 
@@ -100,11 +101,6 @@ class ElasticsearchVectorStore(CollectionStore):
         """The transport that sends requests."""
         return self._collection.connection
 
-    @property
-    def searcher(self) -> ElasticsearchSearch:
-        """The engine's searches."""
-        return ElasticsearchSearch(self._collection)
-
     def records(
         self,
         *,
@@ -115,18 +111,12 @@ class ElasticsearchVectorStore(CollectionStore):
         """Return the index as a store of records; see `CollectionStore`."""
         return ElasticsearchRecords(self._collection)
 
-    def _nodes_of(self, collection: Index) -> ElasticsearchNodes:
-        return ElasticsearchNodes(collection)
-
     def _location(self) -> Mapping[str, object]:
         return {
             "url": self.transport.where,
             "index": self.index,
             "analyzer": self._collection.config.analyzer or "whitespace",
         }
-
-    def _compile_target(self, target: Target) -> Json | None:
-        return compile_target(target)
 
 
 class ElasticsearchBackend(StoreBackend[ElasticsearchVectorStore]):

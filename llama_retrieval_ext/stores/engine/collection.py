@@ -192,10 +192,10 @@ F = TypeVar("F")
 
 
 class Nodes(ABC, Generic[F]):
-    """Steps that write, read and count nodes. All but `add` need an existing collection.
+    """Steps that write, read and count nodes. All but `add` need an existing collection."""
 
-    Filters come from `CollectionStore.compile_target`.
-    """
+    def __init__(self, collection: Any) -> None:  # noqa: ANN401 - the engine's, which it declares
+        self._collection = collection
 
     @abstractmethod
     def add(self, nodes: Sequence[BaseNode]) -> Steps[None]:

@@ -1,9 +1,8 @@
 """`CollectionStore`: a LlamaIndex vector store in one collection of an engine."""
 
 import weakref
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from llama_index.core.schema import BaseNode
 from pydantic import PrivateAttr
@@ -14,6 +13,7 @@ from llama_retrieval_ext.stores.engine.config import StoreConfig
 from llama_retrieval_ext.stores.engine.connection import Connection
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import IntentRecords, RecordStore
+from llama_retrieval_ext.stores.engine.search import AnySearch
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 
 T = TypeVar("T")
@@ -22,21 +22,23 @@ T = TypeVar("T")
 class CollectionStore(EngineStore):
     """A store in one of several collections of an engine.
 
-    The constructor of a subclass creates a `Collection` and calls `_open`. A subclass also provides
-    `Nodes`, searches and the compilation of filters.
+    The constructor of a subclass creates a `Collection` and calls `_open`.
+
+    Attributes:
+        nodes_type: Reads and writes the nodes of a collection.
+        search_type: Searches a collection.
     """
+
+    nodes_type: ClassVar[type[Nodes[Any]]]
+    search_type: ClassVar[type[AnySearch]]
 
     # A `Collection` and its `Nodes`, typed by the engine.
     _collection: Any = PrivateAttr()
     _contents: Any = PrivateAttr()
     _closer: "weakref.finalize[..., Any]" = PrivateAttr()
 
-    @abstractmethod
-    def _nodes_of(self, collection: Any) -> Nodes[Any]:  # noqa: ANN401 - the engine's
-        """Return the reader and writer of a collection's nodes."""
-
     def _open(self, collection: Collection[Any, Any, Any]) -> None:
-        self._collection, self._contents = collection, self._nodes_of(collection)
+        self._collection, self._contents = collection, self.nodes_type(collection)
         # Also runs at garbage collection and at interpreter exit.
         self._closer = weakref.finalize(self, collection.connection.close)
         try:
@@ -52,6 +54,11 @@ class CollectionStore(EngineStore):
         if not self._closer.alive:
             raise connection.closed_error()
         return connection
+
+    @property
+    def searcher(self) -> AnySearch:
+        """The engine's searches."""
+        return self.search_type(self._collection)
 
     def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
         """Return the call that runs steps."""
@@ -73,7 +80,7 @@ class CollectionStore(EngineStore):
         collection = self._collection.beside(suffix)
         self.connection.run(collection.open())
         other = self.model_copy()
-        other._collection, other._contents = collection, self._nodes_of(collection)  # noqa: SLF001 - own class
+        other._collection, other._contents = collection, self.nodes_type(collection)  # noqa: SLF001 - own class
         return other
 
     def records(

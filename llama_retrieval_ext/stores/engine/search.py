@@ -115,7 +115,7 @@ class EngineSearch(ABC, Generic[F, S, H]):
     scoped_rarity: ClassVar[bool] = True
 
     def __init__(self, collection: Collection[Any, Any, Any] | None = None) -> None:
-        self._if_exists = collection
+        self._collection = collection
         # Node ids by key, cached to sort ties.
         self._names: dict[str, str] = {}
 
@@ -160,9 +160,9 @@ class EngineSearch(ABC, Generic[F, S, H]):
 
     def if_exists(self, steps: Callable[[], Steps[T]], *, empty: T) -> Steps[T]:
         """Run steps against the collection; return `empty` if it does not exist."""
-        if self._if_exists is None:
+        if self._collection is None:
             return (yield from steps())
-        return (yield from self._if_exists.if_exists(steps, empty=empty))
+        return (yield from self._collection.if_exists(steps, empty=empty))
 
     def diverse(
         self, request: EngineRequest[F], *, lambda_mult: float, candidates: int

@@ -58,8 +58,10 @@ _LITE_MAX_ROWS: Final = 10**7
 class MilvusNodes(Nodes[Expression]):
     """The nodes of a collection; the steps yield functions of the client."""
 
+    _collection: MilvusCollection
+
     def __init__(self, collection: MilvusCollection) -> None:
-        self._collection = collection
+        super().__init__(collection)
         self._lock = Lock()
         self._unflushed = 0
 

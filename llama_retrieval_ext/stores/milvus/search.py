@@ -10,7 +10,6 @@ from pymilvus.client.abstract import BaseRanker
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Steps
-from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stores.encoding.values import utf8_safe
@@ -82,18 +81,8 @@ class MilvusSearch(EngineSearch[Expression, ColumnSearch, Hit]):
     most_hits: ClassVar[int] = MAX_HITS
     scoped_rarity: ClassVar[bool] = False
 
-    def __init__(self, collection: MilvusCollection) -> None:
-        super().__init__(collection)
-        self._collection = collection
-
-    @property
-    def is_lite(self) -> bool:
-        """Whether the engine is Milvus Lite."""
-        return self._collection.connection.is_lite
-
-    def compile(self, condition: Condition) -> Expression:
-        """Return the expression for a condition."""
-        return compile_condition(condition)
+    compile = staticmethod(compile_condition)
+    _collection: MilvusCollection
 
     def vector_search(
         self, query: VectorQuery, request: EngineRequest[Expression]

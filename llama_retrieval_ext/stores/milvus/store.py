@@ -12,10 +12,9 @@ from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES
 from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
 from llama_retrieval_ext.stores.engine.config import ConfigRequest, params_of
-from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.vector_store import StoreBackend
 from llama_retrieval_ext.stores.milvus.client import MilvusConnection, parse_address
-from llama_retrieval_ext.stores.milvus.filters import Expression, compile_target
+from llama_retrieval_ext.stores.milvus.filters import compile_target
 from llama_retrieval_ext.stores.milvus.nodes import MilvusNodes
 from llama_retrieval_ext.stores.milvus.schema import MilvusCollection, MilvusParams
 from llama_retrieval_ext.stores.milvus.search import MAX_HITS, MilvusSearch, fusions_of
@@ -53,6 +52,9 @@ class MilvusStore(CollectionStore):
     """
 
     title: ClassVar[str] = "Milvus"
+    nodes_type = MilvusNodes
+    search_type = MilvusSearch
+    _compile_target = staticmethod(compile_target)
 
     _collection: MilvusCollection = PrivateAttr()
     _contents: MilvusNodes = PrivateAttr()
@@ -86,16 +88,13 @@ class MilvusStore(CollectionStore):
         return self._collection.connection.client
 
     @property
-    def searcher(self) -> MilvusSearch:
-        """The engine's searches."""
-        return MilvusSearch(self._collection)
+    def is_lite(self) -> bool:
+        """Whether the engine is Milvus Lite."""
+        return self._collection.connection.is_lite
 
     def persist(self, persist_path: str = "", fs: object = None) -> None:  # noqa: ARG002 - LlamaIndex's
         """Make Milvus Lite index its log, which is durable already; a no-op on servers."""
         self._if_exists(self._contents.flush, empty=None).function()
-
-    def _nodes_of(self, collection: MilvusCollection) -> MilvusNodes:
-        return MilvusNodes(collection)
 
     def _location(self) -> Mapping[str, object]:
         return {
@@ -103,9 +102,6 @@ class MilvusStore(CollectionStore):
             "collection": self._collection.name,
             "nodes": self.count(),
         }
-
-    def _compile_target(self, target: Target) -> Expression:
-        return compile_target(target)
 
 
 class MilvusBackend(StoreBackend[MilvusStore]):
@@ -125,7 +121,7 @@ class MilvusBackend(StoreBackend[MilvusStore]):
             dense=dense,
             keyword=BM25_RANGE,
             most_hits=MAX_HITS,
-            fusions=fusions_of(dense.kind, lite=self.store.searcher.is_lite),
+            fusions=fusions_of(dense.kind, lite=self.store.is_lite),
         )
 
 

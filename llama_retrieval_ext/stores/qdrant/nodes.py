@@ -32,8 +32,7 @@ _PAGE: Final = 256
 class QdrantNodes(Nodes[Clause | None]):
     """The nodes of a collection."""
 
-    def __init__(self, collection: QdrantCollection) -> None:
-        self._collection = collection
+    _collection: QdrantCollection
 
     def add(self, nodes: Sequence[BaseNode]) -> Steps[None]:
         """Add nodes, or replace nodes with the same ids."""

@@ -73,6 +73,9 @@ class QdrantStore(CollectionStore):
 
     """
 
+    nodes_type = QdrantNodes
+    search_type = CollectionSearch
+
     _collection: QdrantCollection = PrivateAttr()
 
     def __init__(
@@ -102,17 +105,9 @@ class QdrantStore(CollectionStore):
         return self._collection.where
 
     @property
-    def searcher(self) -> CollectionSearch:
-        """The engine's searches."""
-        return CollectionSearch(self._collection)
-
-    @property
     def version(self) -> Version:
         """The server's version."""
         return self._collection.version
-
-    def _nodes_of(self, collection: QdrantCollection) -> QdrantNodes:
-        return QdrantNodes(collection)
 
     def _location(self) -> Mapping[str, object]:
         version = self._collection.version

@@ -163,7 +163,7 @@ def test_is_empty_and_ne_see_missing_fields(store: MilvusStore) -> None:
 
 def test_a_collection_with_the_column_of_an_older_release_goes_on(opened: Opened) -> None:
     first = opened()
-    name, lite = str(first.describe()["collection"]), first.searcher.is_lite
+    name, lite = str(first.describe()["collection"]), first.is_lite
     config = MilvusConfig(dimension=2)
     columns = schema_of(config, lite=lite)
     columns.add_field("doc_key", DataType.VARCHAR, max_length=32)
