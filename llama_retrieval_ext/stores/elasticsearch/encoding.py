@@ -15,15 +15,18 @@ lower case if that differs.
 """
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
-from typing import Any, Final, TypeAlias, TypeGuard
+from typing import Any, Final, TypeAlias
 
 import numpy as np
-from pydantic_core import to_jsonable_python
 
-from llama_retrieval_ext.stores.encoding.values import number_term, utf8_safe
+from llama_retrieval_ext.stores.encoding.values import (
+    is_comparable,
+    number_term,
+    plain_value,
+    utf8_safe,
+)
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 
 Json: TypeAlias = dict[str, Any]  # Any: JSON of the engine
@@ -78,36 +81,22 @@ def pieces_of(metadata: Mapping[str, object]) -> list[str]:
     return [
         f"{prefix(key)}{mark}{piece}"
         for key, value in metadata.items()
-        for mark, text in _texts(_plain(value))
+        for mark, text in _texts(plain_value(value))
         for piece in _cut(utf8_safe(text))
     ]
 
 
 def _ends(value: object) -> Iterator[str]:
-    value = _plain(value)
+    value = plain_value(value)
     if isinstance(value, list | tuple):
         yield "l"
         if value:
             yield "+"
-        yield from (f"i{scalar(each)}" for each in value if _is_scalar(each))
+        yield from (f"i{scalar(each)}" for each in value if is_comparable(each))
     elif value is not None:
         yield "+"
-        if _is_scalar(value):
+        if is_comparable(value):
             yield scalar(value)
-
-
-def _plain(value: object) -> object:
-    """Return the JSON form of dates, sets and similar values, as in the stored node."""
-    if value is None or isinstance(value, str | bool | int | float | list | tuple | dict):
-        return value
-    plain: object = to_jsonable_python(value)
-    return plain
-
-
-def _is_scalar(value: object) -> TypeGuard[str | float]:
-    if isinstance(value, float):
-        return not math.isnan(value)
-    return isinstance(value, str | int) and not isinstance(value, bool)
 
 
 def _texts(value: object) -> Iterator[tuple[str, str]]:

@@ -18,13 +18,10 @@ area. So no escaping is needed, which differs between Milvus and Milvus Lite, an
 break out of an expression. The mapping preserves substrings, equality and inequality.
 """
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final, TypeAlias
 
-from pydantic_core import to_jsonable_python
-
-from llama_retrieval_ext.stores.encoding.values import number_term
+from llama_retrieval_ext.stores.encoding.values import is_comparable, number_term, plain_value
 
 _UNIT: Final = "\ue000"
 _DIGITS: Final = [chr(0xE001 + digit) for digit in range(64)]
@@ -106,8 +103,7 @@ def fields_of(metadata: Mapping[str, object]) -> Fields:
     """
     fields: Fields = {}
     for key, value in metadata.items():
-        if value is not None:
-            _put(fields, key, value)
+        _put(fields, key, plain_value(value))
     return fields
 
 
@@ -123,31 +119,16 @@ def marked(value: str | float) -> str:
 
 
 def _put(fields: Fields, key: str, value: object) -> None:
-    if isinstance(value, str):
+    if isinstance(value, list | tuple):
+        items = [marked(each) if is_comparable(each) else "o" for each in value]
+        fields[field(LIST, key)] = SEPARATOR.join(["", *items, ""]) if items else EMPTY_LIST
+    elif not is_comparable(value):
+        if value is not None:
+            fields[field(OTHER, key)] = _PRESENT
+    elif isinstance(value, str):
         fields[field(STRING, key)] = safe_text(value)
         lower = value.lower()
         if lower != value:
             fields[field(LOWER, key)] = safe_text(lower)
-    elif isinstance(value, bool | dict):
-        fields[field(OTHER, key)] = _PRESENT
-    elif isinstance(value, int | float):
-        if isinstance(value, float) and math.isnan(value):
-            fields[field(OTHER, key)] = _PRESENT
-        else:
-            fields[field(NUMBER, key)] = number_term(value)
-    elif isinstance(value, list | tuple):
-        fields[field(LIST, key)] = _listed(value)
-    else:  # a date, a set: its JSON form, as in the stored node
-        _put(fields, key, to_jsonable_python(value))
-
-
-def _listed(values: Iterable[object]) -> str:
-    return SEPARATOR + "".join(f"{_item(each)}{SEPARATOR}" for each in values)
-
-
-def _item(value: object) -> str:
-    if isinstance(value, float) and math.isnan(value):
-        return "o"
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
-        return marked(value)
-    return "o"
+    else:
+        fields[field(NUMBER, key)] = number_term(value)
