@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import ClassVar, Final, overload
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.schema import NodeWithScore
+from llama_index.core.schema import BaseNode, NodeWithScore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.errors import ScoreError
@@ -48,14 +48,10 @@ class Contribution:
 
     def to_dict(self) -> dict[str, object]:
         """Return the contribution as JSON."""
-        return {
-            "leg": self.leg,
-            "rank": self.rank,
-            "score": self.score,
-            "weight": self.weight,
-            "share": self.share,
-            **({} if self.normalised is None else {"normalised": self.normalised}),
-        }
+        known = asdict(self)
+        if self.normalised is None:
+            del known["normalised"]
+        return known
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +75,7 @@ class ProofEdge:
 
     def to_dict(self) -> dict[str, object]:
         """Return the edge as JSON."""
-        return {
-            "source": self.source,
-            "type": self.type,
-            "target": self.target,
-            "text": self.text,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -232,11 +223,21 @@ class SearchResult(Viewed, Sequence[Hit]):
         return {
             "query": self.query,
             "hits": [hit.to_dict() for hit in self.hits],
-            "degraded": [{"where": part.where, "reason": part.reason} for part in self.degraded],
+            "degraded": [asdict(part) for part in self.degraded],
             "trace": None if self.trace is None else self.trace.to_dict(),
             **({} if self.confidence is None else {"confidence": self.confidence}),
             **self.details,
         }
+
+
+def passage_to_dict(node: BaseNode) -> dict[str, object]:
+    """Return a stored passage as JSON, under the names of `Hit.to_dict`."""
+    return {
+        "chunk_id": node.node_id,
+        "document_id": node.ref_doc_id,
+        "text": node.get_content(),
+        "metadata": node.metadata,
+    }
 
 
 def score_of(hit: NodeWithScore) -> float:

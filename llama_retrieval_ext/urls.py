@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 
 from llama_retrieval_ext.errors import ConfigurationError
@@ -15,7 +15,10 @@ _ON_THIS_MACHINE = {"embedded", "qdrant", "milvus"}
 _PORTS = {"qdrant": 6333, "milvus": 19530, "elasticsearch": 9200}
 _COLLECTION = "nodes"  # the default collection
 _TIMEOUT_S = 30.0
-_TLS = {"qdrants": "qdrant", "milvuss": "milvus", "elasticsearchs": "elasticsearch"}
+# Engine of a server by the scheme of its URL, without and with TLS.
+ENGINES: Final[Mapping[str, str]] = {
+    scheme: engine for engine in _PORTS for scheme in (engine, f"{engine}s")
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class Location:
 
         """
         scheme, _, place = url.partition(":")
-        engine = _TLS.get(scheme, scheme)
+        engine = ENGINES.get(scheme, scheme)
         if place.startswith("//"):
             host, route, database = _on_server(place, _PORTS.get(engine))
             collection = route.rpartition("/")[2]

@@ -1,7 +1,7 @@
 """`RAGGenerator`: answers from retrieved passages, with checked citations."""
 
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import ClassVar, Final, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -96,7 +96,7 @@ class RAGAnswer(Response):
                 for each in self.citations
             ],
             "problems": list(self.problems),
-            "degraded": [{"where": each.where, "reason": each.reason} for each in self.degraded],
+            "degraded": [asdict(each) for each in self.degraded],
         }
 
 

@@ -22,6 +22,7 @@ from llama_retrieval_ext.stores.engine.config import params_of
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.generic import GenericBackend, Lookup
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.urls import ENGINES
 
 Storage: TypeAlias = str | BasePydanticVectorStore | VectorStoreIndex | Backend
 
@@ -86,18 +87,19 @@ def open_store(
         return EmbeddedVectorStore(
             rest, tokenizer=tokenizer, distance=distance, vectors=setup.vectors, index=setup.index
         )
-    if rest and scheme in _SERVERS:
-        opening, extra = _opening_of(_SERVERS[scheme])
+    if rest and scheme in ENGINES:
+        engine = ENGINES[scheme]
+        opening = _opening_of(engine)
         if must_exist and opening.is_new(url):
             raise _missing(url)
-        opened: EngineStore = getattr(opening, f"open_{extra}")(
+        opened: EngineStore = getattr(opening, f"open_{engine}")(
             url, tokenizer=tokenizer, distance=distance, store_params=store_params
         )
         if must_exist and opened.dimension is None:  # these engines record it with the collection
             opened.close()
             raise _missing(url)
         return opened
-    schemes = (_EMBEDDED, *_SERVERS)
+    schemes = (_EMBEDDED, *ENGINES)
     near = [] if scheme in schemes else difflib.get_close_matches(scheme, schemes, n=1)
     advice = f"; did you mean {near[0]}:...?" if near else "."
     raise ConfigurationError(
@@ -107,15 +109,6 @@ def open_store(
 
 
 _EMBEDDED: Final = "embedded"
-# Engine by scheme. The engine's name is also that of its sub-package, open function and extra.
-_SERVERS: Final[Mapping[str, str]] = {
-    "qdrant": "qdrant",
-    "qdrants": "qdrant",
-    "milvus": "milvus",
-    "milvuss": "milvus",
-    "elasticsearch": "elasticsearch",
-    "elasticsearchs": "elasticsearch",
-}
 
 
 def _missing(url: str) -> ConfigurationError:
@@ -135,16 +128,19 @@ def _check_host(scheme: str, rest: str) -> None:
     """Raise if a folder follows ``//``, because it would be parsed as a host."""
     folder = rest.removeprefix("//")
     is_folder = scheme == _EMBEDDED or folder.startswith((".", "/", "~"))
-    if folder != rest and is_folder and scheme in (_EMBEDDED, *_SERVERS):
+    if folder != rest and is_folder and scheme in (_EMBEDDED, *ENGINES):
         raise ConfigurationError(
             f"'{scheme}:{rest}' names a folder as if it were a host; write {scheme}:{folder}"
         )
 
 
-def _opening_of(engine: str) -> tuple[ModuleType, str]:
-    """Import the module that opens an engine's stores, or raise `MissingDependencyError`."""
+def _opening_of(engine: str) -> ModuleType:
+    """Import the module that opens an engine's stores, or raise `MissingDependencyError`.
+
+    The engine's name is that of its sub-package, its open function and its extra.
+    """
     try:
-        return import_module(f"llama_retrieval_ext.stores.{engine}.store"), engine
+        return import_module(f"llama_retrieval_ext.stores.{engine}.store")
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("llama_retrieval_ext"):
             raise
@@ -189,8 +185,7 @@ def backend_for(store: BasePydanticVectorStore, *, lookup: Lookup | None = None)
         return EmbeddedBackend(store)
     engine = _engine_of(store)
     if engine is not None:
-        opening, _ = _opening_of(engine)
-        backend: Backend | None = opening.backend_of(store)
+        backend: Backend | None = _opening_of(engine).backend_of(store)
         if backend is not None:
             return backend
     return GenericBackend(store, lookup=None if store.stores_text else lookup)
@@ -199,17 +194,14 @@ def backend_for(store: BasePydanticVectorStore, *, lookup: Lookup | None = None)
 def _engine_of(store: BasePydanticVectorStore) -> str | None:
     """Return the engine of a store's class, from this package or from LlamaIndex."""
     homes = [kind.__module__ for kind in type(store).__mro__]
-    return next(
-        (
-            engine
-            for engine in sorted(set(_SERVERS.values()))
-            for home in homes
-            if home.startswith(
-                (f"llama_retrieval_ext.stores.{engine}.", f"llama_index.vector_stores.{engine}")
-            )
-        ),
-        None,
-    )
+    for engine in set(ENGINES.values()):
+        ours, its_own = (
+            f"llama_retrieval_ext.stores.{engine}.",
+            f"llama_index.vector_stores.{engine}",
+        )
+        if any(home.startswith((ours, its_own)) for home in homes):
+            return engine
+    return None
 
 
 def _node_lookup(index: VectorStoreIndex) -> Lookup:

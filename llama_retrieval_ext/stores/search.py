@@ -142,46 +142,45 @@ def checked_hits(
         ScopeViolationError: A hit violates the condition, and ``drop_violations`` is false.
     """
     hits = [
-        assembled(
-            Hit,
-            {
-                **_HIT,
-                "node": each.node,
-                "score": each.score,
-                "source": source,
-                "contributions": each.contributions,
-            },
+        with_origin(
+            assembled(
+                Hit,
+                {
+                    **_HIT,
+                    "node": each.node,
+                    "score": each.score,
+                    "source": source,
+                    "contributions": each.contributions,
+                },
+            ),
+            origin,
         )
         for each in found
     ]
-    for hit in hits:
-        with_origin(hit, origin)
     if condition is None:
         return hits
     passed = [hit for hit in hits if matches(condition, hit.node.metadata)]
-    if len(passed) < len(hits):
-        emit(
-            lambda: ScopeViolationEvent(
-                store=store,
-                source=source,
-                violations=len(hits) - len(passed),
-                returned=len(hits),
-            )
+    if len(passed) == len(hits):
+        return passed
+    kept = {id(hit) for hit in passed}
+    dropped = tuple(hit.node.node_id for hit in hits if id(hit) not in kept)
+    emit(
+        lambda: ScopeViolationEvent(
+            store=store, source=source, violations=len(dropped), returned=len(hits)
         )
-        kept = {id(hit) for hit in passed}
-        dropped = tuple(hit.node.node_id for hit in hits if id(hit) not in kept)
-        message = (
-            f"{store} returned {len(dropped)} of {len(hits)} hits from "
-            "outside the query's scope or filters"
+    )
+    message = (
+        f"{store} returned {len(dropped)} of {len(hits)} hits from outside the query's scope or "
+        "filters"
+    )
+    named = f"{message}: {', '.join(dropped[:5])}; they were dropped"
+    if not drop_violations:
+        raise ScopeViolationError(
+            f"{named}. This is a defect of the store or its integration; to get the other hits all "
+            "the same, give its backend drop_violations=True",
+            dropped,
         )
-        named = f"{message}: {', '.join(dropped[:5])}; they were dropped"
-        if not drop_violations:
-            raise ScopeViolationError(
-                f"{named}. This is a defect of the store or its integration; to get the other "
-                "hits all the same, give its backend drop_violations=True",
-                dropped,
-            )
-        # Ids go to the log only: the caller may not be allowed to see them.
-        _logger.warning(named)
-        note_degraded(source, f"{message}; they were dropped")
+    # Ids go to the log only: the caller may not be allowed to see them.
+    _logger.warning(named)
+    note_degraded(source, f"{message}; they were dropped")
     return passed

@@ -65,13 +65,17 @@ def is_new(path: str | Path) -> bool:
 
 @contextmanager
 def clear_errors(directory: Path) -> Generator[None]:
-    """Convert errors of the operating system to `StoreUnavailableError`."""
+    """Convert errors of the engine and of the operating system to errors of the store."""
     try:
         yield
     except StoreUnavailableError:  # a subclass of OSError
         raise
     except OSError as error:
         raise StoreUnavailableError(_explained(error, directory)) from error
+    except Exception as error:
+        if type(error) is Exception:  # the engine raises only `Exception`
+            raise translate_error(error, directory) from error
+        raise
 
 
 def _explained(error: OSError, directory: Path) -> str:

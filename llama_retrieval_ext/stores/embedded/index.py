@@ -26,14 +26,13 @@ from qdrant_edge import (
 from llama_retrieval_ext.errors import RetrievalExtError, StoreUnavailableError
 from llama_retrieval_ext.stores.embedded import build_index
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
-from llama_retrieval_ext.stores.embedded.draft import Draft
 from llama_retrieval_ext.stores.embedded.files import (
     EmbeddedConfig,
     IndexKind,
     Vectors,
-    translate_error,
+    clear_errors,
 )
-from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE
+from llama_retrieval_ext.stores.embedded.shard import BM25, DATATYPES, DENSE, Draft
 from llama_retrieval_ext.stores.encoding.vectors import SCORES
 
 _logger = logging.getLogger(__name__)
@@ -49,7 +48,6 @@ _OVERSAMPLING: Final = 3.0
 # Writers wait while at most this many last changes are applied to the copy.
 _FEW: Final = 1_000
 _NOISE: Final = 1e-6
-_DATATYPES: Final = {"float32": "Float32", "float16": "Float16", "int8": "Float16"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +178,9 @@ def build(directory: StoreDirectory, *, min_free: int) -> bool:
         if draft is None:
             return False
         try:
-            _index_files(draft)
-            return not draft.is_abandoned and _become_current(directory, draft)
-        except Exception as error:
-            if type(error) is Exception:  # the engine raises only `Exception`
-                raise translate_error(error, directory.path) from error
-            raise
+            with clear_errors(directory.path):
+                _index_files(draft)
+                return not draft.is_abandoned and _become_current(directory, draft)
         finally:
             directory.discard_draft(draft)
 
@@ -213,7 +208,7 @@ def _index_files(draft: Draft) -> None:
         "sparse": BM25,
         "dimension": config.dimension,
         "distance": config.distance.capitalize(),
-        "datatype": _DATATYPES[config.vectors],
+        "datatype": DATATYPES[config.vectors],
         "int8": config.vectors == "int8",
         "m": 0 if config.index == "exact" else _LINKS,
         "full_scan_kb": FULL_SCAN_KB,
