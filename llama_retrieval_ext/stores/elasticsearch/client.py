@@ -17,6 +17,7 @@ from llama_retrieval_ext.execution.context import current_context
 from llama_retrieval_ext.stores.elasticsearch.encoding import Json
 from llama_retrieval_ext.stores.engine.connection import AsyncClient, Connection
 from llama_retrieval_ext.urls import Address, UrlForm
+from llama_retrieval_ext.urls import parse_address as parse_url
 
 T = TypeVar("T")
 
@@ -53,6 +54,17 @@ _SHARDS_MISSING: Final = (
     "state not recovered",
     "illegal_index_shard_state",
 )
+
+
+def parse_address(url: str) -> Address:
+    """Parse the URL of an index.
+
+    Examples:
+        >>> parse_address("elasticsearch://search.example/handbook").url
+        'http://search.example:9200'
+
+    """
+    return parse_url(url, FORM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,21 +151,6 @@ class ClientConfig:
     timeout_s: float = FORM.timeout_s
 
     @classmethod
-    def of_address(cls, address: Address) -> Self:
-        """Return the configuration for an address; read the credentials now."""
-        options: dict[str, Any] = {}
-        for api_key in address.secrets("api_key_env"):
-            options["api_key"] = api_key
-        user = address.secrets("user_env", "password_env")
-        if user and options:
-            raise ConfigurationError("give an API key, or a user and a password, not both")
-        if user:
-            options["basic_auth"] = tuple(user)
-        if address.options.get("ca_certs"):
-            options["ca_certs"] = address.options["ca_certs"]
-        return cls((address.url,), options, address.timeout_s)
-
-    @classmethod
     def of_client(cls, client: AsyncElasticsearch | Elasticsearch) -> Self:
         """Return the configuration of an existing client, to make other clients like it."""
         hosts = tuple(node.config for node in client.transport.node_pool.all())
@@ -196,6 +193,21 @@ class Transport(Connection):
         self.client = config.client()
         self._async = AsyncClient(config.async_client, self.closed_error)
         self.closed = False
+
+    @classmethod
+    def of_address(cls, address: Address) -> Self:
+        """Return a transport to the server of an address; read the credentials now."""
+        options: dict[str, Any] = {}
+        for api_key in address.secrets("api_key_env"):
+            options["api_key"] = api_key
+        user = address.secrets("user_env", "password_env")
+        if user and options:
+            raise ConfigurationError("give an API key, or a user and a password, not both")
+        if user:
+            options["basic_auth"] = tuple(user)
+        if address.options.get("ca_certs"):
+            options["ca_certs"] = address.options["ca_certs"]
+        return cls(ClientConfig((address.url,), options, address.timeout_s))
 
     def close(self) -> None:
         """Close both clients."""

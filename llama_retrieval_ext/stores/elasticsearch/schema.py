@@ -16,18 +16,10 @@ from llama_retrieval_ext.stores.elasticsearch.encoding import Json
 from llama_retrieval_ext.stores.elasticsearch.filters import DOC, PIECES, TERMS
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.collection import Collection
-from llama_retrieval_ext.stores.engine.config import StoreConfig, recorded_params
+from llama_retrieval_ext.stores.engine.config import EngineParams, StoreConfig
 
 FORMAT: Final = 1
 _META: Final = "llama_retrieval_ext"
-# Settings that apply at creation of the index. The other settings are recorded by name.
-_RECORDED: Final = (
-    "number_of_shards",
-    "number_of_replicas",
-    "index_options",
-    "settings",
-    "properties",
-)
 # A missing index returns no hits; a missing shard fails the search: no partial results.
 SEARCH_PARAMS: Final = {"ignore_unavailable": "true", "allow_partial_search_results": "false"}
 _MISSING_IS_EMPTY: Final = {"ignore_unavailable": "true"}
@@ -90,7 +82,7 @@ class ElasticsearchConfig(StoreConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class IndexParams:
+class IndexParams(EngineParams):
     """Settings that only Elasticsearch has.
 
     All but ``num_candidates`` apply when the index is created. For an existing index they must
@@ -115,6 +107,15 @@ class IndexParams:
         ConfigurationError: A value is out of range.
     """
 
+    engine = "Elasticsearch"
+    at_creation = (
+        "number_of_shards",
+        "number_of_replicas",
+        "index_options",
+        "settings",
+        "properties",
+    )
+
     number_of_shards: int | None = None
     number_of_replicas: int | None = None
     index_options: Mapping[str, Any] | None = None
@@ -132,9 +133,9 @@ class IndexParams:
                 raise ConfigurationError(f"{name} must be at least {lowest}, got {value!r}")
 
     @property
-    def recorded(self) -> Mapping[str, Any]:
-        """The settings that are recorded with a new index."""
-        return recorded_params(self, _RECORDED)
+    def config_fields(self) -> Mapping[str, object]:
+        """The analyser and the routing."""
+        return {"analyzer": self.analyzer, "routing": self.routing}
 
     @property
     def for_records(self) -> "IndexParams":

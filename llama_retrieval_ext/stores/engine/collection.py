@@ -3,14 +3,19 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.errors import DimensionMismatchError, StoreError, StoreFormatError
 from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.stores.encoding.vectors import Vectors, document_vectors
-from llama_retrieval_ext.stores.engine.config import ConfigRequest, StoreConfig, format_error
+from llama_retrieval_ext.stores.engine.config import (
+    ConfigRequest,
+    EngineParams,
+    StoreConfig,
+    format_error,
+)
 from llama_retrieval_ext.stores.engine.connection import Connection
 
 C = TypeVar("C", bound=StoreConfig)
@@ -22,21 +27,7 @@ class CollectionMissingError(StoreError):
     """The collection does not exist: no nodes were added yet, or it was removed."""
 
 
-class Params(Protocol):
-    """Engine-specific settings."""
-
-    @property
-    def recorded(self) -> Mapping[str, Any]:
-        """Settings that are recorded with a new collection."""
-        ...
-
-    @property
-    def for_records(self) -> Self:
-        """Settings for a collection of records, which has no vector search."""
-        ...
-
-
-P = TypeVar("P", bound=Params)
+P = TypeVar("P", bound=EngineParams)
 
 
 class Collection(ABC, Generic[C, K, P]):

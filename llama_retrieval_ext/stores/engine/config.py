@@ -1,8 +1,9 @@
 """`StoreConfig`: the config of a store; `ConfigRequest`: the config that a caller requests."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final, Self, TypeVar, get_args
+from typing import Any, ClassVar, Final, Self, TypeVar, get_args
 
 from pydantic_core import to_jsonable_python
 
@@ -146,15 +147,6 @@ class ConfigRequest:
                 )
 
 
-def recorded_params(params: object, names: Sequence[str]) -> Mapping[str, Any]:
-    """Return the named attributes as JSON values, without those that are None or {}."""
-    values = {name: getattr(params, name) for name in names}
-    kept: Mapping[str, Any] = to_jsonable_python(
-        {name: value for name, value in values.items() if value not in (None, {})}
-    )
-    return kept
-
-
 P = TypeVar("P")
 
 
@@ -167,3 +159,40 @@ def params_of(kind: type[P], params: Mapping[str, Any], *, engine: str) -> P:
             f"store_params has {', '.join(unknown)}; for {engine} there are {', '.join(known)}"
         )
     return kind(**params)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineParams(ABC):
+    """Settings that only one engine has; a subclass has a field for each.
+
+    Attributes:
+        engine: Name of the engine, for messages.
+        at_creation: Fields that apply when a collection is created.
+    """
+
+    engine: ClassVar[str]
+    at_creation: ClassVar[Sequence[str]] = ()
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Self:
+        """Return checked settings, or raise `ConfigurationError`."""
+        return params_of(cls, settings, engine=cls.engine)
+
+    @property
+    def recorded(self) -> Mapping[str, Any]:
+        """Settings that are recorded with a new collection: JSON values, without None and {}."""
+        values = {name: getattr(self, name) for name in self.at_creation}
+        kept: Mapping[str, Any] = to_jsonable_python(
+            {name: value for name, value in values.items() if value not in (None, {})}
+        )
+        return kept
+
+    @property
+    def config_fields(self) -> Mapping[str, object]:
+        """Values for the config fields that only this engine has; None for the recorded value."""
+        return {}
+
+    @property
+    @abstractmethod
+    def for_records(self) -> Self:
+        """Settings for a collection of records, which has no vector search."""

@@ -7,11 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from llama_retrieval_ext.errors import StoreClosedError
 from llama_retrieval_ext.execution.loop_thread import LoopThread
 from llama_retrieval_ext.execution.plan import Call, Steps, arun_steps, run_steps
+from llama_retrieval_ext.urls import Address
 
 T = TypeVar("T")
 
@@ -28,6 +29,11 @@ class Connection(ABC):
 
     where: str
     real_async: bool = False
+
+    @classmethod
+    @abstractmethod
+    def of_address(cls, address: Address) -> Self:
+        """Connect to the server, file or directory of an address."""
 
     @abstractmethod
     def perform(self, request: Any) -> object:  # noqa: ANN401 - as the engine's steps have it

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Self, TypeVar
 from urllib.parse import unquote
 
 import grpc
@@ -130,6 +130,11 @@ class MilvusConnection(Connection):
             self.close()
             raise
         self.is_lite = is_lite(version)
+
+    @classmethod
+    def of_address(cls, address: Address) -> Self:
+        """Connect to the server or file of an address."""
+        return cls(address)
 
     @property
     def client(self) -> MilvusClient:

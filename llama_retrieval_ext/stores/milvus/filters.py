@@ -106,11 +106,7 @@ def one_of(column: str, values: Sequence[str]) -> Expression:
 
     In brackets, because every Milvus parses ``not a == b`` as ``(not a) == b``.
     """
-    if not values:
-        return False
-    if len(values) == 1:
-        return f"({column} == {_quoted(values[0])})"
-    return f"({column} in [{', '.join(map(_quoted, values))}])"
+    return f"({column} {_any_of(values)})" if values else False
 
 
 def column_value(value: object) -> str:
@@ -156,11 +152,12 @@ def _equals_any(key: str, values: Sequence[Any], *, in_choice: bool) -> Expressi
 
 
 def _one_of_field(name: str, values: Sequence[str]) -> Expression:
-    if not values:
-        return False
-    if len(values) == 1:
-        return compare(name, f"== {_quoted(values[0])}")
-    return compare(name, f"in [{', '.join(map(_quoted, values))}]")
+    return compare(name, _any_of(values)) if values else False
+
+
+def _any_of(values: Sequence[str]) -> str:
+    quoted = [_quoted(value) for value in values]
+    return f"== {quoted[0]}" if len(quoted) == 1 else f"in [{', '.join(quoted)}]"
 
 
 def _ordered(sign: str) -> Comparison[Expression]:

@@ -19,7 +19,7 @@ from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.query import TENANT_KEY
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.collection import Collection
-from llama_retrieval_ext.stores.engine.config import ConfigRequest, StoreConfig, recorded_params
+from llama_retrieval_ext.stores.engine.config import ConfigRequest, EngineParams, StoreConfig
 from llama_retrieval_ext.stores.milvus.client import FORM, MilvusConnection, is_released
 from llama_retrieval_ext.stores.milvus.filters import COLUMNS, DOC, ID
 
@@ -27,8 +27,6 @@ T = TypeVar("T")
 
 FORMAT: Final = 3
 PROPERTY: Final = "llama_retrieval_ext"
-# Settings that apply at creation of the collection. The other settings are recorded by name.
-_RECORDED: Final = ("index_type", "index_params", "consistency_level", "num_partitions")
 # Milvus Lite accepts other types without an error, but then searches without an index.
 _LITE_INDEX_TYPES: Final = ("FLAT", "HNSW", "HNSW_SQ", "IVF_FLAT", "IVF_SQ8", "AUTOINDEX")
 
@@ -57,7 +55,7 @@ _BULK_TIMEOUTS: Final = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MilvusParams:
+class MilvusParams(EngineParams):
     """Settings that only Milvus has.
 
     All but ``search_params`` apply when the collection is created. For an existing collection they
@@ -78,6 +76,9 @@ class MilvusParams:
         analyzer_params: Milvus analyser for keyword search, in place of this package's tokenizer.
     """
 
+    engine = "Milvus"
+    at_creation = ("index_type", "index_params", "consistency_level", "num_partitions")
+
     index_type: str | None = None
     index_params: Mapping[str, Any] = field(default_factory=dict)  # Any: the type in pymilvus
     search_params: Mapping[str, Any] = field(default_factory=dict)
@@ -87,9 +88,9 @@ class MilvusParams:
     analyzer_params: Mapping[str, Any] | None = None
 
     @property
-    def recorded(self) -> Mapping[str, Any]:
-        """The settings that are recorded with a new collection."""
-        return recorded_params(self, _RECORDED)
+    def config_fields(self) -> Mapping[str, object]:
+        """The analyser and the partition key."""
+        return {"analyzer": self.analyzer_params, "by_tenant": self.by_tenant}
 
     @property
     def for_records(self) -> "MilvusParams":

@@ -2,24 +2,21 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar, Final, Unpack
 
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic import PrivateAttr
 from pymilvus import MilvusClient
 
-from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
+from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES
 from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
-from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
-from llama_retrieval_ext.stores.engine.config import ConfigRequest, params_of
+from llama_retrieval_ext.stores.engine.collection_store import CollectionStore, StoreOptions
 from llama_retrieval_ext.stores.engine.vector_store import StoreBackend
 from llama_retrieval_ext.stores.milvus.client import MilvusConnection, parse_address
 from llama_retrieval_ext.stores.milvus.filters import compile_target
 from llama_retrieval_ext.stores.milvus.nodes import MilvusNodes
 from llama_retrieval_ext.stores.milvus.schema import MilvusCollection, MilvusParams
 from llama_retrieval_ext.stores.milvus.search import MAX_HITS, MilvusSearch, fusions_of
-from llama_retrieval_ext.text.tokenizer import Tokenizer
-from llama_retrieval_ext.urls import Address
 
 
 class MilvusStore(CollectionStore):
@@ -36,51 +33,25 @@ class MilvusStore(CollectionStore):
     the same for its terms (about 7,000 terms).
 
     Args:
-        address: Server or file, and collection; `open_milvus` parses it from a URL.
-        tokenizer: Cuts text for keyword search; None for the recorded one, or `Tokenizer` where the
-            collection is new.
-        dim: Dimension of the embeddings; None for that of the first nodes added.
-        distance: ``cosine``, ``dot`` or ``euclid``; None for the recorded one, or cosine.
-        params: Settings for creating and searching the collection.
-
-    Raises:
-        StoreFormatError: The collection is not of this package, or was created by a newer release.
-        StoreUnavailableError: Milvus cannot be reached, refuses the credentials, or another process
-            has the file open.
-        ConfigurationError: The collection has another tokenizer, distance or setting.
-        DimensionMismatchError: The collection has another dimension.
+        url: ``milvus://host:19530/collection`` or ``milvus:./file.db``.
+        **options: Arguments of `CollectionStore`; ``store_params`` are the fields of
+            `MilvusParams`.
     """
 
     title: ClassVar[str] = "Milvus"
+    params_type = MilvusParams
+    connection_type = MilvusConnection
+    collection_type = MilvusCollection
     nodes_type = MilvusNodes
     search_type = MilvusSearch
+    parse_address = staticmethod(parse_address)
     _compile_target = staticmethod(compile_target)
 
     _collection: MilvusCollection = PrivateAttr()
     _contents: MilvusNodes = PrivateAttr()
 
-    def __init__(
-        self,
-        address: Address,
-        *,
-        tokenizer: Tokenizer | None = None,
-        dim: int | None = None,
-        distance: Distance | None = None,
-        params: MilvusParams | None = None,
-    ) -> None:
-        super().__init__(stores_text=True)
-        params = params or MilvusParams()
-        settings = {"analyzer": params.analyzer_params, "by_tenant": params.by_tenant}
-        request = ConfigRequest(tokenizer, distance, dim, params.recorded, settings)
-        connection = MilvusConnection(address)
-        try:
-            collection = MilvusCollection(
-                address.collection, connection, request=request, params=params
-            )
-        except BaseException:
-            connection.close()
-            raise
-        self._open(collection)
+    def __init__(self, url: str, **options: Unpack[StoreOptions]) -> None:
+        super().__init__(url, **options)
 
     @property
     def client(self) -> MilvusClient:
@@ -125,22 +96,7 @@ class MilvusBackend(StoreBackend[MilvusStore]):
         )
 
 
-def open_milvus(
-    url: str,
-    *,
-    tokenizer: Tokenizer | None = None,
-    dim: int | None = None,
-    distance: Distance | None = None,
-    store_params: Mapping[str, Any] | None = None,
-) -> MilvusStore:
-    """Open the store that a URL names."""
-    return MilvusStore(
-        parse_address(url),
-        tokenizer=tokenizer,
-        dim=dim,
-        distance=distance,
-        params=params_of(MilvusParams, store_params or {}, engine="Milvus"),
-    )
+open_milvus: Final = MilvusStore
 
 
 def is_new(url: str) -> bool:

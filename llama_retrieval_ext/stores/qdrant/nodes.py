@@ -16,7 +16,7 @@ from llama_retrieval_ext.stores.qdrant_common.filters import NOTHING, Clause
 from llama_retrieval_ext.stores.qdrant_common.points import (
     NODE,
     USUAL_LENGTH,
-    Batch,
+    PointBatch,
     Weighed,
     mean_length,
     prepare_batches,
@@ -38,7 +38,7 @@ class QdrantNodes(Nodes[Clause | None]):
         """Add nodes, or replace nodes with the same ids."""
         collection = self._collection
         known = (yield from collection.look_up()) or collection.config
-        batches: list[Batch] = yield lambda: prepare_batches(
+        batches: list[PointBatch] = yield lambda: prepare_batches(
             nodes, size=BATCH, config=known, where=collection.where
         )
         average = mean_length(batches)
@@ -78,7 +78,7 @@ class QdrantNodes(Nodes[Clause | None]):
         count: int = answer.count
         return count
 
-    def _upsert(self, batch: Batch, average: float) -> Steps[None]:
+    def _upsert(self, batch: PointBatch, average: float) -> Steps[None]:
         collection, dimension = self._collection, len(batch.vectors[0])
         config = yield from collection.create(dimension, average_length=average)
         yield from collection.add_indexes(collection.fields_to_index(batch.payloads))
@@ -89,7 +89,7 @@ class QdrantNodes(Nodes[Clause | None]):
         return MethodCall(method, {"collection_name": self._collection.name, **arguments})
 
 
-def _points(batch: Batch, average_length: float) -> list[models.PointStruct]:
+def _points(batch: PointBatch, average_length: float) -> list[models.PointStruct]:
     return [
         models.PointStruct(
             id=str(ready.id),

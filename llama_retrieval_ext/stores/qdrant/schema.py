@@ -13,6 +13,7 @@ from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.collection import Collection, CollectionMissingError
+from llama_retrieval_ext.stores.engine.config import EngineParams
 from llama_retrieval_ext.stores.qdrant.client import (
     UNKNOWN,
     MethodCall,
@@ -39,7 +40,7 @@ _COLLECTION: Final = frozenset(models.CreateCollection.model_fields) - _OWN
 
 
 @dataclass(frozen=True, slots=True)
-class StoreParams:
+class StoreParams(EngineParams):
     """Settings for the creation and the search of a collection.
 
     Attributes:

@@ -1,6 +1,5 @@
 """Searches of Qdrant collections."""
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar, Final, TypeAlias
@@ -61,7 +60,13 @@ def _prefetch(leg: PointSearch) -> models.Prefetch:
 
 
 class QdrantSearch(PointsSearch[Clause, models.ScoredPoint]):
-    """Searches of a collection created by this package or by LlamaIndex."""
+    """Searches of a collection created by this package or by LlamaIndex.
+
+    Attributes:
+        version: Version of the server.
+    """
+
+    version: Version
 
     def __init__(
         self,
@@ -77,11 +82,6 @@ class QdrantSearch(PointsSearch[Clause, models.ScoredPoint]):
         self._slack = 50 if connection.is_local else 0
         # In local mode the last digits of matrix products depend on memory alignment.
         self._grain = 1e-6 if connection.is_local else 0.0
-
-    @property
-    @abstractmethod
-    def version(self) -> Version:
-        """The server's version."""
 
     def filter_of(self, clause: Clause | None) -> models.Filter | None:
         """Return the client's filter; raise if the server does not support it."""
@@ -158,11 +158,7 @@ class CollectionSearch(QdrantSearch):
 
     def __init__(self, collection: QdrantCollection) -> None:
         super().__init__(collection.name, collection.connection, [NODE], collection)
-
-    @property
-    def version(self) -> Version:
-        """The server's version."""
-        return self._collection.version
+        self.version = collection.version
 
     def vector_search(self, query: VectorQuery, request: EngineRequest[Clause]) -> PointSearch:
         """Return the search for the nearest points."""

@@ -199,7 +199,7 @@ class Ready(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class PointBatch:
     """Nodes prepared for writing, except for their term weights."""
 
     nodes: Sequence[BaseNode]
@@ -223,7 +223,7 @@ class Batch:
 
 def prepare_batches(
     nodes: Sequence[BaseNode], *, size: int, config: QdrantConfig, where: object
-) -> list[Batch]:
+) -> list[PointBatch]:
     """Return validated nodes in batches; there must be at least one node."""
     batches = []
     for start in range(0, len(nodes), size):
@@ -235,11 +235,11 @@ def prepare_batches(
             where=where,
         )
         terms = terms_of(some, config.tokenizer)
-        batches.append(Batch(some, vectors, terms, [payload_of(node) for node in some]))
+        batches.append(PointBatch(some, vectors, terms, [payload_of(node) for node in some]))
     return batches
 
 
-def mean_length(batches: Sequence[Batch]) -> float:
+def mean_length(batches: Sequence[PointBatch]) -> float:
     """Return the mean number of terms, smoothed with pseudo-documents of `USUAL_LENGTH`.
 
     The mean is recorded once. Without smoothing, a first document of two words would make all later
