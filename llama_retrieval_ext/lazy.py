@@ -16,7 +16,7 @@ def lazy_names(
 
     Args:
         package: The package's ``__name__``.
-        modules: The names that each module provides, by the absolute name of the module.
+        modules: Names by the absolute name of their module.
         more: Modules whose ``__all__`` is also resolved, in search order.
 
     Examples:

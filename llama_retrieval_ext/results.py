@@ -241,20 +241,12 @@ def passage_to_dict(node: BaseNode) -> dict[str, object]:
 
 
 def score_of(hit: NodeWithScore) -> float:
-    """Return the score of a hit.
-
-    Raises:
-        ScoreError: The hit has no score, or one that is not finite.
-    """
+    """Return the score of a hit, or raise `ScoreError` if it has none that is finite."""
     return finite_score(hit.node.node_id, hit.score)
 
 
 def finite_score(node_id: str, score: float | None) -> float:
-    """Return the score if it is a finite number.
-
-    Raises:
-        ScoreError: The score is None or not finite.
-    """
+    """Return the score if it is a finite number, or raise `ScoreError`."""
     if score is None or not math.isfinite(score):
         raise ScoreError(
             f"node {node_id!r} has the score {score}; a ranking needs finite scores, "

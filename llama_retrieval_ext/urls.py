@@ -1,5 +1,6 @@
 """URLs of stores: `Address` for the engine that opens one, `Location` for all engines."""
 
+import math
 import os
 import re
 from collections.abc import Collection, Hashable, Mapping
@@ -36,9 +37,9 @@ class Location:
 
     engine: str
     collection: str
-    path: Path | None
-    is_on_server: bool
-    identity: Hashable | None
+    path: Path | None = None
+    is_on_server: bool = False
+    identity: Hashable | None = None
 
     @classmethod
     def of(cls, url: str) -> Self:
@@ -55,18 +56,16 @@ class Location:
         engine = ENGINES.get(scheme, scheme)
         if place.startswith("//"):
             host, route, database = _on_server(place, _PORTS.get(engine))
-            collection = route.rpartition("/")[2]
-            place_there = (engine, host, route or _COLLECTION, database)
-            return cls(engine, collection, None, True, place_there)  # noqa: FBT003
+            identity = (engine, host, route or _COLLECTION, database)
+            return cls(engine, route.rpartition("/")[2], is_on_server=True, identity=identity)
         if not place:
-            return cls("", "", None, False, None)  # noqa: FBT003
+            return cls("", "")
         name, _, query = place.partition("?") if engine != "embedded" else (place, "", "")
         collection = parse_qs(query).get("collection", [""])[0]
         if name == _MEMORY or engine not in _ON_THIS_MACHINE:
-            return cls(engine, collection, None, False, None)  # noqa: FBT003
+            return cls(engine, collection)
         path = Path(unquote(name) if engine == "milvus" else name).expanduser().resolve()
-        place_here = (engine, path, collection or _COLLECTION)
-        return cls(engine, collection, path, False, place_here)  # noqa: FBT003
+        return cls(engine, collection, path, identity=(engine, path, collection or _COLLECTION))
 
     @property
     def is_in_memory(self) -> bool:
@@ -160,9 +159,6 @@ class Address:
 
 def parse_address(url: str, form: UrlForm) -> Address:
     """Parse ``scheme://host:port/collection?options`` or ``scheme:path?options``.
-
-    Raises:
-        ConfigurationError: The URL has another form; messages never contain a possible password.
 
     Examples:
         >>> form = UrlForm(
@@ -259,6 +255,6 @@ def seconds(text: str) -> float:
         value = float(text)
     except ValueError:
         value = 0.0
-    if not 0 < value < float("inf"):
+    if not 0 < value < math.inf:
         raise ConfigurationError(f"timeout_s must be a positive number of seconds, got {text!r}")
     return value

@@ -1,6 +1,5 @@
 """Parses the notation for embedding models, and returns the name that a store records."""
 
-from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
 
@@ -14,20 +13,13 @@ _LOCAL = "local"
 _DIMENSIONS = ("dim", "embed_dim", "dimensions", "dimension", "embed_dimension")
 
 
-@dataclass(frozen=True)
-class _Integration:
-    """A LlamaIndex embedding package; ``argument`` is the parameter for the model's name."""
-
-    class_name: str
-    argument: str = "model_name"
-
-
-# Keys name the package, llama-index-embeddings-KEY, and its module, llama_index.embeddings.KEY.
+# Class, and its parameter for the model's name. Keys name the package,
+# llama-index-embeddings-KEY, and its module, llama_index.embeddings.KEY.
 _INTEGRATIONS = {
-    "huggingface": _Integration("HuggingFaceEmbedding"),
-    "fastembed": _Integration("FastEmbedEmbedding"),
-    "openai": _Integration("OpenAIEmbedding", "model"),
-    "ollama": _Integration("OllamaEmbedding"),
+    "huggingface": ("HuggingFaceEmbedding", "model_name"),
+    "fastembed": ("FastEmbedEmbedding", "model_name"),
+    "openai": ("OpenAIEmbedding", "model"),
+    "ollama": ("OllamaEmbedding", "model_name"),
 }
 _ACCEPTED = (_LOCAL, *(f"{key}:NAME" for key in _INTEGRATIONS))
 
@@ -107,17 +99,17 @@ def embed_model_dimension(model: BaseEmbedding) -> int | None:
 
 
 def _load(key: str, name: str) -> BaseEmbedding:
-    integration = _INTEGRATIONS[key]
+    class_name, argument = _INTEGRATIONS[key]
     module = f"llama_index.embeddings.{key}"
     try:
-        model_class = getattr(import_module(module), integration.class_name)
+        model_class = getattr(import_module(module), class_name)
     except ModuleNotFoundError as error:
         if not module.startswith(error.name or ""):  # installed, but one of its dependencies is not
             raise
         raise MissingDependencyError(
             f"the embedding model '{key}:{name}'", package=f"llama-index-embeddings-{key}"
         ) from error
-    model: BaseEmbedding = model_class(**{integration.argument: name})
+    model: BaseEmbedding = model_class(**{argument: name})
     return model
 
 

@@ -170,13 +170,12 @@ class GenericBackend(UnbatchedSearches):
 
 
 def _check_dimension(store: SimpleVectorStore, embedding: Sequence[float]) -> None:
-    for known in store.data.embedding_dict.values():
-        if len(known) != len(embedding):
-            raise DimensionMismatchError(
-                f"the query's embedding has {len(embedding)} numbers, the store's have "
-                f"{len(known)}; ask with the model that the store was filled with"
-            )
-        break
+    known = next(iter(store.data.embedding_dict.values()), embedding)
+    if len(known) != len(embedding):
+        raise DimensionMismatchError(
+            f"the query's embedding has {len(embedding)} numbers, the store's have {len(known)}; "
+            "ask with the model that the store was filled with"
+        )
 
 
 def _matching(store: SimpleVectorStore, condition: Condition) -> list[str]:
@@ -191,11 +190,7 @@ def _matching(store: SimpleVectorStore, condition: Condition) -> list[str]:
 
 
 def nodes_by_id(backend: Backend, ids: Sequence[str]) -> Call[dict[str, BaseNode]]:
-    """Return the nodes with these ids, in one request; ids that the store lacks are left out.
-
-    Raises:
-        ConfigurationError: The store cannot return nodes by id.
-    """
+    """Return the nodes with these ids, in one request; ids that the store lacks are left out."""
     node_ids, store = list(dict.fromkeys(ids)), backend.store
     if not node_ids:  # some stores return every node for an empty list
         return Call(dict, _nothing)

@@ -129,17 +129,7 @@ def checked_hits(
     """Return hits of the candidates that satisfy a condition, evaluated again in plain Python.
 
     Engines and their integrations have bugs; this check keeps hits of other tenants out anyway.
-
-    Args:
-        found: The candidates that a store returned.
-        condition: Scope and filters of the query.
-        store: The store's name, for messages.
-        drop_violations: Whether hits that violate it are dropped instead of raising.
-        source: The source of the hits.
-        origin: The object through which stages read data stored beside the hits' text.
-
-    Raises:
-        ScopeViolationError: A hit violates the condition, and ``drop_violations`` is false.
+    A hit that violates it raises `ScopeViolationError`, or is dropped with ``drop_violations``.
     """
     hits = [
         with_origin(

@@ -53,12 +53,8 @@ FLUSH_BYTES: Final = 256 * 2**20
 class StoreDirectory:
     """The config and the engine's shard of one directory, locked against other processes.
 
-    Thread-safe. Writers hold `lock`; readers need no lock.
-
-    Args:
-        path: The directory; created if missing.
-        request: The config requested by the caller.
-        temporary: Whether `close` removes the directory.
+    Thread-safe. Writers hold `lock`; readers need no lock. The directory is created if missing, and
+    removed by `close` if it is temporary.
 
     Attributes:
         config: Config of the store; replaced as a whole.

@@ -29,7 +29,7 @@ from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.files import (
     EmbeddedConfig,
     IndexKind,
-    Vectors,
+    VectorType,
     clear_errors,
 )
 from llama_retrieval_ext.stores.embedded.shard import BM25, DATATYPES, DENSE, Draft
@@ -68,7 +68,7 @@ class IndexInfo:
 
     """
 
-    vectors: Vectors
+    vectors: VectorType
     index: IndexKind
     nodes: int
     indexed: int
@@ -167,25 +167,22 @@ def _build_quietly(directory: StoreDirectory, min_free: int) -> None:
         _logger.warning("no index was built in %s: %s", directory.path, error)
 
 
-def build(directory: StoreDirectory, *, min_free: int) -> bool:
-    """Index all nodes; wait for a running build first.
-
-    Returns:
-        Whether the build succeeded; False if the store was emptied, compacted or closed meanwhile.
-    """
+def build(directory: StoreDirectory, *, min_free: int) -> None:
+    """Index all nodes, after a running build; gives up if the store is emptied or closed."""
     with directory.drafting:
         draft = directory.start_draft(min_free=min_free)
         if draft is None:
-            return False
+            return
         try:
             with clear_errors(directory.path):
                 _index_files(draft)
-                return not draft.is_abandoned and _become_current(directory, draft)
+                if not draft.is_abandoned:
+                    _become_current(directory, draft)
         finally:
             directory.discard_draft(draft)
 
 
-def _become_current(directory: StoreDirectory, draft: Draft) -> bool:
+def _become_current(directory: StoreDirectory, draft: Draft) -> None:
     """Apply later writes to the indexed copy, and make it the current shard."""
     new = EdgeShard.load(str(draft.folder))
     is_current = False
@@ -197,7 +194,6 @@ def _become_current(directory: StoreDirectory, draft: Draft) -> bool:
     finally:
         if not is_current:
             new.close()
-    return is_current
 
 
 def _index_files(draft: Draft) -> None:

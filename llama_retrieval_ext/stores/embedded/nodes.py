@@ -39,7 +39,8 @@ from llama_retrieval_ext.stores.qdrant_common.points import (
 )
 
 # The engine holds the GIL while it adds points: some milliseconds per batch.
-BATCH: Final = 256
+_BATCH: Final = 256
+_PAGE: Final = 1024
 # A node is written to the log and to the storage, its metadata also to indexes.
 _COPIES: Final = 3
 _DELETION: Final = 1024
@@ -47,7 +48,7 @@ _DELETION: Final = 1024
 
 def add_nodes(directory: StoreDirectory, nodes: Sequence[BaseNode], *, min_free: int) -> None:
     """Validate all nodes, then write them in batches; keep `min_free` bytes free."""
-    batches = prepare_batches(nodes, size=BATCH, config=directory.config, where=directory.path)
+    batches = prepare_batches(nodes, size=_BATCH, config=directory.config, where=directory.path)
     dimension, average = len(batches[0].vectors[0]), mean_length(batches)
     with directory.lock:
         check_room(directory.path, needed=_written_bytes(batches[0]) + min_free)
@@ -96,9 +97,6 @@ def _update(
 
 def _written_bytes(batch: PointBatch) -> int:
     return _COPIES * batch.size_bytes
-
-
-_PAGE: Final = 1024
 
 
 def matching_nodes(shard: EdgeShard, clause: Clause | None) -> list[BaseNode]:
@@ -162,7 +160,7 @@ def compact(directory: StoreDirectory, *, min_free: int) -> int:
 
 def _copy(old: EdgeShard, new: EdgeShard) -> None:
     copy_schema(old, new)
-    for records in _scroll(old, limit=BATCH, with_vector=True):
+    for records in _scroll(old, limit=_BATCH, with_vector=True):
         copy_points(records, new)
 
 

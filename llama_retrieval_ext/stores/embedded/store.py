@@ -18,7 +18,7 @@ from llama_retrieval_ext.stores.embedded.files import (
     EmbeddedConfig,
     EmbeddedRequest,
     IndexKind,
-    Vectors,
+    VectorType,
     bytes_on_disk,
 )
 from llama_retrieval_ext.stores.embedded.filters import filter_of
@@ -104,7 +104,7 @@ class EmbeddedVectorStore(EngineStore):
         dim: int | None = None,
         distance: Distance | None = None,
         min_free_bytes: int = MIN_FREE_BYTES,
-        vectors: Vectors | None = None,
+        vectors: VectorType | None = None,
         index: IndexKind | None = None,
     ) -> None:
         if not isinstance(path, str | Path):

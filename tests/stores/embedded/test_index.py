@@ -13,7 +13,7 @@ from llama_index.core.vector_stores.types import VectorStoreQuery
 from llama_retrieval_ext import Query, VectorRetriever
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.stores.embedded import index
-from llama_retrieval_ext.stores.embedded.files import IndexKind, Vectors
+from llama_retrieval_ext.stores.embedded.files import IndexKind, VectorType
 from llama_retrieval_ext.stores.embedded.shard import Draft
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 
@@ -69,7 +69,7 @@ def paused(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, t
 )
 @pytest.mark.usefixtures("small_graphs")
 def test_an_index_finds_what_an_exact_search_finds_and_the_trace_says_which_was_used(
-    vectors: Vectors, kind: IndexKind
+    vectors: VectorType, kind: IndexKind
 ) -> None:
     with EmbeddedVectorStore(":memory:", vectors=vectors, index=kind) as store:
         store.add(nodes(0, 600))
