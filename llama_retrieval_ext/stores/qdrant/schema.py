@@ -20,11 +20,11 @@ from llama_retrieval_ext.stores.qdrant.client import (
     QdrantConnection,
     server_version,
 )
-from llama_retrieval_ext.stores.qdrant_common.config import QdrantConfig
 from llama_retrieval_ext.stores.qdrant_common.points import (
     DOC_FIELD,
     Field,
     Payload,
+    QdrantConfig,
     fields_to_index,
     metadata_field,
 )

@@ -13,10 +13,14 @@ from llama_retrieval_ext.stores.engine.search import EngineRequest
 from llama_retrieval_ext.stores.qdrant.client import MethodCall, QdrantConnection, Version
 from llama_retrieval_ext.stores.qdrant.filters import as_filter
 from llama_retrieval_ext.stores.qdrant.schema import BM25, DENSE, QdrantCollection
-from llama_retrieval_ext.stores.qdrant_common.config import Recipe
 from llama_retrieval_ext.stores.qdrant_common.filters import Clause, clause_of
 from llama_retrieval_ext.stores.qdrant_common.points import NODE
-from llama_retrieval_ext.stores.qdrant_common.search import PointSearch, PointsSearch, query_weights
+from llama_retrieval_ext.stores.qdrant_common.search import (
+    PointSearch,
+    PointsSearch,
+    Recipe,
+    query_weights,
+)
 
 # The engine drops hits with lower scores; it computes in 32 bits.
 _ABOVE_ZERO: Final = 1e-30

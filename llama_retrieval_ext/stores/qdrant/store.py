@@ -18,8 +18,8 @@ from llama_retrieval_ext.stores.qdrant.client import QdrantConnection, Version, 
 from llama_retrieval_ext.stores.qdrant.nodes import QdrantNodes
 from llama_retrieval_ext.stores.qdrant.schema import QdrantCollection, StoreParams
 from llama_retrieval_ext.stores.qdrant.search import CollectionSearch
-from llama_retrieval_ext.stores.qdrant_common.config import fusions_of
 from llama_retrieval_ext.stores.qdrant_common.filters import Clause, clause_for
+from llama_retrieval_ext.stores.qdrant_common.search import fusions_of
 
 # Local mode writes this file to each directory.
 _FILE: Final = "meta.json"

@@ -32,7 +32,7 @@ from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.node_json import node_to_text
 from llama_retrieval_ext.stores.encoding.values import all_utf8_safe, keyword_text
 from llama_retrieval_ext.stores.encoding.vectors import Vectors, document_vectors
-from llama_retrieval_ext.stores.qdrant_common.config import QdrantConfig
+from llama_retrieval_ext.stores.engine.config import StoreConfig
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 Payload: TypeAlias = dict[str, object]
@@ -126,6 +126,13 @@ def _is_comparable(value: object) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
     return isinstance(value, str | int) and not isinstance(value, bool)
+
+
+@dataclass(frozen=True, slots=True)
+class QdrantConfig(StoreConfig):
+    """The config of a store of a Qdrant engine; the mean number of terms is fixed once."""
+
+    average_length: float | None = None
 
 
 # Term of texts without terms: without a sparse vector, the engine would not include such texts in
