@@ -14,12 +14,12 @@ from pydantic_core import to_json
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreError, StoreUnavailableError
 from llama_retrieval_ext.execution.context import current_context
-from llama_retrieval_ext.stores.elasticsearch.encoding import Json
 from llama_retrieval_ext.stores.engine.connection import AsyncClient, Connection
 from llama_retrieval_ext.urls import Address, UrlForm
 from llama_retrieval_ext.urls import parse_address as parse_url
 
 T = TypeVar("T")
+Json: TypeAlias = dict[str, Any]  # Any: JSON of the engine
 
 FORM: Final = UrlForm(
     engine="Elasticsearch",

@@ -10,19 +10,13 @@ from llama_retrieval_ext.errors import ConfigurationError, StoreError
 from llama_retrieval_ext.query import TENANT_KEY
 from llama_retrieval_ext.stores.elasticsearch.client import (
     HttpRequest,
+    Json,
     Requests,
     error_of_part,
     hits_of,
     json_request,
     lines_request,
     read,
-)
-from llama_retrieval_ext.stores.elasticsearch.encoding import (
-    Json,
-    compact_vector,
-    pieces_of,
-    scalar,
-    terms_of,
 )
 from llama_retrieval_ext.stores.elasticsearch.filters import (
     DOC,
@@ -32,6 +26,9 @@ from llama_retrieval_ext.stores.elasticsearch.filters import (
     TERMS,
     compile_target,
     key_of,
+    pieces_of,
+    scalar,
+    terms_of,
 )
 from llama_retrieval_ext.stores.elasticsearch.schema import (
     ID,
@@ -41,6 +38,7 @@ from llama_retrieval_ext.stores.elasticsearch.schema import (
     VECTOR,
     ElasticsearchConfig,
     Index,
+    compact_vector,
 )
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
 from llama_retrieval_ext.stores.encoding.values import batches, keyword_text, utf8_safe

@@ -8,12 +8,12 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from pydantic_core import to_json
 
 from llama_retrieval_ext.stores.elasticsearch.client import (
+    Json,
     Requests,
     error_of_part,
     json_request,
     read,
 )
-from llama_retrieval_ext.stores.elasticsearch.encoding import Json
 from llama_retrieval_ext.stores.elasticsearch.filters import compile_target, key_of
 from llama_retrieval_ext.stores.elasticsearch.nodes import (
     CONFLICT,

@@ -5,14 +5,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+import numpy as np
+
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.elasticsearch.client import (
     HttpRequest,
+    Json,
     Requests,
     Transport,
     json_request,
 )
-from llama_retrieval_ext.stores.elasticsearch.encoding import Json
 from llama_retrieval_ext.stores.elasticsearch.filters import DOC, PIECES, TERMS
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.collection import Collection
@@ -33,6 +35,8 @@ VECTOR: Final = "vector"
 _BM25: Final = {"type": "BM25", "k1": 1.2, "b": 0.75}
 # For matching whole terms only, so without columns on disk.
 _KEYWORD: Final = {"type": "keyword", "doc_values": False}
+# Decimals of vectors of length 1: single precision has no more digits.
+_DECIMALS: Final = 8
 # The default: scores in full precision.
 _EXACT: Final = {"type": "hnsw"}
 
@@ -71,6 +75,26 @@ def similarity_named(name: str) -> Similarity:
     """Return the similarity with this name in the engine."""
     known = {each.name: each for each in (*SIMILARITIES.values(), _DOT_PRODUCT)}
     return known[name]
+
+
+def compact_vector(vector: list[float], distance: Distance) -> list[float] | None:
+    """Return a vector in few digits, of length 1 for cosine; None for zeros with cosine.
+
+    Examples:
+        >>> compact_vector([3.0, 4.0], "cosine"), compact_vector([0.0, 0.0], "cosine")
+        ([0.6, 0.8], None)
+
+    """
+    values = np.asarray(vector, dtype=np.float64)
+    if distance != "cosine":
+        single: list[float] = values.astype(np.float32).tolist()
+        return single
+    largest = float(np.abs(values).max())
+    if largest == 0.0:
+        return None
+    values = values / largest  # avoids overflow and underflow of the squares
+    short: list[float] = np.round(values / np.linalg.norm(values), _DECIMALS).tolist()
+    return short
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from pydantic_core import to_json
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.elasticsearch.client import (
+    Json,
     Requests,
     hits_of,
     hits_of_part,
@@ -15,7 +16,6 @@ from llama_retrieval_ext.stores.elasticsearch.client import (
     lines_request,
     read,
 )
-from llama_retrieval_ext.stores.elasticsearch.encoding import Json, compact_vector
 from llama_retrieval_ext.stores.elasticsearch.filters import compile_condition
 from llama_retrieval_ext.stores.elasticsearch.nodes import query_text, route_of
 from llama_retrieval_ext.stores.elasticsearch.schema import (
@@ -26,6 +26,7 @@ from llama_retrieval_ext.stores.elasticsearch.schema import (
     TEXT,
     VECTOR,
     Index,
+    compact_vector,
 )
 from llama_retrieval_ext.stores.engine.backend import (
     Candidate,

@@ -13,15 +13,17 @@ from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
 from llama_retrieval_ext.stores.encoding.values import batches, keyword_text, utf8_safe
 from llama_retrieval_ext.stores.engine.collection import CollectionMissingError, Nodes
-from llama_retrieval_ext.stores.milvus.encoding import SEPARATOR, fields_of, safe_text
 from llama_retrieval_ext.stores.milvus.filters import (
     COLUMNS,
     DOC,
     ID,
+    SEPARATOR,
     Expression,
     column_value,
+    fields_of,
     filter_text,
     one_of,
+    safe_text,
 )
 from llama_retrieval_ext.stores.milvus.schema import (
     DENSE,

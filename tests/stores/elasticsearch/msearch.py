@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 from pydantic_core import to_json
 
 from llama_retrieval_ext.filters import Condition
-from llama_retrieval_ext.stores.elasticsearch.client import lines_request
-from llama_retrieval_ext.stores.elasticsearch.encoding import Json
+from llama_retrieval_ext.stores.elasticsearch.client import Json, lines_request
 from llama_retrieval_ext.stores.elasticsearch.filters import compile_condition
 from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
 

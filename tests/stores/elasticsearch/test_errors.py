@@ -30,12 +30,12 @@ from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stores.elasticsearch.client import (
     ClientConfig,
     HttpRequest,
+    Json,
     ShardsMissingError,
     Transport,
     error_of_part,
     json_request,
 )
-from llama_retrieval_ext.stores.elasticsearch.encoding import Json
 from llama_retrieval_ext.stores.elasticsearch.store import (
     ElasticsearchBackend,
     ElasticsearchVectorStore,

@@ -15,8 +15,7 @@ from llama_retrieval_ext.formulas.bm25 import bm25_idf, bm25_term_weight
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.stores.elasticsearch.client import HttpRequest
-from llama_retrieval_ext.stores.elasticsearch.encoding import Json
+from llama_retrieval_ext.stores.elasticsearch.client import HttpRequest, Json
 from llama_retrieval_ext.stores.elasticsearch.store import (
     ElasticsearchBackend,
     ElasticsearchVectorStore,
