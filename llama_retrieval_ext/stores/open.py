@@ -89,7 +89,7 @@ def open_store(
         )
     if rest and scheme in ENGINES:
         engine = ENGINES[scheme]
-        opening = _opening_of(engine)
+        opening = _import(engine, "store")
         if must_exist and opening.is_new(url):
             raise _missing(url)
         opened: EngineStore = getattr(opening, f"open_{engine}")(
@@ -134,13 +134,10 @@ def _check_host(scheme: str, rest: str) -> None:
         )
 
 
-def _opening_of(engine: str) -> ModuleType:
-    """Import the module that opens an engine's stores, or raise `MissingDependencyError`.
-
-    The engine's name is that of its sub-package, its open function and its extra.
-    """
+def _import(engine: str, module: str) -> ModuleType:
+    """Import a module of an engine, or raise `MissingDependencyError` for the engine's extra."""
     try:
-        return import_module(f"llama_retrieval_ext.stores.{engine}.store")
+        return import_module(f"llama_retrieval_ext.stores.{engine}.{module}")
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("llama_retrieval_ext"):
             raise
@@ -183,24 +180,19 @@ def backend_for(store: BasePydanticVectorStore, *, lookup: Lookup | None = None)
     """Return the backend of a store: its engine's own, or the generic one."""
     if isinstance(store, EmbeddedVectorStore):
         return EmbeddedBackend(store)
-    engine = _engine_of(store)
-    if engine is not None:
-        backend: Backend | None = _opening_of(engine).backend_of(store)
-        if backend is not None:
-            return backend
-    return GenericBackend(store, lookup=None if store.stores_text else lookup)
+    home = _home_of(store)
+    backend: Backend | None = None if home is None else _import(*home).backend_of(store)
+    return backend or GenericBackend(store, lookup=None if store.stores_text else lookup)
 
 
-def _engine_of(store: BasePydanticVectorStore) -> str | None:
-    """Return the engine of a store's class, from this package or from LlamaIndex."""
-    homes = [kind.__module__ for kind in type(store).__mro__]
-    for engine in set(ENGINES.values()):
-        ours, its_own = (
-            f"llama_retrieval_ext.stores.{engine}.",
-            f"llama_index.vector_stores.{engine}",
-        )
-        if any(home.startswith((ours, its_own)) for home in homes):
-            return engine
+def _home_of(store: BasePydanticVectorStore) -> tuple[str, str] | None:
+    """Return the engine and the module with the backend of a store's class."""
+    for home in (kind.__module__ for kind in type(store).__mro__):
+        for engine in ENGINES.values():
+            if home.startswith(f"llama_retrieval_ext.stores.{engine}."):
+                return engine, "store"
+            if home.startswith(f"llama_index.vector_stores.{engine}"):
+                return engine, "llama_index_store"
     return None
 
 

@@ -37,6 +37,7 @@ from llama_retrieval_ext.stores.elasticsearch.schema import (
 from llama_retrieval_ext.stores.elasticsearch.search import WINDOW
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, query_vector
 from llama_retrieval_ext.stores.engine.backend import (
+    Backend,
     EngineFeatures,
     EngineQuery,
     KeywordQuery,
@@ -300,10 +301,6 @@ class LlamaIndexElasticsearchBackend(EngineBackend[ElasticsearchStore]):
         }
 
 
-def backend_of_llama_index(
-    store: BasePydanticVectorStore,
-) -> LlamaIndexElasticsearchBackend | None:
-    """Return the backend of a LlamaIndex ``ElasticsearchStore``; None for any other store."""
-    if not isinstance(store, ElasticsearchStore):
-        return None
-    return LlamaIndexElasticsearchBackend(store)
+def backend_of(store: BasePydanticVectorStore) -> Backend | None:
+    """Return the backend of LlamaIndex's store; None for others."""
+    return LlamaIndexElasticsearchBackend(store) if isinstance(store, ElasticsearchStore) else None

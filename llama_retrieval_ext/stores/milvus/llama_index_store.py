@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, TypeVar
 
 import grpc
 from llama_index.core.schema import BaseNode
-from llama_index.core.vector_stores.types import FilterOperator
+from llama_index.core.vector_stores.types import BasePydanticVectorStore, FilterOperator
 from llama_index.core.vector_stores.utils import metadata_dict_to_node
 from llama_index.vector_stores.milvus import MilvusVectorStore
 from llama_index.vector_stores.milvus.utils import BaseSparseEmbeddingFunction
@@ -29,6 +29,7 @@ from llama_retrieval_ext.stores.encoding.vectors import (
     query_vector,
 )
 from llama_retrieval_ext.stores.engine.backend import (
+    Backend,
     EngineFeatures,
     EngineQuery,
     KeywordQuery,
@@ -348,3 +349,8 @@ class LlamaIndexMilvusBackend(EngineBackend[MilvusVectorStore]):
             "collection": str(self.store.collection_name),
             "metric": self._searcher.metric,
         }
+
+
+def backend_of(store: BasePydanticVectorStore) -> Backend | None:
+    """Return the backend of LlamaIndex's store; None for others."""
+    return LlamaIndexMilvusBackend(store) if isinstance(store, MilvusVectorStore) else None

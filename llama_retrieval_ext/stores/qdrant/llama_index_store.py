@@ -31,6 +31,7 @@ from llama_retrieval_ext.stores.encoding.vectors import (
     query_vector,
 )
 from llama_retrieval_ext.stores.engine.backend import (
+    Backend,
     Candidate,
     EngineFeatures,
     EngineQuery,
@@ -281,8 +282,8 @@ class LlamaIndexQdrantBackend(EngineBackend[QdrantVectorStore]):
         }
 
 
-def backend_of_llama_index(store: BasePydanticVectorStore) -> LlamaIndexQdrantBackend | None:
-    """Return the backend of a LlamaIndex ``QdrantVectorStore``; None for any other store."""
+def backend_of(store: BasePydanticVectorStore) -> Backend | None:
+    """Return the backend of LlamaIndex's store; None for others."""
     return LlamaIndexQdrantBackend(store) if isinstance(store, QdrantVectorStore) else None
 
 
