@@ -1,6 +1,6 @@
 """`ElasticsearchVectorStore`: vectors and keywords of LlamaIndex nodes in an index."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import ClassVar, Final, Unpack
 
 from elasticsearch import Elasticsearch
@@ -79,14 +79,8 @@ class ElasticsearchVectorStore(CollectionStore):
         """The transport that sends requests."""
         return self._collection.connection
 
-    def records(
-        self,
-        *,
-        is_shared: bool,  # noqa: ARG002 - the engine compares and sets in any case
-        clock: Callable[[], float],  # noqa: ARG002
-        patience_s: float,  # noqa: ARG002
-    ) -> RecordStore:
-        """Return the index as a store of records; see `CollectionStore`."""
+    def records(self, **_: object) -> RecordStore:
+        """Return a record store over this index, which compares and sets in any case."""
         return ElasticsearchRecords(self._collection)
 
     def _location(self) -> Mapping[str, object]:

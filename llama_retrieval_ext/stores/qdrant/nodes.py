@@ -9,7 +9,6 @@ from qdrant_client import models
 from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text
 from llama_retrieval_ext.stores.engine.collection import CollectionMissingError, Nodes
-from llama_retrieval_ext.stores.qdrant.client import MethodCall
 from llama_retrieval_ext.stores.qdrant.filters import as_filter
 from llama_retrieval_ext.stores.qdrant.schema import BM25, DENSE, QdrantCollection
 from llama_retrieval_ext.stores.qdrant_common.filters import NOTHING, Clause
@@ -18,6 +17,7 @@ from llama_retrieval_ext.stores.qdrant_common.points import (
     USUAL_LENGTH,
     PointBatch,
     Weighed,
+    fields_to_index,
     mean_length,
     prepare_batches,
 )
@@ -52,14 +52,14 @@ class QdrantNodes(Nodes[Clause | None]):
     def delete(self, matching: Clause | None) -> Steps[None]:
         """Delete the matching points; None deletes nothing."""
         selector = models.FilterSelector(filter=as_filter(matching or NOTHING))
-        yield self._request("delete", points_selector=selector, wait=True)
+        yield self._collection.request("delete", points_selector=selector, wait=True)
 
     def read(self, matching: Clause | None) -> Steps[list[BaseNode]]:
         """Return the matching nodes with embeddings."""
         nodes: list[BaseNode] = []
         offset: models.ExtendedPointId | None = None
         while True:
-            records, offset = yield self._request(
+            records, offset = yield self._collection.request(
                 "scroll",
                 scroll_filter=None if matching is None else as_filter(matching),
                 limit=_PAGE,
@@ -74,19 +74,16 @@ class QdrantNodes(Nodes[Clause | None]):
     def count(self, matching: Clause | None) -> Steps[int]:
         """Return the number of matching nodes."""
         filter_ = None if matching is None else as_filter(matching)
-        answer = yield self._request("count", count_filter=filter_, exact=True)
+        answer = yield self._collection.request("count", count_filter=filter_, exact=True)
         count: int = answer.count
         return count
 
     def _upsert(self, batch: PointBatch, average: float) -> Steps[None]:
         collection, dimension = self._collection, len(batch.vectors[0])
         config = yield from collection.create(dimension, average_length=average)
-        yield from collection.add_indexes(collection.fields_to_index(batch.payloads))
+        yield from collection.add_indexes(fields_to_index(batch.payloads, collection.indexed))
         points = yield lambda: _points(batch, config.average_length or USUAL_LENGTH)
-        yield self._request("upsert", points=points, wait=True)
-
-    def _request(self, method: str, **arguments: object) -> MethodCall:
-        return MethodCall(method, {"collection_name": self._collection.name, **arguments})
+        yield self._collection.request("upsert", points=points, wait=True)
 
 
 def _points(batch: PointBatch, average_length: float) -> list[models.PointStruct]:

@@ -23,9 +23,7 @@ from llama_retrieval_ext.stores.qdrant.client import (
 from llama_retrieval_ext.stores.qdrant_common.points import (
     DOC_FIELD,
     Field,
-    Payload,
     QdrantConfig,
-    fields_to_index,
     metadata_field,
 )
 
@@ -146,13 +144,14 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
 
     Attributes:
         version: Version of the server.
+        indexed: Names of the fields with an index.
     """
 
     format = 3
     config_type = QdrantConfig
     llama_index_store = "QdrantVectorStore"
     version = UNKNOWN
-    _indexed: set[str]
+    indexed: set[str]
 
     def open(self) -> Steps[None]:
         """Check the server's version and, if it exists, the collection."""
@@ -160,13 +159,17 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
         self.version.check_server(self.where)
         yield from super().open()
 
+    def request(self, method: str, **arguments: object) -> MethodCall:
+        """Return a call of a client method for this collection."""
+        return MethodCall(method, {"collection_name": self.name, **arguments})
+
     def recorded(self) -> Steps[QdrantConfig | None]:
         """Return the recorded config; None if the collection does not exist."""
         try:
-            info = yield MethodCall("get_collection", {"collection_name": self.name})
+            info = yield self.request("get_collection")
         except CollectionMissingError:
             return None
-        self._indexed = {name.replace('"', "") for name in info.payload_schema or {}}
+        self.indexed = {name.replace('"', "") for name in info.payload_schema or {}}
         record = (info.config.metadata or {}).get(_KEY)
         vectors = info.config.params.vectors
         params = vectors.get(DENSE) if isinstance(vectors, dict) else None
@@ -181,37 +184,29 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
         creation = self.params.creation(dimension=dimension, distance=distance)
         record = {"format": self.format, **config.to_dict()}
         del record["distance"], record["dimension"]  # the engine keeps them
-        creation |= {"collection_name": self.name, "metadata": {_KEY: record}}
-        yield MethodCall("create_collection", creation)
+        yield self.request("create_collection", metadata={_KEY: record}, **creation)
 
     def remove(self) -> Steps[None]:
         """Delete the collection."""
-        yield MethodCall("delete_collection", {"collection_name": self.name})
+        yield self.request("delete_collection")
 
     def forget(self) -> None:
         """Reset the state to that of a collection that does not exist."""
         super().forget()
-        self._indexed = set()
+        self.indexed = set()
 
     def add_indexes(self, fields: Sequence[Field]) -> Steps[None]:
         """Create indexes for fields without an index."""
         for field in fields:
-            if field.name in self._indexed:
+            if field.name in self.indexed:
                 continue
-            self._indexed.add(field.name)
+            self.indexed.add(field.name)
             if not self.connection.is_local:  # local mode warns about each index
-                yield MethodCall(
+                yield self.request(
                     "create_payload_index",
-                    {
-                        "collection_name": self.name,
-                        "field_name": field.path,
-                        "field_schema": INDEXES[field.kind],
-                    },
+                    field_name=field.path,
+                    field_schema=INDEXES[field.kind],
                 )
-
-    def fields_to_index(self, payloads: Sequence[Payload]) -> list[Field]:
-        """Return the fields of payloads without an index."""
-        return fields_to_index(payloads, self._indexed)
 
     def _make(self, config: QdrantConfig) -> Steps[QdrantConfig]:
         made = yield from super()._make(config)
