@@ -9,11 +9,9 @@ from pydantic_core import to_json
 from llama_retrieval_ext.errors import ConfigurationError, StoreError
 from llama_retrieval_ext.query import TENANT_KEY
 from llama_retrieval_ext.stores.elasticsearch.client import (
-    HttpRequest,
     Json,
     Requests,
     error_of_part,
-    hits_of,
     json_request,
     lines_request,
     read,
@@ -110,7 +108,9 @@ class ElasticsearchNodes(Nodes[Json | None]):
         """Return the number of nodes that match."""
         # _count skips shards that are not available.
         body = {"query": matching or EVERYTHING, "size": 0, "track_total_hits": True}
-        return (yield from read(self._search(body), _total))
+        name = self._collection.name
+        request = json_request("POST", name, "_search", params=SEARCH_PARAMS, body=body)
+        return (yield from read(request, _total))
 
     def hits(self, matching: Json | None, fields: Sequence[str]) -> Requests[list[Json]]:
         """Return every document that matches, with these fields."""
@@ -152,11 +152,7 @@ class ElasticsearchNodes(Nodes[Json | None]):
         }
         if last:
             body["search_after"] = last[-1]["sort"]
-        return (yield from read(self._search(body), hits_of))
-
-    def _search(self, body: Json) -> HttpRequest:
-        name = self._collection.name
-        return json_request("POST", name, "_search", params=SEARCH_PARAMS, body=body)
+        return (yield from self._collection.hits(body))
 
     def _delete_pass(self, query: Json) -> Requests[bool]:
         """Delete the nodes that match now; return whether nodes were changed meanwhile."""

@@ -13,7 +13,9 @@ from llama_retrieval_ext.stores.elasticsearch.client import (
     Json,
     Requests,
     Transport,
+    hits_of,
     json_request,
+    read,
 )
 from llama_retrieval_ext.stores.elasticsearch.filters import DOC, PIECES, TERMS
 from llama_retrieval_ext.stores.encoding.vectors import Distance
@@ -249,6 +251,11 @@ class Index(Collection[ElasticsearchConfig, Transport, IndexParams]):
         """Delete the index; raise if this package did not create it."""
         yield from self.look_up(again=True)
         yield json_request("DELETE", self.name, params=_MISSING_IS_EMPTY)
+
+    def hits(self, body: Json, params: Mapping[str, str] = SEARCH_PARAMS) -> Requests[list[Json]]:
+        """Return the hits of one search."""
+        request = json_request("POST", self.name, "_search", params=params, body=body)
+        return (yield from read(request, hits_of))
 
     def refresh_request(self) -> HttpRequest:
         """Return the request that makes written nodes visible to searches."""

@@ -10,9 +10,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.elasticsearch.client import (
     Json,
     Requests,
-    hits_of,
     hits_of_part,
-    json_request,
     lines_request,
     read,
 )
@@ -116,9 +114,7 @@ class IndexSearch(NativeSearch):
     @property
     def params(self) -> dict[str, str]:
         """Query parameters of the request."""
-        params = dict(SEARCH_PARAMS)
-        if self.route is not None:
-            params["routing"] = self.route
+        params = _params(self.route)
         if self.text is not None and self.vector is None:
             params["search_type"] = _GLOBAL_STATISTICS
         return params
@@ -239,12 +235,7 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
             "stored_fields": [NODE],
             "docvalue_fields": [ID],
         }
-        params = dict(SEARCH_PARAMS)
-        route = self._route(request.query)
-        if route is not None:
-            params["routing"] = route
-        post = json_request("POST", self._collection.name, "_search", params=params, body=body)
-        hits = yield from read(post, hits_of)
+        hits = yield from self._collection.hits(body, _params(self._route(request.query)))
         return {hit["fields"][ID][0]: hit["fields"][NODE][0] for hit in hits}
 
     def _send(
@@ -253,9 +244,8 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
         name = self._collection.name
         fields = _NODES if with_nodes else _IDS
         if len(bodies) == 1:
-            body, params = {**bodies[0], **fields}, searches[0].params
-            alone = json_request("POST", name, "_search", params=params, body=body)
-            return [(yield from read(alone, hits_of))]
+            hits = yield from self._collection.hits({**bodies[0], **fields}, searches[0].params)
+            return [hits]
         lines = []
         for body, search in zip(bodies, searches, strict=True):
             lines += [to_json({"index": name, **search.params}), to_json({**body, **fields})]
@@ -271,6 +261,10 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
         if scope is None or scope.tenant_id is None or not self._collection.config.routing:
             return None
         return route_of(scope.tenant_id)
+
+
+def _params(route: str | None) -> dict[str, str]:
+    return {**SEARCH_PARAMS} if route is None else {**SEARCH_PARAMS, "routing": route}
 
 
 def _zero(_: float) -> float:

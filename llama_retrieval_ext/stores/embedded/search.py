@@ -174,8 +174,7 @@ class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
             )
             return [ranking[index] for index, _ in picks]
 
-        nothing: list[Candidate] = []
-        return self.if_exists(steps, empty=nothing)
+        return self.if_exists(steps, empty=[])
 
 
 def _most_points(shard: EdgeShard, searches: Sequence[PointSearch], limits: Sequence[int]) -> int:

@@ -1,7 +1,7 @@
 """`Collection`: a collection that may not exist yet; `Nodes`: reads and writes its nodes."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -144,18 +144,19 @@ class Collection(ABC, Generic[C, K, P]):
             self.forget()
             return empty
 
-    def config_of(self, record: object) -> C:
+    def config_of(self, record: Any) -> C:  # noqa: ANN401 - JSON
         """Return the config of a record; raise `StoreFormatError` unless it has this format."""
-        if not isinstance(record, Mapping):
+        try:
+            if record["format"] == self.format:
+                return self.config_type.from_dict(record)  # type: ignore[return-value]  # C is its type
+        except (KeyError, TypeError, ValueError) as error:
             raise StoreFormatError(
                 f"{self.where} was not made by this package; name another {self.kind}, or hand in "
                 f"LlamaIndex's {self.llama_index_store} over it"
-            )
-        if record.get("format") != self.format:
-            raise format_error(
-                record, where=self.where, reads=self.format, instead=f"another {self.kind}"
-            )
-        return self.config_type.from_dict(record)  # type: ignore[return-value]  # C is its type
+            ) from error
+        raise format_error(
+            record, where=self.where, reads=self.format, instead=f"another {self.kind}"
+        )
 
     def drop(self) -> Steps[None]:
         """Delete the collection; the next nodes may have another dimension."""

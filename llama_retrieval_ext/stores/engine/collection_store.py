@@ -167,8 +167,7 @@ class CollectionStore(EngineStore):
 
     def _read(self, target: Target) -> Call[list[BaseNode]]:
         matching = self._compile_target(target)
-        nothing: list[BaseNode] = []
-        return self._if_exists(lambda: self._contents.read(matching), empty=nothing)
+        return self._if_exists(lambda: self._contents.read(matching), empty=[])
 
     def _count(self, target: Target) -> Call[int]:
         matching = self._compile_target(target)

@@ -183,27 +183,24 @@ class EngineSearch(ABC, Generic[F, S, H]):
 
     def search(self, requests: Sequence[EngineRequest[F]]) -> Steps[list[list[Candidate]]]:
         """Return one ranking per request, with as few round trips as possible."""
-        empty: list[list[Candidate]] = [[] for _ in requests]
-        return self.if_exists(lambda: self._search(requests), empty=empty)
+        return self.if_exists(lambda: self._search(requests), empty=[[] for _ in requests])
 
     def hybrid(
         self, near: EngineRequest[F], sharing: EngineRequest[F], choose: Choose, *, top_k: int
     ) -> Steps[list[Candidate]]:
         """Return the candidates that `choose` selects; see `Backend.hybrid`."""
-        nothing: list[Candidate] = []
         # Nodes are read with the hits if at least half of the hits may be chosen.
         by_key = self.nodes_last and 2 * top_k <= near.top_k
         chosen = self._chosen_by_key if by_key else self._chosen
-        return self.if_exists(lambda: chosen((near, sharing), choose, top_k), empty=nothing)
+        return self.if_exists(lambda: chosen((near, sharing), choose, top_k), empty=[])
 
     def fused(
         self, near: EngineRequest[F], sharing: EngineRequest[F], how: FusedSearch
     ) -> Steps[list[Candidate]]:
         """Return the engine's native fusion of a vector and a keyword request."""
-        nothing: list[Candidate] = []
         n_sharing = self.most_hits if self.whole_keyword_leg else how.candidates
         legs = near.with_top_k(how.candidates), sharing.with_top_k(n_sharing)
-        return self.if_exists(lambda: self._fused(legs, how, top_k=near.top_k), empty=nothing)
+        return self.if_exists(lambda: self._fused(legs, how, top_k=near.top_k), empty=[])
 
     def native(self, request: EngineRequest[F]) -> Steps[S | None]:
         """Return the engine's search; None if it cannot have hits."""

@@ -5,6 +5,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any, Final, TypeVar
@@ -202,7 +203,9 @@ class MilvusCollection(Collection[MilvusConfig, MilvusConnection, MilvusParams])
         description: Mapping[str, Any] | None = yield self._describe
         if description is None:
             return None
-        record = json.loads(description.get("properties", {}).get(PROPERTY, "null"))
+        record = None
+        with suppress(KeyError, ValueError):
+            record = json.loads(description["properties"][PROPERTY])
         config = self.config_of(record)
         columns = {column["name"] for column in description["fields"]}
         self.obsolete_values = dict.fromkeys(sorted(columns.intersection(_OBSOLETE)), "")

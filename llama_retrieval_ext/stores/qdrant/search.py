@@ -214,5 +214,4 @@ class CollectionSearch(QdrantSearch):
             (points,) = yield from self.pages([picks], [request.top_k], with_nodes=True)
             return [self.candidate(point, search.score(point.score)) for point in points]
 
-        nothing: list[Candidate] = []
-        return self.if_exists(steps, empty=nothing)
+        return self.if_exists(steps, empty=[])
