@@ -25,11 +25,6 @@ def of_type(value: T, kind: type[object], what: str, *, instead: str = "") -> T:
 
     ``what`` names the argument in the message, and ``instead`` describes the correct form; for an
     enumeration it lists the members.
-
-    Examples:
-        >>> of_type("leave", str, "name")
-        'leave'
-
     """
     if isinstance(value, kind):
         return value
@@ -228,15 +223,8 @@ def nearest(unknown: str, names: Iterable[str]) -> str | None:
 def one_top_k(number: T, other: T | None, *, default: T | None = None) -> T:
     """Return the number of hits from either ``top_k`` or LlamaIndex's ``similarity_top_k``.
 
-    `checked_call` rejects a call with both as keywords.
-
-    Args:
-        number: The value under the name that has a default.
-        other: The value under the other name; None if it is not given.
-        default: The default of ``number``, if it can also be passed by position.
-
-    Raises:
-        ArgumentError: Both are given.
+    ``number`` is under the name with a default. `checked_call` rejects both names as keywords; the
+    default is needed if ``number`` can be passed by position, and then both raise here.
     """
     if other is None:
         return number

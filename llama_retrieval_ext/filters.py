@@ -144,7 +144,10 @@ def _parse_one(given: MetadataFilter) -> Compare:
 
 def _expectation(operator: FilterOperator) -> tuple[str, Callable[[Value], bool]]:
     if operator in _LIST_OPERATORS:
-        return "a list of strings or finite numbers", _is_list
+        return (
+            "a list of strings or finite numbers",
+            lambda value: isinstance(value, tuple) and all(map(_is_scalar, value)),
+        )
     if operator in _NUMBER_OPERATORS:
         return "a finite number (store dates as numbers, e.g. 20240131)", is_number
     if operator in _TEXT_OPERATORS:
@@ -156,10 +159,6 @@ def _is_scalar(value: object) -> bool:
     return isinstance(value, str) or is_number(value)
 
 
-def _is_list(value: object) -> bool:
-    return isinstance(value, tuple) and all(map(_is_scalar, value))
-
-
 def both(first: Condition | None, second: Condition | None) -> Condition | None:
     """Return the conjunction of two conditions; None stands for no condition."""
     if first is None or second is None:
@@ -168,14 +167,7 @@ def both(first: Condition | None, second: Condition | None) -> Condition | None:
 
 
 def describe_filters(filters: MetadataFilters) -> str:
-    """Return filters as one readable line.
-
-    Examples:
-        >>> year = MetadataFilter(key="year", value=2020, operator=FilterOperator.GTE)
-        >>> print(describe_filters(MetadataFilters(filters=[year])))
-        year >= 2020
-
-    """
+    """Return filters as one readable line, such as ``year >= 2020``."""
     return _described(parse_filters(filters))
 
 

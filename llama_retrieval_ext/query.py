@@ -118,27 +118,12 @@ def document_of(node: BaseNode) -> tuple[str, str | None, str | None] | None:
     """Return the document of a node: its id, tenant and knowledge base; None without one.
 
     The same id in another scope is another document.
-
-    Examples:
-        >>> from llama_index.core import Document
-        >>> from llama_index.core.node_parser import SentenceSplitter
-        >>> leave = Document(id_="leave", text="25 days", metadata={"tenant_id": "acme"})
-        >>> document_of(SentenceSplitter()([leave])[0])
-        ('leave', 'acme', None)
-
     """
     return None if node.ref_doc_id is None else (node.ref_doc_id, *_place_of(node))
 
 
 def source_of_node(node: BaseNode) -> tuple[str, str | None, str | None] | None:
-    """Return the source of a node: its ``file_path`` or else `document_of`, and its scope.
-
-    Examples:
-        >>> from llama_index.core.schema import TextNode
-        >>> source_of_node(TextNode(text="25 days", metadata={"file_path": "/hr/leave.pdf"}))
-        ('/hr/leave.pdf', None, None)
-
-    """
+    """Return the ``file_path`` of a node with its tenant and knowledge base, or `document_of`."""
     source = source_in(node.metadata)
     return (source, *_place_of(node)) if source else document_of(node)
 

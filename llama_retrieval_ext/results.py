@@ -80,12 +80,7 @@ class ProofEdge:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Origin:
-    """The store of a hit, for stages that read further stored data.
-
-    Attributes:
-        store: The vector store.
-        embed_model: The model of the store's embeddings, if known.
-    """
+    """The store of a hit and its embedding model, if known, for stages that read stored data."""
 
     store: BasePydanticVectorStore
     embed_model: BaseEmbedding | None = None

@@ -71,11 +71,6 @@ def embed_model_name(model: BaseEmbedding) -> str:
 
     It is ``ClassName:model_name``, or only the class name if the model has no name (LlamaIndex's
     default is ``unknown``). Two unnamed models of one class cannot be distinguished.
-
-    Examples:
-        >>> embed_model_name(LocalEmbedding())
-        'LocalEmbedding:wordllama-l2-supercat-256'
-
     """
     class_name = type(model).__name__
     named = model.model_name and model.model_name != "unknown"
@@ -83,14 +78,7 @@ def embed_model_name(model: BaseEmbedding) -> str:
 
 
 def embed_model_dimension(model: BaseEmbedding) -> int | None:
-    """Return the dimension that a model declares for its vectors; None if it declares none.
-
-    Examples:
-        >>> from llama_index.core import MockEmbedding
-        >>> embed_model_dimension(MockEmbedding(4))
-        4
-
-    """
+    """Return the dimension that a model declares for its vectors; None if it declares none."""
     for name in _DIMENSIONS:
         dimension = getattr(model, name, None)
         if isinstance(dimension, int) and not isinstance(dimension, bool) and dimension > 0:

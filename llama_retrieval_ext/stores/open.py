@@ -28,7 +28,7 @@ Storage: TypeAlias = str | BasePydanticVectorStore | VectorStoreIndex | Backend
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class StoreSource:
     """A backend, and the embedding model and objects of its index."""
 
     backend: Backend
@@ -150,26 +150,18 @@ def check_url(url: str) -> None:
         raise ConfigurationError(f"a store is named by a URL, got {url!r}; write 'embedded:./kb'")
 
 
-def source_of(storage: Storage) -> Source:
-    """Return the backend of a store, and the embedding model of an index.
-
-    Args:
-        storage: The URL of a store that exists, a LlamaIndex vector store, a
-            ``VectorStoreIndex``, or a backend.
-
-    Raises:
-        ConfigurationError: The value has another type, or there is no store at the URL.
-    """
+def source_of(storage: Storage) -> StoreSource:
+    """Return the backend of a store, and the embedding model of an index; a URL must exist."""
     if isinstance(storage, str):
-        return Source(backend_for(open_store(storage, must_exist=True)))
+        return StoreSource(backend_for(open_store(storage, must_exist=True)))
     if isinstance(storage, VectorStoreIndex):
         backend = backend_for(storage.vector_store, lookup=_node_lookup(storage))
         # LlamaIndex has no public access to these two.
-        return Source(backend, storage._embed_model, storage._object_map)  # noqa: SLF001
+        return StoreSource(backend, storage._embed_model, storage._object_map)  # noqa: SLF001
     if isinstance(storage, BasePydanticVectorStore):
-        return Source(backend_for(storage))
+        return StoreSource(backend_for(storage))
     if isinstance(storage, Backend):
-        return Source(storage)
+        return StoreSource(storage)
     raise ConfigurationError(
         f"expected a URL, a LlamaIndex vector store or a VectorStoreIndex, got {storage!r}; "
         "a KnowledgeBase makes its retrievers itself: kb.retriever('hybrid')"

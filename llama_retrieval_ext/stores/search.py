@@ -15,7 +15,7 @@ from llama_retrieval_ext.execution.context import (
     recording,
 )
 from llama_retrieval_ext.execution.events import ScopeViolationEvent, emit
-from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.results import Hit, Origin, with_origin
 from llama_retrieval_ext.stores.encoding.node_json import assembled
@@ -39,7 +39,9 @@ def search(backend: Backend, query: EngineQuery) -> Plan[list[Candidate]]:
     known = prefetched_candidates(backend, [query])
     if known is not None:
         return known[0]
-    return (yield from call(_search_call(backend, query)))
+    if isinstance(query, VectorQuery):
+        return (yield from call(backend.dense(query.embedding, query.search)))
+    return (yield from call(backend.keyword(query.text, query.search)))
 
 
 def search_hybrid(
@@ -109,12 +111,6 @@ def _check_reached(backend: Backend, queries: Sequence[EngineQuery], session: Se
     error = next((each for each in errors if each is not None), None)
     if error is not None:
         raise copy(error) from error  # a copy, because callers add notes to it
-
-
-def _search_call(backend: Backend, query: EngineQuery) -> Call[list[Candidate]]:
-    if isinstance(query, VectorQuery):
-        return backend.dense(query.embedding, query.search)
-    return backend.keyword(query.text, query.search)
 
 
 def checked_hits(

@@ -282,14 +282,7 @@ def _features(distance: Distance) -> EngineFeatures:
 
 
 class EmbeddedBackend(StoreBackend[EmbeddedVectorStore]):
-    """Backend of an `EmbeddedVectorStore`, with vector and keyword search in one request.
-
-    Examples:
-        >>> with EmbeddedVectorStore(":memory:") as store:
-        ...     EmbeddedBackend(store).features.dense
-        ScoreRange(kind='cosine', low=-1.0, high=1.0)
-
-    """
+    """Backend of an `EmbeddedVectorStore`, with vector and keyword search in one request."""
 
     engine = "embedded"
 

@@ -30,14 +30,10 @@ class PrefilteredSearch(NativeSearch, Generic[H]):
 
 
 class PrefilteredEngineSearch(EngineSearch[Condition, PrefilteredSearch[H], H], Generic[H]):
-    """Searches that request more hits until enough satisfy the condition.
-
-    Attributes:
-        where: The collection, for messages.
-    """
+    """Searches that request more hits until enough satisfy the condition."""
 
     scoped_rarity: ClassVar[bool] = False
-    where: str
+    where: str  # the collection, for messages
 
     @abstractmethod
     def node(self, hit: H) -> BaseNode:
@@ -63,10 +59,10 @@ class PrefilteredEngineSearch(EngineSearch[Condition, PrefilteredSearch[H], H], 
 
     def _page(self, search: PrefilteredSearch[H], limit: int) -> Steps[list[H]]:
         """Return the best hits that satisfy the condition; raise if `most_hits` is too small."""
-        size = min(limit, self.most_hits)
+        size, condition = min(limit, self.most_hits), search.condition
         while True:
             hits = yield from search.page(size)
-            kept = [hit for hit in hits if self._passes(search.condition, hit)]
+            kept = hits if condition is None else self._matching(hits, condition)
             if len(kept) >= limit or len(hits) < size:
                 return kept[:limit]
             if size == self.most_hits:
@@ -74,12 +70,12 @@ class PrefilteredEngineSearch(EngineSearch[Condition, PrefilteredSearch[H], H], 
             size = min(4 * size, self.most_hits)
         if len(kept) < search.top_k:
             raise UnsupportedFilterError(
-                f"{search.condition} cannot be decided by the fields of {self.where}, and too few "
+                f"{condition} cannot be decided by the fields of {self.where}, and too few "
                 f"of its best {self.most_hits} nodes satisfy it; filter by strings, or copy the "
                 "nodes into a store opened by URL, where the engine decides",
                 "",
             )
         return kept
 
-    def _passes(self, condition: Condition | None, hit: H) -> bool:
-        return condition is None or matches(condition, self.node(hit).metadata)
+    def _matching(self, hits: list[H], condition: Condition) -> list[H]:
+        return [hit for hit in hits if matches(condition, self.node(hit).metadata)]

@@ -8,6 +8,7 @@ and a flag for whether other nodes may satisfy it; those are then removed in Pyt
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Final, TypeVar
 
 import grpc
@@ -85,18 +86,14 @@ class LlamaIndexMilvusSearch(PrefilteredEngineSearch[Hit]):
         self._name = str(store.collection_name)
         self.where = f"the collection {self._name!r}"
         self._store = store
-        self._columns: Mapping[str, Mapping[str, Any]] | None = None
-        self._metric: str | None = None
 
-    @property
+    @cached_property
     def metric(self) -> str:
         """Metric of the embeddings in the collection's index; the store's setting may differ."""
-        if self._metric is None:
-            index = self.call(
-                lambda client: client.describe_index(self._name, self._store.embedding_field)
-            )
-            self._metric = str((index or {}).get("metric_type") or self._store.similarity_metric)
-        return self._metric
+        index = self.call(
+            lambda client: client.describe_index(self._name, self._store.embedding_field)
+        )
+        return str((index or {}).get("metric_type") or self._store.similarity_metric)
 
     @property
     def keyword_metric(self) -> str | None:
@@ -106,15 +103,13 @@ class LlamaIndexMilvusSearch(PrefilteredEngineSearch[Hit]):
         own = isinstance(self._store.sparse_embedding_function, BaseSparseEmbeddingFunction)
         return "IP" if own else "BM25"  # otherwise Milvus computes the sparse vectors
 
-    @property
+    @cached_property
     def columns(self) -> Mapping[str, Mapping[str, Any]]:
         """The collection's columns by name."""
-        if self._columns is None:
-            description: dict[str, Any] = self.call(  # pyright: ignore[reportAssignmentType]
-                lambda client: client.describe_collection(self._name)
-            )
-            self._columns = {column["name"]: column for column in description["fields"]}
-        return self._columns
+        description: dict[str, Any] = self.call(  # pyright: ignore[reportAssignmentType]
+            lambda client: client.describe_collection(self._name)
+        )
+        return {column["name"]: column for column in description["fields"]}
 
     def call(self, function: Callable[[MilvusClient], T]) -> T:
         """Call a function with the store's client; load the collection if it is not loaded."""
@@ -202,12 +197,7 @@ class LlamaIndexMilvusSearch(PrefilteredEngineSearch[Hit]):
 
 @dataclass(frozen=True, slots=True)
 class Prefilter:
-    """An expression that is true for every node that satisfies a condition.
-
-    Attributes:
-        expression: The Milvus expression.
-        exact: Whether the expression is false for all other nodes.
-    """
+    """An expression that every matching node satisfies; if exact, no other node does."""
 
     expression: Expression
     exact: bool = True

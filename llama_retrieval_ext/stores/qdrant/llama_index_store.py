@@ -83,12 +83,7 @@ class Layout:
 
 
 class LlamaIndexQdrantSearch(QdrantSearch):
-    """Searches of a collection created by LlamaIndex's store.
-
-    Attributes:
-        connection: The clients of the store.
-        where: The collection, for messages.
-    """
+    """Searches of a collection created by LlamaIndex's store."""
 
     version: Version = UNKNOWN
 
