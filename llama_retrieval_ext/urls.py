@@ -83,47 +83,6 @@ def _on_server(place: str, default_port: int | None) -> tuple[str, str, str]:
     return host, unquote(parts.path.strip("/")), database
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UrlForm:
-    """The URLs of an engine's stores.
-
-    Attributes:
-        engine: Name of the engine, for messages.
-        scheme: The scheme; that of a server with TLS has an ``s`` appended.
-        example: Examples of URLs, for messages.
-        credentials: An example of options that name environment variables with credentials.
-        port: The default port.
-        options: Names of the options of a server's URL.
-        local_options: The same for a file or directory; None if the engine has servers only.
-        has_prefix: Whether a server's path may have segments before the collection.
-        timeout_s: Default of the option ``timeout_s``.
-        kind: What the engine calls a collection.
-        name_pattern: Regular expression of its names.
-        name_rule: The same in words.
-    """
-
-    engine: str
-    scheme: str
-    example: str
-    credentials: str
-    port: int
-    options: Collection[str]
-    local_options: Collection[str] | None = None
-    has_prefix: bool = True
-    timeout_s: float = _TIMEOUT_S
-    kind: str = "collection"
-    name_pattern: str = "(?s).*"
-    name_rule: str = ""
-
-    def check_name(self, name: str) -> str:
-        """Return the name of a collection; raise if the engine does not accept it."""
-        if not re.fullmatch(self.name_pattern, name):
-            raise ConfigurationError(
-                f"got the {self.kind} name {name!r}; it has {self.name_rule}: {self.example}"
-            )
-        return name
-
-
 @dataclass(frozen=True, slots=True)
 class Address:
     """A collection and its server, file or directory; it names secrets, but has none.
@@ -157,57 +116,99 @@ class Address:
         return [secret(self.options.get(name, "")) for name in names]
 
 
-def parse_address(url: str, form: UrlForm) -> Address:
-    """Parse ``scheme://host:port/collection?options`` or ``scheme:path?options``.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UrlForm:
+    """The URLs of an engine's stores.
 
-    Examples:
-        >>> form = UrlForm(
-        ...     engine="Qdrant", scheme="qdrant", example="qdrant://host/name", port=6333,
-        ...     credentials="?api_key_env=NAME", options=["api_key_env"],
-        ... )
-        >>> address = parse_address("qdrants://db.example.com/prefix/kb?api_key_env=KEY", form)
-        >>> address.collection, address.url, address.options
-        ('kb', 'https://db.example.com:6333/prefix', {'api_key_env': 'KEY'})
-
+    Attributes:
+        engine: Name of the engine, for messages.
+        scheme: The scheme; that of a server with TLS has an ``s`` appended.
+        example: Examples of URLs, for messages.
+        credentials: An example of options that name environment variables with credentials.
+        options: Names of the options of a server's URL.
+        local_options: The same for a file or directory; None if the engine has servers only.
+        has_prefix: Whether a server's path may have segments before the collection.
+        timeout_s: Default of the option ``timeout_s``.
+        kind: What the engine calls a collection.
+        name_pattern: Regular expression of its names.
+        name_rule: The same in words.
     """
-    scheme, _, rest = url.partition(":")
-    has_tls = scheme == f"{form.scheme}s"
-    if scheme != form.scheme and not has_tls:
-        raise ConfigurationError(f"{scheme}: is no URL of {form.engine}; write {form.example}")
-    if rest.startswith("//"):
-        return _server_address(url, form, has_tls=has_tls)
-    if has_tls or not rest or form.local_options is None:
-        raise ConfigurationError(f"{scheme}: needs a host; write {form.example}")
-    path, _, query = rest.partition("?")
-    options = _options(query, form.local_options)
-    name = form.check_name(options.pop("collection", "") or _COLLECTION)
-    return Address(name, path=path, timeout_s=_timeout_s(options, form), options=options)
 
+    engine: str
+    scheme: str
+    example: str
+    credentials: str
+    options: Collection[str]
+    local_options: Collection[str] | None = None
+    has_prefix: bool = True
+    timeout_s: float = _TIMEOUT_S
+    kind: str = "collection"
+    name_pattern: str = "(?s).*"
+    name_rule: str = ""
 
-def _server_address(url: str, form: UrlForm, *, has_tls: bool) -> Address:
-    parts = urlsplit(url)
-    if "@" in parts.netloc or parts.fragment:
-        raise ConfigurationError(
-            "a URL is shown in messages and kept in files, so it must not hold credentials or a "
-            f"fragment; put credentials into environment variables and write {form.credentials}"
-        )
-    try:
-        port = parts.port or form.port
-    except ValueError as error:
-        raise ConfigurationError(
-            f"the URL's port is no number up to 65535; write {form.example}"
-        ) from error
-    path = parts.path.strip("/")
-    prefix, _, collection = path.rpartition("/") if form.has_prefix else ("", "", path)
-    if not parts.hostname or not collection:
-        raise ConfigurationError(
-            f"got a server's URL without host or collection; write {form.example}"
-        )
-    options = _options(parts.query, form.options)
-    name = form.check_name(unquote(collection))
-    host = f"{'https' if has_tls else 'http'}://{bracketed(parts.hostname)}:{port}"
-    timeout_s = _timeout_s(options, form)
-    return Address(name, f"{host}/{prefix}".rstrip("/"), timeout_s=timeout_s, options=options)
+    def check_name(self, name: str) -> str:
+        """Return the name of a collection; raise if the engine does not accept it."""
+        if not re.fullmatch(self.name_pattern, name):
+            raise ConfigurationError(
+                f"got the {self.kind} name {name!r}; it has {self.name_rule}: {self.example}"
+            )
+        return name
+
+    def parse(self, url: str) -> Address:
+        """Parse ``scheme://host:port/collection?options`` or ``scheme:path?options``.
+
+        Examples:
+            >>> form = UrlForm(
+            ...     engine="Qdrant", scheme="qdrant", example="qdrant://host/name",
+            ...     credentials="?api_key_env=NAME", options=["api_key_env"],
+            ... )
+            >>> address = form.parse("qdrants://db.example.com/prefix/kb?api_key_env=KEY")
+            >>> address.collection, address.url, address.options
+            ('kb', 'https://db.example.com:6333/prefix', {'api_key_env': 'KEY'})
+
+        """
+        scheme, _, rest = url.partition(":")
+        has_tls = scheme == f"{self.scheme}s"
+        if scheme != self.scheme and not has_tls:
+            raise ConfigurationError(f"{scheme}: is no URL of {self.engine}; write {self.example}")
+        if rest.startswith("//"):
+            return self._parse_server(url, has_tls=has_tls)
+        if has_tls or not rest or self.local_options is None:
+            raise ConfigurationError(f"{scheme}: needs a host; write {self.example}")
+        path, _, query = rest.partition("?")
+        options = _options(query, self.local_options)
+        name = self.check_name(options.pop("collection", "") or _COLLECTION)
+        return Address(name, path=path, timeout_s=self._timeout_s(options), options=options)
+
+    def _parse_server(self, url: str, *, has_tls: bool) -> Address:
+        parts = urlsplit(url)
+        if "@" in parts.netloc or parts.fragment:
+            raise ConfigurationError(
+                "a URL is shown in messages and kept in files, so it must not hold credentials or "
+                "a fragment; put credentials into environment variables and write "
+                f"{self.credentials}"
+            )
+        try:
+            port = parts.port or _PORTS[self.scheme]
+        except ValueError as error:
+            raise ConfigurationError(
+                f"the URL's port is no number up to 65535; write {self.example}"
+            ) from error
+        path = parts.path.strip("/")
+        prefix, _, collection = path.rpartition("/") if self.has_prefix else ("", "", path)
+        if not parts.hostname or not collection:
+            raise ConfigurationError(
+                f"got a server's URL without host or collection; write {self.example}"
+            )
+        options = _options(parts.query, self.options)
+        name = self.check_name(unquote(collection))
+        host = f"{'https' if has_tls else 'http'}://{bracketed(parts.hostname)}:{port}"
+        timeout_s = self._timeout_s(options)
+        return Address(name, f"{host}/{prefix}".rstrip("/"), timeout_s=timeout_s, options=options)
+
+    def _timeout_s(self, options: dict[str, str]) -> float:
+        """Remove the timeout from options and return it."""
+        return seconds(options.pop("timeout_s", str(self.timeout_s)))
 
 
 def _options(query: str, known: Collection[str]) -> dict[str, str]:
@@ -220,11 +221,6 @@ def _options(query: str, known: Collection[str]) -> dict[str, str]:
             f"{', '.join(sorted(known))}, other settings go into store_params"
         )
     return options
-
-
-def _timeout_s(options: dict[str, str], form: UrlForm) -> float:
-    """Remove the timeout from options and return it."""
-    return seconds(options.pop("timeout_s", str(form.timeout_s)))
 
 
 def bracketed(hostname: str) -> str:

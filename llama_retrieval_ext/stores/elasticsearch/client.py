@@ -16,7 +16,6 @@ from llama_retrieval_ext.errors import ConfigurationError, StoreError, StoreUnav
 from llama_retrieval_ext.execution.context import current_context
 from llama_retrieval_ext.stores.engine.connection import AsyncClient, Connection
 from llama_retrieval_ext.urls import Address, UrlForm
-from llama_retrieval_ext.urls import parse_address as parse_url
 
 T = TypeVar("T")
 Json: TypeAlias = dict[str, Any]  # Any: JSON of the engine
@@ -26,7 +25,6 @@ FORM: Final = UrlForm(
     scheme="elasticsearch",
     example="elasticsearch://host:9200/index (elasticsearchs:// for TLS)",
     credentials="?api_key_env=NAME, or ?user_env=NAME&password_env=NAME",
-    port=9200,
     options=("api_key_env", "user_env", "password_env", "ca_certs", "timeout_s"),
     kind="index",
     # Stricter than Elasticsearch's rule: excludes names that could match several indices.
@@ -54,17 +52,6 @@ _SHARDS_MISSING: Final = (
     "state not recovered",
     "illegal_index_shard_state",
 )
-
-
-def parse_address(url: str) -> Address:
-    """Parse the URL of an index.
-
-    Examples:
-        >>> parse_address("elasticsearch://search.example/handbook").url
-        'http://search.example:9200'
-
-    """
-    return parse_url(url, FORM)
 
 
 @dataclass(frozen=True, slots=True)

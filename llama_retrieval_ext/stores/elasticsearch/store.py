@@ -9,7 +9,7 @@ from pydantic import PrivateAttr
 
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.stages.fusion import WeightedSum
-from llama_retrieval_ext.stores.elasticsearch.client import Transport, parse_address
+from llama_retrieval_ext.stores.elasticsearch.client import FORM, Transport
 from llama_retrieval_ext.stores.elasticsearch.filters import compile_target
 from llama_retrieval_ext.stores.elasticsearch.nodes import ElasticsearchNodes
 from llama_retrieval_ext.stores.elasticsearch.records import ElasticsearchRecords
@@ -56,7 +56,7 @@ class ElasticsearchVectorStore(CollectionStore):
     collection_type = Index
     nodes_type = ElasticsearchNodes
     search_type = ElasticsearchSearch
-    parse_address = staticmethod(parse_address)
+    parse_address = staticmethod(FORM.parse)
     _compile_target = staticmethod(compile_target)
 
     _collection: Index = PrivateAttr()

@@ -28,7 +28,6 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.stores.engine.collection import CollectionMissingError
 from llama_retrieval_ext.stores.engine.connection import Connection, SharedByPath
 from llama_retrieval_ext.urls import Address, UrlForm
-from llama_retrieval_ext.urls import parse_address as parse_url
 
 T = TypeVar("T")
 
@@ -37,7 +36,6 @@ FORM: Final = UrlForm(
     scheme="milvus",
     example="milvus://host:19530/collection (milvuss:// for TLS), or milvus:./file.db",
     credentials="?token_env=NAME",
-    port=19530,
     options=("token_env", "user_env", "password_env", "db_name", "timeout_s"),
     local_options=("collection", "timeout_s"),
     has_prefix=False,
@@ -91,7 +89,7 @@ def parse_address(url: str) -> Address:
         'handbook'
 
     """
-    address = parse_url(url, FORM)
+    address = FORM.parse(url)
     path = Path(unquote(address.path)).expanduser()
     if address.path and (path.suffix != ".db" or not path.absolute().parent.is_dir()):
         raise ConfigurationError(

@@ -32,7 +32,6 @@ from llama_retrieval_ext.stores.engine.collection import CollectionMissingError
 from llama_retrieval_ext.stores.engine.connection import AsyncClient, Connection, SharedByPath
 from llama_retrieval_ext.stores.qdrant_common.filters import Clause, Contains, Group
 from llama_retrieval_ext.urls import Address, UrlForm
-from llama_retrieval_ext.urls import parse_address as parse_url
 
 MEMORY: Final = ":memory:"
 FORM: Final = UrlForm(
@@ -41,7 +40,6 @@ FORM: Final = UrlForm(
     example="qdrant://host:6333/collection, qdrants://host/collection?api_key_env=NAME for TLS, "
     "qdrant:./directory or qdrant::memory:",
     credentials="?api_key_env=NAME",
-    port=6333,
     options=("api_key_env", "timeout_s", "prefer_grpc"),
     local_options=("collection",),
 )
@@ -55,7 +53,7 @@ def parse_address(url: str) -> Address:
         'https://db.example.com:6333'
 
     """
-    address = parse_url(url, FORM)
+    address = FORM.parse(url)
     if not address.timeout_s.is_integer():
         raise ConfigurationError(
             f"timeout_s must be a whole number of seconds, got {address.timeout_s}"
