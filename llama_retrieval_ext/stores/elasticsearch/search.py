@@ -7,6 +7,7 @@ from typing import ClassVar, Final
 from pydantic_core import to_json
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.stores.elasticsearch.client import (
     Json,
     Requests,
@@ -129,8 +130,11 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
     whole_keyword_leg: ClassVar[bool] = True
     scoped_rarity: ClassVar[bool] = False
 
-    compile = staticmethod(compile_condition)
     _collection: Index
+
+    def compile(self, condition: Condition) -> Json:
+        """Return the engine's filter for a condition."""
+        return compile_condition(condition)
 
     def vector_search(self, query: VectorQuery, request: EngineRequest[Json]) -> IndexSearch:
         """Return the search for the nearest nodes."""

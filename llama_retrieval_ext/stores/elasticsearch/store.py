@@ -9,7 +9,7 @@ from pydantic import PrivateAttr
 
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.stages.fusion import WeightedSum
-from llama_retrieval_ext.stores.elasticsearch.client import FORM, Transport
+from llama_retrieval_ext.stores.elasticsearch.client import FORM, Json, Transport
 from llama_retrieval_ext.stores.elasticsearch.filters import compile_target
 from llama_retrieval_ext.stores.elasticsearch.nodes import ElasticsearchNodes
 from llama_retrieval_ext.stores.elasticsearch.records import ElasticsearchRecords
@@ -19,6 +19,7 @@ from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES
 from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore, StoreOptions
 from llama_retrieval_ext.stores.engine.pushdown import NativeFusion
+from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import RecordStore
 from llama_retrieval_ext.stores.engine.vector_store import StoreBackend
 
@@ -57,7 +58,6 @@ class ElasticsearchVectorStore(CollectionStore):
     nodes_type = ElasticsearchNodes
     search_type = ElasticsearchSearch
     parse_address = staticmethod(FORM.parse)
-    _compile_target = staticmethod(compile_target)
 
     _collection: Index = PrivateAttr()
 
@@ -89,6 +89,9 @@ class ElasticsearchVectorStore(CollectionStore):
             "index": self.index,
             "analyzer": self._collection.config.analyzer or "whitespace",
         }
+
+    def _compile_target(self, target: Target) -> Json | None:
+        return compile_target(target)
 
 
 class ElasticsearchBackend(StoreBackend[ElasticsearchVectorStore]):

@@ -10,6 +10,7 @@ from pymilvus.client.abstract import BaseRanker
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Steps
+from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stores.encoding.values import utf8_safe
@@ -81,8 +82,11 @@ class MilvusSearch(EngineSearch[Expression, ColumnSearch, Hit]):
     most_hits: ClassVar[int] = MAX_HITS
     scoped_rarity: ClassVar[bool] = False
 
-    compile = staticmethod(compile_condition)
     _collection: MilvusCollection
+
+    def compile(self, condition: Condition) -> Expression:
+        """Return the engine's filter for a condition."""
+        return compile_condition(condition)
 
     def vector_search(
         self, query: VectorQuery, request: EngineRequest[Expression]

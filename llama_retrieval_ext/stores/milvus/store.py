@@ -11,9 +11,10 @@ from pymilvus import MilvusClient
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES
 from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore, StoreOptions
+from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.vector_store import StoreBackend
 from llama_retrieval_ext.stores.milvus.client import MilvusConnection, parse_address
-from llama_retrieval_ext.stores.milvus.filters import compile_target
+from llama_retrieval_ext.stores.milvus.filters import Expression, compile_target
 from llama_retrieval_ext.stores.milvus.nodes import MilvusNodes
 from llama_retrieval_ext.stores.milvus.schema import MilvusCollection, MilvusParams
 from llama_retrieval_ext.stores.milvus.search import MAX_HITS, MilvusSearch, fusions_of
@@ -45,7 +46,6 @@ class MilvusStore(CollectionStore):
     nodes_type = MilvusNodes
     search_type = MilvusSearch
     parse_address = staticmethod(parse_address)
-    _compile_target = staticmethod(compile_target)
 
     _collection: MilvusCollection = PrivateAttr()
     _contents: MilvusNodes = PrivateAttr()
@@ -73,6 +73,9 @@ class MilvusStore(CollectionStore):
             "collection": self._collection.name,
             "nodes": self.count(),
         }
+
+    def _compile_target(self, target: Target) -> Expression:
+        return compile_target(target)
 
 
 class MilvusBackend(StoreBackend[MilvusStore]):

@@ -7,6 +7,7 @@ from typing import ClassVar, Final, TypeAlias
 from qdrant_client import models
 
 from llama_retrieval_ext.execution.plan import Steps
+from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.stores.encoding.vectors import SCORES
 from llama_retrieval_ext.stores.engine.backend import Candidate, KeywordQuery, VectorQuery
 from llama_retrieval_ext.stores.engine.search import EngineRequest
@@ -157,12 +158,15 @@ class CollectionSearch(QdrantSearch):
     """Searches of a collection created by this package."""
 
     has_mmr: ClassVar[bool] = True
-    compile = staticmethod(clause_of)
     _collection: QdrantCollection
 
     def __init__(self, collection: QdrantCollection) -> None:
         super().__init__(collection.name, collection.connection, [NODE], collection)
         self.version = collection.version
+
+    def compile(self, condition: Condition) -> Clause:
+        """Return the engine's filter for a condition."""
+        return clause_of(condition)
 
     def vector_search(self, query: VectorQuery, request: EngineRequest[Clause]) -> PointSearch:
         """Return the search for the nearest points."""
