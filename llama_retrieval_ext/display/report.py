@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from llama_retrieval_ext.display.html import Markup, page, tag
 
 if TYPE_CHECKING:
-    from llama_retrieval_ext.services.weekly_report import WeeklyReport
+    from llama_retrieval_ext.services.report import WeeklyReport
 
 
 def report_html(report: "WeeklyReport") -> Markup:

@@ -16,11 +16,9 @@ from typing import Final
 
 from qdrant_edge import (
     EdgeShard,
-    QuantizationSearchParams,
     Query,
     QueryRequest,
     Sample,
-    SearchParams,
 )
 
 from llama_retrieval_ext.errors import RetrievalExtError, StoreUnavailableError
@@ -32,6 +30,7 @@ from llama_retrieval_ext.stores.embedded.files import (
     VectorType,
     clear_errors,
 )
+from llama_retrieval_ext.stores.embedded.search import vector_params
 from llama_retrieval_ext.stores.embedded.shard import BM25, DATATYPES, DENSE, Draft
 from llama_retrieval_ext.stores.encoding.vectors import SCORES
 
@@ -42,9 +41,6 @@ BUILD_FROM: Final = {"auto": 100_000, "hnsw": 10_000}
 _LINKS: Final = 16
 # Below this total size of filtered vectors, the engine compares them one by one.
 FULL_SCAN_KB: Final = 10_000
-_EF: Final = 128
-# Factor of candidates selected by integers and rescored with the stored floats.
-_OVERSAMPLING: Final = 3.0
 # Writers wait while at most this many last changes are applied to the copy.
 _FEW: Final = 1_000
 _NOISE: Final = 1e-6
@@ -106,17 +102,6 @@ def _indexed(shard: EdgeShard) -> int:
     info = shard.info()
     # The engine's count includes the sparse vectors, which are always indexed.
     return max(0, min(info.indexed_vectors_count - info.points_count, info.points_count))
-
-
-def vector_params(config: EmbeddedConfig, top_k: int, *, exact: bool) -> SearchParams:
-    """Return the params of a vector search; without an index it is always exact."""
-    if exact:
-        return SearchParams(exact=True)
-    rescored = QuantizationSearchParams(rescore=True, oversampling=_OVERSAMPLING)
-    return SearchParams(
-        hnsw_ef=max(_EF, 2 * top_k),
-        quantization=rescored if config.vectors == "int8" else None,
-    )
 
 
 def recall(shard: EdgeShard, config: EmbeddedConfig, *, n: int, top_k: int) -> float:
