@@ -1,9 +1,10 @@
-"""URLs of stores: parsing of server URLs, and `Location` for all engines."""
+"""URLs of stores: `Address` for the engine that opens one, `Location` for all engines."""
 
 import math
 import os
+import re
 from collections.abc import Collection, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
@@ -14,6 +15,7 @@ _MEMORY = ":memory:"
 _ON_THIS_MACHINE = {"embedded", "qdrant", "milvus"}
 _PORTS = {"qdrant": 6333, "milvus": 19530, "elasticsearch": 9200}
 _COLLECTION = "nodes"  # the default collection
+_TIMEOUT_S = 30.0
 # Engine of a server by the scheme of its URL, without and with TLS.
 ENGINES: Final[Mapping[str, str]] = {
     scheme: engine for engine in _PORTS for scheme in (engine, f"{engine}s")
@@ -82,63 +84,134 @@ def _on_server(place: str, default_port: int | None) -> tuple[str, str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerForm:
-    """Form of an engine's server URLs.
+class Address:
+    """A collection and its server, file or directory; it names secrets, but has none.
 
     Attributes:
-        port: The default port.
-        options: Valid option names in the URL's query.
+        collection: The collection.
+        url: ``http://host:port`` or ``https://host:port``, and the path before the collection;
+            empty for a file or directory.
+        path: The file or directory as in the URL; empty for a server.
+        timeout_s: Timeout of a request, in seconds.
+        options: All other options of the URL.
+    """
+
+    collection: str
+    url: str = ""
+    path: str = ""
+    timeout_s: float = _TIMEOUT_S
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def secrets(self, *names: str) -> list[str]:
+        """Return the values of the environment variables that options name, read now.
+
+        Returns:
+            One value per option; an empty list if the URL has none of the options.
+
+        Raises:
+            ConfigurationError: One of several options is missing, or a variable is not set.
+        """
+        if not any(name in self.options for name in names):
+            return []
+        return [secret(self.options.get(name, "")) for name in names]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UrlForm:
+    """The URLs of an engine's stores.
+
+    Attributes:
+        engine: Name of the engine, for messages.
+        scheme: The scheme; that of a server with TLS has an ``s`` appended.
+        example: Examples of URLs, for messages.
         credentials: An example of options that name environment variables with credentials.
-        example: An example of a URL, for messages.
+        options: Names of the options of a server's URL.
+        local_options: The same for a file or directory; None if the engine has servers only.
+        has_prefix: Whether a server's path may have segments before the collection.
+        timeout_s: Default of the option ``timeout_s``.
+        kind: What the engine calls a collection.
+        name_pattern: Regular expression of its names.
+        name_rule: The same in words.
     """
 
-    port: int
-    options: Collection[str]
-    credentials: str
+    engine: str
+    scheme: str
     example: str
+    credentials: str
+    options: Collection[str]
+    local_options: Collection[str] | None = None
+    has_prefix: bool = True
+    timeout_s: float = _TIMEOUT_S
+    kind: str = "collection"
+    name_pattern: str = "(?s).*"
+    name_rule: str = ""
+
+    def check_name(self, name: str) -> str:
+        """Return the name of a collection; raise if the engine does not accept it."""
+        if not re.fullmatch(self.name_pattern, name):
+            raise ConfigurationError(
+                f"got the {self.kind} name {name!r}; it has {self.name_rule}: {self.example}"
+            )
+        return name
+
+    def parse(self, url: str) -> Address:
+        """Parse ``scheme://host:port/collection?options`` or ``scheme:path?options``.
+
+        Examples:
+            >>> form = UrlForm(
+            ...     engine="Qdrant", scheme="qdrant", example="qdrant://host/name",
+            ...     credentials="?api_key_env=NAME", options=["api_key_env"],
+            ... )
+            >>> address = form.parse("qdrants://db.example.com/prefix/kb?api_key_env=KEY")
+            >>> address.collection, address.url, address.options
+            ('kb', 'https://db.example.com:6333/prefix', {'api_key_env': 'KEY'})
+
+        """
+        scheme, _, rest = url.partition(":")
+        has_tls = scheme == f"{self.scheme}s"
+        if scheme != self.scheme and not has_tls:
+            raise ConfigurationError(f"{scheme}: is no URL of {self.engine}; write {self.example}")
+        if rest.startswith("//"):
+            return self._parse_server(url, has_tls=has_tls)
+        if has_tls or not rest or self.local_options is None:
+            raise ConfigurationError(f"{scheme}: needs a host; write {self.example}")
+        path, _, query = rest.partition("?")
+        options = _options(query, self.local_options)
+        name = self.check_name(options.pop("collection", "") or _COLLECTION)
+        return Address(name, path=path, timeout_s=self._timeout_s(options), options=options)
+
+    def _parse_server(self, url: str, *, has_tls: bool) -> Address:
+        parts = urlsplit(url)
+        if "@" in parts.netloc or parts.fragment:
+            raise ConfigurationError(
+                "a URL is shown in messages and kept in files, so it must not hold credentials or "
+                "a fragment; put credentials into environment variables and write "
+                f"{self.credentials}"
+            )
+        try:
+            port = parts.port or _PORTS[self.scheme]
+        except ValueError as error:
+            raise ConfigurationError(
+                f"the URL's port is no number up to 65535; write {self.example}"
+            ) from error
+        path = parts.path.strip("/")
+        prefix, _, collection = path.rpartition("/") if self.has_prefix else ("", "", path)
+        if not parts.hostname or not collection:
+            raise ConfigurationError(
+                f"got a server's URL without host or collection; write {self.example}"
+            )
+        options = _options(parts.query, self.options)
+        name = self.check_name(unquote(collection))
+        host = f"{'https' if has_tls else 'http'}://{bracketed(parts.hostname)}:{port}"
+        timeout_s = self._timeout_s(options)
+        return Address(name, f"{host}/{prefix}".rstrip("/"), timeout_s=timeout_s, options=options)
+
+    def _timeout_s(self, options: dict[str, str]) -> float:
+        """Remove the timeout from options and return it."""
+        return seconds(options.pop("timeout_s", str(self.timeout_s)))
 
 
-@dataclass(frozen=True, slots=True)
-class ServerUrl:
-    """A server as ``http://host:port`` or ``https:…``, unquoted path segments, and the query."""
-
-    host: str
-    path: tuple[str, ...]
-    options: Mapping[str, str]
-
-
-def parse_server_url(url: str, form: ServerForm) -> ServerUrl:
-    """Parse ``scheme://host:port/path?options``; a scheme that ends in ``s`` means TLS.
-
-    Examples:
-        >>> form = ServerForm(6333, ["api_key_env"], "?api_key_env=NAME", "qdrant://host/name")
-        >>> parse_server_url("qdrants://db.example.com/prefix/kb", form)
-        ServerUrl(host='https://db.example.com:6333', path=('prefix', 'kb'), options={})
-
-    """
-    parts = urlsplit(url)
-    if "@" in parts.netloc or parts.fragment:
-        raise ConfigurationError(
-            "a URL is shown in messages and kept in files, so it must not hold credentials or a "
-            f"fragment; put credentials into environment variables and write {form.credentials}"
-        )
-    try:
-        port = parts.port or form.port
-    except ValueError as error:
-        raise ConfigurationError(
-            f"the URL's port is no number up to 65535; write {form.example}"
-        ) from error
-    path = tuple(map(unquote, parts.path.strip("/").split("/")))
-    if not parts.hostname or not path[-1]:
-        raise ConfigurationError(
-            f"got a server's URL without host or collection; write {form.example}"
-        )
-    scheme = "https" if ENGINES.get(parts.scheme, parts.scheme) != parts.scheme else "http"
-    options = parse_options(parts.query, form.options)
-    return ServerUrl(f"{scheme}://{bracketed(parts.hostname)}:{port}", path, options)
-
-
-def parse_options(query: str, known: Collection[str]) -> Mapping[str, str]:
+def _options(query: str, known: Collection[str]) -> dict[str, str]:
     """Return the options of a URL's query; raise if one is unknown."""
     options = dict(parse_qsl(query, keep_blank_values=True))
     unknown = sorted(set(options).difference(known))

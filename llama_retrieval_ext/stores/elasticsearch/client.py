@@ -1,4 +1,4 @@
-"""`Transport`: sends requests to a cluster from threads and event loops."""
+"""`Transport`: sends requests to a cluster from threads and event loops; URLs and errors."""
 
 import asyncio
 import time
@@ -8,25 +8,31 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self, TypeAlias, TypeVar
 from urllib.parse import quote
 
-from elastic_transport import NodeConfig, TransportError
-from elasticsearch import ApiError, AsyncElasticsearch, Elasticsearch
+from elastic_transport import ConnectionTimeout, NodeConfig, TransportError
+from elasticsearch import ApiError, AsyncElasticsearch, Elasticsearch, UnsupportedProductError
 from pydantic_core import to_json
 
+from llama_retrieval_ext.errors import ConfigurationError, StoreError, StoreUnavailableError
 from llama_retrieval_ext.execution.context import current_context
-from llama_retrieval_ext.stores.elasticsearch.encoding import Json
-from llama_retrieval_ext.stores.elasticsearch.errors import (
-    ShardsMissingError,
-    error_of_part,
-    translate_error,
-)
-from llama_retrieval_ext.stores.elasticsearch.url import DEFAULT_TIMEOUT_S, Address
 from llama_retrieval_ext.stores.engine.connection import AsyncClient, Connection
+from llama_retrieval_ext.urls import Address, UrlForm
 
 T = TypeVar("T")
+Json: TypeAlias = dict[str, Any]  # Any: JSON of the engine
 
+FORM: Final = UrlForm(
+    engine="Elasticsearch",
+    scheme="elasticsearch",
+    example="elasticsearch://host:9200/index (elasticsearchs:// for TLS)",
+    credentials="?api_key_env=NAME, or ?user_env=NAME&password_env=NAME",
+    options=("api_key_env", "user_env", "password_env", "ca_certs", "timeout_s"),
+    kind="index",
+    # Stricter than Elasticsearch's rule: excludes names that could match several indices.
+    name_pattern="[a-z0-9][a-z0-9._-]{0,199}",
+    name_rule="1 to 200 small letters, digits, '.', '_' or '-', and begins with a letter or digit",
+)
 _JSON: Final = "application/vnd.elasticsearch+json; compatible-with=8"
 _LINES: Final = "application/vnd.elasticsearch+x-ndjson; compatible-with=8"
-_OK: Final = 200
 # The client retries when the server has closed an idle connection.
 _RETRIES: Final = 2
 # For an expired deadline: the client rejects a timeout of 0.
@@ -35,9 +41,21 @@ _MIN_TIMEOUT_S: Final = 1e-3
 # busy machine. Waiting on the server needs the "monitor" privilege, which few users have.
 _RETRY_PAUSES_S: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0)
 
+_OK: Final = 200
+_TOO_BUSY: Final = 429
+_SERVER_ERROR: Final = 500
+_DENIED: Final = {401: "does not accept the credentials", 403: "does not allow it"}
+# Reasons in answers for a new index, and of a server that is starting.
+_SHARDS_MISSING: Final = (
+    "no_shard_available",
+    "missing shards",
+    "state not recovered",
+    "illegal_index_shard_state",
+)
+
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """One HTTP request; its path is quoted."""
 
     method: str
@@ -55,12 +73,12 @@ class Pause:
 
 
 # A generator that yields requests and receives each JSON answer: works with threads and loops.
-Requests: TypeAlias = Generator[Request | Pause, Json, T]
+Requests: TypeAlias = Generator[HttpRequest | Pause, Json, T]
 
 
 def json_request(
     method: str, *path: str, params: Mapping[str, str] | None = None, body: Json | None = None
-) -> Request:
+) -> HttpRequest:
     """Return a request with a JSON body, or without a body.
 
     Examples:
@@ -69,28 +87,28 @@ def json_request(
 
     """
     if body is None:
-        return Request(method, _joined(path), params or {})
+        return HttpRequest(method, _joined(path), params or {})
     headers = {"accept": _JSON, "content-type": _JSON}
-    return Request(method, _joined(path), params or {}, to_json(body), headers)
+    return HttpRequest(method, _joined(path), params or {}, to_json(body), headers)
 
 
-def lines_request(*path: str, lines: Iterable[bytes]) -> Request:
+def lines_request(*path: str, lines: Iterable[bytes]) -> HttpRequest:
     """Return a POST with one JSON document per line, for ``_bulk`` and ``_msearch``."""
     headers = {"accept": _JSON, "content-type": _LINES}
-    return Request("POST", _joined(path), {}, b"\n".join([*lines, b""]), headers)
+    return HttpRequest("POST", _joined(path), {}, b"\n".join([*lines, b""]), headers)
 
 
 def _joined(path: Iterable[str]) -> str:
     return "".join(f"/{quote(segment, safe='')}" for segment in path)
 
 
-def read(request: Request, decode: Callable[[Json], T]) -> Requests[T]:
+def read(request: HttpRequest, decode: Callable[[Json], T]) -> Requests[T]:
     """Return the decoded answer to a read-only request; retry while shards are starting."""
     for pause_s in _RETRY_PAUSES_S:
         try:
             return decode((yield request))
         except ShardsMissingError:
-            left_s = _remaining_s()
+            left_s = current_context().remaining_s()
             if left_s is not None and pause_s >= left_s:
                 raise
         yield Pause(pause_s)
@@ -117,12 +135,7 @@ class ClientConfig:
 
     hosts: tuple[str | NodeConfig, ...]
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    timeout_s: float = DEFAULT_TIMEOUT_S
-
-    @classmethod
-    def of_address(cls, address: Address) -> Self:
-        """Return the configuration for an address; read the credentials now."""
-        return cls((address.url,), address.client_options(), address.timeout_s)
+    timeout_s: float = FORM.timeout_s
 
     @classmethod
     def of_client(cls, client: AsyncElasticsearch | Elasticsearch) -> Self:
@@ -168,56 +181,67 @@ class Transport(Connection):
         self._async = AsyncClient(config.async_client, self.closed_error)
         self.closed = False
 
+    @classmethod
+    def of_address(cls, address: Address) -> Self:
+        """Return a transport to the server of an address; read the credentials now."""
+        options: dict[str, Any] = {}
+        for api_key in address.secrets("api_key_env"):
+            options["api_key"] = api_key
+        user = address.secrets("user_env", "password_env")
+        if user and options:
+            raise ConfigurationError("give an API key, or a user and a password, not both")
+        if user:
+            options["basic_auth"] = tuple(user)
+        if address.options.get("ca_certs"):
+            options["ca_certs"] = address.options["ca_certs"]
+        return cls(ClientConfig((address.url,), options, address.timeout_s))
+
     def close(self) -> None:
         """Close both clients."""
         self.closed = True
         self.client.close()
         self._async.close()
 
-    def send(self, request: Request) -> Json:
-        """Return the answer to one request; blocks."""
+    def perform(self, request: HttpRequest | Pause) -> Json:
+        """Return the answer to a request, or wait for a pause; blocks."""
+        if isinstance(request, Pause):
+            time.sleep(request.seconds)
+            return {}
         if self.closed:
             raise self.closed_error()
-        with _translated(self.where):
-            return _perform(_limited(self.client, _limit_s(self.config)), request).body  # type: ignore[no-any-return]  # the client's Any
+        with self._translated():
+            return _send(self.client, request, self._limit_s()).body  # type: ignore[no-any-return]  # the client's Any
 
-    async def asend(self, request: Request) -> Json:
-        """Return the answer to one request, without blocking the event loop."""
-        limit_s = _limit_s(self.config)
-        with _translated(self.where):
-            answer = await self._async.run(
-                lambda client: _perform(_limited(client, limit_s), request)
-            )
+    async def aperform(self, request: HttpRequest | Pause) -> Json:
+        """Return the same as `perform`, without blocking the event loop."""
+        if isinstance(request, Pause):
+            await asyncio.sleep(request.seconds)
+            return {}
+        limit_s = self._limit_s()
+        with self._translated():
+            answer = await self._async.run(lambda client: _send(client, request, limit_s))
         return answer.body  # type: ignore[no-any-return]  # the client's Any
 
-    def perform(self, request: Request | Pause) -> Json:
-        """Return the answer to a request, or wait for a pause; blocks."""
-        if isinstance(request, Request):
-            return self.send(request)
-        time.sleep(request.seconds)
-        return {}
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (ApiError, TransportError) as error:
+            raise translate_error(error, self.where) from error
 
-    async def aperform(self, request: Request | Pause) -> Json:
-        """Return the same as `perform`, without blocking the event loop."""
-        if isinstance(request, Request):
-            return await self.asend(request)
-        await asyncio.sleep(request.seconds)
-        return {}
-
-
-@contextmanager
-def _translated(where: str) -> Iterator[None]:
-    try:
-        yield
-    except (ApiError, TransportError) as error:
-        raise translate_error(error, where) from error
+    def _limit_s(self) -> float | None:
+        """Return the remaining time of the query where that is less than the timeout."""
+        left_s = current_context().remaining_s()
+        if left_s is None or left_s >= self.config.timeout_s:
+            return None
+        return max(left_s, _MIN_TIMEOUT_S)
 
 
-C = TypeVar("C", Elasticsearch, AsyncElasticsearch)
-
-
-def _perform(client: Elasticsearch | AsyncElasticsearch, request: Request) -> Any:  # noqa: ANN401 - an answer, or its coroutine
-    return client.perform_request(
+def _send(
+    client: Elasticsearch | AsyncElasticsearch, request: HttpRequest, limit_s: float | None
+) -> Any:  # noqa: ANN401 - an answer, or its coroutine
+    limited = client if limit_s is None else client.options(request_timeout=limit_s)
+    return limited.perform_request(
         request.method,
         request.path,
         params=request.params,
@@ -226,15 +250,43 @@ def _perform(client: Elasticsearch | AsyncElasticsearch, request: Request) -> An
     )
 
 
-def _limit_s(config: ClientConfig) -> float | None:
-    """Return the remaining time of the query where that is less than the timeout; else None."""
-    left_s = _remaining_s()
-    return None if left_s is None or left_s >= config.timeout_s else max(left_s, _MIN_TIMEOUT_S)
+class ShardsMissingError(StoreUnavailableError):
+    """Shards of an index are not available, and may be starting."""
 
 
-def _limited(client: C, limit_s: float | None) -> C:
-    return client if limit_s is None else client.options(request_timeout=limit_s)
+def translate_error(error: Exception, where: str) -> StoreError:
+    """Return this package's error for an error of the client."""
+    if isinstance(error, ConnectionTimeout):
+        return StoreUnavailableError(f"Elasticsearch at {where} did not answer in time")
+    if isinstance(error, TransportError):
+        return StoreUnavailableError(f"Elasticsearch at {where} cannot be reached: {error.message}")
+    if isinstance(error, UnsupportedProductError):
+        return StoreUnavailableError(f"what answers at {where} is not Elasticsearch")
+    if isinstance(error, ApiError):
+        return error_of_part(error.status_code, error.body, where)
+    return StoreError(f"Elasticsearch at {where}: {error}")
 
 
-def _remaining_s() -> float | None:
-    return current_context().remaining_s()
+def error_of_part(status: int, body: object, where: str) -> StoreError:
+    """Return the error for the HTTP status of an answer, or of one part of an answer."""
+    reason = _reason(body)
+    if status in _DENIED:
+        return StoreUnavailableError(
+            f"Elasticsearch at {where} {_DENIED[status]} (HTTP {status}): {reason}; check the "
+            "environment variables that the URL names as api_key_env, or user_env and password_env"
+        )
+    starting = any(sign in reason for sign in _SHARDS_MISSING)
+    if starting or status == _TOO_BUSY or status >= _SERVER_ERROR:
+        kind = ShardsMissingError if starting else StoreUnavailableError
+        return kind(f"Elasticsearch at {where} is in trouble: {reason}")
+    return StoreError(f"Elasticsearch at {where} refused the request (HTTP {status}): {reason}")
+
+
+def _reason(body: object) -> str:
+    """Return the innermost reason in an error answer."""
+    error: object = body.get("error", body) if isinstance(body, dict) else body
+    if not isinstance(error, dict):
+        return str(error)[:500]
+    causes: list[Json] = error.get("root_cause") or [error]
+    inner = error.get("caused_by", causes[0])
+    return f"{inner.get('type')}: {inner.get('reason')}"[:500]

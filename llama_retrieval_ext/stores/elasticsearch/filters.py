@@ -1,6 +1,22 @@
-"""Compilation of metadata conditions into Elasticsearch queries that agree with `matches`."""
+"""Metadata as terms of one keyword field, and filters on it that agree with `matches`.
 
-from collections.abc import Sequence
+Filters are exact, and the mapping is fixed. Each term is its key in JSON, which is never a prefix
+of another key's JSON, followed by
+
+====== =============================================================================
+``s…`` a string; ``h…`` the digest of a long string
+``n…`` a number, as `number_term` writes it: ranges of terms are ranges of numbers
+``i…`` an element of a list, in one of the forms above
+``l``  the value is a list
+``+``  the value is not missing, not ``None``, not ``[]``
+====== =============================================================================
+
+A second field holds pieces of the strings for substring search: ``s…`` unchanged, and ``l…`` in
+lower case if that differs.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Final
 
@@ -8,8 +24,13 @@ from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import Condition, Scalar
-from llama_retrieval_ext.stores.elasticsearch.encoding import MAX_SUBSTRING, Json, prefix, scalar
-from llama_retrieval_ext.stores.encoding.values import utf8_safe
+from llama_retrieval_ext.stores.elasticsearch.client import Json
+from llama_retrieval_ext.stores.encoding.values import (
+    is_comparable,
+    number_term,
+    plain_value,
+    utf8_safe,
+)
 from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage, target_parts
 from llama_retrieval_ext.stores.engine.query_modes import Target
 
@@ -26,6 +47,86 @@ _MAX_DEPTH: Final = 26
 # Limit of the engine for the id of a document, in bytes.
 _MAX_KEY_BYTES: Final = 512
 _DIGEST: Final = "sha256:"
+
+
+# Longer strings are stored as digests. The engine's limit for a term is 32,766 bytes.
+_MAX_TERM: Final = 256
+_PIECE: Final = 2000
+# Longest substring for a search: pieces overlap by this length, and the size of the engine's
+# automaton for "*text*" is quadratic in it.
+_MAX_SUBSTRING: Final = 128
+
+
+def prefix(key: str) -> str:
+    r"""Return the prefix of a key's terms.
+
+    Examples:
+        >>> prefix('say "x"')
+        '"say \\"x\\""'
+
+    """
+    return utf8_safe(json.dumps(key, ensure_ascii=False))
+
+
+def scalar(value: str | float) -> str:
+    """Return the part of the term after the key, for a string or a number."""
+    if not isinstance(value, str):
+        return f"n{number_term(value)}"
+    safe = utf8_safe(value)
+    return f"s{safe}" if len(safe) <= _MAX_TERM else f"h{sha256(safe.encode()).hexdigest()}"
+
+
+def terms_of(metadata: Mapping[str, object]) -> list[str]:
+    """Return the terms of metadata.
+
+    Examples:
+        >>> terms_of({"lang": "en", "tags": ["a"], "gone": None})
+        ['"lang"+', '"lang"sen', '"tags"l', '"tags"+', '"tags"isa']
+
+    """
+    return [f"{prefix(key)}{end}" for key, value in metadata.items() for end in _ends(value)]
+
+
+def pieces_of(metadata: Mapping[str, object]) -> list[str]:
+    """Return the pieces of the strings in metadata.
+
+    Examples:
+        >>> pieces_of({"title": "Leave", "lang": "en", "year": 2024})
+        ['"title"sLeave', '"title"lleave', '"lang"sen']
+
+    """
+    return [
+        f"{prefix(key)}{mark}{piece}"
+        for key, value in metadata.items()
+        for mark, text in _texts(plain_value(value))
+        for piece in _cut(utf8_safe(text))
+    ]
+
+
+def _ends(value: object) -> Iterator[str]:
+    value = plain_value(value)
+    if isinstance(value, list | tuple):
+        yield "l"
+        if value:
+            yield "+"
+        yield from (f"i{scalar(each)}" for each in value if is_comparable(each))
+    elif value is not None:
+        yield "+"
+        if is_comparable(value):
+            yield scalar(value)
+
+
+def _texts(value: object) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield "s", value
+        if value.lower() != value:
+            yield "l", value.lower()
+
+
+def _cut(text: str) -> Iterator[str]:
+    step = _PIECE - _MAX_SUBSTRING
+    for start in range(0, max(1, len(text) - _MAX_SUBSTRING), step):
+        yield text[start : start + _PIECE]
 
 
 def compile_condition(condition: Condition) -> Json:
@@ -116,9 +217,9 @@ def _has_all(key: str, values: Sequence[Scalar]) -> Json:
 
 
 def _contains_text(key: str, text: str, marks: str = "s") -> Json:
-    if len(text) > MAX_SUBSTRING:
+    if len(text) > _MAX_SUBSTRING:
         raise UnsupportedFilterError(
-            f"Elasticsearch finds at most {MAX_SUBSTRING} characters within strings, got "
+            f"Elasticsearch finds at most {_MAX_SUBSTRING} characters within strings, got "
             f"{len(text)} for {key!r}; use EQ, or a part of the text",
             FilterOperator.TEXT_MATCH.name,
         )

@@ -21,15 +21,19 @@ from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import Condition, Scalar
 from llama_retrieval_ext.stores.elasticsearch.client import (
     ClientConfig,
+    Json,
     Requests,
     Transport,
     hits_of,
     json_request,
     read,
 )
-from llama_retrieval_ext.stores.elasticsearch.encoding import Json, compact_vector
 from llama_retrieval_ext.stores.elasticsearch.filters import EVERYTHING, NOTHING, all_of, any_of
-from llama_retrieval_ext.stores.elasticsearch.schema import SEARCH_PARAMS, similarity_named
+from llama_retrieval_ext.stores.elasticsearch.schema import (
+    SEARCH_PARAMS,
+    compact_vector,
+    similarity_named,
+)
 from llama_retrieval_ext.stores.elasticsearch.search import WINDOW
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, query_vector
 from llama_retrieval_ext.stores.engine.backend import (

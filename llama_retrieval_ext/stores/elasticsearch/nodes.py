@@ -9,21 +9,13 @@ from pydantic_core import to_json
 from llama_retrieval_ext.errors import ConfigurationError, StoreError
 from llama_retrieval_ext.query import TENANT_KEY
 from llama_retrieval_ext.stores.elasticsearch.client import (
-    Request,
+    Json,
     Requests,
-    hits_of,
+    error_of_part,
     json_request,
     lines_request,
     read,
 )
-from llama_retrieval_ext.stores.elasticsearch.encoding import (
-    Json,
-    compact_vector,
-    pieces_of,
-    scalar,
-    terms_of,
-)
-from llama_retrieval_ext.stores.elasticsearch.errors import error_of_part
 from llama_retrieval_ext.stores.elasticsearch.filters import (
     DOC,
     EVERYTHING,
@@ -32,6 +24,9 @@ from llama_retrieval_ext.stores.elasticsearch.filters import (
     TERMS,
     compile_target,
     key_of,
+    pieces_of,
+    scalar,
+    terms_of,
 )
 from llama_retrieval_ext.stores.elasticsearch.schema import (
     ID,
@@ -41,6 +36,7 @@ from llama_retrieval_ext.stores.elasticsearch.schema import (
     VECTOR,
     ElasticsearchConfig,
     Index,
+    compact_vector,
 )
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
 from llama_retrieval_ext.stores.encoding.values import batches, keyword_text, utf8_safe
@@ -70,12 +66,11 @@ Action: TypeAlias = tuple[Json, bytes | None]
 class ElasticsearchNodes(Nodes[Json | None]):
     """The nodes of an index."""
 
-    def __init__(self, index: Index) -> None:
-        self._index = index
+    _collection: Index
 
     def add(self, nodes: Sequence[BaseNode]) -> Requests[None]:
         """Add nodes, or replace those with the same id."""
-        index = self._index
+        index = self._collection
         # Looked up each time: a write to a missing index would create one with another mapping.
         vectors = yield from index.vectors_of(nodes, again=True)
         config = yield from index.create(len(vectors[0]))
@@ -95,25 +90,27 @@ class ElasticsearchNodes(Nodes[Json | None]):
         """
         for _ in range(_MAX_PASSES):
             conflicts = yield from self._delete_pass(matching or NOTHING)
-            yield self._index.refresh_request()
+            yield self._collection.refresh_request()
             if not conflicts:
                 return
         raise StoreError(
-            f"nodes of {self._index.where} were changed as fast as they were to be deleted; "
+            f"nodes of {self._collection.where} were changed as fast as they were to be deleted; "
             "delete them while no process writes to them"
         )
 
     def read(self, matching: Json | None) -> Requests[list[BaseNode]]:
         """Return every node that matches, with its embedding."""
         hits = yield from self.hits(matching, [NODE, VECTOR])
-        dimension = self._index.config.dimension or 0
+        dimension = self._collection.config.dimension or 0
         return [_node(hit["_source"], dimension=dimension) for hit in hits]
 
     def count(self, matching: Json | None) -> Requests[int]:
         """Return the number of nodes that match."""
         # _count skips shards that are not available.
         body = {"query": matching or EVERYTHING, "size": 0, "track_total_hits": True}
-        return (yield from read(self._search(body), _total))
+        name = self._collection.name
+        request = json_request("POST", name, "_search", params=SEARCH_PARAMS, body=body)
+        return (yield from read(request, _total))
 
     def hits(self, matching: Json | None, fields: Sequence[str]) -> Requests[list[Json]]:
         """Return every document that matches, with these fields."""
@@ -129,11 +126,11 @@ class ElasticsearchNodes(Nodes[Json | None]):
     ) -> Requests[list[Json]]:
         """Return the result of each action of a written batch; raise if one is not tolerated."""
         lines = [line for head, body in batch for line in (to_json(head), body) if line is not None]
-        answer = yield lines_request(self._index.name, "_bulk", lines=lines)
+        answer = yield lines_request(self._collection.name, "_bulk", lines=lines)
         items: list[Json] = [item for reply in answer["items"] for item in reply.values()]
         for item in items:
             if item["status"] >= FIRST_ERROR and item["status"] not in tolerated:
-                error = error_of_part(item["status"], item, f"index {self._index.name!r}")
+                error = error_of_part(item["status"], item, f"index {self._collection.name!r}")
                 error.add_note(f"while writing the node with the id {item['_id']!r}")
                 raise error
         return items
@@ -155,10 +152,7 @@ class ElasticsearchNodes(Nodes[Json | None]):
         }
         if last:
             body["search_after"] = last[-1]["sort"]
-        return (yield from read(self._search(body), hits_of))
-
-    def _search(self, body: Json) -> Request:
-        return json_request("POST", self._index.name, "_search", params=SEARCH_PARAMS, body=body)
+        return (yield from self._collection.hits(body))
 
     def _delete_pass(self, query: Json) -> Requests[bool]:
         """Delete the nodes that match now; return whether nodes were changed meanwhile."""

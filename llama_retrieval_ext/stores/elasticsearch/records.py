@@ -7,15 +7,20 @@ from typing import Final, TypeVar
 from llama_index.core.vector_stores.types import MetadataFilters
 from pydantic_core import to_json
 
-from llama_retrieval_ext.stores.elasticsearch.client import Requests, json_request, read
-from llama_retrieval_ext.stores.elasticsearch.encoding import Json
-from llama_retrieval_ext.stores.elasticsearch.errors import error_of_part
+from llama_retrieval_ext.stores.elasticsearch.client import (
+    Json,
+    Requests,
+    error_of_part,
+    json_request,
+    read,
+)
 from llama_retrieval_ext.stores.elasticsearch.filters import compile_target, key_of
 from llama_retrieval_ext.stores.elasticsearch.nodes import (
     CONFLICT,
     FIRST_ERROR,
     NOT_FOUND,
     PAGE,
+    Action,
     ElasticsearchNodes,
     stored_document,
 )
@@ -29,8 +34,6 @@ T = TypeVar("T")
 _DIMENSION: Final = 2
 _BATCH: Final = 200  # at most about 6 MB
 _ABSENT: Final = "index_not_found_exception"
-# An action of _bulk: its header line and its record.
-_Action = tuple[Json, Record | None]
 
 
 class ElasticsearchRecords:
@@ -62,7 +65,9 @@ class ElasticsearchRecords:
 
     def put(self, records: Sequence[Record]) -> None:
         """Write records; overwrite existing ones with the same ids."""
-        self._write([({"index": {"_id": key_of(each.id)}}, each) for each in records])
+        self._write(
+            [({"index": {"_id": key_of(each.id)}}, self._document(each)) for each in records]
+        )
 
     def replace(
         self,
@@ -75,7 +80,7 @@ class ElasticsearchRecords:
         removals = {each.id for each in remove}
         written = self._write(
             [
-                *((_replacement(each), each) for each in records),
+                *((_replacement(each), self._document(each)) for each in records),
                 *(({"delete": _condition(each)}, None) for each in remove),
             ],
             # The index of a claimed record is never dropped.
@@ -90,14 +95,14 @@ class ElasticsearchRecords:
         """Delete records of any version."""
         self._write([({"delete": {"_id": key_of(id_)}}, None) for id_ in ids])
 
-    def _write(self, actions: Sequence[_Action], *, is_there: bool = False) -> dict[str, str]:
+    def _write(self, actions: Sequence[Action], *, is_there: bool = False) -> dict[str, str]:
         """Return the new versions of the written records, by the engine's ids."""
         written: dict[str, str] = {}
         for start in range(0, len(actions), _BATCH):
             if not is_there:
                 # A write to a dropped index would create one with another mapping.
                 self._run(self._index.create(_DIMENSION, again=True))
-            batch = [(head, self._document(each)) for head, each in actions[start : start + _BATCH]]
+            batch = actions[start : start + _BATCH]
             items = self._run(self._nodes.write(batch, (CONFLICT, NOT_FOUND)))
             written |= {
                 each["_id"]: _version(each) for each in items if each["status"] < FIRST_ERROR
@@ -124,9 +129,7 @@ class ElasticsearchRecords:
         yield self._index.refresh_request()
         return (yield from requests)
 
-    def _document(self, record: Record | None) -> bytes | None:
-        if record is None:
-            return None
+    def _document(self, record: Record) -> bytes:
         node = node_of(record)
         return to_json(stored_document(node, list(node.embedding or ()), self._index.config))
 

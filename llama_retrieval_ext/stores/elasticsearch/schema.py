@@ -3,36 +3,27 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, Self
+from typing import Any, Final
 
-from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError
+import numpy as np
+
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.elasticsearch.client import (
-    Request,
+    HttpRequest,
+    Json,
     Requests,
     Transport,
+    hits_of,
     json_request,
+    read,
 )
-from llama_retrieval_ext.stores.elasticsearch.encoding import Json
 from llama_retrieval_ext.stores.elasticsearch.filters import DOC, PIECES, TERMS
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.collection import Collection
-from llama_retrieval_ext.stores.engine.config import (
-    ConfigRequest,
-    StoreConfig,
-    format_error,
-    recorded_params,
-)
+from llama_retrieval_ext.stores.engine.config import EngineParams, StoreConfig
 
 FORMAT: Final = 1
-META: Final = "llama_retrieval_ext"
-# Settings that apply at creation of the index. The other settings are recorded by name.
-_RECORDED: Final = (
-    "number_of_shards",
-    "number_of_replicas",
-    "index_options",
-    "settings",
-    "properties",
-)
+_META: Final = "llama_retrieval_ext"
 # A missing index returns no hits; a missing shard fails the search: no partial results.
 SEARCH_PARAMS: Final = {"ignore_unavailable": "true", "allow_partial_search_results": "false"}
 _MISSING_IS_EMPTY: Final = {"ignore_unavailable": "true"}
@@ -46,6 +37,8 @@ VECTOR: Final = "vector"
 _BM25: Final = {"type": "BM25", "k1": 1.2, "b": 0.75}
 # For matching whole terms only, so without columns on disk.
 _KEYWORD: Final = {"type": "keyword", "doc_values": False}
+# Decimals of vectors of length 1: single precision has no more digits.
+_DECIMALS: Final = 8
 # The default: scores in full precision.
 _EXACT: Final = {"type": "hnsw"}
 
@@ -86,6 +79,26 @@ def similarity_named(name: str) -> Similarity:
     return known[name]
 
 
+def compact_vector(vector: list[float], distance: Distance) -> list[float] | None:
+    """Return a vector in few digits, of length 1 for cosine; None for zeros with cosine.
+
+    Examples:
+        >>> compact_vector([3.0, 4.0], "cosine"), compact_vector([0.0, 0.0], "cosine")
+        ([0.6, 0.8], None)
+
+    """
+    values = np.asarray(vector, dtype=np.float64)
+    if distance != "cosine":
+        single: list[float] = values.astype(np.float32).tolist()
+        return single
+    largest = float(np.abs(values).max())
+    if largest == 0.0:
+        return None
+    values = values / largest  # avoids overflow and underflow of the squares
+    short: list[float] = np.round(values / np.linalg.norm(values), _DECIMALS).tolist()
+    return short
+
+
 @dataclass(frozen=True, slots=True)
 class ElasticsearchConfig(StoreConfig):
     """Recorded configuration of an index."""
@@ -93,42 +106,9 @@ class ElasticsearchConfig(StoreConfig):
     analyzer: str | None = None
     routing: bool = False
 
-    @classmethod
-    def of_index(cls, description: Json, index: str) -> Self | None:
-        """Return the config that an index records; None if there is no index."""
-        if not description:
-            return None
-        metas = [
-            each.get("mappings", {}).get("_meta", {}).get(META) for each in description.values()
-        ]
-        data = metas[0]
-        if len(metas) > 1 or not isinstance(data, dict):
-            raise StoreFormatError(
-                f"the Elasticsearch index {index!r} was not made by this package; name another "
-                "one, or hand in the LlamaIndex ElasticsearchStore that it belongs to"
-            )
-        if data.get("format") != FORMAT:
-            raise format_error(
-                data, where=f"the index {index!r}", reads=FORMAT, instead="another index"
-            )
-        return cls.from_dict(data)
-
-
-@dataclass(frozen=True, slots=True)
-class ElasticsearchConfigRequest(ConfigRequest):
-    """Configuration requested on opening; None for the recorded value, or the default."""
-
-    kept_in: ClassVar[str] = "index"
-    also_called: ClassVar[Mapping[str, str]] = {
-        "routing": "routing (of a knowledge base: many_tenants)"
-    }
-
-    analyzer: str | None = None
-    routing: bool | None = None
-
 
 @dataclass(frozen=True, kw_only=True)
-class IndexParams:
+class IndexParams(EngineParams):
     """Settings that only Elasticsearch has.
 
     All but ``num_candidates`` apply when the index is created. For an existing index they must
@@ -153,6 +133,15 @@ class IndexParams:
         ConfigurationError: A value is out of range.
     """
 
+    engine = "Elasticsearch"
+    at_creation = (
+        "number_of_shards",
+        "number_of_replicas",
+        "index_options",
+        "settings",
+        "properties",
+    )
+
     number_of_shards: int | None = None
     number_of_replicas: int | None = None
     index_options: Mapping[str, Any] | None = None
@@ -170,9 +159,9 @@ class IndexParams:
                 raise ConfigurationError(f"{name} must be at least {lowest}, got {value!r}")
 
     @property
-    def recorded(self) -> Mapping[str, Any]:
-        """The settings that are recorded with a new index."""
-        return recorded_params(self, _RECORDED)
+    def config_fields(self) -> Mapping[str, object]:
+        """The analyser and the routing."""
+        return {"analyzer": self.analyzer, "routing": self.routing}
 
     @property
     def for_records(self) -> "IndexParams":
@@ -216,7 +205,7 @@ def index_body(config: ElasticsearchConfig, params: IndexParams) -> Json:
         "mappings": {
             # An undeclared field is an error; it must not extend the mapping.
             "dynamic": "strict",
-            "_meta": {META: {"format": FORMAT, **config.to_dict()}},
+            "_meta": {_META: {"format": FORMAT, **config.to_dict()}},
             "_routing": {"required": config.routing},
             "properties": {**own, **params.properties},
         },
@@ -240,14 +229,19 @@ class Index(Collection[ElasticsearchConfig, Transport, IndexParams]):
     """
 
     kind = "index"
+    format = FORMAT
     config_type = ElasticsearchConfig
-    request_type = ElasticsearchConfigRequest
+    llama_index_store = "ElasticsearchStore"
     is_small = False
 
     def recorded(self) -> Requests[ElasticsearchConfig | None]:
         """Return the recorded config; None if the index does not exist."""
         description = yield json_request("GET", self.name, params=_MISSING_IS_EMPTY)
-        return ElasticsearchConfig.of_index(description, self.name)
+        if not description:
+            return None
+        # A name could be an alias of several indices.
+        metas = [each.get("mappings", {}).get("_meta", {}) for each in description.values()]
+        return self.config_of(metas[0].get(_META) if len(metas) == 1 else None)
 
     def make(self, config: ElasticsearchConfig) -> Requests[None]:
         """Create the index."""
@@ -258,6 +252,11 @@ class Index(Collection[ElasticsearchConfig, Transport, IndexParams]):
         yield from self.look_up(again=True)
         yield json_request("DELETE", self.name, params=_MISSING_IS_EMPTY)
 
-    def refresh_request(self) -> Request:
+    def hits(self, body: Json, params: Mapping[str, str] = SEARCH_PARAMS) -> Requests[list[Json]]:
+        """Return the hits of one search."""
+        request = json_request("POST", self.name, "_search", params=params, body=body)
+        return (yield from read(request, hits_of))
+
+    def refresh_request(self) -> HttpRequest:
         """Return the request that makes written nodes visible to searches."""
         return json_request("POST", self.name, "_refresh", params=_MISSING_IS_EMPTY)

@@ -9,14 +9,12 @@ from pydantic_core import to_json
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.stores.elasticsearch.client import (
+    Json,
     Requests,
-    hits_of,
     hits_of_part,
-    json_request,
     lines_request,
     read,
 )
-from llama_retrieval_ext.stores.elasticsearch.encoding import Json, compact_vector
 from llama_retrieval_ext.stores.elasticsearch.filters import compile_condition
 from llama_retrieval_ext.stores.elasticsearch.nodes import query_text, route_of
 from llama_retrieval_ext.stores.elasticsearch.schema import (
@@ -27,6 +25,7 @@ from llama_retrieval_ext.stores.elasticsearch.schema import (
     TEXT,
     VECTOR,
     Index,
+    compact_vector,
 )
 from llama_retrieval_ext.stores.engine.backend import (
     Candidate,
@@ -116,9 +115,7 @@ class IndexSearch(NativeSearch):
     @property
     def params(self) -> dict[str, str]:
         """Query parameters of the request."""
-        params = dict(SEARCH_PARAMS)
-        if self.route is not None:
-            params["routing"] = self.route
+        params = _params(self.route)
         if self.text is not None and self.vector is None:
             params["search_type"] = _GLOBAL_STATISTICS
         return params
@@ -133,18 +130,16 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
     whole_keyword_leg: ClassVar[bool] = True
     scoped_rarity: ClassVar[bool] = False
 
-    def __init__(self, index: Index) -> None:
-        super().__init__(index)
-        self._index = index
+    _collection: Index
 
     def compile(self, condition: Condition) -> Json:
-        """Return the engine's query for a condition."""
+        """Return the engine's filter for a condition."""
         return compile_condition(condition)
 
     def vector_search(self, query: VectorQuery, request: EngineRequest[Json]) -> IndexSearch:
         """Return the search for the nearest nodes."""
-        config = self._index.config
-        embedding = config.checked(query.embedding, self._index.where)
+        config = self._collection.config
+        embedding = config.checked(query.embedding, self._collection.where)
         vector = compact_vector(embedding, config.distance)
         return IndexSearch(
             top_k=request.top_k,
@@ -152,14 +147,14 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
             filter=request.filter,
             route=self._route(query),
             vector=vector,
-            candidates=self._index.params.num_candidates,
+            candidates=self._collection.params.num_candidates,
         )
 
     def keyword_search(
         self, query: KeywordQuery, request: EngineRequest[Json]
     ) -> IndexSearch | None:
         """Return the search for shared terms; None without terms."""
-        text = query_text(query.text, self._index.config)
+        text = query_text(query.text, self._collection.config)
         if not text.strip():
             return None
         return IndexSearch(
@@ -196,7 +191,7 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
             min(limit if search.is_by_vector else search.top_k, WINDOW)
             for search, limit in zip(searches, limits, strict=True)
         ]
-        small = self._index.is_small
+        small = self._collection.is_small
         pages = yield from self._send(
             [
                 search.body(limit, exhaustive=small or limit > self.first_limit(search))
@@ -214,7 +209,7 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
                         [body], [search], with_nodes=with_nodes
                     )
                 # Lets the next search be exhaustive at once.
-                self._index.is_small = few
+                self._collection.is_small = few
             _check_window(search.top_k, pages[position])
         return pages
 
@@ -244,23 +239,17 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
             "stored_fields": [NODE],
             "docvalue_fields": [ID],
         }
-        params = dict(SEARCH_PARAMS)
-        route = self._route(request.query)
-        if route is not None:
-            params["routing"] = route
-        post = json_request("POST", self._index.name, "_search", params=params, body=body)
-        hits = yield from read(post, hits_of)
+        hits = yield from self._collection.hits(body, _params(self._route(request.query)))
         return {hit["fields"][ID][0]: hit["fields"][NODE][0] for hit in hits}
 
     def _send(
         self, bodies: Sequence[Json], searches: Sequence[IndexSearch], *, with_nodes: bool
     ) -> Requests[list[list[Json]]]:
-        name = self._index.name
+        name = self._collection.name
         fields = _NODES if with_nodes else _IDS
         if len(bodies) == 1:
-            body, params = {**bodies[0], **fields}, searches[0].params
-            alone = json_request("POST", name, "_search", params=params, body=body)
-            return [(yield from read(alone, hits_of))]
+            hits = yield from self._collection.hits({**bodies[0], **fields}, searches[0].params)
+            return [hits]
         lines = []
         for body, search in zip(bodies, searches, strict=True):
             lines += [to_json({"index": name, **search.params}), to_json({**body, **fields})]
@@ -273,8 +262,13 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
 
     def _route(self, query: VectorQuery | KeywordQuery) -> str | None:
         scope = query.search.scope
-        tenant_id = None if scope is None else scope.tenant_id
-        return route_of(tenant_id) if self._index.config.routing and tenant_id is not None else None
+        if scope is None or scope.tenant_id is None or not self._collection.config.routing:
+            return None
+        return route_of(scope.tenant_id)
+
+
+def _params(route: str | None) -> dict[str, str]:
+    return {**SEARCH_PARAMS} if route is None else {**SEARCH_PARAMS, "routing": route}
 
 
 def _zero(_: float) -> float:

@@ -1,7 +1,7 @@
 """`ElasticsearchVectorStore`: vectors and keywords of LlamaIndex nodes in an index."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Final
+from collections.abc import Mapping
+from typing import ClassVar, Final, Unpack
 
 from elasticsearch import Elasticsearch
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
@@ -9,27 +9,19 @@ from pydantic import PrivateAttr
 
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.stages.fusion import WeightedSum
-from llama_retrieval_ext.stores.elasticsearch.client import ClientConfig, Transport
-from llama_retrieval_ext.stores.elasticsearch.encoding import Json
+from llama_retrieval_ext.stores.elasticsearch.client import FORM, Json, Transport
 from llama_retrieval_ext.stores.elasticsearch.filters import compile_target
 from llama_retrieval_ext.stores.elasticsearch.nodes import ElasticsearchNodes
 from llama_retrieval_ext.stores.elasticsearch.records import ElasticsearchRecords
-from llama_retrieval_ext.stores.elasticsearch.schema import (
-    ElasticsearchConfigRequest,
-    Index,
-    IndexParams,
-)
+from llama_retrieval_ext.stores.elasticsearch.schema import Index, IndexParams
 from llama_retrieval_ext.stores.elasticsearch.search import WINDOW, ElasticsearchSearch
-from llama_retrieval_ext.stores.elasticsearch.url import parse_address
-from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
+from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES
 from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
-from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
-from llama_retrieval_ext.stores.engine.config import params_of
+from llama_retrieval_ext.stores.engine.collection_store import CollectionStore, StoreOptions
 from llama_retrieval_ext.stores.engine.pushdown import NativeFusion
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import RecordStore
 from llama_retrieval_ext.stores.engine.vector_store import StoreBackend
-from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 # The engine adds scores; a cosine counts as (1 + cosine) / 2. Other similarities are not linear.
 _FUSIONS: Final = (
@@ -54,41 +46,23 @@ class ElasticsearchVectorStore(CollectionStore):
     an embedding.
 
     Args:
-        index: The index's name.
-        connection: The server.
-        tokenizer: Cuts text for keyword search; None for the recorded one, or `Tokenizer` where the
-            index is new.
-        dim: Dimension of the embeddings; None for that of the first nodes added.
-        distance: ``cosine``, ``dot`` or ``euclid``; None for the recorded one, or cosine.
-        params: Settings of the index.
-
-    Raises:
-        StoreFormatError: The index is not of this package, or was created by a newer release.
-        StoreUnavailableError: The server cannot be reached, or refuses the credentials.
-        ConfigurationError: The index has another tokenizer, distance or setting.
-        DimensionMismatchError: The index has another dimension.
+        url: ``elasticsearch://host:9200/index``.
+        **options: Arguments of `CollectionStore`; ``store_params`` are the fields of
+            `IndexParams`.
     """
 
     title: ClassVar[str] = "Elasticsearch"
+    params_type = IndexParams
+    connection_type = Transport
+    collection_type = Index
+    nodes_type = ElasticsearchNodes
+    search_type = ElasticsearchSearch
+    parse_address = staticmethod(FORM.parse)
 
     _collection: Index = PrivateAttr()
 
-    def __init__(
-        self,
-        index: str,
-        *,
-        connection: ClientConfig,
-        tokenizer: Tokenizer | None = None,
-        dim: int | None = None,
-        distance: Distance | None = None,
-        params: IndexParams | None = None,
-    ) -> None:
-        super().__init__(stores_text=True)
-        params = params or IndexParams()
-        request = ElasticsearchConfigRequest(
-            tokenizer, distance, dim, params.recorded, params.analyzer, params.routing
-        )
-        self._open(Index(index, Transport(connection), request=request, params=params))
+    def __init__(self, url: str, **options: Unpack[StoreOptions]) -> None:
+        super().__init__(url, **options)
 
     @property
     def index(self) -> str:
@@ -105,23 +79,9 @@ class ElasticsearchVectorStore(CollectionStore):
         """The transport that sends requests."""
         return self._collection.connection
 
-    @property
-    def searcher(self) -> ElasticsearchSearch:
-        """The engine's searches."""
-        return ElasticsearchSearch(self._collection)
-
-    def records(
-        self,
-        *,
-        is_shared: bool,  # noqa: ARG002 - the engine compares and sets in any case
-        clock: Callable[[], float],  # noqa: ARG002
-        patience_s: float,  # noqa: ARG002
-    ) -> RecordStore:
-        """Return the index as a store of records; see `CollectionStore`."""
+    def records(self, **_: object) -> RecordStore:
+        """Return a record store over this index, which compares and sets in any case."""
         return ElasticsearchRecords(self._collection)
-
-    def _nodes_of(self, collection: Index) -> ElasticsearchNodes:
-        return ElasticsearchNodes(collection)
 
     def _location(self) -> Mapping[str, object]:
         return {
@@ -159,24 +119,7 @@ class ElasticsearchBackend(StoreBackend[ElasticsearchVectorStore]):
         )
 
 
-def open_elasticsearch(
-    url: str,
-    *,
-    tokenizer: Tokenizer | None = None,
-    dim: int | None = None,
-    distance: Distance | None = None,
-    store_params: Mapping[str, Any] | None = None,
-) -> ElasticsearchVectorStore:
-    """Open the store that a URL names."""
-    address = parse_address(url)
-    return ElasticsearchVectorStore(
-        address.index,
-        connection=ClientConfig.of_address(address),
-        tokenizer=tokenizer,
-        dim=dim,
-        distance=distance,
-        params=params_of(IndexParams, store_params or {}, engine="Elasticsearch"),
-    )
+open_elasticsearch: Final = ElasticsearchVectorStore
 
 
 def is_new(url: str) -> bool:  # noqa: ARG001 - the engines' common signature

@@ -21,7 +21,7 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.stores.engine.config import ConfigRequest, StoreConfig, format_error
-from llama_retrieval_ext.stores.qdrant_common.config import QdrantConfig
+from llama_retrieval_ext.stores.qdrant_common.points import QdrantConfig
 
 C = TypeVar("C", bound=StoreConfig)
 

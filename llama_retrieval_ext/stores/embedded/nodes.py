@@ -30,8 +30,8 @@ from llama_retrieval_ext.stores.qdrant_common.filters import Clause
 from llama_retrieval_ext.stores.qdrant_common.points import (
     NODE,
     USUAL_LENGTH,
-    Batch,
     Payload,
+    PointBatch,
     fields_to_index,
     mean_length,
     point_id,
@@ -70,7 +70,7 @@ def delete_matching(directory: StoreDirectory, clause: Clause) -> None:
         )
 
 
-def _write(directory: StoreDirectory, batch: Batch) -> None:
+def _write(directory: StoreDirectory, batch: PointBatch) -> None:
     average = directory.config.average_length or USUAL_LENGTH
     points = [
         Point(ready.id, {DENSE: ready.vector, BM25: SparseVector(*ready.weighed)}, ready.payload)
@@ -95,7 +95,7 @@ def _update(
         directory.inexact = True
 
 
-def _written_bytes(batch: Batch) -> int:
+def _written_bytes(batch: PointBatch) -> int:
     return _COPIES * batch.size_bytes
 
 

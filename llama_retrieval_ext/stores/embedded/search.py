@@ -35,10 +35,14 @@ from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE
 from llama_retrieval_ext.stores.encoding.vectors import SCORES, query_vector
 from llama_retrieval_ext.stores.engine.backend import Candidate, KeywordQuery, VectorQuery
 from llama_retrieval_ext.stores.engine.search import EngineRequest
-from llama_retrieval_ext.stores.qdrant_common.config import Recipe
 from llama_retrieval_ext.stores.qdrant_common.filters import clause_of
 from llama_retrieval_ext.stores.qdrant_common.points import NODE
-from llama_retrieval_ext.stores.qdrant_common.search import PointSearch, PointsSearch, query_weights
+from llama_retrieval_ext.stores.qdrant_common.search import (
+    PointSearch,
+    PointsSearch,
+    Recipe,
+    query_weights,
+)
 
 T = TypeVar("T")
 NativeFusionQuery: TypeAlias = Fusion | Formula
@@ -174,8 +178,7 @@ class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
             )
             return [ranking[index] for index, _ in picks]
 
-        nothing: list[Candidate] = []
-        return self.if_exists(steps, empty=nothing)
+        return self.if_exists(steps, empty=[])
 
 
 def vector_params(config: EmbeddedConfig, top_k: int, *, exact: bool) -> SearchParams:

@@ -41,8 +41,8 @@ from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore, StoreBackend
-from llama_retrieval_ext.stores.qdrant_common.config import fusions_of
 from llama_retrieval_ext.stores.qdrant_common.filters import NOTHING, clause_for
+from llama_retrieval_ext.stores.qdrant_common.search import fusions_of
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 

@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, TypeVar
+from typing import Final, TypeGuard, TypeVar
 
 from llama_index.core.schema import BaseNode, MetadataMode
+from pydantic_core import to_jsonable_python
 
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
 
@@ -91,6 +92,21 @@ def _safe(value: object) -> object:
             return [_safe(part) for part in value]
         case _:
             return value
+
+
+def plain_value(value: object) -> object:
+    """Return the JSON form of dates, sets and similar metadata, as in the stored node."""
+    if value is None or isinstance(value, str | bool | int | float | list | tuple | dict):
+        return value
+    plain: object = to_jsonable_python(value)
+    return plain
+
+
+def is_comparable(value: object) -> TypeGuard[str | float]:
+    """Return whether filters compare a value: strings and numbers, but not booleans and NaN."""
+    if isinstance(value, float):
+        return not math.isnan(value)
+    return isinstance(value, str | int) and not isinstance(value, bool)
 
 
 _SCOPE_KEYS: Final = {TENANT_KEY, KB_KEY}

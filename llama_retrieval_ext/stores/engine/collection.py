@@ -1,16 +1,21 @@
 """`Collection`: a collection that may not exist yet; `Nodes`: reads and writes its nodes."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from llama_index.core.schema import BaseNode
 
-from llama_retrieval_ext.errors import DimensionMismatchError, StoreError
+from llama_retrieval_ext.errors import DimensionMismatchError, StoreError, StoreFormatError
 from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.stores.encoding.vectors import Vectors, document_vectors
-from llama_retrieval_ext.stores.engine.config import ConfigRequest, StoreConfig
+from llama_retrieval_ext.stores.engine.config import (
+    ConfigRequest,
+    EngineParams,
+    StoreConfig,
+    format_error,
+)
 from llama_retrieval_ext.stores.engine.connection import Connection
 
 C = TypeVar("C", bound=StoreConfig)
@@ -22,21 +27,7 @@ class CollectionMissingError(StoreError):
     """The collection does not exist: no nodes were added yet, or it was removed."""
 
 
-class Params(Protocol):
-    """Engine-specific settings."""
-
-    @property
-    def recorded(self) -> Mapping[str, Any]:
-        """Settings that are recorded with a new collection."""
-        ...
-
-    @property
-    def for_records(self) -> Self:
-        """Settings for a collection of records, which has no vector search."""
-        ...
-
-
-P = TypeVar("P", bound=Params)
+P = TypeVar("P", bound=EngineParams)
 
 
 class Collection(ABC, Generic[C, K, P]):
@@ -52,19 +43,24 @@ class Collection(ABC, Generic[C, K, P]):
         params: Engine settings.
 
     Attributes:
+        kind: What the engine calls a collection.
+        format: Format that this release writes and reads.
+        config_type: Class of its configs.
+        llama_index_store: Class of LlamaIndex's store in the same engine, for messages.
         config: Current config, or the config for creation; without a dimension if the collection
             does not exist.
     """
 
     kind: ClassVar[str] = "collection"
+    format: ClassVar[int]
     config_type: ClassVar[type[StoreConfig]]
-    request_type: ClassVar[type[ConfigRequest]] = ConfigRequest
+    llama_index_store: ClassVar[str]
 
     def __init__(self, name: str, connection: K, *, request: ConfigRequest, params: P) -> None:
         self.name = name
         self.connection = connection
         self.params = params
-        self._request = request
+        self._request = replace(request, kept_in=self.kind)
         self._exists = False
         self.forget()
 
@@ -92,7 +88,7 @@ class Collection(ABC, Generic[C, K, P]):
         return type(self)(
             f"{self.name}{suffix}",
             self.connection,
-            request=self.request_type(),
+            request=ConfigRequest(),
             params=self.params.for_records,
         )
 
@@ -148,6 +144,20 @@ class Collection(ABC, Generic[C, K, P]):
             self.forget()
             return empty
 
+    def config_of(self, record: Any) -> C:  # noqa: ANN401 - JSON
+        """Return the config of a record; raise `StoreFormatError` unless it has this format."""
+        try:
+            if record["format"] == self.format:
+                return self.config_type.from_dict(record)  # type: ignore[return-value]  # C is its type
+        except (KeyError, TypeError, ValueError) as error:
+            raise StoreFormatError(
+                f"{self.where} was not made by this package; name another {self.kind}, or hand in "
+                f"LlamaIndex's {self.llama_index_store} over it"
+            ) from error
+        raise format_error(
+            record, where=self.where, reads=self.format, instead=f"another {self.kind}"
+        )
+
     def drop(self) -> Steps[None]:
         """Delete the collection; the next nodes may have another dimension."""
         yield from self.remove()
@@ -174,10 +184,10 @@ F = TypeVar("F")
 
 
 class Nodes(ABC, Generic[F]):
-    """Steps that write, read and count nodes. All but `add` need an existing collection.
+    """Steps that write, read and count nodes. All but `add` need an existing collection."""
 
-    Filters come from `CollectionStore.compile_target`.
-    """
+    def __init__(self, collection: Any) -> None:  # noqa: ANN401 - the engine's, which it declares
+        self._collection = collection
 
     @abstractmethod
     def add(self, nodes: Sequence[BaseNode]) -> Steps[None]:

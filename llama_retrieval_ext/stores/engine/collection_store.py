@@ -2,48 +2,104 @@
 
 import weakref
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any, Self, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Self, TypedDict, TypeVar
 
 from llama_index.core.schema import BaseNode
 from pydantic import PrivateAttr
 
 from llama_retrieval_ext.execution.plan import Call, Steps
+from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.collection import Collection, Nodes
-from llama_retrieval_ext.stores.engine.config import StoreConfig
+from llama_retrieval_ext.stores.engine.config import ConfigRequest, EngineParams, StoreConfig
 from llama_retrieval_ext.stores.engine.connection import Connection
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import IntentRecords, RecordStore
+from llama_retrieval_ext.stores.engine.search import AnySearch
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.urls import Address
 
 T = TypeVar("T")
 
 
-class CollectionStore(EngineStore):
-    """A store in one of several collections of an engine.
+class StoreOptions(TypedDict, total=False):
+    """Arguments of every `CollectionStore`, as its constructor explains them."""
 
-    The constructor of a subclass creates a `Collection` and calls `_open`. A subclass also provides
-    `Nodes`, searches and the compilation of filters.
+    tokenizer: Tokenizer | None
+    dim: int | None
+    distance: Distance | None
+    store_params: Mapping[str, Any] | None
+
+
+class CollectionStore(EngineStore):
+    """A store in one of several collections of an engine, created with the first nodes.
+
+    Args:
+        url: The URL of the store; it names the environment variables of credentials.
+        tokenizer: Splits text for keyword search; None for the recorded tokenizer, or `Tokenizer`
+            if none is recorded.
+        dim: Dimension of the embeddings; None for that of the first added nodes.
+        distance: ``cosine``, ``dot`` or ``euclid``; None for the recorded one, or cosine.
+        store_params: Settings of the engine. Those for the creation of the collection must equal
+            the recorded ones, or be left out.
+
+    Attributes:
+        params_type: Settings of the engine.
+        connection_type: Sends requests to the engine.
+        collection_type: The state of a collection.
+        nodes_type: Reads and writes the nodes of a collection.
+        search_type: Searches a collection.
+
+    Raises:
+        ConfigurationError: The URL or a setting is invalid, an environment variable is not set,
+            or the collection has another tokenizer, distance or setting.
+        DimensionMismatchError: The collection has another dimension.
+        StoreFormatError: The collection was not created by this package, or by a newer release.
+        StoreUnavailableError: The engine cannot be reached or refuses the credentials, or another
+            process has the file or directory open.
     """
+
+    params_type: ClassVar[type[EngineParams]]
+    connection_type: ClassVar[type[Connection]]
+    collection_type: ClassVar[type[Collection[Any, Any, Any]]]
+    nodes_type: ClassVar[type[Nodes[Any]]]
+    search_type: ClassVar[type[AnySearch]]
 
     # A `Collection` and its `Nodes`, typed by the engine.
     _collection: Any = PrivateAttr()
     _contents: Any = PrivateAttr()
     _closer: "weakref.finalize[..., Any]" = PrivateAttr()
 
-    @abstractmethod
-    def _nodes_of(self, collection: Any) -> Nodes[Any]:  # noqa: ANN401 - the engine's
-        """Return the reader and writer of a collection's nodes."""
-
-    def _open(self, collection: Collection[Any, Any, Any]) -> None:
-        self._collection, self._contents = collection, self._nodes_of(collection)
+    def __init__(
+        self,
+        url: str,
+        *,
+        tokenizer: Tokenizer | None = None,
+        dim: int | None = None,
+        distance: Distance | None = None,
+        store_params: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(stores_text=True)
+        address, params = self.parse_address(url), self.params_type.of(store_params or {})
+        request = ConfigRequest(tokenizer, distance, dim, params.recorded, params.config_fields)
+        connection = self.connection_type.of_address(address)
         # Also runs at garbage collection and at interpreter exit.
-        self._closer = weakref.finalize(self, collection.connection.close)
+        self._closer = weakref.finalize(self, connection.close)
         try:
-            collection.connection.run(collection.open())
+            self._collection = self.collection_type(
+                address.collection, connection, request=request, params=params
+            )
+            self._contents = self.nodes_type(self._collection)
+            connection.run(self._collection.open())
         except BaseException:
             self.close()
             raise
+
+    @staticmethod
+    @abstractmethod
+    def parse_address(url: str) -> Address:
+        """Return the address of a URL."""
 
     @property
     def connection(self) -> Connection:
@@ -52,6 +108,11 @@ class CollectionStore(EngineStore):
         if not self._closer.alive:
             raise connection.closed_error()
         return connection
+
+    @property
+    def searcher(self) -> AnySearch:
+        """The engine's searches."""
+        return self.search_type(self._collection)
 
     def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
         """Return the call that runs steps."""
@@ -73,7 +134,7 @@ class CollectionStore(EngineStore):
         collection = self._collection.beside(suffix)
         self.connection.run(collection.open())
         other = self.model_copy()
-        other._collection, other._contents = collection, self._nodes_of(collection)  # noqa: SLF001 - own class
+        other._collection, other._contents = collection, self.nodes_type(collection)  # noqa: SLF001 - own class
         return other
 
     def records(
@@ -106,8 +167,7 @@ class CollectionStore(EngineStore):
 
     def _read(self, target: Target) -> Call[list[BaseNode]]:
         matching = self._compile_target(target)
-        nothing: list[BaseNode] = []
-        return self._if_exists(lambda: self._contents.read(matching), empty=nothing)
+        return self._if_exists(lambda: self._contents.read(matching), empty=[])
 
     def _count(self, target: Target) -> Call[int]:
         matching = self._compile_target(target)

@@ -1,5 +1,6 @@
 """`StoreConfig`: the config of a store; `ConfigRequest`: the config that a caller requests."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Final, Self, TypeVar, get_args
@@ -65,30 +66,32 @@ def _as_json(value: object) -> object:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-# Fields of a request with their own comparison.
-_APART: Final = ("dimension", "params")
+# Fields of a request with their own comparison, or none.
+_APART: Final = ("dimension", "params", "settings", "kept_in")
+# Names in messages for settings that have another name in a knowledge base.
+_MANY_TENANTS: Final = " (of a knowledge base: many_tenants)"
+_ALSO_CALLED: Final = {"routing": _MANY_TENANTS, "by_tenant": _MANY_TENANTS}
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigRequest:
     """The config that a caller requests; None means the recorded value or the default.
 
-    Engines with more config fields add fields of the same names.
-
     Attributes:
         tokenizer: Splits documents and queries into terms.
         distance: Distance between embeddings.
         dimension: Dimension of the embeddings.
         params: Settings for the creation of the collection, as JSON values.
+        settings: Config fields that only one engine has, by name.
+        kept_in: What the engine calls a collection, for messages.
     """
-
-    kept_in: ClassVar[str] = "store"
-    also_called: ClassVar[Mapping[str, str]] = {}
 
     tokenizer: Tokenizer | None = None
     distance: Distance | None = None
     dimension: int | None = None
     params: Mapping[str, object] | None = None
+    settings: Mapping[str, object] = field(default_factory=dict)
+    kept_in: str = "store"
 
     def __post_init__(self) -> None:
         if self.distance is not None and self.distance not in get_args(Distance):
@@ -106,19 +109,17 @@ class ConfigRequest:
         if recorded.dimension is not None:
             self.check(recorded, where)
             return recorded
-        names = [each.name for each in fields(self) if each.name not in _APART]
-        requested = {name: getattr(self, name) for name in names}
-        chosen = {name: value for name, value in requested.items() if value is not None}
-        return replace(recorded, **chosen, dimension=self.dimension, params=dict(self.params or {}))
+        new: dict[str, Any] = {**self._requested, "dimension": self.dimension}
+        return replace(recorded, **new, params=dict(self.params or {}))
 
     def check(self, recorded: StoreConfig, where: object) -> None:
         """Raise if a recorded config differs from the request."""
-        for name in (each.name for each in fields(self) if each.name not in _APART):
-            requested, has = getattr(self, name), getattr(recorded, name)
-            if requested is not None and requested != has:
+        for name, requested in self._requested.items():
+            has = getattr(recorded, name)
+            if requested != has:
                 raise ConfigurationError(
-                    f"{where} was made with {name}={has!r}, not {requested!r}; leave "
-                    f"{self.also_called.get(name, name)} out, or use another {self.kept_in}"
+                    f"{where} was made with {name}={has!r}, not {requested!r}; leave {name}"
+                    f"{_ALSO_CALLED.get(name, '')} out, or use another {self.kept_in}"
                 )
         if self.dimension not in (None, recorded.dimension):
             raise DimensionMismatchError(
@@ -126,6 +127,13 @@ class ConfigRequest:
                 f"{self.dimension}; leave dim out, or use another {self.kept_in}"
             )
         self._check_params(recorded, where)
+
+    @property
+    def _requested(self) -> Mapping[str, object]:
+        """The compared fields that are not None."""
+        names = [each.name for each in fields(self) if each.name not in _APART]
+        values = {**{name: getattr(self, name) for name in names}, **self.settings}
+        return {name: value for name, value in values.items() if value is not None}
 
     def _check_params(self, recorded: StoreConfig, where: object) -> None:
         for name, requested in (self.params or {}).items():
@@ -137,15 +145,6 @@ class ConfigRequest:
                     f"which counts only when it is made; leave {name} out of store_params, or use "
                     f"another {self.kept_in}"
                 )
-
-
-def recorded_params(params: object, names: Sequence[str]) -> Mapping[str, Any]:
-    """Return the named attributes as JSON values, without those that are None or {}."""
-    values = {name: getattr(params, name) for name in names}
-    kept: Mapping[str, Any] = to_jsonable_python(
-        {name: value for name, value in values.items() if value not in (None, {})}
-    )
-    return kept
 
 
 P = TypeVar("P")
@@ -160,3 +159,40 @@ def params_of(kind: type[P], params: Mapping[str, Any], *, engine: str) -> P:
             f"store_params has {', '.join(unknown)}; for {engine} there are {', '.join(known)}"
         )
     return kind(**params)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineParams(ABC):
+    """Settings that only one engine has; a subclass has a field for each.
+
+    Attributes:
+        engine: Name of the engine, for messages.
+        at_creation: Fields that apply when a collection is created.
+    """
+
+    engine: ClassVar[str]
+    at_creation: ClassVar[Sequence[str]] = ()
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Self:
+        """Return checked settings, or raise `ConfigurationError`."""
+        return params_of(cls, settings, engine=cls.engine)
+
+    @property
+    def recorded(self) -> Mapping[str, Any]:
+        """Settings that are recorded with a new collection: JSON values, without None and {}."""
+        values = {name: getattr(self, name) for name in self.at_creation}
+        kept: Mapping[str, Any] = to_jsonable_python(
+            {name: value for name, value in values.items() if value not in (None, {})}
+        )
+        return kept
+
+    @property
+    def config_fields(self) -> Mapping[str, object]:
+        """Values for the config fields that only this engine has; None for the recorded value."""
+        return {}
+
+    @property
+    @abstractmethod
+    def for_records(self) -> Self:
+        """Settings for a collection of records, which has no vector search."""

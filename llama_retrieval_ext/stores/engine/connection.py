@@ -1,14 +1,18 @@
 """`Connection`: sends the requests of an engine's steps, from threads and event loops."""
 
 import asyncio
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from llama_retrieval_ext.errors import StoreClosedError
 from llama_retrieval_ext.execution.drivers import LoopThread
 from llama_retrieval_ext.execution.plan import Call, Steps, arun_steps, run_steps
+from llama_retrieval_ext.urls import Address
 
 T = TypeVar("T")
 
@@ -25,6 +29,11 @@ class Connection(ABC):
 
     where: str
     real_async: bool = False
+
+    @classmethod
+    @abstractmethod
+    def of_address(cls, address: Address) -> Self:
+        """Connect to the server, file or directory of an address."""
 
     @abstractmethod
     def perform(self, request: Any) -> object:  # noqa: ANN401 - as the engine's steps have it
@@ -123,3 +132,60 @@ class AsyncClient(Generic[C]):
             if self._parts is None:
                 self._parts = LoopThread(self._name), self._make()
             return self._parts
+
+
+R = TypeVar("R")
+
+
+@dataclass(slots=True, eq=False)
+class _Shared(Generic[R]):
+    """A resource and its number of users."""
+
+    resource: R
+    users: int = 0
+
+
+class SharedByPath(Generic[R]):
+    """Resources of files and directories that a process opens only once; the last user closes them.
+
+    Sharing allows a notebook cell that opens a store to run repeatedly. The lock is reentrant,
+    because the garbage collector can release a store at any line of any thread.
+
+    Args:
+        open_: Opens the resource of a path.
+        close: Closes it.
+
+    Examples:
+        >>> files = SharedByPath(str, lambda path, _: print("closed", path))
+        >>> name, release = files.acquire(Path("kb"))
+        >>> release()
+        closed kb
+
+    """
+
+    def __init__(self, open_: Callable[[Path], R], close: Callable[[Path, R], None]) -> None:
+        self._open_resource, self._close = open_, close
+        self._forget()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forget)
+
+    def acquire(self, path: Path) -> tuple[R, Callable[[], None]]:
+        """Return the resource of a path, and the function that releases it, to call once."""
+        with self._lock:
+            if path not in self._open:
+                self._open[path] = _Shared(self._open_resource(path))
+            shared = self._open[path]
+            shared.users += 1
+        return shared.resource, lambda: self._release(path, shared)
+
+    def _release(self, path: Path, shared: _Shared[R]) -> None:
+        with self._lock:
+            shared.users -= 1
+            if shared.users == 0 and self._open.get(path) is shared:
+                del self._open[path]
+                self._close(path, shared.resource)
+
+    def _forget(self) -> None:
+        """Reset the state: a forked child cannot use its parent's resources."""
+        self._lock = threading.RLock()
+        self._open: dict[Path, _Shared[R]] = {}

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from llama_index.core.vector_stores.types import (
     MetadataFilters,
@@ -60,19 +60,6 @@ _THRESHOLD: Final = 0.5
 _PREFETCH_FACTOR: Final = 4.0
 # More than any engine considers.
 _MOST_CANDIDATES: Final = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class MmrOptions:
-    """Parameters of MMR."""
-
-    lambda_mult: float
-    candidates: int
-
-    @classmethod
-    def of(cls, query: VectorStoreQuery, options: Options, *, top_k: int) -> Self:
-        """Return the parameters of a query and its options, or raise `ConfigurationError`."""
-        return cls(_threshold(query, options), _candidates(options, top_k=top_k))
 
 
 def _threshold(query: VectorStoreQuery, options: Options) -> float:
@@ -162,10 +149,8 @@ class QueryModes:
         self, query: VectorStoreQuery, options: Options, filter_: object
     ) -> Callable[[], Steps[list[Candidate]]]:
         near = _near(query, filter_)
-        picks = MmrOptions.of(query, options, top_k=near.top_k)
-        return lambda: self.searcher.diverse(
-            near, lambda_mult=picks.lambda_mult, candidates=picks.candidates
-        )
+        threshold, candidates = _threshold(query, options), _candidates(options, top_k=near.top_k)
+        return lambda: self.searcher.diverse(near, lambda_mult=threshold, candidates=candidates)
 
     def _unsupported(self, query: VectorStoreQuery) -> UnsupportedModeError:
         served = (

@@ -115,7 +115,7 @@ class EngineSearch(ABC, Generic[F, S, H]):
     scoped_rarity: ClassVar[bool] = True
 
     def __init__(self, collection: Collection[Any, Any, Any] | None = None) -> None:
-        self._if_exists = collection
+        self._collection = collection
         # Node ids by key, cached to sort ties.
         self._names: dict[str, str] = {}
 
@@ -160,9 +160,9 @@ class EngineSearch(ABC, Generic[F, S, H]):
 
     def if_exists(self, steps: Callable[[], Steps[T]], *, empty: T) -> Steps[T]:
         """Run steps against the collection; return `empty` if it does not exist."""
-        if self._if_exists is None:
+        if self._collection is None:
             return (yield from steps())
-        return (yield from self._if_exists.if_exists(steps, empty=empty))
+        return (yield from self._collection.if_exists(steps, empty=empty))
 
     def diverse(
         self, request: EngineRequest[F], *, lambda_mult: float, candidates: int
@@ -183,27 +183,24 @@ class EngineSearch(ABC, Generic[F, S, H]):
 
     def search(self, requests: Sequence[EngineRequest[F]]) -> Steps[list[list[Candidate]]]:
         """Return one ranking per request, with as few round trips as possible."""
-        empty: list[list[Candidate]] = [[] for _ in requests]
-        return self.if_exists(lambda: self._search(requests), empty=empty)
+        return self.if_exists(lambda: self._search(requests), empty=[[] for _ in requests])
 
     def hybrid(
         self, near: EngineRequest[F], sharing: EngineRequest[F], choose: Choose, *, top_k: int
     ) -> Steps[list[Candidate]]:
         """Return the candidates that `choose` selects; see `Backend.hybrid`."""
-        nothing: list[Candidate] = []
         # Nodes are read with the hits if at least half of the hits may be chosen.
         by_key = self.nodes_last and 2 * top_k <= near.top_k
         chosen = self._chosen_by_key if by_key else self._chosen
-        return self.if_exists(lambda: chosen((near, sharing), choose, top_k), empty=nothing)
+        return self.if_exists(lambda: chosen((near, sharing), choose, top_k), empty=[])
 
     def fused(
         self, near: EngineRequest[F], sharing: EngineRequest[F], how: FusedSearch
     ) -> Steps[list[Candidate]]:
         """Return the engine's native fusion of a vector and a keyword request."""
-        nothing: list[Candidate] = []
         n_sharing = self.most_hits if self.whole_keyword_leg else how.candidates
         legs = near.with_top_k(how.candidates), sharing.with_top_k(n_sharing)
-        return self.if_exists(lambda: self._fused(legs, how, top_k=near.top_k), empty=nothing)
+        return self.if_exists(lambda: self._fused(legs, how, top_k=near.top_k), empty=[])
 
     def native(self, request: EngineRequest[F]) -> Steps[S | None]:
         """Return the engine's search; None if it cannot have hits."""

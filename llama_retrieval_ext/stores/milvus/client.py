@@ -1,29 +1,48 @@
-"""`MilvusConnection`: a Milvus client for all threads, with this package's errors."""
+"""`MilvusConnection`: a Milvus client for all threads; URLs and errors."""
 
 import contextlib
 import re
-from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from threading import RLock
-from typing import Final, TypeVar
+from typing import Final, Self, TypeVar
+from urllib.parse import unquote
 
 import grpc
 from pymilvus import MilvusClient
-from pymilvus.exceptions import MilvusException
+from pymilvus.exceptions import (
+    ConnectError,
+    ConnectionConfigException,
+    ConnectionNotExistException,
+    MilvusException,
+    MilvusUnavailableException,
+)
 
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     MissingDependencyError,
+    StoreError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.stores.engine.connection import Connection
-from llama_retrieval_ext.stores.milvus.errors import translate_error
-from llama_retrieval_ext.stores.milvus.url import Address
+from llama_retrieval_ext.stores.engine.collection import CollectionMissingError
+from llama_retrieval_ext.stores.engine.connection import Connection, SharedByPath
+from llama_retrieval_ext.urls import Address, UrlForm
 
 T = TypeVar("T")
 
+FORM: Final = UrlForm(
+    engine="Milvus",
+    scheme="milvus",
+    example="milvus://host:19530/collection (milvuss:// for TLS), or milvus:./file.db",
+    credentials="?token_env=NAME",
+    options=("token_env", "user_env", "password_env", "db_name", "timeout_s"),
+    local_options=("collection", "timeout_s"),
+    has_prefix=False,
+    timeout_s=10.0,
+    name_pattern="[A-Za-z_][A-Za-z0-9_]{0,254}",
+    name_rule="up to 255 letters without accents, digits and '_', and does not begin with a digit",
+)
 # Otherwise a broken connection is not retried for a while, not even by a new client.
 _OPTIONS: Final = {
     "grpc.use_local_subchannel_pool": 1,
@@ -36,6 +55,48 @@ _LITE: Final = "milvus_lite"
 # The first version with BM25. Milvus 2.3 crashes on a collection with sparse vectors.
 _MIN_VERSION: Final = (2, 5)
 _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
+CLIENT_ERRORS: Final = (MilvusException, grpc.RpcError, grpc.FutureTimeoutError)
+
+_NOT_FOUND: Final = 100
+# Codes for collections that are not loaded, or not fully.
+_RELEASED: Final = {101, 103, 104}
+# Unavailable, out of memory, too many requests, rate limit, quota, and lagging clocks.
+_UNAVAILABLE: Final = {2, 3, 4, 8, 9, 10, 11}
+_UNREACHABLE_STATUS: Final = {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.CANCELLED,
+}
+_LOST_SIGNS: Final = ("Fail connecting", "Retry timeout")
+_DENIED: Final = {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}
+_UNREACHABLE: Final = (
+    ConnectError,
+    ConnectionConfigException,
+    ConnectionNotExistException,
+    MilvusUnavailableException,
+    grpc.FutureTimeoutError,
+)
+
+
+def parse_address(url: str) -> Address:
+    """Parse the URL of a collection.
+
+    Examples:
+        >>> parse_address("milvuss://db.example.com/handbook?token_env=KEY").url
+        'https://db.example.com:19530'
+        >>> parse_address("milvus:./kb.db?collection=handbook").collection
+        'handbook'
+
+    """
+    address = FORM.parse(url)
+    path = Path(unquote(address.path)).expanduser()
+    if address.path and (path.suffix != ".db" or not path.absolute().parent.is_dir()):
+        raise ConfigurationError(
+            f"got the file {str(path)!r}; Milvus Lite takes a name that ends in .db, in a folder "
+            "that exists: milvus:./file.db"
+        )
+    return replace(address, path=str(path.resolve())) if address.path else address
 
 
 class MilvusConnection(Connection):
@@ -49,10 +110,14 @@ class MilvusConnection(Connection):
     """
 
     def __init__(self, address: Address) -> None:
-        self.where = address.where
+        self.where = address.url or address.path
         self.timeout_s = address.timeout_s
-        self._address = address
-        self._client = _open(address)
+        self._release = _acquire(address.path)
+        try:
+            self._client = _connected(address)
+        except BaseException:
+            self._release()
+            raise
         self._is_open = True
         try:
             version = str(
@@ -63,6 +128,11 @@ class MilvusConnection(Connection):
             self.close()
             raise
         self.is_lite = is_lite(version)
+
+    @classmethod
+    def of_address(cls, address: Address) -> Self:
+        """Connect to the server or file of an address."""
+        return cls(address)
 
     @property
     def client(self) -> MilvusClient:
@@ -76,7 +146,7 @@ class MilvusConnection(Connection):
         client = self.client
         try:
             return request(client)
-        except (MilvusException, grpc.RpcError, grpc.FutureTimeoutError) as error:
+        except CLIENT_ERRORS as error:
             raise translate_error(error, self.where) from error
         except (AttributeError, ValueError) as error:
             if self._is_open:
@@ -88,75 +158,47 @@ class MilvusConnection(Connection):
         """Close the client; idempotent."""
         if self._is_open:
             self._is_open = False
-            _close(self._client, self._address)
+            with contextlib.suppress(MilvusException, grpc.RpcError, ValueError):
+                self._client.close()
+            self._release()
 
 
-def _open(address: Address) -> MilvusClient:
-    if address.path is None:
-        return _connect(address, address.url)
-    lite_files.acquire(address.path)
-    try:
-        return _connect(address, str(address.path))
-    except BaseException:
-        lite_files.release(address.path)
-        raise
+def token_of(address: Address) -> str:
+    """Return the credentials, read now; raise if an environment variable is not set."""
+    return ":".join(address.secrets("token_env") or address.secrets("user_env", "password_env"))
 
 
-def _connect(address: Address, uri: str) -> MilvusClient:
-    token = address.token()
+def _connected(address: Address) -> MilvusClient:
+    token = token_of(address)
     try:
         return MilvusClient(
-            uri,
+            address.url or address.path,
             token=token,
-            db_name=address.db_name,
+            db_name=address.options.get("db_name", ""),
             timeout=address.timeout_s,
             dedicated=True,
             grpc_options=_OPTIONS,
         )
-    except (MilvusException, grpc.RpcError, grpc.FutureTimeoutError) as error:
-        if address.path is not None:
+    except CLIENT_ERRORS as error:
+        if address.path:
             raise StoreUnavailableError(
                 f"Milvus Lite cannot open {address.path}: another process has it open, or it is no "
                 "such file; close it there, or run `milvus-lite server` and name it by URL"
             ) from error
-        raise translate_error(error, address.where) from error
+        raise translate_error(error, address.url) from error
 
 
-def _close(client: MilvusClient, address: Address) -> None:
-    with contextlib.suppress(MilvusException, grpc.RpcError, ValueError):
-        client.close()
-    if address.path is not None:
-        lite_files.release(address.path)
+def _acquire(path: str) -> Callable[[], None]:
+    """Use the server of a file; return the function that ends the use."""
+    return _lite_servers.acquire(Path(path))[1] if path else lambda: None
 
 
-class LiteFiles:
-    """Reference counts of the open files of Milvus Lite.
-
-    pymilvus runs one server per file in this process, and stops it only at the interpreter's exit:
-    until then no other process can open the file. So the last release stops the server.
-    """
-
-    def __init__(self) -> None:
-        self._lock = RLock()
-        self._users: Counter[Path] = Counter()
-
-    def acquire(self, path: Path) -> None:
-        """Add a user of a file; each user must call `release` once."""
-        if find_spec("milvus_lite") is None:
-            raise MissingDependencyError("Milvus Lite", "milvus")
-        with self._lock:
-            self._users[path] += 1
-
-    def release(self, path: Path) -> None:
-        """Release a file; stop its server after the last release."""
-        with self._lock:
-            self._users[path] -= 1
-            if not self._users[path]:
-                del self._users[path]
-                _stop_server(path)
+def _require_lite(_: Path) -> None:
+    if find_spec("milvus_lite") is None:
+        raise MissingDependencyError("Milvus Lite", "milvus")
 
 
-def _stop_server(path: Path) -> None:
+def _stop_server(path: Path, _: None) -> None:
     from milvus_lite.server_manager import (  # noqa: PLC0415 - half a second, and for files only
         server_manager_instance,
     )
@@ -164,8 +206,9 @@ def _stop_server(path: Path) -> None:
     server_manager_instance.release_server(str(path))
 
 
-# Module state, because the servers are per process.
-lite_files: Final = LiteFiles()
+# pymilvus runs one server per file in this process, and stops it only at the interpreter's exit:
+# until then no other process can open the file. So the last release stops the server.
+_lite_servers: Final = SharedByPath(_require_lite, _stop_server)
 
 
 def is_lite(version: str) -> bool:
@@ -192,3 +235,35 @@ milvus:./file.db
             "newer, for keyword search; use a newer server, or a file of Milvus Lite: "
             "milvus:./file.db"
         )
+
+
+def translate_error(error: Exception, where: str) -> StoreError:
+    """Return this package's error for an error of the client."""
+    reason = f"{type(error).__name__}: {getattr(error, 'message', '') or error}"[:500]
+    code = _code(error)
+    if code in _DENIED or "auth check failure" in reason:
+        return StoreUnavailableError(
+            f"Milvus at {where} refused the credentials; name the environment variable that holds "
+            f"the right token: ?token_env=NAME ({reason})"
+        )
+    lost = any(sign in reason for sign in _LOST_SIGNS)
+    if isinstance(error, _UNREACHABLE) or code in _UNREACHABLE_STATUS or lost:
+        return StoreUnavailableError(f"Milvus at {where} cannot be reached: {reason}")
+    if code in _UNAVAILABLE:
+        return StoreUnavailableError(f"Milvus at {where} cannot answer now: {reason}")
+    if code == _NOT_FOUND:
+        return CollectionMissingError(f"Milvus at {where} has no such collection: {reason}")
+    return StoreError(f"Milvus at {where} refused the request: {reason}")
+
+
+def is_released(error: Exception) -> bool:
+    """Return whether the error means that the collection is not loaded into memory."""
+    return isinstance(error, MilvusException) and (
+        _code(error) in _RELEASED or "not loaded" in error.message or "released" in error.message
+    )
+
+
+def _code(error: Exception) -> object:
+    if isinstance(error, MilvusException):
+        return error.code
+    return error.code() if isinstance(error, grpc.Call) else None

@@ -25,6 +25,7 @@ from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.filters import Condition, Scalar
 from llama_retrieval_ext.stores.encoding.vectors import (
     SCORE_RANGES,
+    Distance,
     ScoreRange,
     cosine_score,
     query_vector,
@@ -39,7 +40,7 @@ from llama_retrieval_ext.stores.engine.backend import (
 from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage
 from llama_retrieval_ext.stores.engine.llama_index import PrefilteredEngineSearch, PrefilteredSearch
 from llama_retrieval_ext.stores.engine.search import EngineBackend, EngineRequest
-from llama_retrieval_ext.stores.milvus.errors import is_released, translate_error
+from llama_retrieval_ext.stores.milvus.client import is_released, translate_error
 from llama_retrieval_ext.stores.milvus.filters import (
     Expression,
     all_of,
@@ -66,7 +67,9 @@ _SCORES: Final[Mapping[str, Callable[[float], float]]] = {
     "L2": negative_root,
     "BM25": abs,
 }
-_DISTANCES: Final = {metric: distance for distance, metric in METRICS.items()}
+_DISTANCES: Final[Mapping[str, Distance]] = {
+    metric: distance for distance, metric in METRICS.items()
+}
 # Keys whose values LlamaIndex overwrites.
 _RESERVED: Final = {"id", "doc_id", "document_id", "ref_doc_id", "_node_content", "_node_type"}
 _KEY: Final = re.compile(r"[\w .:/@+-]+")

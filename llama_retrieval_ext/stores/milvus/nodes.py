@@ -13,15 +13,17 @@ from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
 from llama_retrieval_ext.stores.encoding.values import batches, keyword_text, utf8_safe
 from llama_retrieval_ext.stores.engine.collection import CollectionMissingError, Nodes
-from llama_retrieval_ext.stores.milvus.encoding import SEPARATOR, fields_of, safe_text
 from llama_retrieval_ext.stores.milvus.filters import (
     COLUMNS,
     DOC,
     ID,
+    SEPARATOR,
     Expression,
     column_value,
+    fields_of,
     filter_text,
     one_of,
+    safe_text,
 )
 from llama_retrieval_ext.stores.milvus.schema import (
     DENSE,
@@ -58,8 +60,10 @@ _LITE_MAX_ROWS: Final = 10**7
 class MilvusNodes(Nodes[Expression]):
     """The nodes of a collection; the steps yield functions of the client."""
 
+    _collection: MilvusCollection
+
     def __init__(self, collection: MilvusCollection) -> None:
-        self._collection = collection
+        super().__init__(collection)
         self._lock = Lock()
         self._unflushed = 0
 

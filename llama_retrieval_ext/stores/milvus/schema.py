@@ -5,37 +5,29 @@
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import RLock
-from typing import Any, ClassVar, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 from pymilvus import CollectionSchema, DataType, Function, FunctionType, MilvusClient
 from pymilvus.client.types import LoadState
 from pymilvus.exceptions import MilvusException
 from pymilvus.milvus_client.index import IndexParams
 
-from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.query import TENANT_KEY
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.collection import Collection
-from llama_retrieval_ext.stores.engine.config import (
-    ConfigRequest,
-    StoreConfig,
-    format_error,
-    recorded_params,
-)
-from llama_retrieval_ext.stores.milvus.client import MilvusConnection
-from llama_retrieval_ext.stores.milvus.errors import is_released
+from llama_retrieval_ext.stores.engine.config import ConfigRequest, EngineParams, StoreConfig
+from llama_retrieval_ext.stores.milvus.client import FORM, MilvusConnection, is_released
 from llama_retrieval_ext.stores.milvus.filters import COLUMNS, DOC, ID
-from llama_retrieval_ext.stores.milvus.url import check_name
 
 T = TypeVar("T")
 
 FORMAT: Final = 3
 PROPERTY: Final = "llama_retrieval_ext"
-# Settings that apply at creation of the collection. The other settings are recorded by name.
-_RECORDED: Final = ("index_type", "index_params", "consistency_level", "num_partitions")
 # Milvus Lite accepts other types without an error, but then searches without an index.
 _LITE_INDEX_TYPES: Final = ("FLAT", "HNSW", "HNSW_SQ", "IVF_FLAT", "IVF_SQ8", "AUTOINDEX")
 
@@ -64,7 +56,7 @@ _BULK_TIMEOUTS: Final = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MilvusParams:
+class MilvusParams(EngineParams):
     """Settings that only Milvus has.
 
     All but ``search_params`` apply when the collection is created. For an existing collection they
@@ -85,6 +77,9 @@ class MilvusParams:
         analyzer_params: Milvus analyser for keyword search, in place of this package's tokenizer.
     """
 
+    engine = "Milvus"
+    at_creation = ("index_type", "index_params", "consistency_level", "num_partitions")
+
     index_type: str | None = None
     index_params: Mapping[str, Any] = field(default_factory=dict)  # Any: the type in pymilvus
     search_params: Mapping[str, Any] = field(default_factory=dict)
@@ -94,9 +89,9 @@ class MilvusParams:
     analyzer_params: Mapping[str, Any] | None = None
 
     @property
-    def recorded(self) -> Mapping[str, Any]:
-        """The settings that are recorded with a new collection."""
-        return recorded_params(self, _RECORDED)
+    def config_fields(self) -> Mapping[str, object]:
+        """The analyser and the partition key."""
+        return {"analyzer": self.analyzer_params, "by_tenant": self.by_tenant}
 
     @property
     def for_records(self) -> "MilvusParams":
@@ -118,37 +113,6 @@ class MilvusConfig(StoreConfig):
 
     analyzer: Mapping[str, Any] | None = None  # Any: JSON
     by_tenant: bool = False
-
-    def to_text(self) -> str:
-        """Return the config as text, for recording."""
-        return json.dumps({"format": FORMAT, **self.to_dict()})
-
-    @classmethod
-    def of_properties(cls, properties: Mapping[str, str], where: str) -> Self:
-        """Return the config that a collection records."""
-        try:
-            data = json.loads(properties[PROPERTY])
-            if data["format"] == FORMAT:
-                return cls.from_dict(data)
-        except (KeyError, TypeError, ValueError) as error:
-            raise StoreFormatError(
-                f"{where} was not made by this package; name another collection, or hand in the "
-                "LlamaIndex MilvusVectorStore that it belongs to"
-            ) from error
-        raise format_error(data, where=where, reads=FORMAT, instead="another collection")
-
-
-@dataclass(frozen=True, slots=True)
-class MilvusConfigRequest(ConfigRequest):
-    """Configuration requested on opening; None for the recorded value, or the default."""
-
-    kept_in: ClassVar[str] = "collection"
-    also_called: ClassVar[Mapping[str, str]] = {
-        "by_tenant": "by_tenant (of a knowledge base: many_tenants)"
-    }
-
-    analyzer: Mapping[str, Any] | None = None  # Any: JSON
-    by_tenant: bool | None = None
 
 
 def schema_of(config: MilvusConfig, *, lite: bool) -> CollectionSchema:
@@ -204,8 +168,9 @@ def indexes_of(config: MilvusConfig, params: MilvusParams, *, lite: bool) -> Ind
 class MilvusCollection(Collection[MilvusConfig, MilvusConnection, MilvusParams]):
     """A Milvus collection; the steps yield functions of the client."""
 
+    format = FORMAT
     config_type = MilvusConfig
-    request_type = MilvusConfigRequest
+    llama_index_store = "MilvusVectorStore"
 
     def __init__(
         self,
@@ -215,7 +180,7 @@ class MilvusCollection(Collection[MilvusConfig, MilvusConnection, MilvusParams])
         request: ConfigRequest,
         params: MilvusParams,
     ) -> None:
-        super().__init__(check_name(name), connection, request=request, params=params)
+        super().__init__(FORM.check_name(name), connection, request=request, params=params)
         if connection.is_lite:
             params.check_lite()
         # Values for columns of older releases, which are never read.
@@ -238,7 +203,10 @@ class MilvusCollection(Collection[MilvusConfig, MilvusConnection, MilvusParams])
         description: Mapping[str, Any] | None = yield self._describe
         if description is None:
             return None
-        config = MilvusConfig.of_properties(description.get("properties", {}), self.where)
+        record = None
+        with suppress(KeyError, ValueError):
+            record = json.loads(description["properties"][PROPERTY])
+        config = self.config_of(record)
         columns = {column["name"] for column in description["fields"]}
         self.obsolete_values = dict.fromkeys(sorted(columns.intersection(_OBSOLETE)), "")
         yield self._load_if_released
@@ -266,7 +234,7 @@ class MilvusCollection(Collection[MilvusConfig, MilvusConnection, MilvusParams])
                 self.name,
                 schema=schema_of(config, lite=lite),
                 consistency_level=self.params.consistency_level or "Session",
-                properties={PROPERTY: config.to_text()},
+                properties={PROPERTY: json.dumps({"format": FORMAT, **config.to_dict()})},
                 timeout=self.timeout_s,
                 **options,
             )

@@ -82,17 +82,10 @@ class MilvusSearch(EngineSearch[Expression, ColumnSearch, Hit]):
     most_hits: ClassVar[int] = MAX_HITS
     scoped_rarity: ClassVar[bool] = False
 
-    def __init__(self, collection: MilvusCollection) -> None:
-        super().__init__(collection)
-        self._collection = collection
-
-    @property
-    def is_lite(self) -> bool:
-        """Whether the engine is Milvus Lite."""
-        return self._collection.connection.is_lite
+    _collection: MilvusCollection
 
     def compile(self, condition: Condition) -> Expression:
-        """Return the expression for a condition."""
+        """Return the engine's filter for a condition."""
         return compile_condition(condition)
 
     def vector_search(

@@ -1,29 +1,23 @@
 """`MilvusStore`: vectors and keywords of LlamaIndex nodes in a Milvus collection."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import ClassVar, Final, Unpack
 
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic import PrivateAttr
 from pymilvus import MilvusClient
 
-from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
+from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES
 from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
-from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
-from llama_retrieval_ext.stores.engine.config import params_of
+from llama_retrieval_ext.stores.engine.collection_store import CollectionStore, StoreOptions
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.vector_store import StoreBackend
-from llama_retrieval_ext.stores.milvus.client import MilvusConnection
+from llama_retrieval_ext.stores.milvus.client import MilvusConnection, parse_address
 from llama_retrieval_ext.stores.milvus.filters import Expression, compile_target
 from llama_retrieval_ext.stores.milvus.nodes import MilvusNodes
-from llama_retrieval_ext.stores.milvus.schema import (
-    MilvusCollection,
-    MilvusConfigRequest,
-    MilvusParams,
-)
+from llama_retrieval_ext.stores.milvus.schema import MilvusCollection, MilvusParams
 from llama_retrieval_ext.stores.milvus.search import MAX_HITS, MilvusSearch, fusions_of
-from llama_retrieval_ext.stores.milvus.url import Address, parse_address
-from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
 class MilvusStore(CollectionStore):
@@ -40,49 +34,24 @@ class MilvusStore(CollectionStore):
     the same for its terms (about 7,000 terms).
 
     Args:
-        address: Server or file, and collection; `open_milvus` parses it from a URL.
-        tokenizer: Cuts text for keyword search; None for the recorded one, or `Tokenizer` where the
-            collection is new.
-        dim: Dimension of the embeddings; None for that of the first nodes added.
-        distance: ``cosine``, ``dot`` or ``euclid``; None for the recorded one, or cosine.
-        params: Settings for creating and searching the collection.
-
-    Raises:
-        StoreFormatError: The collection is not of this package, or was created by a newer release.
-        StoreUnavailableError: Milvus cannot be reached, refuses the credentials, or another process
-            has the file open.
-        ConfigurationError: The collection has another tokenizer, distance or setting.
-        DimensionMismatchError: The collection has another dimension.
+        url: ``milvus://host:19530/collection`` or ``milvus:./file.db``.
+        **options: Arguments of `CollectionStore`; ``store_params`` are the fields of
+            `MilvusParams`.
     """
 
     title: ClassVar[str] = "Milvus"
+    params_type = MilvusParams
+    connection_type = MilvusConnection
+    collection_type = MilvusCollection
+    nodes_type = MilvusNodes
+    search_type = MilvusSearch
+    parse_address = staticmethod(parse_address)
 
     _collection: MilvusCollection = PrivateAttr()
     _contents: MilvusNodes = PrivateAttr()
 
-    def __init__(
-        self,
-        address: Address,
-        *,
-        tokenizer: Tokenizer | None = None,
-        dim: int | None = None,
-        distance: Distance | None = None,
-        params: MilvusParams | None = None,
-    ) -> None:
-        super().__init__(stores_text=True)
-        params = params or MilvusParams()
-        request = MilvusConfigRequest(
-            tokenizer, distance, dim, params.recorded, params.analyzer_params, params.by_tenant
-        )
-        connection = MilvusConnection(address)
-        try:
-            collection = MilvusCollection(
-                address.collection, connection, request=request, params=params
-            )
-        except BaseException:
-            connection.close()
-            raise
-        self._open(collection)
+    def __init__(self, url: str, **options: Unpack[StoreOptions]) -> None:
+        super().__init__(url, **options)
 
     @property
     def client(self) -> MilvusClient:
@@ -90,16 +59,13 @@ class MilvusStore(CollectionStore):
         return self._collection.connection.client
 
     @property
-    def searcher(self) -> MilvusSearch:
-        """The engine's searches."""
-        return MilvusSearch(self._collection)
+    def is_lite(self) -> bool:
+        """Whether the engine is Milvus Lite."""
+        return self._collection.connection.is_lite
 
     def persist(self, persist_path: str = "", fs: object = None) -> None:  # noqa: ARG002 - LlamaIndex's
         """Make Milvus Lite index its log, which is durable already; a no-op on servers."""
         self._if_exists(self._contents.flush, empty=None).function()
-
-    def _nodes_of(self, collection: MilvusCollection) -> MilvusNodes:
-        return MilvusNodes(collection)
 
     def _location(self) -> Mapping[str, object]:
         return {
@@ -129,32 +95,17 @@ class MilvusBackend(StoreBackend[MilvusStore]):
             dense=dense,
             keyword=BM25_RANGE,
             most_hits=MAX_HITS,
-            fusions=fusions_of(dense.kind, lite=self.store.searcher.is_lite),
+            fusions=fusions_of(dense.kind, lite=self.store.is_lite),
         )
 
 
-def open_milvus(
-    url: str,
-    *,
-    tokenizer: Tokenizer | None = None,
-    dim: int | None = None,
-    distance: Distance | None = None,
-    store_params: Mapping[str, Any] | None = None,
-) -> MilvusStore:
-    """Open the store that a URL names."""
-    return MilvusStore(
-        parse_address(url),
-        tokenizer=tokenizer,
-        dim=dim,
-        distance=distance,
-        params=params_of(MilvusParams, store_params or {}, engine="Milvus"),
-    )
+open_milvus: Final = MilvusStore
 
 
 def is_new(url: str) -> bool:
     """Return whether opening the URL would create files; always False for a server."""
     path = parse_address(url).path
-    return path is not None and not path.exists()
+    return bool(path) and not Path(path).exists()
 
 
 def backend_of(store: BasePydanticVectorStore) -> Backend | None:

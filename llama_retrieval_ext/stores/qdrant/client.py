@@ -1,37 +1,68 @@
-"""`QdrantConnection`: the clients of one store, for threads and event loops."""
+"""`QdrantConnection`: the clients of one store, for threads and event loops; URLs and errors."""
 
 import asyncio
-import os
+import sqlite3
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary, finalize
 
+import grpc
 from llama_index.core.vector_stores.types import FilterOperator
 from qdrant_client import AsyncQdrantClient, QdrantClient
+from qdrant_client.common.client_exceptions import ResourceExhaustedResponse
+from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
 from qdrant_client.local.async_qdrant_local import AsyncQdrantLocal
 from qdrant_client.local.qdrant_local import QdrantLocal
 
 from llama_retrieval_ext.errors import (
     ConfigurationError,
+    StoreClosedError,
     StoreError,
     StoreUnavailableError,
     UnsupportedFilterError,
 )
 from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.stores.engine.backend import EVERY_OPERATOR
-from llama_retrieval_ext.stores.engine.connection import AsyncClient, Connection
-from llama_retrieval_ext.stores.qdrant.errors import translate_error
-from llama_retrieval_ext.stores.qdrant.url import MEMORY, Address
+from llama_retrieval_ext.stores.engine.collection import CollectionMissingError
+from llama_retrieval_ext.stores.engine.connection import AsyncClient, Connection, SharedByPath
 from llama_retrieval_ext.stores.qdrant_common.filters import Clause, Contains, Group
+from llama_retrieval_ext.urls import Address, UrlForm
+
+MEMORY: Final = ":memory:"
+FORM: Final = UrlForm(
+    engine="Qdrant",
+    scheme="qdrant",
+    example="qdrant://host:6333/collection, qdrants://host/collection?api_key_env=NAME for TLS, "
+    "qdrant:./directory or qdrant::memory:",
+    credentials="?api_key_env=NAME",
+    options=("api_key_env", "timeout_s", "prefer_grpc"),
+    local_options=("collection",),
+)
+
+
+def parse_address(url: str) -> Address:
+    """Return the address of a collection's URL.
+
+    Examples:
+        >>> parse_address("qdrants://db.example.com/handbook?api_key_env=QDRANT_KEY").url
+        'https://db.example.com:6333'
+
+    """
+    address = FORM.parse(url)
+    if not address.timeout_s.is_integer():
+        raise ConfigurationError(
+            f"timeout_s must be a whole number of seconds, got {address.timeout_s}"
+        )
+    return address
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class MethodCall:
     """A call of a client method; steps receive its result or a translated error."""
 
     method: str
@@ -46,7 +77,7 @@ _locks_lock: Final = RLock()
 
 
 class QdrantConnection(Connection):
-    """Connection to Qdrant; each step is a `Request` or a slow function.
+    """Connection to Qdrant; each step is a `MethodCall` or a slow function.
 
     Args:
         client: The sync client; None if there is only an async client.
@@ -77,10 +108,11 @@ class QdrantConnection(Connection):
     @classmethod
     def of_address(cls, address: Address) -> Self:
         """Return a connection to an address."""
-        with _clear_errors(address.where):
-            client, release = _remote(address) if address.path is None else _local(address.path)
-        aclient = None if address.path is not None else AsyncQdrantClient(**client.init_options)
-        return cls(client, aclient, where=address.where, release=release)
+        where = address.url or f"qdrant:{address.path}"
+        with _clear_errors(where):
+            client, release = _local(address.path) if address.path else _remote(address)
+        aclient = None if address.path else AsyncQdrantClient(**client.init_options)
+        return cls(client, aclient, where=where, release=release)
 
     @property
     def client(self) -> QdrantClient:
@@ -96,9 +128,9 @@ class QdrantConnection(Connection):
         if self._release is not None:
             self._release()
 
-    def perform(self, request: Request | Callable[[], object]) -> object:
+    def perform(self, request: MethodCall | Callable[[], object]) -> object:
         """Return the result of a request or a function; blocks."""
-        if not isinstance(request, Request):
+        if not isinstance(request, MethodCall):
             return request()
         with _clear_errors(self.where):
             if self._lock is None:
@@ -108,9 +140,9 @@ class QdrantConnection(Connection):
                     return _send(self._client, request)
                 return _result_of(_send(self._aclient, request))
 
-    async def aperform(self, request: Request | Callable[[], object]) -> object:
+    async def aperform(self, request: MethodCall | Callable[[], object]) -> object:
         """`perform`, without blocking the event loop."""
-        if not isinstance(request, Request):
+        if not isinstance(request, MethodCall):
             return await asyncio.to_thread(request)
         with _clear_errors(self.where):
             return await self._async.run(lambda client: _send(client, request))
@@ -133,7 +165,7 @@ def _options(client: AsyncQdrantClient | None) -> Mapping[str, Any]:
     return {**options, "check_compatibility": False}
 
 
-def _send(client: object, request: Request) -> Any:  # noqa: ANN401 - as the method says
+def _send(client: object, request: MethodCall) -> Any:  # noqa: ANN401 - as the method says
     return getattr(client, request.method)(**request.arguments)
 
 
@@ -154,72 +186,31 @@ def _lock_of(local: object) -> RLock:
 _LOOPBACK: Final = {"localhost", "127.0.0.1", "::1"}
 
 
-@dataclass(slots=True, eq=False)
-class _Shared:
-    """A local client and its number of users; the last one closes it."""
-
-    client: QdrantClient
-    users: int = 0
+def _open_directory(path: Path) -> QdrantClient:
+    return QdrantClient(path=str(path), force_disable_check_same_thread=True)
 
 
-class LocalClients:
-    """Shared clients of the open directories; local mode opens each directory only once.
-
-    Sharing allows a notebook cell that opens a store to run repeatedly. The lock is reentrant,
-    because the garbage collector can release a store at any line of any thread.
-    """
-
-    def __init__(self) -> None:
-        self.forget()
-
-    def forget(self) -> None:
-        """Reset the state, because a forked child cannot use its parent's clients."""
-        self._lock = RLock()
-        self._open: dict[Path, _Shared] = {}
-
-    def acquire(self, path: str) -> tuple[QdrantClient, Callable[[], None]]:
-        """Return the client of a directory, and the function that releases it."""
-        real = Path(path).expanduser().resolve()
-        with self._lock:
-            if real not in self._open:
-                client = QdrantClient(path=str(real), force_disable_check_same_thread=True)
-                self._open[real] = _Shared(client)
-            shared = self._open[real]
-            shared.users += 1
-        return shared.client, lambda: self._release(real, shared)
-
-    def _release(self, real: Path, shared: _Shared) -> None:
-        with self._lock:
-            shared.users -= 1
-            if shared.users == 0:
-                del self._open[real]
-                shared.client.close()
-
-
-# Module state, because a process can open a directory only once.
-local_clients: Final = LocalClients()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=local_clients.forget)
+_directories: Final = SharedByPath(_open_directory, lambda _, client: client.close())
 
 
 def _local(path: str) -> tuple[QdrantClient, Callable[[], None]]:
     if path == MEMORY:
         client = QdrantClient(MEMORY)
         return client, client.close
-    return local_clients.acquire(path)
+    return _directories.acquire(Path(path).expanduser().resolve())
 
 
 def _remote(address: Address) -> tuple[QdrantClient, Callable[[], None]]:
-    key = address.api_key()
+    key = next(iter(address.secrets("api_key_env")), None)
     # The client warns about unencrypted keys, which are safe on the loopback interface.
-    quiet = key is not None and urlsplit(address.url or "").hostname in _LOOPBACK
+    quiet = key is not None and urlsplit(address.url).hostname in _LOOPBACK
     client = QdrantClient(
         url=address.url,
         port=None,
         api_key=None if quiet else key,
         headers={"api-key": key} if quiet and key is not None else None,
-        timeout=address.timeout_s,
-        prefer_grpc=address.prefer_grpc,
+        timeout=int(address.timeout_s),
+        prefer_grpc=address.options.get("prefer_grpc") == "true",
         check_compatibility=False,  # it warns from a thread; `server_version` checks instead
     )
     return client, client.close
@@ -232,8 +223,7 @@ _WITHIN_TEXT: Final = {FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSE
 _OLDEST: Final = (1, 16)
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(NamedTuple):
     """The version of a Qdrant server."""
 
     major: int
@@ -250,23 +240,23 @@ class Version:
     @property
     def measures_rarity_in_scope(self) -> bool:
         """Whether IDF can use a filtered corpus; older servers ignore the parameter."""
-        return (self.major, self.minor) >= _IDF_CORPUS
+        return self >= _IDF_CORPUS
 
     @property
     def fuses(self) -> bool:
         """Whether the server's fusions compute our formulas."""
-        return (self.major, self.minor) >= _OLDEST
+        return self >= _OLDEST
 
     @property
     def operators(self) -> frozenset[FilterOperator]:
         """Filter operators that the server evaluates."""
-        if (self.major, self.minor) >= _SUBSTRINGS:
+        if self >= _SUBSTRINGS:
             return EVERY_OPERATOR
         return EVERY_OPERATOR - _WITHIN_TEXT
 
     def check_server(self, where: str) -> None:
         """Raise `ConfigurationError` if the server is too old for this package."""
-        if (0, 0) < (self.major, self.minor) < _OLDEST:
+        if UNKNOWN < self < _OLDEST:
             raise ConfigurationError(
                 f"the Qdrant of {where} is {self.major}.{self.minor}, and must be 1.16 or newer, "
                 "which keep with a collection what it was made with; update the server, or hand "
@@ -275,7 +265,7 @@ class Version:
 
     def check(self, clause: Clause) -> None:
         """Raise `UnsupportedFilterError` if the server cannot evaluate the clause."""
-        if (self.major, self.minor) < _SUBSTRINGS and _searches_in_text(clause):
+        if self < _SUBSTRINGS and _searches_in_text(clause):
             raise UnsupportedFilterError(
                 f"TEXT_MATCH needs Qdrant 1.20, this is {self.major}.{self.minor}: older ones "
                 "compare whole words, in any case; use EQ or IN, or update the server",
@@ -289,7 +279,7 @@ UNKNOWN: Final = Version(0, 0)
 def server_version() -> Steps[Version]:
     """Return the server's version; 0.0 if it does not report one."""
     try:
-        info = yield Request("info", {})
+        info = yield MethodCall("info", {})
     except StoreUnavailableError:
         raise
     except StoreError:
@@ -301,3 +291,81 @@ def _searches_in_text(clause: Clause) -> bool:
     if isinstance(clause, Group):
         return any(map(_searches_in_text, (*clause.every, *clause.some, *clause.no)))
     return isinstance(clause, Contains)
+
+
+_REFUSED: Final = {401, 403}
+_NOT_FOUND: Final = 404
+_BUSY: Final = {408, 429}
+_BROKEN: Final = 500
+# HTTP status by gRPC code.
+_RPC: Final[Mapping[object, int]] = {
+    grpc.StatusCode.UNAUTHENTICATED: 401,
+    grpc.StatusCode.PERMISSION_DENIED: 403,
+    grpc.StatusCode.NOT_FOUND: 404,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
+    grpc.StatusCode.INTERNAL: 500,
+    grpc.StatusCode.UNAVAILABLE: 503,
+    grpc.StatusCode.DEADLINE_EXCEEDED: 504,
+}
+
+
+def translate_error(error: Exception, where: str) -> Exception:
+    """Return our error for a client error; return other errors unchanged."""
+    if isinstance(error, UnexpectedResponse):
+        status, content = error.status_code or 0, error.content[:500].decode(errors="replace")
+        return _of_status(status, f"{status} {error.reason_phrase}: {content}", where)
+    if isinstance(error, ResponseHandlingException):
+        return _of_transport(error.source, where)
+    if isinstance(error, ResourceExhaustedResponse):
+        return StoreUnavailableError(f"{where} gets too many requests: {error}; try again later")
+    if isinstance(error, grpc.RpcError):
+        called = isinstance(error, grpc.Call)
+        code, details = (error.code(), error.details()) if called else (None, error)
+        return _of_status(_RPC.get(code, 0), f"{code}: {details}", where)
+    return _of_local_mode(error, where)
+
+
+def _of_transport(error: Exception, where: str) -> StoreError:
+    if "client has been closed" in str(error):
+        return StoreClosedError(f"{where} was closed; open it again")
+    return StoreUnavailableError(
+        f"{where} cannot be reached, or what answers is no Qdrant: {_described(error)}; "
+        "check host, port and whether the server runs"
+    )
+
+
+def _of_status(status: int, message: str, where: str) -> StoreError:
+    if status in _REFUSED:
+        return StoreUnavailableError(
+            f"{where} refused the credentials; name the environment variable that holds the right "
+            "key: ?api_key_env=NAME"
+        )
+    if status == _NOT_FOUND:
+        return CollectionMissingError(f"{where} has no such collection: {message}")
+    if status in _BUSY or status >= _BROKEN:
+        return StoreUnavailableError(f"{where} cannot answer now: {message}")
+    return StoreError(f"{where} refused the request: {message}")
+
+
+def _of_local_mode(error: Exception, where: str) -> Exception:
+    message = str(error)
+    if (
+        isinstance(error, ValueError)
+        and message.startswith("Collection")
+        and "not found" in message
+    ):
+        return CollectionMissingError(f"{where}: {message}")
+    if isinstance(error, RuntimeError) and "instance is closed" in message:
+        return StoreClosedError(f"{where} was closed; open it again")
+    if isinstance(error, RuntimeError) and "already accessed" in message:
+        return StoreUnavailableError(
+            f"another process, or another client in this one, has {where} open; close it there, or "
+            "use a server"
+        )
+    if isinstance(error, sqlite3.Error | OSError):
+        return StoreUnavailableError(f"{where} cannot be read or written: {_described(error)}")
+    return error
+
+
+def _described(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

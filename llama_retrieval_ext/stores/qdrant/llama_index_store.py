@@ -43,8 +43,8 @@ from llama_retrieval_ext.stores.engine.filters import Comparison
 from llama_retrieval_ext.stores.engine.search import EngineBackend, EngineRequest
 from llama_retrieval_ext.stores.qdrant.client import (
     UNKNOWN,
+    MethodCall,
     QdrantConnection,
-    Request,
     Version,
     server_version,
 )
@@ -116,7 +116,7 @@ class LlamaIndexQdrantSearch(QdrantSearch):
         if self._layout is None:
             self.version = yield from server_version()
             try:
-                info = yield Request("get_collection", {"collection_name": self._name})
+                info = yield MethodCall("get_collection", {"collection_name": self._name})
             except CollectionMissingError:
                 return False
             self._layout = self._layout_of(info)

@@ -9,15 +9,15 @@ from qdrant_client import models
 from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text
 from llama_retrieval_ext.stores.engine.collection import CollectionMissingError, Nodes
-from llama_retrieval_ext.stores.qdrant.client import Request
 from llama_retrieval_ext.stores.qdrant.filters import as_filter
 from llama_retrieval_ext.stores.qdrant.schema import BM25, DENSE, QdrantCollection
 from llama_retrieval_ext.stores.qdrant_common.filters import NOTHING, Clause
 from llama_retrieval_ext.stores.qdrant_common.points import (
     NODE,
     USUAL_LENGTH,
-    Batch,
+    PointBatch,
     Weighed,
+    fields_to_index,
     mean_length,
     prepare_batches,
 )
@@ -32,14 +32,13 @@ _PAGE: Final = 256
 class QdrantNodes(Nodes[Clause | None]):
     """The nodes of a collection."""
 
-    def __init__(self, collection: QdrantCollection) -> None:
-        self._collection = collection
+    _collection: QdrantCollection
 
     def add(self, nodes: Sequence[BaseNode]) -> Steps[None]:
         """Add nodes, or replace nodes with the same ids."""
         collection = self._collection
         known = (yield from collection.look_up()) or collection.config
-        batches: list[Batch] = yield lambda: prepare_batches(
+        batches: list[PointBatch] = yield lambda: prepare_batches(
             nodes, size=BATCH, config=known, where=collection.where
         )
         average = mean_length(batches)
@@ -53,14 +52,14 @@ class QdrantNodes(Nodes[Clause | None]):
     def delete(self, matching: Clause | None) -> Steps[None]:
         """Delete the matching points; None deletes nothing."""
         selector = models.FilterSelector(filter=as_filter(matching or NOTHING))
-        yield self._request("delete", points_selector=selector, wait=True)
+        yield self._collection.request("delete", points_selector=selector, wait=True)
 
     def read(self, matching: Clause | None) -> Steps[list[BaseNode]]:
         """Return the matching nodes with embeddings."""
         nodes: list[BaseNode] = []
         offset: models.ExtendedPointId | None = None
         while True:
-            records, offset = yield self._request(
+            records, offset = yield self._collection.request(
                 "scroll",
                 scroll_filter=None if matching is None else as_filter(matching),
                 limit=_PAGE,
@@ -75,22 +74,19 @@ class QdrantNodes(Nodes[Clause | None]):
     def count(self, matching: Clause | None) -> Steps[int]:
         """Return the number of matching nodes."""
         filter_ = None if matching is None else as_filter(matching)
-        answer = yield self._request("count", count_filter=filter_, exact=True)
+        answer = yield self._collection.request("count", count_filter=filter_, exact=True)
         count: int = answer.count
         return count
 
-    def _upsert(self, batch: Batch, average: float) -> Steps[None]:
+    def _upsert(self, batch: PointBatch, average: float) -> Steps[None]:
         collection, dimension = self._collection, len(batch.vectors[0])
         config = yield from collection.create(dimension, average_length=average)
-        yield from collection.add_indexes(collection.fields_to_index(batch.payloads))
+        yield from collection.add_indexes(fields_to_index(batch.payloads, collection.indexed))
         points = yield lambda: _points(batch, config.average_length or USUAL_LENGTH)
-        yield self._request("upsert", points=points, wait=True)
-
-    def _request(self, method: str, **arguments: object) -> Request:
-        return Request(method, {"collection_name": self._collection.name, **arguments})
+        yield self._collection.request("upsert", points=points, wait=True)
 
 
-def _points(batch: Batch, average_length: float) -> list[models.PointStruct]:
+def _points(batch: PointBatch, average_length: float) -> list[models.PointStruct]:
     return [
         models.PointStruct(
             id=str(ready.id),

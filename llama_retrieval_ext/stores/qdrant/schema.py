@@ -8,24 +8,22 @@ from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 from qdrant_client import models
 
-from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.collection import Collection, CollectionMissingError
-from llama_retrieval_ext.stores.engine.config import format_error
+from llama_retrieval_ext.stores.engine.config import EngineParams
 from llama_retrieval_ext.stores.qdrant.client import (
     UNKNOWN,
+    MethodCall,
     QdrantConnection,
-    Request,
     server_version,
 )
-from llama_retrieval_ext.stores.qdrant_common.config import QdrantConfig
 from llama_retrieval_ext.stores.qdrant_common.points import (
     DOC_FIELD,
     Field,
-    Payload,
-    fields_to_index,
+    QdrantConfig,
     metadata_field,
 )
 
@@ -40,7 +38,7 @@ _COLLECTION: Final = frozenset(models.CreateCollection.model_fields) - _OWN
 
 
 @dataclass(frozen=True, slots=True)
-class StoreParams:
+class StoreParams(EngineParams):
     """Settings for the creation and the search of a collection.
 
     Attributes:
@@ -124,7 +122,6 @@ INDEXES: Final[Mapping[str, models.KeywordIndexParams | models.FloatIndexParams]
 SCOPE_FIELDS: Final = (DOC_FIELD, metadata_field(TENANT_KEY, ""), metadata_field(KB_KEY, ""))
 
 
-FORMAT: Final = 3
 DENSE: Final = "dense"
 BM25: Final = "bm25"
 _KEY: Final = "llama_retrieval_ext"
@@ -142,41 +139,19 @@ OUR_DISTANCES: Final[Mapping[models.Distance, Distance]] = {
 }
 
 
-def recorded_config(info: models.CollectionInfo, where: str) -> QdrantConfig:
-    """Return the config of a collection, or raise `StoreFormatError`."""
-    data = (info.config.metadata or {}).get(_KEY)
-    vectors = info.config.params.vectors
-    params = vectors.get(DENSE) if isinstance(vectors, dict) else None
-    if not isinstance(data, dict) or params is None:
-        raise StoreFormatError(
-            f"{where} was not made by this package; hand in LlamaIndex's QdrantVectorStore over "
-            "it, or use another collection"
-        )
-    if data.get("format") != FORMAT:
-        raise format_error(
-            data, where=where, reads=f"format {FORMAT}", instead="another collection"
-        )
-    distance = OUR_DISTANCES[params.distance]
-    return QdrantConfig.from_dict({**data, "distance": distance, "dimension": params.size})
-
-
-def as_metadata(config: QdrantConfig) -> dict[str, object]:
-    """Return the metadata of a collection: the config without distance and dimension."""
-    data = config.to_dict()
-    del data["distance"], data["dimension"]
-    return {_KEY: {"format": FORMAT, **data}}
-
-
 class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
     """A collection of Qdrant.
 
     Attributes:
         version: Version of the server.
+        indexed: Names of the fields with an index.
     """
 
+    format = 3
     config_type = QdrantConfig
+    llama_index_store = "QdrantVectorStore"
     version = UNKNOWN
-    _indexed: set[str]
+    indexed: set[str]
 
     def open(self) -> Steps[None]:
         """Check the server's version and, if it exists, the collection."""
@@ -184,52 +159,54 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
         self.version.check_server(self.where)
         yield from super().open()
 
+    def request(self, method: str, **arguments: object) -> MethodCall:
+        """Return a call of a client method for this collection."""
+        return MethodCall(method, {"collection_name": self.name, **arguments})
+
     def recorded(self) -> Steps[QdrantConfig | None]:
         """Return the recorded config; None if the collection does not exist."""
         try:
-            info = yield Request("get_collection", {"collection_name": self.name})
+            info = yield self.request("get_collection")
         except CollectionMissingError:
             return None
-        self._indexed = {name.replace('"', "") for name in info.payload_schema or {}}
-        return recorded_config(info, self.where)
+        self.indexed = {name.replace('"', "") for name in info.payload_schema or {}}
+        record = (info.config.metadata or {}).get(_KEY)
+        vectors = info.config.params.vectors
+        params = vectors.get(DENSE) if isinstance(vectors, dict) else None
+        if params is None or not isinstance(record, dict):
+            return self.config_of(None)
+        distance = OUR_DISTANCES[params.distance]
+        return self.config_of({**record, "distance": distance, "dimension": params.size})
 
     def make(self, config: QdrantConfig) -> Steps[None]:
         """Create the collection."""
         dimension, distance = config.dimension or 1, DISTANCES[config.distance]
         creation = self.params.creation(dimension=dimension, distance=distance)
-        metadata = as_metadata(config)
-        yield Request(
-            "create_collection", {"collection_name": self.name, "metadata": metadata, **creation}
-        )
+        record = {"format": self.format, **config.to_dict()}
+        del record["distance"], record["dimension"]  # the engine keeps them
+        yield self.request("create_collection", metadata={_KEY: record}, **creation)
 
     def remove(self) -> Steps[None]:
         """Delete the collection."""
-        yield Request("delete_collection", {"collection_name": self.name})
+        yield self.request("delete_collection")
 
     def forget(self) -> None:
         """Reset the state to that of a collection that does not exist."""
         super().forget()
-        self._indexed = set()
+        self.indexed = set()
 
     def add_indexes(self, fields: Sequence[Field]) -> Steps[None]:
         """Create indexes for fields without an index."""
         for field in fields:
-            if field.name in self._indexed:
+            if field.name in self.indexed:
                 continue
-            self._indexed.add(field.name)
+            self.indexed.add(field.name)
             if not self.connection.is_local:  # local mode warns about each index
-                yield Request(
+                yield self.request(
                     "create_payload_index",
-                    {
-                        "collection_name": self.name,
-                        "field_name": field.path,
-                        "field_schema": INDEXES[field.kind],
-                    },
+                    field_name=field.path,
+                    field_schema=INDEXES[field.kind],
                 )
-
-    def fields_to_index(self, payloads: Sequence[Payload]) -> list[Field]:
-        """Return the fields of payloads without an index."""
-        return fields_to_index(payloads, self._indexed)
 
     def _make(self, config: QdrantConfig) -> Steps[QdrantConfig]:
         made = yield from super()._make(config)

@@ -1,6 +1,5 @@
 """Searches of Qdrant collections."""
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar, Final, TypeAlias
@@ -12,13 +11,17 @@ from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.stores.encoding.vectors import SCORES
 from llama_retrieval_ext.stores.engine.backend import Candidate, KeywordQuery, VectorQuery
 from llama_retrieval_ext.stores.engine.search import EngineRequest
-from llama_retrieval_ext.stores.qdrant.client import QdrantConnection, Request, Version
+from llama_retrieval_ext.stores.qdrant.client import MethodCall, QdrantConnection, Version
 from llama_retrieval_ext.stores.qdrant.filters import as_filter
 from llama_retrieval_ext.stores.qdrant.schema import BM25, DENSE, QdrantCollection
-from llama_retrieval_ext.stores.qdrant_common.config import Recipe
 from llama_retrieval_ext.stores.qdrant_common.filters import Clause, clause_of
 from llama_retrieval_ext.stores.qdrant_common.points import NODE
-from llama_retrieval_ext.stores.qdrant_common.search import PointSearch, PointsSearch, query_weights
+from llama_retrieval_ext.stores.qdrant_common.search import (
+    PointSearch,
+    PointsSearch,
+    Recipe,
+    query_weights,
+)
 
 # The engine drops hits with lower scores; it computes in 32 bits.
 _ABOVE_ZERO: Final = 1e-30
@@ -62,7 +65,13 @@ def _prefetch(leg: PointSearch) -> models.Prefetch:
 
 
 class QdrantSearch(PointsSearch[Clause, models.ScoredPoint]):
-    """Searches of a collection created by this package or by LlamaIndex."""
+    """Searches of a collection created by this package or by LlamaIndex.
+
+    Attributes:
+        version: Version of the server.
+    """
+
+    version: Version
 
     def __init__(
         self,
@@ -78,11 +87,6 @@ class QdrantSearch(PointsSearch[Clause, models.ScoredPoint]):
         self._slack = 50 if connection.is_local else 0
         # In local mode the last digits of matrix products depend on memory alignment.
         self._grain = 1e-6 if connection.is_local else 0.0
-
-    @property
-    @abstractmethod
-    def version(self) -> Version:
-        """The server's version."""
 
     def filter_of(self, clause: Clause | None) -> models.Filter | None:
         """Return the client's filter; raise if the server does not support it."""
@@ -118,7 +122,7 @@ class QdrantSearch(PointsSearch[Clause, models.ScoredPoint]):
         requests = [
             _request(search, limit, payload) for search, limit in zip(searches, limits, strict=True)
         ]
-        pages = yield Request(
+        pages = yield MethodCall(
             "query_batch_points", {"collection_name": self._name, "requests": requests}
         )
         return [page.points for page in pages]
@@ -154,18 +158,14 @@ class CollectionSearch(QdrantSearch):
     """Searches of a collection created by this package."""
 
     has_mmr: ClassVar[bool] = True
+    _collection: QdrantCollection
 
     def __init__(self, collection: QdrantCollection) -> None:
         super().__init__(collection.name, collection.connection, [NODE], collection)
-        self._collection = collection
-
-    @property
-    def version(self) -> Version:
-        """The server's version."""
-        return self._collection.version
+        self.version = collection.version
 
     def compile(self, condition: Condition) -> Clause:
-        """Return the clause for a condition."""
+        """Return the engine's filter for a condition."""
         return clause_of(condition)
 
     def vector_search(self, query: VectorQuery, request: EngineRequest[Clause]) -> PointSearch:
@@ -218,5 +218,4 @@ class CollectionSearch(QdrantSearch):
             (points,) = yield from self.pages([picks], [request.top_k], with_nodes=True)
             return [self.candidate(point, search.score(point.score)) for point in points]
 
-        nothing: list[Candidate] = []
-        return self.if_exists(steps, empty=nothing)
+        return self.if_exists(steps, empty=[])

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, Unpack
 
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic import PrivateAttr
@@ -11,18 +11,15 @@ from qdrant_client import QdrantClient
 
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
 from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
-from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
-from llama_retrieval_ext.stores.engine.config import ConfigRequest
+from llama_retrieval_ext.stores.engine.collection_store import CollectionStore, StoreOptions
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.vector_store import StoreBackend
-from llama_retrieval_ext.stores.qdrant.client import QdrantConnection, Version
+from llama_retrieval_ext.stores.qdrant.client import QdrantConnection, Version, parse_address
 from llama_retrieval_ext.stores.qdrant.nodes import QdrantNodes
 from llama_retrieval_ext.stores.qdrant.schema import QdrantCollection, StoreParams
 from llama_retrieval_ext.stores.qdrant.search import CollectionSearch
-from llama_retrieval_ext.stores.qdrant.url import parse_address
-from llama_retrieval_ext.stores.qdrant_common.config import fusions_of
 from llama_retrieval_ext.stores.qdrant_common.filters import Clause, clause_for
-from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.stores.qdrant_common.search import fusions_of
 
 # Local mode writes this file to each directory.
 _FILE: Final = "meta.json"
@@ -45,23 +42,10 @@ class QdrantStore(CollectionStore):
         url: ``qdrant://host:port/collection``, ``qdrants://`` for TLS, ``qdrant:DIRECTORY`` or
             ``qdrant::memory:`` for Qdrant's local mode, which is for tests and a few thousand
             nodes. The URL names the environment variable of the API key: ``?api_key_env=NAME``.
-        tokenizer: Splits text for keyword search; None for the recorded tokenizer, or `Tokenizer`
-            if none is recorded.
-        dim: Dimension of the embeddings; None for that of the first added nodes.
-        distance: ``cosine``, ``dot`` or ``euclid``; None for the recorded one, or cosine.
-        store_params: Settings for the creation of the collection: ``hnsw_config``,
-            ``quantization_config``, ``shard_number``, ``on_disk_payload`` and so on, and the dicts
-            ``vector`` (``on_disk``, ``datatype``), ``sparse_vector`` and ``search`` (``hnsw_ef``,
-            ``exact``). Local mode ignores most. For an existing collection, all except ``search``
-            must equal the settings at its creation, or be left out.
-
-    Raises:
-        ConfigurationError: The URL or a setting is invalid, the environment variable is not set,
-            or the collection has another tokenizer, distance or setting.
-        DimensionMismatchError: The collection has another dimension.
-        StoreFormatError: The collection was not created by this package, or by a newer release.
-        StoreUnavailableError: The server cannot be reached or refuses the key, or another process
-            has the directory open.
+        **options: Arguments of `CollectionStore`. ``store_params`` are those of Qdrant's "create
+            collection", such as ``hnsw_config``, ``quantization_config`` and ``shard_number``, and
+            the dicts ``vector`` (``on_disk``, ``datatype``), ``sparse_vector`` and ``search``
+            (``hnsw_ef``, ``exact``), which may differ each time. Local mode ignores most.
 
     Examples:
         >>> from llama_index.core.schema import TextNode
@@ -74,23 +58,17 @@ class QdrantStore(CollectionStore):
 
     """
 
+    params_type = StoreParams
+    connection_type = QdrantConnection
+    collection_type = QdrantCollection
+    nodes_type = QdrantNodes
+    search_type = CollectionSearch
+    parse_address = staticmethod(parse_address)
+
     _collection: QdrantCollection = PrivateAttr()
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        tokenizer: Tokenizer | None = None,
-        dim: int | None = None,
-        distance: Distance | None = None,
-        store_params: Mapping[str, object] | None = None,
-    ) -> None:
-        super().__init__(stores_text=True)
-        address = parse_address(url)
-        params = StoreParams.of(store_params or {})
-        request = ConfigRequest(tokenizer, distance, dim, params.recorded)
-        connection = QdrantConnection.of_address(address)
-        self._open(QdrantCollection(address.collection, connection, request=request, params=params))
+    def __init__(self, url: str, **options: Unpack[StoreOptions]) -> None:
+        super().__init__(url, **options)
 
     @property
     def client(self) -> QdrantClient:
@@ -103,17 +81,9 @@ class QdrantStore(CollectionStore):
         return self._collection.where
 
     @property
-    def searcher(self) -> CollectionSearch:
-        """The engine's searches."""
-        return CollectionSearch(self._collection)
-
-    @property
     def version(self) -> Version:
         """The server's version."""
         return self._collection.version
-
-    def _nodes_of(self, collection: QdrantCollection) -> QdrantNodes:
-        return QdrantNodes(collection)
 
     def _location(self) -> Mapping[str, object]:
         version = self._collection.version
@@ -173,7 +143,7 @@ open_qdrant: Final = QdrantStore
 def is_new(url: str) -> bool:
     """Return whether opening the URL would create files; does not contact a server."""
     path = parse_address(url).path
-    return path is not None and not (Path(path).expanduser() / _FILE).is_file()
+    return bool(path) and not (Path(path).expanduser() / _FILE).is_file()
 
 
 def backend_of(store: BasePydanticVectorStore) -> Backend | None:

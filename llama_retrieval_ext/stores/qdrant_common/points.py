@@ -32,7 +32,7 @@ from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.node_json import node_to_text
 from llama_retrieval_ext.stores.encoding.values import all_utf8_safe, keyword_text
 from llama_retrieval_ext.stores.encoding.vectors import Vectors, document_vectors
-from llama_retrieval_ext.stores.qdrant_common.config import QdrantConfig
+from llama_retrieval_ext.stores.engine.config import StoreConfig
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 Payload: TypeAlias = dict[str, object]
@@ -128,6 +128,13 @@ def _is_comparable(value: object) -> bool:
     return isinstance(value, str | int) and not isinstance(value, bool)
 
 
+@dataclass(frozen=True, slots=True)
+class QdrantConfig(StoreConfig):
+    """The config of a store of a Qdrant engine; the mean number of terms is fixed once."""
+
+    average_length: float | None = None
+
+
 # Term of texts without terms: without a sparse vector, the engine would not include such texts in
 # the document count of IDF.
 NO_TERM: Final = 2**32 - 1
@@ -199,7 +206,7 @@ class Ready(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class PointBatch:
     """Nodes prepared for writing, except for their term weights."""
 
     nodes: Sequence[BaseNode]
@@ -223,7 +230,7 @@ class Batch:
 
 def prepare_batches(
     nodes: Sequence[BaseNode], *, size: int, config: QdrantConfig, where: object
-) -> list[Batch]:
+) -> list[PointBatch]:
     """Return validated nodes in batches; there must be at least one node."""
     batches = []
     for start in range(0, len(nodes), size):
@@ -235,11 +242,11 @@ def prepare_batches(
             where=where,
         )
         terms = terms_of(some, config.tokenizer)
-        batches.append(Batch(some, vectors, terms, [payload_of(node) for node in some]))
+        batches.append(PointBatch(some, vectors, terms, [payload_of(node) for node in some]))
     return batches
 
 
-def mean_length(batches: Sequence[Batch]) -> float:
+def mean_length(batches: Sequence[PointBatch]) -> float:
     """Return the mean number of terms, smoothed with pseudo-documents of `USUAL_LENGTH`.
 
     The mean is recorded once. Without smoothing, a first document of two words would make all later

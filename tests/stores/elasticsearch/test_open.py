@@ -3,11 +3,17 @@
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreUnavailableError
-from llama_retrieval_ext.stores.elasticsearch.client import ClientConfig
+from llama_retrieval_ext.stores.elasticsearch.client import FORM, ClientConfig, Transport
 from llama_retrieval_ext.stores.elasticsearch.schema import IndexParams
 from llama_retrieval_ext.stores.elasticsearch.store import open_elasticsearch
-from llama_retrieval_ext.stores.elasticsearch.url import parse_address
+from llama_retrieval_ext.urls import Address
 from tests.cases import each_case
+
+
+def _config(address: Address) -> ClientConfig:
+    transport = Transport.of_address(address)
+    transport.close()
+    return transport.config
 
 
 @each_case(
@@ -21,8 +27,8 @@ from tests.cases import each_case
     ],
 )
 def test_a_url_names_a_server_and_an_index(url: str, where: str, index: str) -> None:
-    address = parse_address(url)
-    assert (address.url, address.index) == (where, index)
+    address = FORM.parse(url)
+    assert (address.url, address.collection) == (where, index)
 
 
 @each_case(
@@ -30,7 +36,7 @@ def test_a_url_names_a_server_and_an_index(url: str, where: str, index: str) -> 
 )
 def test_what_could_name_several_indices_or_none_is_refused(index: str) -> None:
     with pytest.raises(ConfigurationError, match="index"):
-        parse_address(f"elasticsearch://localhost/{index.replace('#', '%23')}")
+        FORM.parse(f"elasticsearch://localhost/{index.replace('#', '%23')}")
 
 
 @each_case(
@@ -48,12 +54,12 @@ def test_what_could_name_several_indices_or_none_is_refused(index: str) -> None:
 )
 def test_a_url_that_cannot_work_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError):
-        parse_address(url)
+        _config(FORM.parse(url))
 
 
 def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
     with pytest.raises(ConfigurationError, match="environment") as caught:
-        parse_address("elasticsearch://elastic:hunter2@localhost/docs")
+        FORM.parse("elasticsearch://elastic:hunter2@localhost/docs")
     assert "hunter2" not in str(caught.value)
 
 
@@ -62,21 +68,19 @@ def test_credentials_come_from_the_environment_and_are_not_shown(
 ) -> None:
     monkeypatch.setenv("ES_USER", "elastic")
     monkeypatch.setenv("ES_PASSWORD", "hunter2")
-    address = parse_address(
-        "elasticsearch://localhost/docs?user_env=ES_USER&password_env=ES_PASSWORD"
-    )
-    config = ClientConfig.of_address(address)
+    address = FORM.parse("elasticsearch://localhost/docs?user_env=ES_USER&password_env=ES_PASSWORD")
+    config = _config(address)
     assert config.options == {"basic_auth": ("elastic", "hunter2")}
     assert "hunter2" not in f"{address!r} {config!r}"
     monkeypatch.setenv("ES_KEY", "hunter2")
-    config = ClientConfig.of_address(
-        parse_address("elasticsearch://localhost/docs?api_key_env=ES_KEY&timeout_s=5")
-    )
+    config = _config(FORM.parse("elasticsearch://localhost/docs?api_key_env=ES_KEY&timeout_s=5"))
     assert config.options == {"api_key": "hunter2"}
     assert config.timeout_s == 5.0
     with pytest.raises(ConfigurationError, match="not both"):
-        parse_address(
-            "elasticsearch://h/d?api_key_env=ES_KEY&user_env=ES_USER&password_env=ES_PASSWORD"
+        _config(
+            FORM.parse(
+                "elasticsearch://h/d?api_key_env=ES_KEY&user_env=ES_USER&password_env=ES_PASSWORD"
+            )
         )
 
 

@@ -15,8 +15,7 @@ from llama_retrieval_ext.formulas.bm25 import bm25_idf, bm25_term_weight
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.stores.elasticsearch.client import Request
-from llama_retrieval_ext.stores.elasticsearch.encoding import Json
+from llama_retrieval_ext.stores.elasticsearch.client import HttpRequest, Json
 from llama_retrieval_ext.stores.elasticsearch.store import (
     ElasticsearchBackend,
     ElasticsearchVectorStore,
@@ -78,14 +77,14 @@ def test_a_hybrid_query_is_one_request_for_ids_and_one_for_nodes_and_agrees_with
     store: ElasticsearchVectorStore, embed_model: FakeEmbedding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.add(sample_nodes(embed_model))
-    sent: list[Request] = []
-    send = store.transport.send
+    sent: list[HttpRequest] = []
+    send = store.transport.perform
 
-    def counted(request: Request) -> Json:
+    def counted(request: HttpRequest) -> Json:
         sent.append(request)
         return send(request)
 
-    monkeypatch.setattr(store.transport, "send", counted)
+    monkeypatch.setattr(store.transport, "perform", counted)
     backend = ElasticsearchBackend(store)
     hybrid = HybridRetriever(backend, embed_model=embed_model, fusion=RRF())
     query = Query("annual leave", top_k=8)

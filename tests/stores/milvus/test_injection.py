@@ -102,7 +102,7 @@ def test_no_id_or_document_selects_or_deletes_what_it_does_not_name(
     rng = random.Random(6)
     store = backend.store
     # A server looks for what to delete until it has seen all writes before: some 0.2 s.
-    for _ in range(350 if store.searcher.is_lite else 50):
+    for _ in range(350 if store.is_lite else 50):
         texts = [text for text in (hostile(rng), hostile(rng)) if text not in ("n1", "n2")]
         assert store.get_nodes(texts) == []
         query = VectorStoreQuery(query_embedding=[1.0, 0.0], doc_ids=texts, similarity_top_k=5)

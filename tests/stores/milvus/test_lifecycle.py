@@ -1,5 +1,6 @@
 """Create, open, reopen, count, get, upsert, delete, clear: in a file and on a server."""
 
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -19,6 +20,7 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
 )
 from llama_retrieval_ext.stores.milvus.schema import (
+    FORMAT,
     PROPERTY,
     MilvusConfig,
     MilvusParams,
@@ -161,11 +163,12 @@ def test_is_empty_and_ne_see_missing_fields(store: MilvusStore) -> None:
 
 def test_a_collection_with_the_column_of_an_older_release_goes_on(opened: Opened) -> None:
     first = opened()
-    name, lite = str(first.describe()["collection"]), first.searcher.is_lite
+    name, lite = str(first.describe()["collection"]), first.is_lite
     config = MilvusConfig(dimension=2)
     columns = schema_of(config, lite=lite)
     columns.add_field("doc_key", DataType.VARCHAR, max_length=32)
-    first.client.create_collection(name, schema=columns, properties={PROPERTY: config.to_text()})
+    record = json.dumps({"format": FORMAT, **config.to_dict()})
+    first.client.create_collection(name, schema=columns, properties={PROPERTY: record})
     first.client.create_index(name, indexes_of(config, MilvusParams(), lite=lite))
     store = opened()
     store.add([node("a", k="x")])

@@ -3,8 +3,9 @@
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.stores.qdrant.client import parse_address
 from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
-from llama_retrieval_ext.stores.qdrant.url import Address, parse_address
+from llama_retrieval_ext.urls import Address
 from tests.cases import each_case
 from tests.stores.qdrant.fake_server import KEY, FakeServer
 
@@ -18,7 +19,7 @@ from tests.stores.qdrant.fake_server import KEY, FakeServer
         ("qdrant://[::1]:7000/my%20kb", Address("my kb", url="http://[::1]:7000")),
         (
             "qdrants://db/kb?api_key_env=K&timeout_s=5&prefer_grpc=true",
-            Address("kb", None, "https://db:6333", "K", 5, True),
+            Address("kb", "https://db:6333", "", 5.0, {"api_key_env": "K", "prefer_grpc": "true"}),
         ),
         ("qdrant:./dir", Address("nodes", path="./dir")),
         ("qdrant:/var/lib/kb?collection=x", Address("x", path="/var/lib/kb")),
