@@ -58,7 +58,7 @@ class ExplanationComparison(Viewed):
 
     """
 
-    _view: ClassVar[str] = "comparison.comparison"
+    _view: ClassVar[str] = "explanation.comparison"
 
     first: SearchResult
     second: SearchResult

@@ -1,12 +1,16 @@
-"""Views of knowledge bases and of reports about documents: HTML and rich console."""
+"""Views of knowledge bases, of reports about documents, and of weekly reports."""
 
 from collections.abc import Mapping
-from typing import Final, Protocol
+from html import escape
+from typing import TYPE_CHECKING, Final, Protocol
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from llama_retrieval_ext.display.html import page, table, tag, tile
+from llama_retrieval_ext.display.html import Markup, page, table, tag, tile
+
+if TYPE_CHECKING:
+    from llama_retrieval_ext.services.weekly_report import WeeklyReport
 
 # Limit of listed documents.
 _SHOWN: Final = 50
@@ -31,11 +35,7 @@ class Report(Protocol):
 
 
 def report_html(report: Report) -> str:
-    """Return a report as HTML: the summary, and documents with details.
-
-    Args:
-        report: Report of adding or copying.
-    """
+    """Return a report as HTML: the summary, and documents with details."""
     stories = _stories(report)
     more = len(stories) - _SHOWN
     counts = [
@@ -52,21 +52,12 @@ def report_html(report: Report) -> str:
 
 
 def report_console(report: Report) -> RenderableType:
-    """Return a report for a rich console: the summary, and documents with details.
-
-    Args:
-        report: Report of adding or copying.
-    """
+    """Return a report for a rich console: the summary, and documents with details."""
     return Text("\n".join([str(report), *(f"  {ref}: {story}" for ref, story in _stories(report))]))
 
 
 def facts_html(title: str, facts: Mapping[str, object]) -> str:
-    """Return facts about a value as an HTML table of two columns.
-
-    Args:
-        title: Subject of the facts.
-        facts: Facts by name.
-    """
+    """Return facts about a value as an HTML table of two columns."""
     rows = [(name, str(fact)) for name, fact in facts.items()]
     return page(tag("div", table((title, ""), rows), class_="card"))
 
@@ -80,3 +71,29 @@ def _stories(report: Report) -> list[tuple[str, str]]:
             for ref, error in report.failures.items()
         ),
     ]
+
+
+def weekly_report_html(report: "WeeklyReport") -> Markup:
+    """Return a weekly report as a fragment of HTML."""
+    parts = [tag("h1", report.title), tag("p", report.overview)]
+    for title, findings in report.numbered():
+        items = [
+            tag("li", each.text, " ", tag("small", report.days_of(each)), value=number)
+            for number, each in findings
+        ]
+        parts += [tag("h2", title), tag("ol", *items) if items else tag("p", "None.")]
+    if report.comparison:
+        parts += [tag("h2", "Compared with earlier material"), tag("p", report.comparison)]
+    logs = [f"{log.timestamp.date()}: {log.text}" for log in report.work_logs]
+    for title, lines in (("Work logs", logs), ("Notes", report.notes())):
+        if lines:
+            parts += [tag("h2", title), tag("ul", *(tag("li", line) for line in lines))]
+    return page(*parts)
+
+
+def weekly_report_page(report: "WeeklyReport") -> str:
+    """Return a weekly report as an HTML document."""
+    return (
+        '<!doctype html>\n<html><head><meta charset="utf-8">'
+        f"<title>{escape(report.title)}</title></head>\n<body>{weekly_report_html(report)}</body></html>\n"
+    )
