@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.options import KbId, Tenant, scope_of
-from llama_retrieval_ext.cli.output import counted, say, say_aside, say_table, three_digits
+from llama_retrieval_ext.cli.options import AsJson, KbId, Tenant, scope_of
+from llama_retrieval_ext.cli.output import (
+    counted,
+    say,
+    say_aside,
+    say_json,
+    say_table,
+    three_digits,
+)
 from llama_retrieval_ext.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -47,7 +54,6 @@ Url = Annotated[
         "bolt://HOST:7687, or sample for the graph of construction safety that is shipped.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @graph_app.command()
@@ -56,7 +62,7 @@ def info(
     *,
     tenant: Tenant = None,
     kb_id: KbId = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say how many nodes of each label a graph has, and which relations join them."""
     from llama_retrieval_ext.execution.drivers import run  # noqa: PLC0415 - imports LlamaIndex
@@ -138,7 +144,7 @@ def run_rules(  # noqa: PLR0913 - a command's options are its parameters
     ] = None,
     tenant: Tenant = None,
     kb_id: KbId = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what rules conclude for a process, each sentence with its proof."""
     rules = _sample_rules() if file == SAMPLE else ext.load_rules(file)
@@ -148,7 +154,7 @@ def run_rules(  # noqa: PLR0913 - a command's options are its parameters
             process, context=_context(context), scope=scope_of(tenant, kb_id)
         )
     if as_json:
-        say(json.dumps(found.to_dict(), ensure_ascii=False, indent=2))
+        say_json(found.to_dict())
         return
     for each in found.conclusions:
         _show(each)
@@ -205,9 +211,9 @@ def _opened(url: str) -> "Iterator[GraphBackend]":
 
 def _check_there(url: str) -> None:
     """Raise if a folder does not exist: a typing error must not create an empty graph."""
-    scheme, _, place = url.partition(":")
-    if scheme == "graph" and place and place != ":memory:" and not Path(place).is_dir():
-        raise ConfigurationError(f"there is no graph in the folder {place}")
+    scheme, _, folder = url.partition(":")
+    if scheme == "graph" and folder and folder != ":memory:" and not Path(folder).is_dir():
+        raise ConfigurationError(f"there is no graph in the folder {folder}")
 
 
 def _sample() -> "tuple[EmbeddedGraph, RuleSet]":

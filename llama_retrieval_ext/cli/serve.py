@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from llama_retrieval_ext.cli.options import EmbedModel, KbId, ReadOnly, Target, Tenant, Url
+from llama_retrieval_ext.cli.options import EmbedModel, KbId, KbOptions, ReadOnly, Tenant, Url
 
 if TYPE_CHECKING:
     from llama_index.core.llms import LLM
@@ -78,15 +78,15 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
     """
     from llama_retrieval_ext.serve import ServeLimits, serve_http  # noqa: PLC0415 - LlamaIndex
 
-    place = _target(kb, embed_model, tenant, kb_id, read_only=read_only)
+    options = _options(kb, embed_model, tenant, kb_id, read_only=read_only)
     limits = ServeLimits(
         max_body_bytes=max_body, max_top_k=max_top_k, concurrency=concurrency, timeout_s=timeout
     )
     loaded = _keys(keys)
     llm = _llm(llm_url, llm_model, key_env=llm_key_env, context=llm_context, timeout_s=timeout)
-    with place.open(must_exist=not create, needs_scope=False) as opened:
+    with options.open(must_exist=not create, needs_scope=False) as opened:
         serve_http(
-            opened, host=host, port=port, keys=loaded, scope=place.scope, limits=limits, llm=llm
+            opened, host=host, port=port, keys=loaded, scope=options.scope, limits=limits, llm=llm
         )
 
 
@@ -118,12 +118,12 @@ def mcp(  # noqa: PLR0913 - a command's options are its parameters
     """
     from llama_retrieval_ext.serve import ServeLimits, serve_mcp  # noqa: PLC0415 - LlamaIndex
 
-    place = _target(kb, embed_model, tenant, kb_id, read_only=read_only)
+    options = _options(kb, embed_model, tenant, kb_id, read_only=read_only)
     loaded = _keys(keys)
-    with place.reopen() as opened:
+    with options.reopen() as opened:
         serve_mcp(
             opened,
-            scope=place.scope,
+            scope=options.scope,
             about=about,
             rules=rules,
             address=(host, port) if http else None,
@@ -132,11 +132,11 @@ def mcp(  # noqa: PLR0913 - a command's options are its parameters
         )
 
 
-def _target(
+def _options(
     kb: str, embed_model: str, tenant: str | None, kb_id: str | None, *, read_only: bool
-) -> Target:
+) -> KbOptions:
     refresh_s = _REFRESH_S if read_only else None
-    return Target(kb, embed_model, tenant, kb_id, read_only=read_only, refresh_s=refresh_s)
+    return KbOptions(kb, embed_model, tenant, kb_id, read_only=read_only, refresh_s=refresh_s)
 
 
 def _keys(source: str | None) -> "ApiKeys | None":
