@@ -98,12 +98,8 @@ class RequestContext:
 class Guard:
     """ASGI middleware that passes on only requests that are allowed.
 
-    Args:
-        app: The application behind it.
-        limits: Limits of requests.
-        keys: The accepted keys; None to answer processes of this machine only.
-        scope: Bounds every request; None for no bound.
-        open_paths: Paths that need no key and do not queue.
+    Without keys, it answers processes of this machine only; ``scope`` bounds every request;
+    ``open_paths`` need no key and do not queue.
     """
 
     def __init__(
@@ -253,15 +249,19 @@ def _check_local(scope: Message) -> None:
 
     The check of ``Host`` and ``Origin`` stops web pages: DNS rebinding and cross-origin requests.
     """
-    host = (scope.get("client") or ("",))[0]
-    try:
-        is_local = ip_address(host).is_loopback
-    except ValueError:
-        is_local = False
+    is_local = is_loopback((scope.get("client") or ("",))[0])
     origin = _header(scope, "Origin").removeprefix("http://")
     names = (_header(scope, "Host"), *([origin] if origin else []))
     if not is_local or not all(map(_LOOPBACK.fullmatch, names)):
         raise HttpError(403, "not_local", "without API keys only this machine is answered")
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address is one of this machine only."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _header(scope: Message, name: str) -> str:

@@ -37,14 +37,7 @@ class Caller:
     may_write: bool
 
     def bounded(self, requested: Scope | None) -> Scope | None:
-        """Return the caller's scope, narrowed by the scope of a request.
-
-        Args:
-            requested: The scope in the request; None if it has none.
-
-        Raises:
-            ScopeError: They have nothing in common.
-        """
+        """Return the caller's scope, narrowed by that of a request, or raise ScopeError."""
         return requested if self.scope is None else self.scope.narrowed(requested)
 
     def reaches(self, scope: Scope | None) -> bool:
@@ -61,12 +54,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key of the server, stored as its digest.
-
-    Args:
-        caller: The holder of the key.
-        digest: The SHA-256 of the key, 32 bytes.
-    """
+    """A key of the server, stored as its SHA-256."""
 
     caller: Caller
     digest: bytes = field(repr=False)

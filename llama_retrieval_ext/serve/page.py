@@ -104,10 +104,7 @@ by("form").addEventListener("submit", async event => {
 
 
 def search_page(nonce: str) -> str:
-    """Return the page.
-
-    Args:
-        nonce: Nonce of the only script that the page may run.
+    """Return the page; the nonce is that of the only script that it may run.
 
     Examples:
         >>> page = search_page("n0nce")
