@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
-from unicodedata import east_asian_width
+
+from rich.cells import cell_len
 
 from llama_retrieval_ext.display.html import N_COLOURS, Markup, join, page, tag
 from llama_retrieval_ext.pipeline.tree import (
@@ -112,7 +113,7 @@ def _box(label: str, kind: str = "") -> _Block:
     name, _, rest = label.partition("(")
     arguments = rest.removesuffix(")") if rest.endswith(")") else rest
     lines = [_cut(name), *([_cut(arguments)] if arguments else [])]
-    width = max(64.0, max(map(_columns, lines)) * _LETTER + 2 * _MARGIN)
+    width = max(64.0, max(map(cell_len, lines)) * _LETTER + 2 * _MARGIN)
     height = len(lines) * _LINE + 11
     texts = [
         tag("text", line, x=width / 2, y=18 + _LINE * n, class_="small" if n else "strong")
@@ -127,7 +128,7 @@ def _leg(name: str, block: _Block, number: int) -> _Block:
     if not name:
         return block
     text = _cut(name)
-    width = _columns(text) * _LETTER + 26
+    width = cell_len(text) * _LETTER + 26
     label = [
         tag("rect", x=0, y=5, width=8.0, height=8.0, rx=4.0, class_=f"c{number % N_COLOURS}"),
         tag("text", text, x=(width + 10) / 2, y=13),
@@ -188,7 +189,7 @@ def _arrow(x: float, start: float, end: float) -> Markup:
 def _framed(block: _Block, title: str) -> _Block:
     """Return a block in a dashed frame, with a title in the corner."""
     text = _cut(title)
-    width = max(block.width + 3 * _MARGIN, _columns(text) * _LETTER + 2 * _MARGIN)
+    width = max(block.width + 3 * _MARGIN, cell_len(text) * _LETTER + 2 * _MARGIN)
     height = block.height + _LINE + 2 * _MARGIN
     rect = tag("rect", width=width, height=height, rx=10.0, class_="frame")
     name = tag("text", text, x=_MARGIN, y=17, class_="small", style="text-anchor:start")
@@ -200,15 +201,11 @@ def _at(x: float, y: float, block: _Block) -> Markup:
     return tag("g", block.content, transform=f"translate({x:.1f} {y:.1f})")
 
 
-def _columns(text: str) -> int:
-    return sum(2 if east_asian_width(letter) in "WF" else 1 for letter in text)
-
-
 def _cut(text: str) -> str:
     """Return text cut to the width of a box."""
     line = " ".join(text.split())
-    if _columns(line) <= _COLUMNS:
+    if cell_len(line) <= _COLUMNS:
         return line
-    while _columns(line) >= _COLUMNS:
-        line = line[: len(line) - max(1, (_columns(line) - _COLUMNS) // 2)]
+    while cell_len(line) >= _COLUMNS:
+        line = line[: len(line) - max(1, (cell_len(line) - _COLUMNS) // 2)]
     return f"{line}…"

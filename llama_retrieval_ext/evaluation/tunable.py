@@ -1,10 +1,10 @@
 """Settings of a pipeline with a fusion, and rebuilding it with other settings."""
 
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 
 import numpy as np
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -35,8 +35,6 @@ from llama_retrieval_ext.stages.selection import Top
 
 # Hits with scores, best first, by leg.
 Rankings: TypeAlias = Mapping[str, Sequence[tuple[str, float | None]]]
-# Yields a parameter with the settings that differ in it; receives the chosen setting.
-Steps: TypeAlias = "Generator[tuple[str, list[Setting]], Setting, Setting]"
 Fused: TypeAlias = HybridRetriever | FusionRetriever
 
 R = TypeVar("R", bound=Retriever)
@@ -78,20 +76,19 @@ class Setting:
         """The fusion as an expression."""
         return "the default fusion" if self.fusion is None else repr(self.fusion)
 
-    @property
-    def fused(self) -> str:
-        """The fusion with its weights."""
+    def value_of(self, parameter: str) -> str:
+        """Return the value of a parameter as text."""
         weights = ", ".join(f"{leg} {weight:.2g}" for leg, weight in self.weights)
-        return f"{self.formula} with {weights}"
+        return {
+            "fusion and weights": f"{self.formula} with {weights}",
+            "depth": str(self.depth),
+            "MMR lambda": str(self.mmr_lambda),
+            "damping": str(self.damping),
+        }[parameter]
 
 
 class LegRecorder(Retriever):
-    """Leg with the rewrites of its pipeline before it; keeps its hits for later stages.
-
-    Args:
-        leg: The leg; called with its own number of hits if it has one.
-        rewrites: Rewrites of the query before the leg.
-    """
+    """Leg with the rewrites of its pipeline before it; keeps its hits for later stages."""
 
     def __init__(self, leg: Leg, rewrites: Sequence[Rewrite] = ()) -> None:
         super().__init__(top_k=None, name=leg.name)
@@ -113,14 +110,9 @@ class LegRecorder(Retriever):
 
 @dataclass(slots=True)
 class FusedPipeline:
-    """A `HybridRetriever` or fused legs, perhaps inside a pipeline with MMR.
+    """A `HybridRetriever` or fused legs, perhaps inside a pipeline with MMR."""
 
-    Args:
-        retriever: The whole pipeline.
-
-    Raises:
-        ConfigurationError: The retriever has another type, or parts that need more than rankings.
-    """
+    parameters: ClassVar = ("fusion and weights", "depth", "MMR lambda")
 
     retriever: BaseRetriever
     source: Fused = field(init=False)
@@ -148,7 +140,7 @@ class FusedPipeline:
         is_default = isinstance(source, HybridRetriever) and source.uses_default_fusion
         return Setting(
             tuple((name, weight / whole) for name, weight in source.weights.items()),
-            None if is_default else _weighted(source.fusion, None),
+            None if is_default else _with_fields(source.fusion, weights=None),
             self.depth,
             None if self.mmr is None else self.mmr.lambda_mult,
         )
@@ -161,14 +153,6 @@ class FusedPipeline:
             return max(source.candidates, source.top_k or 1)
         own = [leg.top_k or getattr(leg.retriever, "top_k", None) for leg in source.legs]
         return max([each for each in own if isinstance(each, int)], default=_FUSED_HITS)
-
-    def steps(self, current: Setting) -> Steps:
-        """Yield each parameter with settings to try, receive the chosen one, return the last."""
-        for parameter in ("fusion and weights", "depth", "MMR lambda"):
-            settings = self.settings_of(parameter, current)
-            if settings:
-                current = yield parameter, settings
-        return current
 
     def settings_of(self, parameter: str, current: Setting) -> list[Setting]:
         """Return the settings that differ from the current one in a parameter; may be empty."""
@@ -319,15 +303,10 @@ def _formulas(source: Fused) -> list[Fusion]:
         by_leg = {"vector": Normalisation.MIN_MAX, "keyword": Normalisation.FROM_ZERO}
         formulas[0] = WeightedSum(normalise=by_leg)
     formulas += [RRF(k) for k in _RRF_CONSTANTS]
-    own = {"min_success": source.fusion.min_success}
-    return [_with_fields(each, own) for each in formulas]
+    return [_with_fields(each, min_success=source.fusion.min_success) for each in formulas]
 
 
-def _weighted(fusion: Fusion, weights: Mapping[str, float] | None) -> Fusion:
-    return _with_fields(fusion, {"weights": weights})
-
-
-def _with_fields(fusion: Fusion, values: Mapping[str, object]) -> Fusion:
+def _with_fields(fusion: Fusion, **values: object) -> Fusion:
     changed: Fusion = replace(fusion, **values)  # type: ignore[type-var]  # they all are dataclasses
     return changed
 
@@ -343,11 +322,11 @@ def _with_fusion(source: Fused, setting: Setting) -> Retriever:
         if setting.fusion is None:
             arguments["alpha"] = round(weights["vector"], 4)
         else:
-            arguments["fusion"] = _weighted(setting.fusion, weights)
+            arguments["fusion"] = _with_fields(setting.fusion, weights=weights)
         hybrid = bound_as(source, HybridRetriever(**arguments))
         record_argument(hybrid, "store", store)
         return hybrid
-    fusion = _weighted(setting.fusion or source.fusion, weights)
+    fusion = _with_fields(setting.fusion or source.fusion, weights=weights)
     if isinstance(source, QueryFusionRetriever):
         arguments |= {
             "retrievers": _cut(source, setting),
