@@ -177,10 +177,7 @@ def _rank_changes(explanation: Explanation) -> list[Markup]:
     if len(stages) <= 1 or not explanation.hits:
         return []
     rows = (
-        (
-            short(document_title(hit), _TITLE),
-            *(_stage_cell(stage, hit.node_id) for stage in stages),
-        )
+        (short(document_title(hit), _TITLE), *(_stage_cell(stage, hit.node_id) for stage in stages))
         for hit in explanation.hits[:_HITS]
     )
     titles = [short(stage.name, _TITLE // 2) for stage in stages]

@@ -6,13 +6,7 @@ from typing import Final, NamedTuple
 from rich.cells import cell_len
 
 from llama_retrieval_ext.display.html import N_COLOURS, Markup, join, page, tag
-from llama_retrieval_ext.pipeline.tree import (
-    Sketch,
-    children_of,
-    label_of,
-    leg_names_of,
-    sketch_of,
-)
+from llama_retrieval_ext.pipeline.tree import Sketch, children_of, label_of, leg_names_of, sketch_of
 
 
 def outline(retriever: object) -> str:

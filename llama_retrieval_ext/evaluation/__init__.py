@@ -50,10 +50,7 @@ if not TYPE_CHECKING:
         "llama_retrieval_ext.evaluation.experiment": ("Experiment",),
         "llama_retrieval_ext.evaluation.judgements": ("Judgements", "Level"),
         "llama_retrieval_ext.evaluation.plots": ("plot_latency", "plot_recall", "plot_sweep"),
-        "llama_retrieval_ext.evaluation.questions": (
-            "generated_questions",
-            "known_item_questions",
-        ),
+        "llama_retrieval_ext.evaluation.questions": ("generated_questions", "known_item_questions"),
         "llama_retrieval_ext.evaluation.retrieval_plots": (
             "PathStep",
             "plot_overlap",

@@ -64,12 +64,7 @@ class _Bound:
 
 
 def build_mcp_server(
-    kb: KnowledgeBase,
-    *,
-    scope: Scope | None,
-    about: str,
-    rules: Rules | None,
-    limits: ServeLimits,
+    kb: KnowledgeBase, *, scope: Scope | None, about: str, rules: Rules | None, limits: ServeLimits
 ) -> MCPServer:
     """Return the server; see `create_mcp_server`."""
     bound = _Bound(kb, scope, limits)

@@ -70,8 +70,7 @@ def search_router(service: Service) -> APIRouter:
         return event_stream(_events(retriever, query, context), context)
 
     @router.post(
-        "/explain",
-        responses={200: {"content": {"application/json": {}, "text/html": {}}}},
+        "/explain", responses={200: {"content": {"application/json": {}, "text/html": {}}}}
     )
     async def explain(
         body: SearchRequest, context: Context, view: Literal["json", "html"] = "json"

@@ -78,11 +78,7 @@ _REPORT: Final = {
     },
     "comparison": "",
     "work_logs": [
-        {
-            "id": "0b6f",
-            "timestamp": "2026-05-06T09:00:00Z",
-            "text": "The crane came two days late.",
-        }
+        {"id": "0b6f", "timestamp": "2026-05-06T09:00:00Z", "text": "The crane came two days late."}
     ],
     "problems": [],
     "degraded": [],

@@ -58,9 +58,6 @@ class Recording:
 def recorded() -> Generator[Recording]:
     """Record all spans and events reported within the block.
 
-    Yields:
-        The recording, filled during the block.
-
     Examples:
         >>> from llama_retrieval_ext.testing.fakes import FakeRetriever
         >>> with recorded() as recording:

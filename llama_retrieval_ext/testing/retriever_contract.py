@@ -143,15 +143,7 @@ class RankingContract(RetrieverFixtures):
         assert " at 0x" not in before
 
 
-_HIT_KEYS = {
-    "chunk_id",
-    "text",
-    "score",
-    "metadata",
-    "knowledge_base_id",
-    "document_id",
-    "source",
-}
+_HIT_KEYS = {"chunk_id", "text", "score", "metadata", "knowledge_base_id", "document_id", "source"}
 
 
 class ResultContract(RetrieverFixtures):

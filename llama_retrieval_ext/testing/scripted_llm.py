@@ -131,20 +131,14 @@ class ScriptedLLM(CustomLLM):
 
     @llm_completion_callback()
     def stream_complete(
-        self,
-        prompt: str,
-        formatted: bool = False,
-        **_: object,
+        self, prompt: str, formatted: bool = False, **_: object
     ) -> CompletionResponseGen:
         """Return the next answer, word by word."""
         return _streamed(self.complete(prompt, formatted=formatted))
 
     @llm_completion_callback()
     async def astream_complete(
-        self,
-        prompt: str,
-        formatted: bool = False,
-        **_: object,
+        self, prompt: str, formatted: bool = False, **_: object
     ) -> CompletionResponseAsyncGen:
         """Return the next answer, word by word, without blocking the loop."""
         whole = await self.acomplete(prompt, formatted=formatted)
@@ -163,9 +157,7 @@ class ScriptedLLM(CustomLLM):
 
     @llm_chat_callback()
     async def astream_chat(
-        self,
-        messages: Sequence[ChatMessage],
-        **_: object,
+        self, messages: Sequence[ChatMessage], **_: object
     ) -> ChatResponseAsyncGen:
         """Return the next answer as a message, word by word, without blocking the loop."""
         whole = await self.acomplete(self._prompt(messages), formatted=True)
