@@ -1,7 +1,7 @@
 """Views of explanations, and of two side by side: text, HTML, rich console."""
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -41,9 +41,7 @@ _NOTES: Final = {"pushed_down": "pushed down", "cache_hits": "from cache", "engi
 
 def explanation_text(explanation: Explanation) -> str:
     """Return an explanation as text: the executed steps, and the account of each hit."""
-    steps = (
-        f"  {'  ' * step.depth}{_step_line(step.trace)}" for step in _steps(explanation.recorded)
-    )
+    steps = (f"  {'  ' * depth}{_step_line(step)}" for depth, step in explanation.recorded.walk())
     hits = (line for account in explanation.accounts[:_HITS] for line in _account_lines(account))
     return "\n".join([f"Explanation({result_summary(explanation)})", *steps, *hits])
 
@@ -69,19 +67,6 @@ def explanation_html(explanation: Explanation) -> str:
         *_rank_changes(explanation),
         *([tag("h4", "Why each hit stands there"), cards] if accounts else []),
     )
-
-
-class _Step(NamedTuple):
-    """Step of a trace, with its nesting depth."""
-
-    trace: Trace
-    depth: int
-
-
-def _steps(trace: Trace, depth: int = 0) -> Iterator[_Step]:
-    yield _Step(trace, depth)
-    for child in trace.children:
-        yield from _steps(child, depth + 1)
 
 
 def _step_line(step: Trace) -> str:
@@ -139,10 +124,12 @@ def _account_chips(account: HitAccount) -> Iterator[Markup]:
 
 def _waterfall(trace: Trace) -> Markup:
     """Return each step with a bar from its start to its end."""
-    steps = list(_steps(trace))
-    whole = max(trace.duration_s or 0.0, *(_end(step, trace) for step, _ in steps), 1e-9)
+    steps = list(trace.walk())
+    whole = max(trace.duration_s or 0.0, *(_end(step, trace) for _, step in steps), 1e-9)
     more = [tag("small", f"… {len(steps) - _STEPS} more", class_="wide")]
-    cells = (cell for step in steps[:_STEPS] for cell in _step_cells(step, trace, whole))
+    cells = (
+        cell for depth, step in steps[:_STEPS] for cell in _step_cells(step, depth, trace, whole)
+    )
     return tag("div", *cells, *(more if len(steps) > _STEPS else []), class_="steps")
 
 
@@ -150,8 +137,7 @@ def _end(step: Trace, origin: Trace) -> float:
     return step.started - origin.started + (step.duration_s or 0.0)
 
 
-def _step_cells(step: _Step, origin: Trace, whole: float) -> Iterator[Markup]:
-    trace, depth = step
+def _step_cells(trace: Trace, depth: int, origin: Trace, whole: float) -> Iterator[Markup]:
     start = 100 * max(0.0, trace.started - origin.started) / whole
     width = 100 * (trace.duration_s or 0.0) / whole
     indent = f"padding-left:{1.1 * min(depth, 10):.1f}em"

@@ -196,13 +196,11 @@ def _rankings(value: Explanation | Experiment) -> Rankings:
 
 def _legs(step: Trace) -> list[Trace]:
     """Return the outermost parallel legs; the whole step if there are none."""
-    return next((legs for legs in _all_legs(step) if len(legs) > 1), [step])
-
-
-def _all_legs(step: Trace) -> Iterator[list[Trace]]:
-    yield [child for child in step.children if child.beside and child.ranking is not None]
-    for child in step.children:
-        yield from _all_legs(child)
+    all_legs = (
+        [child for child in each.children if child.beside and child.ranking is not None]
+        for _, each in step.walk()
+    )
+    return next((legs for legs in all_legs if len(legs) > 1), [step])
 
 
 def _ranks_of(

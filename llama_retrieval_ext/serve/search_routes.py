@@ -114,11 +114,8 @@ def _answer(result: SearchResult) -> dict[str, object]:
 
 def _redacted(result: R) -> R:
     """Return the result with error kinds instead of messages, which may name servers."""
-    pending = [] if result.trace is None else [result.trace]
-    while pending:
-        step = pending.pop()
+    for _, step in () if result.trace is None else result.trace.walk():
         step.error = step.error and kind_of(step.error)
-        pending += step.children
     return replace(
         result,
         degraded=tuple(replace(each, reason=kind_of(each.reason)) for each in result.degraded),
