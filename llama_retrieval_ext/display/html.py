@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from importlib.resources import files
 from typing import Final
 
 from llama_retrieval_ext.text.highlighting import matched_spans
@@ -37,61 +38,9 @@ def _palette(place: int) -> str:
 
 
 _LIGHT, _DARK = _palette(1), _palette(2)
-_RULES: Final = """
-.lre{color:var(--l-fg);background:var(--l-bg);font:13px/1.5 system-ui,-apple-system,"Segoe UI",
-"Noto Sans","Noto Sans CJK SC",sans-serif;padding:10px 12px;border-radius:8px;max-width:1080px;
-box-sizing:border-box;overflow-x:auto}
-.lre *{box-sizing:border-box}
-.lre h3{font-size:14px;font-weight:600;margin:0 0 8px;color:inherit}
-.lre h4{font-size:11px;font-weight:600;letter-spacing:.05em;text-transform:uppercase;
-color:var(--l-dim);margin:16px 0 6px}
-.lre p{margin:4px 0}
-.lre small,.lre .dim{color:var(--l-dim);font-size:12px;font-weight:400}
-.lre .num{font-variant-numeric:tabular-nums}
-.lre .bad{color:var(--l-bad)}.lre .good{color:var(--l-good)}
-.lre .card{border:1px solid var(--l-line);border-radius:8px;padding:9px 12px;margin:8px 0;
-background:var(--l-soft)}
-.lre .head{display:flex;gap:10px;align-items:baseline}
-.lre .head b{flex:1;font-weight:600;overflow-wrap:anywhere;min-width:0}
-.lre .rank{color:var(--l-dim);min-width:1.2em;text-align:right}
-.lre .bar{display:flex;height:6px;border-radius:3px;overflow:hidden;margin:5px 0 6px;
-background:color-mix(in srgb,var(--l-line) 55%,transparent)}
-.lre .bar i{display:block}
-.lre .chips{display:flex;flex-wrap:wrap;gap:4px 6px;margin:4px 0}
-.lre .chip{display:inline-flex;align-items:center;gap:5px;border:1px solid var(--l-line);
-border-radius:10px;padding:0 8px;font-size:12px;line-height:18px;background:var(--l-bg);
-overflow-wrap:anywhere;max-width:100%}
-.lre .dot{width:8px;height:8px;border-radius:50%;flex:none}
-.lre .text{margin:6px 0;overflow-wrap:anywhere}
-.lre mark{background:var(--l-mark);color:inherit;border-radius:2px;padding:0 1px}
-.lre table{border-collapse:collapse;margin:4px 0;font-size:12.5px}
-.lre th,.lre td{text-align:left;vertical-align:top;padding:3px 14px 3px 0;
-border-bottom:1px solid var(--l-line);background:none;color:inherit;white-space:normal;
-max-width:30em;min-width:4.6em;overflow-wrap:anywhere}
-.lre th{font-weight:600;color:var(--l-dim)}
-.lre tr{background:none}.lre .cell{white-space:nowrap}
-.lre details{margin:6px 0}.lre summary{cursor:pointer;color:var(--l-dim)}
-.lre .steps{display:grid;grid-template-columns:minmax(10em,22em) minmax(10em,1fr) auto auto;
-gap:3px 12px;align-items:center}
-.lre .steps .name{overflow:hidden;text-overflow:ellipsis;white-space:nowrap}
-.lre .steps .wide{grid-column:1/-1;margin:0 0 3px}
-.lre .track{position:relative;height:12px;border-radius:3px;
-background:color-mix(in srgb,var(--l-line) 40%,transparent)}
-.lre .track i{position:absolute;top:0;bottom:0;min-width:2px;border-radius:3px}
-.lre .tiles{display:flex;flex-wrap:wrap;gap:8px}
-.lre .tile{border:1px solid var(--l-line);border-radius:8px;padding:6px 14px;
-background:var(--l-soft);min-width:5.5em}
-.lre .tile b{display:block;font-size:18px;font-weight:600;line-height:1.3}
-.lre svg{display:block;margin:4px auto}
-.lre svg text{fill:var(--l-fg);font-size:12px;text-anchor:middle}
-.lre svg .small{fill:var(--l-dim);font-size:11px}
-.lre svg .strong{font-weight:600}
-.lre svg rect{fill:var(--l-soft);stroke:var(--l-line)}
-.lre svg .end{fill:none}
-.lre svg .frame{fill:none;stroke-dasharray:4 4;stroke:var(--l-dim)}
-.lre svg path{fill:none;stroke:var(--l-dim);stroke-width:1.3}
-.lre svg .arrow{fill:var(--l-dim);stroke:none}
-"""
+_RULES: Final = (
+    files("llama_retrieval_ext.display").joinpath("style.css").read_text(encoding="utf-8")
+)
 _FILLS: Final = "".join(
     f".lre i.c{n}{{background:var(--l-c{n})}}.lre svg rect.c{n}{{fill:var(--l-c{n});stroke:none}}"
     f".lre svg path.c{n}{{stroke:var(--l-c{n})}}"

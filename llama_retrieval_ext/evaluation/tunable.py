@@ -313,27 +313,20 @@ def _with_fields(fusion: Fusion, **values: object) -> Fusion:
 
 def _with_fusion(source: Fused, setting: Setting) -> Retriever:
     weights = dict(setting.weights)
-    arguments: dict[str, Any] = dict(arguments_of(source))  # the constructor's arguments
+    own = setting.fusion
     if isinstance(source, HybridRetriever):
-        # Reuses the open backend: some stores cannot be opened twice by URL.
-        store, arguments["store"] = arguments["store"], source.backend
-        arguments["embed_model"] = source.embed_model
-        arguments |= {"candidates": setting.depth, "fusion": None, "alpha": None}
-        if setting.fusion is None:
-            arguments["alpha"] = round(weights["vector"], 4)
-        else:
-            arguments["fusion"] = _with_fields(setting.fusion, weights=weights)
-        hybrid = bound_as(source, HybridRetriever(**arguments))
-        record_argument(hybrid, "store", store)
-        return hybrid
-    fusion = _with_fields(setting.fusion or source.fusion, weights=weights)
+        return remade(
+            source,
+            store=source.backend,
+            embed_model=source.embed_model,
+            candidates=setting.depth,
+            fusion=None if own is None else _with_fields(own, weights=weights),
+            alpha=round(weights["vector"], 4) if own is None else None,
+        )
+    fusion = _with_fields(own or source.fusion, weights=weights)
     if isinstance(source, QueryFusionRetriever):
-        arguments |= {
-            "retrievers": _cut(source, setting),
-            "mode": fusion,
-            "retriever_weights": None,
-        }
-        return bound_as(source, QueryFusionRetriever(**arguments))
+        legs = _cut(source, setting)
+        return remade(source, retrievers=legs, mode=fusion, retriever_weights=None)
     fused = FusionRetriever(
         replace(source.branches, legs=_cut(source, setting)),
         fusion,
@@ -347,6 +340,19 @@ def _with_fusion(source: Fused, setting: Setting) -> Retriever:
 def _cut(source: FusionRetriever, setting: Setting) -> tuple[Leg, ...]:
     is_less = setting.depth < FusedPipeline(source).depth
     return tuple(replace(leg, top_k=setting.depth) if is_less else leg for leg in source.legs)
+
+
+def remade(original: R, **changed: Any) -> R:  # noqa: ANN401 - the constructor's arguments
+    """Return a retriever with some other arguments, in the same scope.
+
+    Stores and graphs are passed open, because some cannot be opened twice by URL; they stay
+    recorded as they were.
+    """
+    arguments = arguments_of(original)
+    retriever = type(original)(**{**arguments, **changed})
+    for name in {"store", "graph"} & changed.keys():
+        record_argument(retriever, name, arguments[name])
+    return bound_as(original, retriever)
 
 
 def bound_as(original: Retriever, retriever: R) -> R:

@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import BaseNode, TextNode
 
-from llama_retrieval_ext.arguments import arguments_of, record_argument
-from llama_retrieval_ext.evaluation.tunable import LegRecorder, Rankings, Setting, bound_as
+from llama_retrieval_ext.evaluation.tunable import LegRecorder, Rankings, Setting, remade
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.execution.plan import Plan, finished
 from llama_retrieval_ext.pipeline.retriever import Retriever
@@ -81,11 +80,11 @@ class SeededGraph:
 
     def _built(self, seed: BaseRetriever, setting: Setting) -> GraphRetriever:
         own = self.retriever
-        arguments: dict[str, Any] = dict(arguments_of(own))  # the constructor's arguments
-        store, graph = arguments["store"], arguments["graph"]
-        arguments |= {"store": own.backend, "graph": own.graphs, "embed_model": own.embed_model}
-        walk = GraphRetriever(**{**arguments, "seed": seed, "damping": setting.damping})
-        record_argument(walk, "store", store)
-        record_argument(walk, "graph", graph)
-        bound_as(own, walk)
-        return walk
+        return remade(
+            own,
+            store=own.backend,
+            graph=own.graphs,
+            embed_model=own.embed_model,
+            seed=seed,
+            damping=setting.damping,
+        )
