@@ -10,6 +10,7 @@ from llama_retrieval_ext.cli.options import AsJson, EmbedModel, KbId, KbOptions,
 from llama_retrieval_ext.cli.output import console, say, say_aside, say_json
 from llama_retrieval_ext.cli.search import Mode
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.evaluation.measures import MEASURES, parse_measures
 
 _TOP_K = 100
 
@@ -50,10 +51,6 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
     as_json: AsJson = False,
 ) -> None:
     """Measure searches of a knowledge base on judged questions."""
-    # These import LlamaIndex, which --help does not need.
-    from llama_retrieval_ext.evaluation.experiment import Experiment  # noqa: PLC0415
-    from llama_retrieval_ext.evaluation.measures import MEASURES, parse_measures  # noqa: PLC0415
-
     parse_measures(measures or MEASURES)  # before slow work
     options = KbOptions(kb, embed_model, tenant, kb_id)
     with options.reopen() as opened:
@@ -63,7 +60,7 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
             mode.value: opened.retriever(mode.value, top_k=top_k, scope=options.scope)
             for mode in chosen
         }
-        experiment = Experiment(
+        experiment = ext.Experiment(
             retrievers,
             judged,
             measures=measures or MEASURES,

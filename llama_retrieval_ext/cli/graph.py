@@ -2,8 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -70,17 +69,17 @@ def info(
 
     with _opened(graph) as opened:
         found = run(summary(opened, scope=scope_of(tenant, kb_id)))
-    relations = [(a, type_, b, str(n)) for (a, type_, b), n in found.relations.items()]
+    header = ("from", "relation", "to", "edges")
+    relations = [(*ends, n) for ends, n in found.relations.items()]
     if as_json:
-        keys = ("from", "relation", "to", "edges")
-        shown = [dict(zip(keys, (*each[:3], int(each[3])), strict=True)) for each in relations]
+        shown = [dict(zip(header, each, strict=True)) for each in relations]
         say(json.dumps({"labels": dict(found.labels), "relations": shown}, ensure_ascii=False))
         return
     say(f"{counted(found.nodes, 'node')}, {counted(found.edges, 'edge')}")
     say_table(("label", "nodes"), [(label, str(n)) for label, n in found.labels.items()])
     if relations:
         say()
-        say_table(("from", "relation", "to", "edges"), relations)
+        say_table(header, [tuple(map(str, each)) for each in relations])
 
 
 @graph_app.command()
@@ -196,24 +195,14 @@ def _show(conclusion: "Conclusion") -> None:
         say(f"    {edge}", style="dim")
 
 
-@contextmanager
-def _opened(url: str) -> "Iterator[GraphBackend]":
+def _opened(url: str) -> "closing[GraphBackend]":
     if url == SAMPLE:
-        graph: GraphBackend = _sample()[0]
-    else:
-        _check_there(url)
-        graph = ext.open_graph(url)
-    try:
-        yield graph
-    finally:
-        graph.close()
-
-
-def _check_there(url: str) -> None:
-    """Raise if a folder does not exist: a typing error must not create an empty graph."""
+        return closing(_sample()[0])
     scheme, _, folder = url.partition(":")
     if scheme == "graph" and folder and folder != ":memory:" and not Path(folder).is_dir():
+        # A typing error must not create an empty graph.
         raise ConfigurationError(f"there is no graph in the folder {folder}")
+    return closing(ext.open_graph(url))
 
 
 def _sample() -> "tuple[EmbeddedGraph, RuleSet]":

@@ -1,6 +1,5 @@
 """`llama-retrieval search`, and `schema` and `validate` for pipelines as files."""
 
-import json
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -128,11 +127,9 @@ def _from_file(
     path: Path, kb: "ext.KnowledgeBase", collapse: "ext.Collapse | None"
 ) -> "ext.Retriever":
     """Return the retriever of a pipeline file over the knowledge base."""
-    from llama_retrieval_ext.config.registry import Registry  # noqa: PLC0415
-    from llama_retrieval_ext.config.yaml import load_pipeline  # noqa: PLC0415
     from llama_retrieval_ext.pipeline.pipeline import Pipeline  # noqa: PLC0415
 
-    made = load_pipeline(path, Registry().bind(kb))
+    made = ext.load_pipeline(path, ext.Registry().bind(kb))
     if isinstance(made, ext.Retriever) and collapse is None:
         return made
     return Pipeline(made, refines=[] if collapse is None else [collapse])
@@ -166,11 +163,7 @@ def _reasons(result: "ext.SearchResult", node_ids: list[str]) -> "list[WhyNot]":
 
 def schema() -> None:
     """Print the JSON Schema of pipeline files, for editors."""
-    # The import of LlamaIndex takes two seconds; --help does not need it.
-    from llama_retrieval_ext.config.registry import default_registry  # noqa: PLC0415
-    from llama_retrieval_ext.config.yaml import pipeline_schema  # noqa: PLC0415
-
-    typer.echo(json.dumps(pipeline_schema(default_registry()), ensure_ascii=False, indent=2))
+    say_json(ext.pipeline_schema(ext.default_registry()))
 
 
 def validate(
@@ -180,10 +173,10 @@ def validate(
 
     Each problem has its line and field. The program ends with 0 if there is none, else with 1.
     """
-    from llama_retrieval_ext.config import yaml  # noqa: PLC0415
-    from llama_retrieval_ext.config.registry import default_registry  # noqa: PLC0415
+    # The import of LlamaIndex takes two seconds; --help does not need it.
+    from llama_retrieval_ext.config.yaml import read_file  # noqa: PLC0415
 
-    found = yaml.validate_yaml(yaml.read_file(file), default_registry(), file=str(file))
+    found = ext.validate_yaml(read_file(file), ext.default_registry(), file=str(file))
     for problem in found:
         say_wrong(f"{file}, {problem}")
     if found:
