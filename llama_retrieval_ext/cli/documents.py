@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
+from rich.filesize import pick_unit_and_suffix
 
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.cli.options import AsJson, EmbedModel, KbId, KbOptions, Tenant, Url
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.ingest.ledger.ledger import StoredSource
 
 T = TypeVar("T")
-
-_UNITS = ("bytes", "kB", "MB", "GB", "TB")
-_KILO = 1000
 
 
 def list_(
@@ -197,10 +195,8 @@ def _unknown(kb: "ext.KnowledgeBase", source: str, options: KbOptions) -> Config
 
 def _bytes(size: int) -> str:
     """Return a size in decimal units."""
-    number, unit = float(size), 0
-    while number >= _KILO and unit < len(_UNITS) - 1:
-        number, unit = number / _KILO, unit + 1
-    return f"{three_digits(number)} {_UNITS[unit]}"
+    unit, name = pick_unit_and_suffix(size, ["bytes", "kB", "MB", "GB", "TB"], 1000)
+    return f"{three_digits(size / unit)} {name}"
 
 
 def copy(

@@ -4,8 +4,8 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from typing import TypeAlias, TypeVar
 
 from llama_index.core.base.llms.generic_utils import (
     completion_response_to_chat_response,
@@ -26,6 +26,7 @@ from llama_index.core.llms.custom import CustomLLM
 from llama_index.core.utils import get_tokenizer
 from pydantic import PrivateAttr
 
+T = TypeVar("T")
 Answer: TypeAlias = str | BaseException | tuple[float, str]
 
 
@@ -141,13 +142,7 @@ class ScriptedLLM(CustomLLM):
         self, prompt: str, formatted: bool = False, **_: object
     ) -> CompletionResponseAsyncGen:
         """Return the next answer, word by word, without blocking the loop."""
-        whole = await self.acomplete(prompt, formatted=formatted)
-
-        async def words() -> CompletionResponseAsyncGen:
-            for part in _streamed(whole):
-                yield part
-
-        return words()
+        return _awaited(_streamed(await self.acomplete(prompt, formatted=formatted)))
 
     @llm_chat_callback()
     async def achat(self, messages: Sequence[ChatMessage], **_: object) -> ChatResponse:
@@ -160,19 +155,19 @@ class ScriptedLLM(CustomLLM):
         self, messages: Sequence[ChatMessage], **_: object
     ) -> ChatResponseAsyncGen:
         """Return the next answer as a message, word by word, without blocking the loop."""
-        whole = await self.acomplete(self._prompt(messages), formatted=True)
-
-        async def words() -> ChatResponseAsyncGen:
-            for part in stream_completion_response_to_chat_response(_streamed(whole)):
-                yield part
-
-        return words()
+        words = _streamed(await self.acomplete(self._prompt(messages), formatted=True))
+        return _awaited(stream_completion_response_to_chat_response(words))
 
 
 def _said(answer: str | BaseException) -> CompletionResponse:
     if isinstance(answer, BaseException):
         raise answer
     return CompletionResponse(text=answer)
+
+
+async def _awaited(parts: Iterable[T]) -> AsyncGenerator[T, None]:
+    for part in parts:
+        yield part
 
 
 def _streamed(whole: CompletionResponse) -> CompletionResponseGen:
