@@ -1,6 +1,6 @@
 """Self-contained, escaped HTML without scripts, in the colours of the notebook or system theme."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from typing import Final
@@ -155,3 +155,9 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
     head = tag("tr", *(tag("th", title) for title in header))
     body = [tag("tr", *(tag("td", cell) for cell in row)) for row in rows]
     return tag("table", tag("thead", head), tag("tbody", *body))
+
+
+def facts_html(title: str, facts: Mapping[str, object]) -> str:
+    """Return facts about a value as an HTML table of two columns."""
+    rows = [(name, str(fact)) for name, fact in facts.items()]
+    return page(tag("div", table((title, ""), rows), class_="card"))

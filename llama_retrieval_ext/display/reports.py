@@ -1,4 +1,4 @@
-"""Views of knowledge bases, of reports about documents, and of weekly reports."""
+"""Views of reports about documents, and of weekly reports."""
 
 from collections.abc import Mapping
 from html import escape
@@ -54,12 +54,6 @@ def report_html(report: Report) -> str:
 def report_console(report: Report) -> RenderableType:
     """Return a report for a rich console: the summary, and documents with details."""
     return Text("\n".join([str(report), *(f"  {ref}: {story}" for ref, story in _stories(report))]))
-
-
-def facts_html(title: str, facts: Mapping[str, object]) -> str:
-    """Return facts about a value as an HTML table of two columns."""
-    rows = [(name, str(fact)) for name, fact in facts.items()]
-    return page(tag("div", table((title, ""), rows), class_="card"))
 
 
 def _stories(report: Report) -> list[tuple[str, str]]:
