@@ -28,7 +28,7 @@ _CHOICES: Final = ("parameter", "before", "after", "why")
 def experiment_html(experiment: Experiment) -> Markup:
     """Return the table of an experiment as HTML, with the best values in bold."""
     header, rows = _results(experiment)
-    marked = ([_bold(cell) for cell in row] for row in rows)
+    marked = ([tag("b", cell) if _BEST in cell else cell for cell in row] for row in rows)
     return page(table(header, marked), tag("small", _legend(experiment)))
 
 
@@ -106,10 +106,6 @@ def _legend(experiment: Experiment) -> str:
         f"{_BEST} best; ↑ ↓ better or worse than {experiment.baseline}: p < {SIGNIFICANT}, paired "
         "randomisation test with Holm's correction."
     )
-
-
-def _bold(cell: str) -> str:
-    return tag("b", cell) if _BEST in cell else cell
 
 
 def _side_by_side(comparison: Comparison, question: str) -> tuple[Cells, list[Cells]]:

@@ -57,7 +57,7 @@ def explanation_html(explanation: Explanation) -> str:
     cards = hit_cards(
         explanation.hits[:_CARDS],
         query=explanation.query,
-        more=[list(_account_chips(account)) for account in accounts],
+        more=[list(map(chip, _account_facts(account))) for account in accounts],
     )
     return page(
         tag("h3", result_summary(explanation)),
@@ -118,23 +118,16 @@ def _stood(at: StageRank) -> str:
     return f"#{at.rank}" if at.score is None else f"#{at.rank} ({at.score:.4g})"
 
 
-def _account_chips(account: HitAccount) -> Iterator[Markup]:
-    return map(chip, _account_facts(account))
-
-
 def _waterfall(trace: Trace) -> Markup:
     """Return each step with a bar from its start to its end."""
     steps = list(trace.walk())
-    whole = max(trace.duration_s or 0.0, *(_end(step, trace) for _, step in steps), 1e-9)
+    ends = (step.started - trace.started + (step.duration_s or 0.0) for _, step in steps)
+    whole = max(trace.duration_s or 0.0, *ends, 1e-9)
     more = [tag("small", f"… {len(steps) - _STEPS} more", class_="wide")]
     cells = (
         cell for depth, step in steps[:_STEPS] for cell in _step_cells(step, depth, trace, whole)
     )
     return tag("div", *cells, *(more if len(steps) > _STEPS else []), class_="steps")
-
-
-def _end(step: Trace, origin: Trace) -> float:
-    return step.started - origin.started + (step.duration_s or 0.0)
 
 
 def _step_cells(trace: Trace, depth: int, origin: Trace, whole: float) -> Iterator[Markup]:

@@ -55,8 +55,11 @@ def result_summary(result: SearchResult) -> str:
 
 def result_html(result: SearchResult) -> str:
     """Return a result as HTML: one card per hit, missing parts, and times."""
-    steps = [] if result.trace is None else [_folded("steps and times", trace_html(result.trace))]
-    return page(tag("h3", result_summary(result)), degraded_html(result), hit_cards(result), *steps)
+    parts = [tag("h3", result_summary(result)), degraded_html(result), hit_cards(result)]
+    if result.trace is not None:
+        summary = tag("summary", "steps and times")
+        parts.append(tag("details", summary, trace_html(result.trace)))
+    return page(*parts)
 
 
 def result_console(result: SearchResult) -> RenderableType:
@@ -236,8 +239,3 @@ def in_leg(part: Contribution, score: float | None) -> str:
 
 def _in_short(part: Contribution) -> str:
     return f"{short(part.leg)} {_in_leg(part)}{f' +{part.share:.3g}' if part.share else ''}"
-
-
-def _folded(title: str, *contents: str) -> Markup:
-    """Return contents that unfold on a click."""
-    return tag("details", tag("summary", title), *contents)

@@ -317,11 +317,11 @@ def _steps_of(hit: Hit) -> Iterator[PathStep]:
 
 def _proved(edge: ProofEdge) -> PathStep:
     source, arrow, target = edge.text.partition(f" -{edge.type}-> ")
-    return PathStep(source, edge.type, target) if arrow else PathStep(*_ids(edge))
-
-
-def _ids(edge: ProofEdge) -> tuple[str, str, str]:
-    return edge.source, edge.type, edge.target
+    return (
+        PathStep(source, edge.type, target)
+        if arrow
+        else PathStep(edge.source, edge.type, edge.target)
+    )
 
 
 def _columns(steps: Sequence[PathStep]) -> list[list[str]]:

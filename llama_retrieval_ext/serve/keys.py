@@ -2,6 +2,7 @@
 
 import hmac
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -20,6 +21,7 @@ _ENV: Final = "env:"
 _FIELDS: Final = ("name", "key", "sha256", "tenant_id", "kb_ids", "everything", "write")
 # Keys must be generated secrets: a password typed by a person is guessed within hours.
 _LEAST_LENGTH: Final = 16
+_DIGEST: Final = re.compile(r"(?:\s*[0-9a-fA-F]{2}){32}\s*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,22 +216,15 @@ def _secret(content: Mapping[str, object], where: str) -> bytes:
     if (key is None) == (digest is None):
         raise ConfigurationError(f"{where} needs one of key and sha256")
     if digest is not None:
-        try:
-            return _whole_digest(bytes.fromhex(str(digest)))
-        except ValueError:
-            raise ConfigurationError(f"sha256 of {where} must be 64 hexadecimal digits") from None
+        if not _DIGEST.fullmatch(str(digest)):
+            raise ConfigurationError(f"sha256 of {where} must be 64 hexadecimal digits")
+        return bytes.fromhex(str(digest))
     secret = _variable(str(key.get("env"))) if isinstance(key, dict) else key
     if not isinstance(secret, str) or len(secret) < _LEAST_LENGTH:
         raise ConfigurationError(
             f"the key of {where} must be a string of at least {_LEAST_LENGTH} characters"
         )
     return _digest(secret)
-
-
-def _whole_digest(digest: bytes) -> bytes:
-    if len(digest) != sha256().digest_size:
-        raise ValueError(len(digest))
-    return digest
 
 
 def _digest(secret: str) -> bytes:
