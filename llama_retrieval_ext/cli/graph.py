@@ -44,7 +44,7 @@ rules_app = typer.Typer(
     help="Check rules, and run them over a graph.", rich_markup_mode=None, no_args_is_help=True
 )
 
-Url = Annotated[
+GraphUrl = Annotated[
     str,
     typer.Option(
         "--graph",
@@ -87,7 +87,7 @@ def path(
     start: Annotated[str, typer.Argument(metavar="A", help="Name or id of an entity.")],
     end: Annotated[str, typer.Argument(metavar="B", help="Name or id of another.")],
     *,
-    graph: Url = SAMPLE,
+    graph: GraphUrl = SAMPLE,
     max_hops: Annotated[int, typer.Option(min=1, max=_MAX_HOPS, help="Longest path.")] = 4,
     tenant: Tenant = None,
     kb_id: KbId = None,
@@ -133,7 +133,7 @@ def run_rules(  # noqa: PLR0913 - a command's options are its parameters
     ],
     *,
     process: Annotated[str, typer.Option(help="Name or id of a process, or a question with it.")],
-    graph: Url = SAMPLE,
+    graph: GraphUrl = SAMPLE,
     context: Annotated[
         list[str] | None,
         typer.Option(

@@ -37,7 +37,7 @@ class Mode(StrEnum):
     GRAPH = "graph"
 
 
-Filters = Annotated[
+FilterOptions = Annotated[
     list[str] | None,
     typer.Option(
         "--filter",
@@ -68,7 +68,7 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
     per_document: Annotated[
         int | None, typer.Option(min=1, help="How many hits of a document to show at most.")
     ] = None,
-    filters: Filters = None,
+    filters: FilterOptions = None,
     tenant: Tenant = None,
     kb_id: KbId = None,
     embed_model: EmbedModel = "local",

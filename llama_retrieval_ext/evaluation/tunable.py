@@ -34,7 +34,7 @@ from llama_retrieval_ext.stages.rerank.mmr import MMR
 from llama_retrieval_ext.stages.selection import Top
 
 # Hits with scores, best first, by leg.
-Rankings: TypeAlias = Mapping[str, Sequence[tuple[str, float | None]]]
+LegRankings: TypeAlias = Mapping[str, Sequence[tuple[str, float | None]]]
 Fused: TypeAlias = HybridRetriever | FusionRetriever
 
 R = TypeVar("R", bound=Retriever)
@@ -178,7 +178,7 @@ class FusedPipeline:
         formulas = {repr(each): each for each in [current.fusion, *_formulas(self.source)]}
         return [replace(current, weights=w, fusion=f) for f in formulas.values() for w in grid]
 
-    def ranking(self, setting: Setting, question: str, rankings: Rankings) -> list[str]:
+    def ranking(self, setting: Setting, question: str, rankings: LegRankings) -> list[str]:
         """Return the first node ids of the pipeline with a setting, best first."""
         legs = {name: list(hits)[: setting.depth] for name, hits in rankings.items()}
         fusion = setting.fusion

@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import BaseNode, TextNode
 
-from llama_retrieval_ext.evaluation.tunable import LegRecorder, Rankings, Setting, remade
+from llama_retrieval_ext.evaluation.tunable import LegRankings, LegRecorder, Setting, remade
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.execution.plan import Plan, finished
 from llama_retrieval_ext.pipeline.retriever import Retriever
@@ -62,7 +62,7 @@ class SeededGraph:
         settings = [replace(current, damping=each) for each in _DAMPINGS]
         return [each for each in settings if each != current]
 
-    def ranking(self, setting: Setting, question: str, rankings: Rankings) -> list[str]:
+    def ranking(self, setting: Setting, question: str, rankings: LegRankings) -> list[str]:
         """Return the first node ids of the walk with a damping, best first."""
         if setting.damping not in self._walks:
             replay = _Replay()

@@ -20,7 +20,7 @@ from llama_retrieval_ext.checks import check_count, check_seconds
 from llama_retrieval_ext.errors import ConfigurationError, DeadlineExceededError
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of, raised_at
-from llama_retrieval_ext.serve.keys import ApiKeys, Caller
+from llama_retrieval_ext.serve.keys import ApiKeys, KeyHolder
 
 # ASGI types; values are strings, bytes, numbers and lists.
 Message: TypeAlias = MutableMapping[str, Any]
@@ -77,7 +77,7 @@ class RequestContext:
         notes: Further log fields, such as the number of hits; never content.
     """
 
-    caller: Caller
+    caller: KeyHolder
     deadline: float
     request_id: str = field(default_factory=lambda: secrets.token_hex(8))
     notes: dict[str, object] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class Guard:
         self._app = app
         self._limits = limits
         self._keys = None if keys is None else keys.within(scope)
-        self._local = Caller(_KEYLESS, scope, may_write=True)
+        self._local = KeyHolder(_KEYLESS, scope, may_write=True)
         self._open_paths = open_paths
         self._turns = asyncio.Semaphore(limits.concurrency)
         self._n_pending = 0
@@ -150,7 +150,7 @@ class Guard:
             if scope["path"] not in self._open_paths:
                 _record(scope, response, context, 1e3 * (time.monotonic() - start))
 
-    def _caller(self, scope: Message) -> Caller:
+    def _caller(self, scope: Message) -> KeyHolder:
         if self._keys is None:
             return self._local
         match = _BEARER.fullmatch(_header(scope, "Authorization"))

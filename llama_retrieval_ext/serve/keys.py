@@ -25,7 +25,7 @@ _DIGEST: Final = re.compile(r"(?:\s*[0-9a-fA-F]{2}){32}\s*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class KeyHolder:
     """The holder of an API key: its name, scope and rights.
 
     Attributes:
@@ -58,7 +58,7 @@ class Caller:
 class ApiKey:
     """A key of the server, stored as its SHA-256."""
 
-    caller: Caller
+    caller: KeyHolder
     digest: bytes = field(repr=False)
 
 
@@ -82,7 +82,7 @@ class ApiKeys:
         ...   - {name: acme-web, key: correct-horse-battery, tenant_id: acme}
         ... ''')
         >>> keys.caller("correct-horse-battery")
-        Caller(name='acme-web', scope=Scope(tenant_id='acme'), may_write=False)
+        KeyHolder(name='acme-web', scope=Scope(tenant_id='acme'), may_write=False)
         >>> keys.caller("correct-horse-staple") is None
         True
 
@@ -138,7 +138,7 @@ class ApiKeys:
             raise ConfigurationError(f"{where} needs a list of keys under 'keys:'")
         return cls([_key(each, f"{where}, key {i}") for i, each in enumerate(listed, start=1)])
 
-    def caller(self, secret: str) -> Caller | None:
+    def caller(self, secret: str) -> KeyHolder | None:
         """Return the caller of a key; None for an unknown key.
 
         The key is compared with all keys in constant time, so that response times reveal nothing.
@@ -164,16 +164,16 @@ class ApiKeys:
         check_scope(scope)
         return ApiKeys([ApiKey(_narrowed(each.caller, scope), each.digest) for each in self._keys])
 
-    def __iter__(self) -> Iterator[Caller]:
+    def __iter__(self) -> Iterator[KeyHolder]:
         return (each.caller for each in self._keys)
 
     def __repr__(self) -> str:
         return f"ApiKeys({', '.join(caller.name for caller in self)})"
 
 
-def _narrowed(caller: Caller, scope: Scope) -> Caller:
+def _narrowed(caller: KeyHolder, scope: Scope) -> KeyHolder:
     try:
-        return Caller(caller.name, caller.bounded(scope) or scope, caller.may_write)
+        return KeyHolder(caller.name, caller.bounded(scope) or scope, caller.may_write)
     except ScopeError as error:
         raise ScopeError(f"the key {caller.name!r} cannot be used: {error}") from error
 
@@ -188,7 +188,7 @@ def _key(content: object, where: str) -> ApiKey:
             raise ConfigurationError(f"{where} has the unknown field {name!r}; {advice}")
     name = _typed(content.get("name"), str, f"name of {where}")
     may_write = _typed(content.get("write", False), bool, f"write of {where}")
-    return ApiKey(Caller(name, _scope(content, where), may_write), _secret(content, where))
+    return ApiKey(KeyHolder(name, _scope(content, where), may_write), _secret(content, where))
 
 
 def _scope(content: Mapping[str, object], where: str) -> Scope | None:

@@ -29,7 +29,7 @@ _MAX_CONDITIONS = 100
 _MAX_HOPS = 5
 SCOPE_KEYS: Final = (TENANT_KEY, KB_KEY)
 
-Operator: TypeAlias = Literal[
+OperatorSign: TypeAlias = Literal[
     "==",
     "!=",
     ">",
@@ -45,9 +45,11 @@ Operator: TypeAlias = Literal[
     "text_match_insensitive",
     "is_empty",
 ]
-Value: TypeAlias = StrictInt | StrictFloat | str | list[str] | list[StrictInt] | list[StrictFloat]
+ComparedValue: TypeAlias = (
+    StrictInt | StrictFloat | str | list[str] | list[StrictInt] | list[StrictFloat]
+)
 # The last three need a graph.
-Mode: TypeAlias = Literal["hybrid", "vector", "keyword", "graph", "kg_rule", "knowledge"]
+SearchMode: TypeAlias = Literal["hybrid", "vector", "keyword", "graph", "kg_rule", "knowledge"]
 
 
 class Sent(BaseModel):
@@ -64,8 +66,8 @@ class FieldCondition(Sent):
     """A condition on a metadata field."""
 
     key: str = Field(description="The metadata field.")
-    operator: Operator = "=="
-    value: Value | None = Field(default=None, description="Nothing for is_empty.")
+    operator: OperatorSign = "=="
+    value: ComparedValue | None = Field(default=None, description="Nothing for is_empty.")
 
     def to_filter(self) -> MetadataFilter:
         """Return the condition as a LlamaIndex filter."""
@@ -82,7 +84,7 @@ def _kind(value: object) -> str:
 class Filters(Sent):
     """Conditions on metadata, in the form of LlamaIndex's ``MetadataFilters``."""
 
-    filters: list["Condition"] = Field(min_length=1, max_length=_MAX_CONDITIONS)
+    filters: list["SentCondition"] = Field(min_length=1, max_length=_MAX_CONDITIONS)
     condition: Literal["and", "or", "not"] = "and"
 
     def to_filters(self) -> MetadataFilters:
@@ -97,7 +99,7 @@ class Filters(Sent):
 
 
 # Discriminated, so that an error names the field of the right alternative.
-Condition: TypeAlias = Annotated[
+SentCondition: TypeAlias = Annotated[
     Union[  # noqa: UP007 - one part is a name that comes later
         Annotated[FieldCondition, Tag("comparison")], Annotated["Filters", Tag("group")]
     ],
@@ -123,7 +125,7 @@ class SearchRequest(Sent):
     """A search."""
 
     query: str = Field(min_length=1, max_length=_MAX_TEXT)
-    mode: Mode = "hybrid"
+    mode: SearchMode = "hybrid"
     top_k: int = Field(default=10, ge=1, description="How many hits; the server has a limit.")
     per_source: int | None = Field(
         default=None, ge=1, description="How many hits of each source at most."

@@ -27,7 +27,7 @@ from llama_index.core.utils import get_tokenizer
 from pydantic import PrivateAttr
 
 T = TypeVar("T")
-Answer: TypeAlias = str | BaseException | tuple[float, str]
+ScriptedAnswer: TypeAlias = str | BaseException | tuple[float, str]
 
 
 class ScriptedLLM(CustomLLM):
@@ -56,13 +56,13 @@ class ScriptedLLM(CustomLLM):
 
     context_window: int = 32_000
     num_output: int = 1_000
-    _left: deque[Answer] = PrivateAttr()
-    _answer: Callable[[str], Answer] | None = PrivateAttr(default=None)
+    _left: deque[ScriptedAnswer] = PrivateAttr()
+    _answer: Callable[[str], ScriptedAnswer] | None = PrivateAttr(default=None)
     _prompts: list[str] = PrivateAttr(default_factory=list)
 
     def __init__(
         self,
-        answers: Sequence[Answer] | Callable[[str], Answer],
+        answers: Sequence[ScriptedAnswer] | Callable[[str], ScriptedAnswer],
         *,
         context_window: int = 32_000,
         num_output: int = 1_000,
