@@ -153,6 +153,7 @@ def _check_questions(ask: list[str] | None, options: KbOptions, *, has_paths: bo
         )
 
 
+# The imports of LlamaIndex, here and below, take two seconds; --help does not need them.
 def samples() -> "Reading":
     """Return Python's language reference and four Chinese laws."""
     from llama_retrieval_ext.ingest.readers.files import Reading  # noqa: PLC0415
@@ -160,7 +161,6 @@ def samples() -> "Reading":
     return Reading(watched(_sample_documents()))
 
 
-# The imports of LlamaIndex, here and below, take two seconds; --help does not need them.
 def _sample_documents() -> "list[Document]":
     from llama_retrieval_ext.samples.python_topics import python_topics  # noqa: PLC0415
     from llama_retrieval_ext.samples.regulations import zh_safety_laws  # noqa: PLC0415
