@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-import llama_retrieval_ext as ext
+from llama_retrieval_ext import serve as servers
 from llama_retrieval_ext.cli.options import EmbedModel, KbId, KbOptions, ReadOnly, Tenant, Url
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
 
@@ -77,13 +77,13 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
     SIGTERM or Ctrl+C stops it: requests get ten seconds to end, and writes what they need.
     """
     options = _options(kb, embed_model, tenant, kb_id, read_only=read_only)
-    limits = ext.ServeLimits(
+    limits = servers.ServeLimits(
         max_body_bytes=max_body, max_top_k=max_top_k, concurrency=concurrency, timeout_s=timeout
     )
-    loaded = None if keys is None else ext.ApiKeys.load(keys)
+    loaded = None if keys is None else servers.ApiKeys.load(keys)
     llm = _llm(llm_url, llm_model, key_env=llm_key_env, context=llm_context, timeout_s=timeout)
     with options.open(must_exist=not create, needs_scope=False) as opened:
-        ext.serve_http(
+        servers.serve_http(
             opened, host=host, port=port, keys=loaded, scope=options.scope, limits=limits, llm=llm
         )
 
@@ -115,16 +115,16 @@ def mcp(  # noqa: PLR0913 - a command's options are its parameters
     --tenant and --kb-id apply to every call, regardless of its arguments.
     """
     options = _options(kb, embed_model, tenant, kb_id, read_only=read_only)
-    loaded = None if keys is None else ext.ApiKeys.load(keys)
+    loaded = None if keys is None else servers.ApiKeys.load(keys)
     with options.reopen() as opened:
-        ext.serve_mcp(
+        servers.serve_mcp(
             opened,
             scope=options.scope,
             about=about,
             rules=rules,
             address=(host, port) if http else None,
             keys=loaded,
-            limits=ext.ServeLimits(timeout_s=timeout),
+            limits=servers.ServeLimits(timeout_s=timeout),
         )
 
 
