@@ -6,24 +6,20 @@ from llama_retrieval_ext.lazy import lazy_names
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.capabilities.analysis import Analysis, DataAnalyzer, Finding
-    from llama_retrieval_ext.capabilities.citations import Citation, Citations, check_citations
-    from llama_retrieval_ext.capabilities.consolidation import Consolidation
+    from llama_retrieval_ext.capabilities.consolidation import Consolidation, Fading
     from llama_retrieval_ext.capabilities.factory import CapabilityBundle, CapabilityFactory
-    from llama_retrieval_ext.capabilities.generation.callable_llm import CallableLLM
-    from llama_retrieval_ext.capabilities.insight import (
-        Insight,
-        InsightGenerator,
-        InsightReport,
-    )
-    from llama_retrieval_ext.capabilities.intent import (
-        Intent,
-        IntentRecognizer,
-        RecognizedIntent,
-    )
-    from llama_retrieval_ext.capabilities.memory import Fading, MemoryManager
-    from llama_retrieval_ext.capabilities.memory_block import MemoryBlock
+    from llama_retrieval_ext.capabilities.insight import Insight, InsightGenerator, InsightReport
+    from llama_retrieval_ext.capabilities.intent import Intent, IntentRecognizer, RecognizedIntent
+    from llama_retrieval_ext.capabilities.language_model import CallableLLM
+    from llama_retrieval_ext.capabilities.memory import MemoryBlock, MemoryManager
     from llama_retrieval_ext.capabilities.memory_storage import Memory, documents_only
-    from llama_retrieval_ext.capabilities.rag import RAGAnswer, RAGGenerator
+    from llama_retrieval_ext.capabilities.rag import (
+        Citation,
+        Citations,
+        RAGAnswer,
+        RAGGenerator,
+        check_citations,
+    )
     from llama_retrieval_ext.capabilities.style import StyledText, StyleGenerator
     from llama_retrieval_ext.capabilities.tools import retrieval_tool
 
@@ -61,13 +57,8 @@ __all__ = [
 if not TYPE_CHECKING:
     _MODULES = {
         "llama_retrieval_ext.capabilities.analysis": ("Analysis", "DataAnalyzer", "Finding"),
-        "llama_retrieval_ext.capabilities.generation.callable_llm": ("CallableLLM",),
-        "llama_retrieval_ext.capabilities.citations": (
-            "Citation",
-            "Citations",
-            "check_citations",
-        ),
-        "llama_retrieval_ext.capabilities.consolidation": ("Consolidation",),
+        "llama_retrieval_ext.capabilities.language_model": ("CallableLLM",),
+        "llama_retrieval_ext.capabilities.consolidation": ("Consolidation", "Fading"),
         "llama_retrieval_ext.capabilities.factory": ("CapabilityBundle", "CapabilityFactory"),
         "llama_retrieval_ext.capabilities.insight": (
             "Insight",
@@ -79,10 +70,11 @@ if not TYPE_CHECKING:
             "IntentRecognizer",
             "RecognizedIntent",
         ),
-        "llama_retrieval_ext.capabilities.memory": ("Fading", "MemoryManager"),
-        "llama_retrieval_ext.capabilities.memory_block": ("MemoryBlock",),
+        "llama_retrieval_ext.capabilities.memory": ("MemoryBlock", "MemoryManager"),
         "llama_retrieval_ext.capabilities.memory_storage": ("Memory", "documents_only"),
-        "llama_retrieval_ext.capabilities.rag": ("RAGAnswer", "RAGGenerator"),
+        "llama_retrieval_ext.capabilities.rag": (
+            *("Citation", "Citations", "RAGAnswer", "RAGGenerator", "check_citations"),
+        ),
         "llama_retrieval_ext.capabilities.style": ("StyledText", "StyleGenerator"),
         "llama_retrieval_ext.capabilities.tools": ("retrieval_tool",),
     }

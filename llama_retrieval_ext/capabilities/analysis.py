@@ -1,6 +1,7 @@
 """`DataAnalyzer`: findings about metrics in documents, with their evidence."""
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -11,30 +12,30 @@ from llama_index.core.schema import NodeWithScore, QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 from pydantic import BaseModel, Field
 
-from llama_retrieval_ext.capabilities.generation.callable_llm import Caller
-from llama_retrieval_ext.capabilities.generation.language_model import (
+from llama_retrieval_ext.capabilities.language_model import (
     GENERATION_TIMEOUT_S,
+    Caller,
     LanguageModel,
-    as_llm,
-)
-from llama_retrieval_ext.capabilities.generation.map_reduce import Item, MapReduce, SourcesOf
-from llama_retrieval_ext.capabilities.generation.passages import (
-    PassagesLike,
     Tokenize,
+)
+from llama_retrieval_ext.capabilities.map_reduce import Item, MapReduce, SourcesOf
+from llama_retrieval_ext.capabilities.query_engine import (
+    PassagesLike,
+    RequestOptions,
     as_hits,
     fitted,
 )
-from llama_retrieval_ext.capabilities.generation.query_engine import RequestOptions
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
 from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
 from llama_retrieval_ext.execution.running import (
-    apartials,
+    Reporting,
+    async_streamed,
     asynchronous,
     blocking,
-    partials,
+    streamed,
     within,
 )
 from llama_retrieval_ext.execution.streaming import Report
@@ -153,7 +154,7 @@ class DataAnalyzer(BaseSynthesizer):
     ) -> None:
         self.retriever = None if retriever is None else check_retriever(retriever, "retriever")
         self.metrics = _checked_metrics(metrics)
-        self._model = LanguageModel(as_llm(llm), timeout_s, tokenize)
+        self._model = LanguageModel(llm, timeout_s, tokenize)
         super().__init__(
             llm=self._model.llm, output_cls=Analysis, empty_response="There is nothing to analyse."
         )
@@ -195,6 +196,7 @@ class DataAnalyzer(BaseSynthesizer):
 
     aanalyze = asynchronous(analyze)
 
+    @streamed
     def stream(
         self,
         documents: PassagesLike,
@@ -202,22 +204,12 @@ class DataAnalyzer(BaseSynthesizer):
         *,
         focus: str = "",
         **options: Unpack[RequestOptions],
-    ) -> Iterator[Analysis]:
+    ) -> Reporting[Analysis]:
         """Yield the findings so far after every few prompts, then the whole analysis."""
         query = self._query(focus, **options)
-        return partials(lambda report: self._plan(query, documents, metrics, report))
+        return lambda report: self._plan(query, documents, metrics, report)
 
-    def astream(
-        self,
-        documents: PassagesLike,
-        metrics: Sequence[str] | None = None,
-        *,
-        focus: str = "",
-        **options: Unpack[RequestOptions],
-    ) -> AsyncIterator[Analysis]:
-        """`stream` without blocking the event loop."""
-        query = self._query(focus, **options)
-        return apartials(lambda report: self._plan(query, documents, metrics, report))
+    astream = async_streamed(stream)
 
     def synthesize(
         self,
@@ -290,11 +282,10 @@ class DataAnalyzer(BaseSynthesizer):
         report: Report[Analysis] | None,
     ) -> Plan[Analysis]:
         names = self.metrics if metrics is None else _checked_metrics(metrics)
-        hits = as_hits(documents, name="documents")
-        before = degraded_count()
-        partial = None if report is None else lambda items: report(_analysis(items, names))
+        hits, before = as_hits(documents, name="documents"), degraded_count()
+        progress = None if report is None else lambda items: report(_analysis(items, names))
         items = [Item(hit.node.get_content(), (hit.node_id,)) for hit in hits]
-        findings = yield from self._map_reduce(names, query.query_str).plan(items, partial)
+        findings = yield from self._map_reduce(names, query.query_str).plan(items, progress)
         analysis = _analysis(findings, names)
         if self.retriever is not None and findings:
             history = yield from self._history(self.retriever, analysis, query, hits)
@@ -309,21 +300,13 @@ class DataAnalyzer(BaseSynthesizer):
             template = _MERGE if merging else self._template
             return filled(template, documents=documents, metrics=", ".join(metrics), focus=note)
 
-        return MapReduce(
-            self._model,
-            _NAME,
-            _Findings,
-            prompt,
-            lambda answer, sources_of: _read(answer, sources_of, names),
-        )
+        return MapReduce(self._model, _NAME, _Findings, prompt, partial(_read, names))
 
     def _history(
         self, retriever: BaseRetriever, analysis: Analysis, query: Query, hits: Sequence[Hit]
     ) -> Plan[list[Hit]]:
-        text = analysis.summary or " ".join(
-            finding.text for findings in analysis.metrics.values() for finding in findings
-        )
-        bound = Query(text, scope=query.scope, filters=query.filters)
+        texts = (finding.text for findings in analysis.metrics.values() for finding in findings)
+        bound = Query(analysis.summary or " ".join(texts), scope=query.scope, filters=query.filters)
         known = {hit.node_id for hit in hits}
         history = yield from hits_of(retriever, bound, top_k=_HISTORY + len(known))
         return [hit for hit in history if hit.node_id not in known][:_HISTORY]
@@ -359,33 +342,26 @@ def _folded(name: str) -> str:
     return name.casefold().replace(" ", "_").replace("-", "_").strip("_")
 
 
-def _read(answer: _Findings, sources_of: SourcesOf, names: dict[str, str]) -> list[Item]:
+def _read(names: dict[str, str], answer: _Findings, sources_of: SourcesOf) -> list[Item]:
     """Return the findings that name a metric and a document; note the others as degraded."""
     read = [
         (names.get(_folded(each.metric)), each.text, sources_of(each.sources))
         for each in answer.findings
     ]
     kept = [Item(text, sources, name) for name, text, sources in read if name and sources]
-    if len(kept) < len(read):
-        note_degraded(
-            _NAME,
-            f"{len(read) - len(kept)} findings named no metric or no document, and were left out",
-        )
+    if left_out := len(read) - len(kept):
+        reason = f"{left_out} findings named no metric or no document, and were left out"
+        note_degraded(_NAME, reason)
     summary = answer.summary.strip()
     return [*kept, *([Item(summary, (), _SUMMARY)] if summary else [])]
 
 
 def _analysis(findings: Sequence[Item], metrics: Sequence[str]) -> Analysis:
+    by_metric: dict[str, list[Finding]] = {name: [] for name in metrics}
+    for item in findings:
+        if item.sources:
+            finding = Finding(text=item.text, sources=list(item.sources))
+            by_metric[item.kind].append(finding)
     return Analysis(
-        metrics={
-            name: [
-                Finding(text=item.text, sources=list(item.sources))
-                for item in findings
-                if item.kind == name and item.sources
-            ]
-            for name in metrics
-        },
-        summary=" ".join(
-            item.text for item in findings if item.kind == _SUMMARY and not item.sources
-        ),
+        metrics=by_metric, summary=" ".join(item.text for item in findings if not item.sources)
     )

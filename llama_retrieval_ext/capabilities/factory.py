@@ -1,5 +1,5 @@
 """`CapabilityFactory`: builds capabilities from parts and caches them by key."""
-# ruff: noqa: ANN401, ARG002, SLF001 - options are of any type; `_kept` takes cache_key
+# ruff: noqa: ANN401, ARG002, SLF001 - options are of any type; `_cached_by_key` takes cache_key
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
@@ -14,12 +14,10 @@ from llama_index.core.llms import LLM
 from llama_index.core.storage.docstore.types import BaseDocumentStore
 
 from llama_retrieval_ext.capabilities.analysis import DataAnalyzer
-from llama_retrieval_ext.capabilities.generation.callable_llm import Caller
-from llama_retrieval_ext.capabilities.generation.language_model import as_llm
 from llama_retrieval_ext.capabilities.insight import InsightGenerator
 from llama_retrieval_ext.capabilities.intent import IntentRecognizer
+from llama_retrieval_ext.capabilities.language_model import Caller, as_llm
 from llama_retrieval_ext.capabilities.memory import MemoryManager
-from llama_retrieval_ext.capabilities.memory_storage import backend_of
 from llama_retrieval_ext.capabilities.parts import CapabilityParts
 from llama_retrieval_ext.capabilities.rag import RAGGenerator
 from llama_retrieval_ext.capabilities.style import StyleGenerator
@@ -57,33 +55,35 @@ class CapabilityBundle(dict[str, Any]):
 
 P = ParamSpec("P")
 T = TypeVar("T")
+# Types of options that are compared by value.
+_PLAIN: Final = (str, int, float, bool, tuple, list, dict, frozenset)
 
 
-def _kept(create: Callable[P, T]) -> Callable[P, T]:
+def _cached_by_key(create: Callable[P, T]) -> Callable[P, T]:
     """Cache the result of a method under its ``cache_key``, with the arguments of the call."""
     kind, parameters = create.__name__.removeprefix("create_"), signature(create)
 
     @wraps(create)
-    def created(*args: P.args, **kwargs: P.kwargs) -> T:
+    def cached(*args: P.args, **kwargs: P.kwargs) -> T:
         bound = parameters.bind(*args, **kwargs)
         bound.apply_defaults()
-        made_from = {**bound.arguments, **bound.arguments.get("options", {})}
-        factory, key = made_from.pop("self"), made_from.pop("cache_key")
-        made_from.pop("options", None)
+        options = {**bound.arguments, **bound.arguments.get("options", {})}
+        factory, key = options.pop("self"), options.pop("cache_key")
+        options.pop("options", None)
         if key is None:
             return create(*args, **kwargs)
         with factory._lock:
             if (kind, key) not in factory._cache:
-                factory._cache[kind, key] = (made_from, create(*args, **kwargs))
-            known, kept = factory._cache[kind, key]
-        if not _same(known, made_from):
+                factory._cache[kind, key] = (options, create(*args, **kwargs))
+            known, capability = factory._cache[kind, key]
+        if not _same(known, options):
             raise ConfigurationError(
                 f"the cache_key {key!r} has a {kind} that was made with {known}, not with "
-                f"{made_from}; use another key, or clear_cache()"
+                f"{options}; use another key, or clear_cache()"
             )
-        return kept  # type: ignore[no-any-return]  # of this kind
+        return capability  # type: ignore[no-any-return]  # of this kind
 
-    return created
+    return cached
 
 
 class CapabilityFactory:
@@ -134,9 +134,10 @@ class CapabilityFactory:
     ) -> None:
         _check_one(llm, llm_caller, "llm", "llm_caller")
         _check_one(embed_model, embedding, "embed_model", "embedding")
-        model = llm or llm_caller
+        model, embeds = llm or llm_caller, embed_model or embedding
         source = None if vector_store is None else source_of(vector_store)
-        embeds = embed_model or embedding or (None if source is None else source.embed_model)
+        if embeds is None and source is not None:
+            embeds = source.embed_model
         if embeds is not None:
             of_type(embeds, BaseEmbedding, "embed_model")
         self.parts = CapabilityParts(
@@ -168,7 +169,7 @@ class CapabilityFactory:
         """
         of_type(kb, KnowledgeBase, "kb", instead="or pass vector_store= to CapabilityFactory")
         factory = cls(
-            backend_of(kb),
+            kb.retriever("vector").backend,
             kb.graph if graph_store is None else graph_store,
             llm=llm,
             ner=ner,
@@ -179,7 +180,7 @@ class CapabilityFactory:
         factory.parts = replace(factory.parts, kb=kb)
         return factory
 
-    @_kept
+    @_cached_by_key
     def create_retriever(
         self,
         preset: str = "basic",
@@ -202,7 +203,7 @@ class CapabilityFactory:
         """
         return self.parts.retriever(preset, options, use_graph=use_graph)
 
-    @_kept
+    @_cached_by_key
     def create_rag_generator(
         self,
         *,
@@ -218,7 +219,7 @@ class CapabilityFactory:
         finds = self.parts.best_retriever() if retriever is None else retriever
         return RAGGenerator(finds, llm=self.parts.llm_for("a RAG generator"), **options)
 
-    @_kept
+    @_cached_by_key
     def create_style_generator(
         self,
         *,
@@ -235,7 +236,7 @@ class CapabilityFactory:
             retriever, llm=llm, **{"embed_model": self.parts.embed_model, **options}
         )
 
-    @_kept
+    @_cached_by_key
     def create_data_analyzer(
         self,
         *,
@@ -252,14 +253,14 @@ class CapabilityFactory:
             retriever = self.parts.best_retriever()
         return DataAnalyzer(retriever, llm=self.parts.llm_for("a data analyzer"), **options)
 
-    @_kept
+    @_cached_by_key
     def create_insight_generator(
         self, *, cache_key: Hashable = None, **options: Any
     ) -> InsightGenerator:
         """Return an `InsightGenerator`."""
         return InsightGenerator(llm=self.parts.llm_for("an insight generator"), **options)
 
-    @_kept
+    @_cached_by_key
     def create_memory_manager(self, *, cache_key: Hashable = None, **options: Any) -> MemoryManager:
         """Return a `MemoryManager` over the knowledge base or store.
 
@@ -267,7 +268,7 @@ class CapabilityFactory:
         """
         return self.parts.memory(options)
 
-    @_kept
+    @_cached_by_key
     def create_intent_recognizer(
         self, *, cache_key: Hashable = None, **options: Any
     ) -> IntentRecognizer:
@@ -275,14 +276,14 @@ class CapabilityFactory:
         steps = {"embed_model": self.parts.embed_model, "llm": self.parts.llm, **options}
         return IntentRecognizer(**steps)
 
-    @_kept
+    @_cached_by_key
     def create_search_capability_bundle(self, *, cache_key: Hashable = None) -> CapabilityBundle:
         """Return ``retriever`` (advanced, with graph) and ``memory_manager``."""
         return CapabilityBundle(
             retriever=self.parts.best_retriever(), memory_manager=self.create_memory_manager()
         )
 
-    @_kept
+    @_cached_by_key
     def create_conversation_capability_bundle(
         self, *, cache_key: Hashable = None
     ) -> CapabilityBundle:
@@ -297,7 +298,7 @@ class CapabilityFactory:
             style_generator=self.create_style_generator(),
         )
 
-    @_kept
+    @_cached_by_key
     def create_work_capability_bundle(self, *, cache_key: Hashable = None) -> CapabilityBundle:
         """Return ``analyzer``, ``rag_generator``, ``memory_manager`` and ``style_generator``.
 
@@ -310,7 +311,7 @@ class CapabilityFactory:
             style_generator=self.create_style_generator(),
         )
 
-    @_kept
+    @_cached_by_key
     def create_knowledge_capability_bundle(self, *, cache_key: Hashable = None) -> CapabilityBundle:
         """Return ``retriever``, ``analyzer``, ``insight_generator`` and ``memory_manager``.
 
@@ -334,12 +335,9 @@ def _check_one(first: object, second: object, name: str, other: str) -> None:
         raise ConfigurationError(f"{name} and {other} are two names of one part; give one")
 
 
-def _same(known: Mapping[str, object], made_from: Mapping[str, object]) -> bool:
+def _same(known: Mapping[str, object], options: Mapping[str, object]) -> bool:
     """Return whether options are equal; compare models, retrievers etc. by identity."""
-    return known.keys() == made_from.keys() and all(
+    return known.keys() == options.keys() and all(
         a is b or (isinstance(a, _PLAIN) and type(a) is type(b) and a == b)
-        for a, b in ((known[name], made_from[name]) for name in known)
+        for a, b in ((known[name], options[name]) for name in known)
     )
-
-
-_PLAIN: Final = (str, int, float, bool, tuple, list, dict, frozenset)

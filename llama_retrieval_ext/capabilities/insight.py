@@ -1,7 +1,7 @@
 """`InsightGenerator`: insights from structured input, each with its evidence."""
 
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from llama_index.core.llms import LLM
@@ -10,23 +10,23 @@ from llama_index.core.types import BasePydanticProgram
 from pydantic import BaseModel, Field
 
 from llama_retrieval_ext.capabilities.analysis import Analysis
-from llama_retrieval_ext.capabilities.generation.callable_llm import Caller
-from llama_retrieval_ext.capabilities.generation.language_model import (
+from llama_retrieval_ext.capabilities.language_model import (
     GENERATION_TIMEOUT_S,
+    Caller,
     LanguageModel,
-    as_llm,
+    Tokenize,
 )
-from llama_retrieval_ext.capabilities.generation.map_reduce import Item, MapReduce, SourcesOf
-from llama_retrieval_ext.capabilities.generation.passages import Tokenize
+from llama_retrieval_ext.capabilities.map_reduce import Item, MapReduce, SourcesOf
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import (
-    apartials,
+    Reporting,
+    async_streamed,
     asynchronous,
     blocking,
-    partials,
+    streamed,
     within,
 )
 from llama_retrieval_ext.execution.streaming import Report
@@ -131,7 +131,7 @@ class InsightGenerator(BasePydanticProgram[InsightReport]):
             raise ConfigurationError(f"the prompt must contain {{records}}, got {prompt!r}")
         self.max_insights = check_count(max_insights, "max_insights")
         self._prompt = prompt
-        self._model = LanguageModel(as_llm(llm), timeout_s, tokenize)
+        self._model = LanguageModel(llm, timeout_s, tokenize)
 
     @property
     def llm(self) -> LLM:
@@ -164,13 +164,12 @@ class InsightGenerator(BasePydanticProgram[InsightReport]):
 
     agenerate = asynchronous(generate)
 
-    def stream(self, data: InsightData, *, focus: str = "") -> Iterator[InsightReport]:
+    @streamed
+    def stream(self, data: InsightData, *, focus: str = "") -> Reporting[InsightReport]:
         """Yield the insights so far after every few prompts, then the whole report."""
-        return partials(lambda report: self._plan(data, focus, report))
+        return lambda report: self._plan(data, focus, report)
 
-    def astream(self, data: InsightData, *, focus: str = "") -> AsyncIterator[InsightReport]:
-        """`stream` without blocking the event loop."""
-        return apartials(lambda report: self._plan(data, focus, report))
+    astream = async_streamed(stream)
 
     def __call__(self, data: InsightData, focus: str = "", **_: Any) -> InsightReport:  # noqa: ANN401
         """Call `generate`."""
@@ -181,10 +180,7 @@ class InsightGenerator(BasePydanticProgram[InsightReport]):
         return await self.agenerate(data, focus=focus)
 
     def _plan(
-        self,
-        data: InsightData,
-        focus: str,
-        report: Report[InsightReport] | None = None,
+        self, data: InsightData, focus: str, report: Report[InsightReport] | None = None
     ) -> Plan[InsightReport]:
         before = degraded_count()
         note = f" They should be about: {focus}." if focus else ""
@@ -223,10 +219,8 @@ def _read(answer: _Insights, sources_of: SourcesOf) -> list[Item]:
         for each in answer.insights
     ]
     kept = [item for item in items if item.sources]
-    if len(kept) < len(items):
-        note_degraded(
-            "insights", f"{len(items) - len(kept)} insights had no evidence, and were left out"
-        )
+    if left_out := len(items) - len(kept):
+        note_degraded("insights", f"{left_out} insights had no evidence, and were left out")
     return kept
 
 

@@ -11,8 +11,7 @@ from llama_index.core.prompts.mixin import PromptDictType
 from llama_index.core.schema import QueryBundle, QueryType
 from llama_index.core.tools import ToolMetadata
 
-from llama_retrieval_ext.capabilities.generation.callable_llm import Caller
-from llama_retrieval_ext.capabilities.generation.language_model import as_llm
+from llama_retrieval_ext.capabilities.language_model import Caller, as_llm
 from llama_retrieval_ext.checks import is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
@@ -187,12 +186,7 @@ class IntentRecognizer(Selector):
 
 
 class _ByExamples(Selector):
-    """`EmbeddingSelector` over descriptions and examples.
-
-    Args:
-        embed_model: Embeds them and the queries.
-        intents: The intents.
-    """
+    """`EmbeddingSelector` over descriptions and examples."""
 
     def __init__(self, embed_model: BaseEmbedding, intents: Mapping[str, Intent]) -> None:
         self._selector = EmbeddingSelector(embed_model)
@@ -220,11 +214,7 @@ class _ByExamples(Selector):
 
 
 class _LlamaIndexIntentSelector(BaseSelector):
-    """A recogniser as a LlamaIndex selector.
-
-    Args:
-        recognizer: The recogniser.
-    """
+    """A recogniser as a LlamaIndex selector."""
 
     def __init__(self, recognizer: IntentRecognizer) -> None:
         self._recognizer = recognizer

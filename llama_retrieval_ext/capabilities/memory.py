@@ -1,25 +1,31 @@
-"""`MemoryManager`: stores and recalls a user's memories over a knowledge base."""
+"""`MemoryManager`: stores and recalls a user's memories; also as a LlamaIndex memory block."""
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.base.llms.types import ChatMessage, MessageRole
 from llama_index.core.llms import LLM
+from llama_index.core.memory import BaseMemoryBlock
 from llama_index.core.schema import QueryType
+from llama_index.core.utils import get_tokenizer
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 
-from llama_retrieval_ext.capabilities.consolidation import Consolidation, merged_memories
-from llama_retrieval_ext.capabilities.generation.callable_llm import Caller
-from llama_retrieval_ext.capabilities.generation.language_model import (
-    GENERATION_TIMEOUT_S,
-    LanguageModel,
-    as_llm,
+from llama_retrieval_ext.capabilities.consolidation import (
+    DAY_S,
+    Consolidation,
+    Fading,
+    merged_memories,
 )
-from llama_retrieval_ext.capabilities.generation.passages import Tokenize
-from llama_retrieval_ext.capabilities.memory_block import MemoryBlock
+from llama_retrieval_ext.capabilities.language_model import (
+    GENERATION_TIMEOUT_S,
+    Caller,
+    LanguageModel,
+    Tokenize,
+)
 from llama_retrieval_ext.capabilities.memory_storage import (
     KnowledgeBaseStorage,
     Memory,
@@ -30,12 +36,11 @@ from llama_retrieval_ext.capabilities.memory_storage import (
     microseconds,
     node_of,
 )
-from llama_retrieval_ext.checks import check_seconds, is_number
+from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
-from llama_retrieval_ext.formulas.decay import exponential_decay
 from llama_retrieval_ext.ingest import KnowledgeBase
 from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
 from llama_retrieval_ext.results import score_of
@@ -43,44 +48,7 @@ from llama_retrieval_ext.stores.engine.backend import Backend
 from llama_retrieval_ext.stores.open import source_of
 
 EPISODIC: Final = "episodic"
-_DAY_S: Final = 86_400.0
 _CANDIDATES_PER_MEMORY: Final = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Fading:
-    r"""Loss of strength of memories with age.
-
-    .. math:: s = 2^{-\\frac{a}{h} (1 - i)}
-
-    where a is the age, h the half-life, and i the importance. In recall, a similarity above 0 is
-    multiplied by ``1 - weight * (1 - s)``.
-
-    Args:
-        half_life_days: The age at which a memory of importance 0 has half its strength.
-        weight: The share of its similarity that a memory of strength 0 loses, in [0, 1].
-
-    Raises:
-        ConfigurationError: A number is out of range.
-
-    Examples:
-        >>> Fading(half_life_days=30).strength(age_days=60, importance=0.5)
-        0.5
-
-    """
-
-    half_life_days: float = 30.0
-    weight: float = 0.3
-
-    def __post_init__(self) -> None:
-        check_seconds(self.half_life_days * _DAY_S, "half_life_days")
-        if not is_number(self.weight) or not 0 <= self.weight <= 1:
-            raise ConfigurationError(f"weight must be in [0, 1], got {self.weight!r}")
-
-    def strength(self, *, age_days: float, importance: float) -> float:
-        """Return the strength, in (0, 1]; it is 1 for a memory from the future."""
-        age = max(age_days, 0.0) * (1 - importance)
-        return exponential_decay(age, half_life=self.half_life_days)
 
 
 class MemoryManager:
@@ -125,7 +93,7 @@ class MemoryManager:
         tokenize: Tokenize | None = None,
     ) -> None:
         self._storage = _storage(storage, embed_model)
-        self._model = None if llm is None else LanguageModel(as_llm(llm), timeout_s, tokenize)
+        self._model = None if llm is None else LanguageModel(llm, timeout_s, tokenize)
         self.scope = None if scope is None else check_scope(scope)
         self.fading = fading or Fading()
         self._now = clock or (lambda: datetime.now(UTC))
@@ -227,11 +195,10 @@ class MemoryManager:
             ConfigurationError: A time has no time zone, or the range ends before it begins.
             ScopeRequiredError: The knowledge base requires a scope.
         """
-        start = None if start_time is None else microseconds(start_time, "start_time")
-        end = None if end_time is None else microseconds(end_time, "end_time")
-        if start is not None and end is not None and end < start:
+        bound = memory_filters(memory_type, start_time, end_time, filters)
+        if start_time is not None and end_time is not None and end_time < start_time:
             raise ConfigurationError(f"the range ends before it begins: {start_time}, {end_time}")
-        return self._find(memory_filters(memory_type, start, end, filters), scope)
+        return self._find(bound, scope)
 
     aretrieve_by_timerange = asynchronous(retrieve_by_timerange)
 
@@ -246,14 +213,14 @@ class MemoryManager:
 
     def strength(self, memory: Memory) -> float:
         """Return the current strength of a memory, in (0, 1]."""
-        age_days = (self._now() - memory.timestamp).total_seconds() / _DAY_S
+        age_days = (self._now() - memory.timestamp).total_seconds() / DAY_S
         return self.fading.strength(age_days=age_days, importance=memory.importance)
 
     def forget(self, memory_id: str, *, scope: Scope | None = None) -> bool:
         """Delete a memory, and return whether there was one in the scope."""
-        mine = run(self._find(memory_filters(), scope, ids=[memory_id]))
-        self._storage.delete(mine)
-        return bool(mine)
+        memories = run(self._find(memory_filters(), scope, ids=[memory_id]))
+        self._storage.delete(memories)
+        return bool(memories)
 
     def forget_faded(self, *, below: float = 0.05, scope: Scope | None = None) -> list[Memory]:
         """Delete the memories whose strength is below a limit, and return them."""
@@ -289,9 +256,9 @@ class MemoryManager:
             raise ConfigurationError(f"similarity must be in (0, 1], got {similarity!r}")
         hits = yield from self._storage.find(memory_filters(memory_type), self._within(scope))
         known = [(memory_of(hit.node), hit.node.embedding or []) for hit in hits]
-        done = yield from merged_memories(known, similarity=similarity, model=self._model)
-        yield Call(lambda: self._replace(done))
-        return done
+        result = yield from merged_memories(known, similarity=similarity, model=self._model)
+        yield Call(lambda: self._replace(result))
+        return result
 
     aconsolidate = asynchronous(consolidate)
 
@@ -302,7 +269,7 @@ class MemoryManager:
         top_k: int = 5,
         name: str = "memories",
         priority: int = 1,
-    ) -> MemoryBlock:
+    ) -> "MemoryBlock":
         """Return a LlamaIndex memory block that stores messages and recalls relevant memories.
 
         Args:
@@ -327,8 +294,8 @@ class MemoryManager:
         memories = (memory_of(hit.node) for hit in hits)
         return sorted(memories, key=lambda memory: (memory.timestamp, memory.id))
 
-    def _replace(self, done: Consolidation) -> None:
-        for merged, replaced in zip(done.merged, done.replaced, strict=True):
+    def _replace(self, result: Consolidation) -> None:
+        for merged, replaced in zip(result.merged, result.replaced, strict=True):
             self._storage.add(node_of(merged), merged.scope)
             self._storage.delete(replaced)
 
@@ -353,3 +320,67 @@ def _storage(storage: object, embed_model: BaseEmbedding | None) -> MemoryStorag
     if model is None:
         raise ConfigurationError("memories in a vector store need embed_model=")
     return StoreStorage(source.backend, model)
+
+
+# Number of latest messages that form the query.
+_RECENT = 3
+
+
+class MemoryBlock(BaseMemoryBlock[str]):
+    """LlamaIndex block that stores messages leaving short-term memory and recalls memories.
+
+    Created by ``MemoryManager.as_memory_block``, for
+    ``llama_index.core.memory.Memory.from_defaults(memory_blocks=[...])``.
+
+    Args:
+        manager: Stores and recalls the memories.
+        scope: Their scope; None for the manager's.
+        top_k: Number of memories to recall.
+
+    Examples:
+        >>> from llama_index.core import MockEmbedding
+        >>> from llama_retrieval_ext import KnowledgeBase, MemoryManager
+        >>> with KnowledgeBase.open("embedded::memory:", embed_model=MockEmbedding(4)) as kb:
+        ...     block = MemoryManager(kb).as_memory_block(scope=Scope("anna"))
+        >>> block.name, block.scope
+        ('memories', Scope(tenant_id='anna'))
+
+    """
+
+    name: str = "memories"
+    manager: MemoryManager
+    scope: Scope | None = None
+    top_k: int = 5
+
+    async def _aget(
+        self,
+        messages: list[ChatMessage] | None = None,
+        **_: Any,  # noqa: ANN401 - LlamaIndex's
+    ) -> str:
+        query = "\n".join(_texts(messages or [])[-_RECENT:])
+        if not query:
+            return ""
+        memories = await self.manager.aretrieve(query, top_k=self.top_k, scope=self.scope)
+        return "\n".join(f"{each.timestamp:%Y-%m-%d}: {each.text}" for each in memories)
+
+    async def _aput(self, messages: list[ChatMessage]) -> None:
+        for message in messages:
+            session_id = message.additional_kwargs.get("session_id")
+            metadata = {} if session_id is None else {"session_id": session_id}
+            for text in _texts([message]):
+                await self.manager.aremember(text, metadata=metadata, scope=self.scope)
+
+    async def atruncate(self, content: str, tokens_to_truncate: int) -> str | None:
+        """Return the content without its last lines; None if nothing is left."""
+        tokenize = get_tokenizer()
+        lines = content.split("\n")
+        before = len(tokenize(content))
+        while lines and before - len(tokenize("\n".join(lines))) < tokens_to_truncate:
+            lines.pop()
+        return "\n".join(lines) or None
+
+
+def _texts(messages: Sequence[ChatMessage]) -> list[str]:
+    """Return the texts of the user's messages."""
+    texts = (each.content or "" for each in messages if each.role == MessageRole.USER)
+    return [text for text in texts if text.strip()]

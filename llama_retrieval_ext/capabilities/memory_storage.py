@@ -9,7 +9,6 @@ from typing import Any, Final
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, MetadataMode, TextNode
 from llama_index.core.vector_stores.types import (
-    BasePydanticVectorStore,
     FilterOperator,
     MetadataFilter,
     MetadataFilters,
@@ -23,7 +22,6 @@ from llama_retrieval_ext.filters import AllOf, as_metadata_filters, parse_filter
 from llama_retrieval_ext.ingest import KnowledgeBase
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope
 from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate
 from llama_retrieval_ext.stores.engine.search import EngineBackend
@@ -74,11 +72,11 @@ class Memory:
             raise ConfigurationError(f"memory_type must be a name, got {self.memory_type!r}")
         if not is_number(self.importance) or not 0 <= self.importance <= 1:
             raise ConfigurationError(f"importance must be in [0, 1], got {self.importance!r}")
-        taken = {*MEMORY_KEYS, TENANT_KEY, KB_KEY}.intersection(self.metadata)
-        if taken:
+        reserved = {*MEMORY_KEYS, TENANT_KEY, KB_KEY}.intersection(self.metadata)
+        if reserved:
             raise ConfigurationError(
-                f"the metadata of a memory must not contain {sorted(taken)}, which say what it is "
-                "and whose; use the arguments of remember"
+                f"the metadata of a memory must not contain {sorted(reserved)}, which say what it "
+                "is and whose; use the arguments of remember"
             )
 
     def to_dict(self) -> dict[str, object]:
@@ -96,13 +94,7 @@ class Memory:
 
 
 def microseconds(moment: datetime, what: str) -> int:
-    """Return the whole microseconds since 1970 of an aware datetime.
-
-    Examples:
-        >>> microseconds(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), "timestamp")
-        1000000
-
-    """
+    """Return the whole microseconds since 1970 of an aware datetime."""
     of_type(moment, datetime, what)
     if moment.utcoffset() is None:
         raise ConfigurationError(
@@ -157,40 +149,35 @@ def documents_only() -> MetadataFilters:
 
 def memory_filters(
     memory_type: str | None = None,
-    start: int | None = None,
-    end: int | None = None,
+    start: datetime | None = None,
+    end: datetime | None = None,
     filters: MetadataFilters | None = None,
 ) -> MetadataFilters:
-    """Return the filter for memories of a type and a time range, in microseconds, inclusive."""
-    bounds: list[tuple[str, FilterOperator, str | int]] = [
-        *([] if memory_type is None else [(TYPE_KEY, FilterOperator.EQ, memory_type)]),
-        (TIME_KEY, FilterOperator.GTE, _EARLIEST if start is None else start),
-        *([] if end is None else [(TIME_KEY, FilterOperator.LTE, end)]),
+    """Return the filter for memories of a type and a time range, inclusive."""
+    since = _EARLIEST if start is None else microseconds(start, "start_time")
+    conditions = [
+        (TYPE_KEY, FilterOperator.EQ, memory_type),
+        (TIME_KEY, FilterOperator.GTE, since),
+        (TIME_KEY, FilterOperator.LTE, None if end is None else microseconds(end, "end_time")),
     ]
     parts: list[MetadataFilter | MetadataFilters] = [
-        MetadataFilter(key=key, operator=operator, value=value) for key, operator, value in bounds
+        MetadataFilter(key=key, operator=operator, value=value)
+        for key, operator, value in conditions
+        if value is not None
     ]
     return MetadataFilters(filters=[*parts, *([] if filters is None else [filters])])
 
 
 class MemoryStorage(ABC):
-    """Storage of memories.
+    """Storage of memories, in a store with a backend and an embedding model."""
 
-    Attributes:
-        backend: Searches its store.
-        embed_model: Embedding model of the store.
-    """
-
-    backend: Backend
-    embed_model: BaseEmbedding
+    def __init__(self, backend: Backend, embed_model: BaseEmbedding) -> None:
+        self.backend, self.embed_model = backend, embed_model
 
     def check_scope(self, scope: Scope | None) -> None:
         """Raise `ScopeRequiredError` if a scope is required and there is none."""
-        if (
-            scope is None
-            and isinstance(self.backend, EngineBackend)
-            and self.backend.requires_scope
-        ):
+        backend = self.backend
+        if scope is None and isinstance(backend, EngineBackend) and backend.requires_scope:
             raise ScopeRequiredError(
                 "these memories are in a knowledge base that requires a scope; pass "
                 "scope=Scope(...) to the call or to the MemoryManager"
@@ -228,25 +215,12 @@ class MemoryStorage(ABC):
         return result.hits
 
 
-def backend_of(kb: KnowledgeBase) -> Backend:
-    """Return the search backend of a knowledge base."""
-    searching = kb.retriever("vector")
-    if not isinstance(searching, StoreRetriever):
-        raise ConfigurationError(f"{kb!r} has no vector search")
-    return searching.backend
-
-
 class KnowledgeBaseStorage(MemoryStorage):
-    """Memories as documents of a knowledge base.
-
-    Args:
-        kb: The knowledge base.
-    """
+    """Memories as documents of a knowledge base."""
 
     def __init__(self, kb: KnowledgeBase) -> None:
+        super().__init__(kb.retriever("vector").backend, kb.embed_model)
         self._kb = kb
-        self.backend = backend_of(kb)
-        self.embed_model = kb.embed_model
 
     def add(self, node: BaseNode, scope: Scope | None) -> None:
         """Store a node for a scope; raise if that fails."""
@@ -259,20 +233,7 @@ class KnowledgeBaseStorage(MemoryStorage):
 
 
 class StoreStorage(MemoryStorage):
-    """Memories in a vector store.
-
-    Args:
-        backend: Backend of the store.
-        embed_model: Embedding model of the store.
-    """
-
-    def __init__(self, backend: Backend, embed_model: BaseEmbedding) -> None:
-        self.backend = backend
-        self.embed_model = embed_model
-
-    @property
-    def _store(self) -> BasePydanticVectorStore:
-        return self.backend.store
+    """Memories in a vector store."""
 
     def add(self, node: BaseNode, scope: Scope | None) -> None:
         """Embed and store a node."""
@@ -281,8 +242,8 @@ class StoreStorage(MemoryStorage):
         node.excluded_embed_metadata_keys = list(node.metadata)
         text = node.get_content(metadata_mode=MetadataMode.EMBED)
         node.embedding = self.embed_model.get_text_embedding(text)
-        self._store.add([node])
+        self.backend.store.add([node])
 
     def delete(self, memories: Sequence[Memory]) -> None:
         """Delete the nodes of memories."""
-        self._store.delete_nodes([memory.id for memory in memories])
+        self.backend.store.delete_nodes([memory.id for memory in memories])

@@ -1,7 +1,7 @@
 """`CapabilityParts`: the parts of capabilities, and retrievers built from them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Final
 
@@ -33,18 +33,7 @@ _WITH_GRAPH: Final = (_ADVANCED, "auto")
 
 @dataclass(frozen=True, kw_only=True)
 class CapabilityParts:
-    """The parts of a factory; each may be missing.
-
-    Attributes:
-        backend: Searches the vector store.
-        graphs: The graph.
-        document_store: For keyword search if the store has none.
-        llm: The language model.
-        ner: Finds names in queries.
-        embed_model: The model of the vector store.
-        reranker: Reranks in the presets.
-        kb: The knowledge base that the vector store belongs to.
-    """
+    """The parts of a factory; each may be missing."""
 
     backend: Backend | None = None
     graphs: PassageGraphs | None = None
@@ -58,16 +47,13 @@ class CapabilityParts:
     @property
     def present(self) -> list[str]:
         """Names of the parts that are not None, as in `CapabilityFactory`."""
-        named = {
-            "vector_store": self.backend,
-            "graph_store": self.graphs,
-            "document_store": self.document_store,
-            "llm": self.llm,
-            "ner": self.ner,
-            "embed_model": self.embed_model,
-            "reranker": self.reranker,
-        }
-        return [name for name, part in named.items() if part is not None]
+        present = (each.name for each in fields(self) if getattr(self, each.name) is not None)
+        names = {"backend": "vector_store", "graphs": "graph_store"}
+        return [names.get(name, name) for name in present if name != "kb"]
+
+    @property
+    def _there(self) -> str:
+        return f"there is {', '.join(self.present) or 'nothing'}"
 
     @property
     def requires_scope(self) -> bool:
@@ -84,18 +70,17 @@ class CapabilityParts:
         return build_preset(preset, self._preset_parts(graph=use_graph), **options)
 
     def _check_preset(self, preset: str, *, use_graph: bool) -> None:
-        there = f"there is {', '.join(self.present) or 'nothing'}"
         graph = ["graph_store"] if use_graph and preset != "auto" else []
         missing = [n for n in ("vector_store", "embed_model", *graph) if n not in self.present]
         if missing:
             raise ConfigurationError(
-                f"the preset {preset!r} needs {' and '.join(missing)}; {there}. The presets are "
-                f"{', '.join(map(repr, PRESETS))}"
+                f"the preset {preset!r} needs {' and '.join(missing)}; {self._there}. The presets "
+                f"are {', '.join(map(repr, PRESETS))}"
             )
         if use_graph and preset not in _WITH_GRAPH:
             raise ConfigurationError(
                 f"the preset {preset!r} does not use the graph; use_graph=True is for "
-                f"{' and '.join(map(repr, _WITH_GRAPH))}; {there}"
+                f"{' and '.join(map(repr, _WITH_GRAPH))}; {self._there}"
             )
 
     def best_retriever(self) -> RetrievalPipeline:
@@ -110,26 +95,15 @@ class CapabilityParts:
         backend = self.backend
         if backend is None or self.embed_model is None:
             return PresetParts(llm=self.llm, reranker=self.reranker)
-        filters = self._document_filters(backend)
+        filters, has_keywords = _document_filters(backend), backend.features.keyword is not None
         return PresetParts(
             vector=VectorRetriever(backend, embed_model=self.embed_model, filters=filters),
-            keyword=self._keyword(backend, filters),
+            keyword=KeywordRetriever(backend, filters=filters) if has_keywords else self._bm25,
             graph=self._graph(backend, filters) if graph else None,
             embed_model=self.embed_model,
             llm=self.llm,
             reranker=self.reranker,
         )
-
-    def _document_filters(self, backend: Backend) -> MetadataFilters | None:
-        """Return filters that exclude memories, if the engine can filter nodes without a key."""
-        operators = backend.features.operators
-        can_tell = operators is not None and FilterOperator.IS_EMPTY in operators
-        return documents_only() if can_tell else None
-
-    def _keyword(self, backend: Backend, filters: MetadataFilters | None) -> BaseRetriever | None:
-        if backend.features.keyword is not None:
-            return KeywordRetriever(backend, filters=filters)
-        return self._bm25
 
     @cached_property
     def _bm25(self) -> BM25Retriever | None:
@@ -166,15 +140,18 @@ class CapabilityParts:
         if self.backend is None or self.embed_model is None:
             missing = [n for n in ("vector_store", "embed_model") if n not in self.present]
             raise ConfigurationError(
-                f"a memory manager needs {' and '.join(missing)}; there is "
-                f"{', '.join(self.present) or 'nothing'}"
+                f"a memory manager needs {' and '.join(missing)}; {self._there}"
             )
         return MemoryManager(self.backend, embed_model=self.embed_model, **with_llm)
 
     def llm_for(self, what: str) -> LLM:
         """Return the LLM, or raise ConfigurationError if there is none."""
         if self.llm is None:
-            raise ConfigurationError(
-                f"{what} needs llm=; there is {', '.join(self.present) or 'nothing'}"
-            )
+            raise ConfigurationError(f"{what} needs llm=; {self._there}")
         return self.llm
+
+
+def _document_filters(backend: Backend) -> MetadataFilters | None:
+    """Return filters that exclude memories, if the engine can filter nodes without a key."""
+    operators = backend.features.operators or ()
+    return documents_only() if FilterOperator.IS_EMPTY in operators else None

@@ -1,41 +1,167 @@
 """`RAGGenerator`: answers from retrieved passages, with checked citations."""
+# ruff: noqa: RUF001 - Chinese punctuation on purpose
 
-from collections.abc import AsyncIterator, Iterator
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.base.response.schema import Response
 from llama_index.core.llms import LLM
 from llama_index.core.schema import NodeWithScore, QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.capabilities.citations import Citation, check_citations
-from llama_retrieval_ext.capabilities.generation.callable_llm import Caller
-from llama_retrieval_ext.capabilities.generation.language_model import (
+from llama_retrieval_ext.capabilities.language_model import (
     GENERATION_TIMEOUT_S,
+    Caller,
     LanguageModel,
-    as_llm,
+    Tokenize,
 )
-from llama_retrieval_ext.capabilities.generation.passages import (
+from llama_retrieval_ext.capabilities.query_engine import (
+    GeneratedText,
+    GeneratingQueryEngine,
+    GenerationRequest,
     Passages,
     PassagesLike,
-    Tokenize,
-    as_hits,
-)
-from llama_retrieval_ext.capabilities.generation.query_engine import (
-    GeneratingQueryEngine,
-    Request,
     RequestOptions,
 )
-from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
-from llama_retrieval_ext.execution.running import asynchronous, blocking
-from llama_retrieval_ext.llm.client import filled
-from llama_retrieval_ext.query import Query, Scope, check_top_k
-from llama_retrieval_ext.results import Hit, as_hit
+from llama_retrieval_ext.execution.running import (
+    Reporting,
+    async_streamed,
+    asynchronous,
+    blocking,
+    streamed,
+)
+from llama_retrieval_ext.query import Scope, check_top_k
+from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.text.near_duplicates import shingles
+from llama_retrieval_ext.text.normalization import dominant_script
 from llama_retrieval_ext.trace import Degradation
+
+# [1], [1, 2], [1][2], 【3】
+_CITED: Final = re.compile(r"[\[【]\s*(\d{1,3}(?:\s*[,，;、]\s*\d{1,3})*)\s*[\]】]")
+# The end of a statement, with the citations after it.
+_STATEMENT: Final = re.compile(
+    r".+?(?:[.!?](?=\s|[\[【]|$)|[。！？；]|\n|$)(?:\s*[\[【][\d\s,，;、]+[\]】])*", re.DOTALL
+)
+_NUMBER: Final = re.compile(r"\d+(?:[.,]\d+)*")
+# List item numbers do not count as numbers of the statement.
+_ENTRY: Final = re.compile(r"^\s*(?:\d{1,3}[.)、]|[-*•])\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """A citation that names a passage of the prompt.
+
+    Attributes:
+        number: The number in the answer, from 1.
+        hit: The hit behind it.
+        statement: The statement that cites it.
+    """
+
+    number: int
+    hit: Hit
+    statement: str
+
+    @property
+    def node_id(self) -> str:
+        """Id of the cited node."""
+        return self.hit.node_id
+
+
+@dataclass(frozen=True, slots=True)
+class Citations:
+    """The citations of an answer.
+
+    Attributes:
+        valid: Citations that name a passage, in the order of the answer.
+        problems: Reasons why other citations or the answer are not valid; empty if all are.
+    """
+
+    valid: tuple[Citation, ...]
+    problems: tuple[str, ...]
+
+
+def check_citations(answer: str, hits: Sequence[Hit]) -> Citations:
+    """Return the citations of an answer, and the problems of those that are not valid.
+
+    A citation is valid if there is a passage with its number, every number in its statement occurs
+    in a cited passage, and statement and passage share a word if they are in the same script. This
+    finds invented sources and figures; it does not prove that a passage supports the statement. An
+    answer without citations is not valid.
+
+    Args:
+        answer: The text.
+        hits: The passages by number, from 1.
+
+    Examples:
+        >>> from llama_retrieval_ext.capabilities.query_engine import as_hits
+        >>> passages = as_hits(["Annual leave is 25 days."])
+        >>> check_citations("Leave is 25 days [1].", passages).problems
+        ()
+        >>> check_citations("Leave is 30 days [1].", passages).problems
+        ("'Leave is 30 days': 30 is not in [1]",)
+
+    """
+    valid: list[Citation] = []
+    problems: list[str] = []
+    for statement, numbers in _statements(answer):
+        unknown = [number for number in numbers if not 1 <= number <= len(hits)]
+        problems += [f"{statement!r}: there is no passage [{number}]" for number in unknown]
+        cited = [Citation(n, hits[n - 1], statement) for n in numbers if n not in unknown]
+        problem = _unsupported(statement, cited)
+        if problem:
+            problems.append(f"{statement!r}: {problem}")
+        else:
+            valid += cited
+    if not valid and not problems:
+        problems.append("the answer cites no passage")
+    return Citations(tuple(valid), tuple(problems))
+
+
+def _statements(answer: str) -> Iterator[tuple[str, list[int]]]:
+    """Yield the statements that have citations, without these, and the numbers they cite."""
+    for match in _STATEMENT.finditer(answer):
+        numbers = [
+            int(number)
+            for cited in _CITED.findall(match.group())
+            for number in re.findall(r"\d+", cited)
+        ]
+        if numbers:
+            yield _words_of(match.group()), list(dict.fromkeys(numbers))
+
+
+def _words_of(statement: str) -> str:
+    text = _CITED.sub("", _ENTRY.sub("", statement)).strip().rstrip(".。!！?？ ")
+    return re.sub(r"\s+([.,;:])", r"\1", text)
+
+
+def _unsupported(statement: str, cited: Sequence[Citation]) -> str:
+    """Return why the cited passages cannot support a statement; empty if they may."""
+    if not cited:
+        return ""
+    text = " ".join(f"{each.hit.node.get_content()} {_metadata(each.hit)}" for each in cited)
+    names = "".join(f"[{each.number}]" for each in cited)
+    known = set(map(_plain, _NUMBER.findall(text)))
+    missing = [each for each in _NUMBER.findall(statement) if _plain(each) not in known]
+    if missing:
+        return f"{', '.join(missing)} is not in {names}"
+    words = shingles(statement)
+    if dominant_script(statement) == dominant_script(text) and words and not words & shingles(text):
+        return f"it has no word in common with {names}"
+    return ""
+
+
+def _plain(number: str) -> str:
+    """Return the number without separators: 1,000 is 1000."""
+    return number.replace(",", "")
+
+
+def _metadata(hit: Hit) -> str:
+    return " ".join(str(value) for value in hit.node.metadata.values())
+
 
 NO_ANSWER: Final = "The documents do not answer this question."
 # The model returns this instead of an answer; real answers do not begin with it.
@@ -55,7 +181,7 @@ Answer:"""
 
 
 @dataclass
-class RAGAnswer(Response):
+class RAGAnswer(GeneratedText):
     """An answer with its sources; a LlamaIndex ``Response``.
 
     Attributes:
@@ -69,16 +195,6 @@ class RAGAnswer(Response):
     problems: tuple[str, ...] = ()
     is_answered: bool = True
     degraded: tuple[Degradation, ...] = ()
-
-    @property
-    def text(self) -> str:
-        """The answer."""
-        return self.response or ""
-
-    @property
-    def hits(self) -> list[Hit]:
-        """Passages of the prompt, by number."""
-        return [as_hit(each) for each in self.source_nodes]
 
     @property
     def is_supported(self) -> bool:
@@ -130,8 +246,10 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
 
     """
 
-    fields_of_prompt: ClassVar[tuple[str, ...]] = ("passages", "query", "nothing")
     task: ClassVar[str] = "rag"
+    passages_argument: ClassVar[str] = "context"
+    values_of_prompt: ClassVar[Mapping[str, str]] = {"nothing": NOT_IN_PASSAGES}
+    needs_passages: ClassVar[bool] = True
 
     retriever: BaseRetriever
     no_answer: str = NO_ANSWER
@@ -150,13 +268,13 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
         streaming: bool = False,
     ) -> None:
         super().__init__(
+            LanguageModel(llm, timeout_s, tokenize),
+            prompt,
             retriever=check_retriever(retriever, "retriever"),
             no_answer=no_answer,
             top_k=None if top_k is None else check_top_k(top_k),
             streaming=streaming,
         )
-        self._prompt = self._checked_prompt(prompt)
-        self._model = LanguageModel(as_llm(llm), timeout_s, tokenize)
 
     @blocking
     def generate(
@@ -182,48 +300,32 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
             DeadlineExceededError: ``timeout_s`` ran out.
             ConfigurationError: ``context`` comes with a scope or filters, which it would ignore.
         """
-        request = _request(query, context, scope=scope, filters=filters, timeout_s=timeout_s)
-        return self._answered(request)
+        options = RequestOptions(scope=scope, filters=filters, timeout_s=timeout_s)
+        return self._answered(self._request(query, context, **options))
 
     agenerate = asynchronous(generate)
 
+    @streamed
     def stream(
         self,
         query: QueryType,
         context: PassagesLike | None = None,
         **options: Unpack[RequestOptions],
-    ) -> Iterator[RAGAnswer]:
+    ) -> Reporting[RAGAnswer]:
         """Yield the growing answer, then the whole answer with checked citations.
 
         If the model writes reasoning without an opening tag, an answer may become shorter.
         """
-        return self._stream(_request(query, context, **options))
+        request = self._request(query, context, **options)
+        return lambda report: self._answered(request, report)
 
-    def astream(
-        self,
-        query: QueryType,
-        context: PassagesLike | None = None,
-        **options: Unpack[RequestOptions],
-    ) -> AsyncIterator[RAGAnswer]:
-        """`stream` without blocking the event loop."""
-        return self._astream(_request(query, context, **options))
+    astream = async_streamed(stream)
 
-    def _needs_passages(self) -> bool:
-        return True
-
-    def _candidates(self, request: Request) -> Plan[list[Hit]]:
+    def _candidates(self, request: GenerationRequest) -> Plan[list[Hit]]:
         if request.passages is not None:
             return list(request.passages)
         top_k = request.query.top_k or self.top_k
         return (yield from hits_of(self.retriever, request.query, top_k=top_k))
-
-    def _filled(self, request: Request, passages: Passages) -> str:
-        return filled(
-            self._prompt,
-            passages=passages.text,
-            query=request.query.query_str,
-            nothing=NOT_IN_PASSAGES,
-        )
 
     def _partial(self, text: str, passages: Passages) -> RAGAnswer | None:
         if NOT_IN_PASSAGES.startswith(text[: len(NOT_IN_PASSAGES)]):
@@ -245,17 +347,3 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
             problems=checked.problems,
             degraded=degraded,
         )
-
-
-def _request(
-    query: QueryType, context: PassagesLike | None, **options: Unpack[RequestOptions]
-) -> Request:
-    bound = Query.of(query).but(**options)
-    if context is None:
-        return Request(bound)
-    if bound.scope is not None or bound.filters is not None:
-        raise ConfigurationError(
-            "scope and filters bound the retrieval, and with context= nothing is retrieved; leave "
-            "them out, or the context"
-        )
-    return Request(bound, tuple(as_hits(context)))

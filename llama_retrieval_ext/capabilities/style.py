@@ -1,42 +1,42 @@
 """`StyleGenerator`: writes in the style of examples."""
 
-from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.base.response.schema import Response
 from llama_index.core.llms import LLM
 from llama_index.core.schema import QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.capabilities.generation.callable_llm import Caller
-from llama_retrieval_ext.capabilities.generation.language_model import (
+from llama_retrieval_ext.capabilities.language_model import (
     GENERATION_TIMEOUT_S,
+    Caller,
     LanguageModel,
-    as_llm,
+    Tokenize,
 )
-from llama_retrieval_ext.capabilities.generation.passages import (
+from llama_retrieval_ext.capabilities.query_engine import (
+    GeneratedText,
+    GeneratingQueryEngine,
+    GenerationRequest,
     Passages,
     PassagesLike,
-    Tokenize,
-    as_hits,
-)
-from llama_retrieval_ext.capabilities.generation.query_engine import (
-    GeneratingQueryEngine,
-    Request,
     RequestOptions,
 )
 from llama_retrieval_ext.checks import check_count, is_number
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
-from llama_retrieval_ext.execution.running import asynchronous, blocking
-from llama_retrieval_ext.llm.client import filled
+from llama_retrieval_ext.execution.running import (
+    Reporting,
+    async_streamed,
+    asynchronous,
+    blocking,
+    streamed,
+)
 from llama_retrieval_ext.pipeline.chains import refined
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.results import Hit, as_hit
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.stages.hit_embeddings import origin_model
 from llama_retrieval_ext.stages.rerank.mmr import MMR
 from llama_retrieval_ext.text.near_duplicates import first_of_alike, shingles
@@ -59,7 +59,7 @@ _CANDIDATES_PER_EXAMPLE: Final = 4
 
 
 @dataclass
-class StyledText(Response):
+class StyledText(GeneratedText):
     """A text in the style of examples; a LlamaIndex ``Response``.
 
     Attributes:
@@ -69,14 +69,9 @@ class StyledText(Response):
     degraded: tuple[Degradation, ...] = ()
 
     @property
-    def text(self) -> str:
-        """The text."""
-        return self.response or ""
-
-    @property
     def examples(self) -> list[Hit]:
         """Examples in the prompt."""
-        return [as_hit(each) for each in self.source_nodes]
+        return self.hits
 
 
 class StyleGenerator(GeneratingQueryEngine[StyledText]):
@@ -107,8 +102,9 @@ class StyleGenerator(GeneratingQueryEngine[StyledText]):
 
     """
 
-    fields_of_prompt: ClassVar[tuple[str, ...]] = ("passages", "query")
     task: ClassVar[str] = "style"
+    passages_argument: ClassVar[str] = "style_references"
+    no_passages: ClassVar[str] = "(none)"
 
     retriever: BaseRetriever | None = None
     embed_model: BaseEmbedding | None = None
@@ -131,14 +127,14 @@ class StyleGenerator(GeneratingQueryEngine[StyledText]):
         if not is_number(diversity) or not 0 <= diversity <= 1:
             raise ConfigurationError(f"diversity must be between 0 and 1, got {diversity!r}")
         super().__init__(
+            LanguageModel(llm, timeout_s, tokenize),
+            prompt,
             retriever=None if retriever is None else check_retriever(retriever, "retriever"),
             embed_model=embed_model,
             examples=check_count(examples, "examples"),
             diversity=diversity,
             streaming=streaming,
         )
-        self._prompt = self._checked_prompt(prompt)
-        self._model = LanguageModel(as_llm(llm), timeout_s, tokenize)
 
     @blocking
     def generate(
@@ -168,51 +164,30 @@ class StyleGenerator(GeneratingQueryEngine[StyledText]):
                 temperature is out of range or cannot be set.
         """
         options = RequestOptions(scope=scope, filters=filters, timeout_s=timeout_s)
-        return self._answered(self._request(prompt, style_references, temperature, **options))
+        request = self._request(prompt, style_references, temperature=temperature, **options)
+        return self._answered(request)
 
     agenerate = asynchronous(generate)
 
+    @streamed
     def stream(
         self,
         prompt: QueryType,
         style_references: PassagesLike | None = None,
         temperature: float | None = None,
         **options: Unpack[RequestOptions],
-    ) -> Iterator[StyledText]:
+    ) -> Reporting[StyledText]:
         """Yield the growing text, then the whole text."""
-        return self._stream(self._request(prompt, style_references, temperature, **options))
+        request = self._request(prompt, style_references, temperature=temperature, **options)
+        return lambda report: self._answered(request, report)
 
-    def astream(
-        self,
-        prompt: QueryType,
-        style_references: PassagesLike | None = None,
-        temperature: float | None = None,
-        **options: Unpack[RequestOptions],
-    ) -> AsyncIterator[StyledText]:
-        """`stream` without blocking the event loop."""
-        return self._astream(self._request(prompt, style_references, temperature, **options))
+    astream = async_streamed(stream)
 
-    def _request(
-        self,
-        prompt: QueryType,
-        references: PassagesLike | None,
-        temperature: float | None,
-        **options: Unpack[RequestOptions],
-    ) -> Request:
-        query = Query.of(prompt).but(**options)
-        if temperature is not None and (not is_number(temperature) or temperature < 0):
-            raise ConfigurationError(f"temperature must be 0 or more, got {temperature!r}")
-        examples = (
-            None if references is None else tuple(as_hits(references, name="style_references"))
-        )
-        if (examples is not None or self.retriever is None) and (query.scope or query.filters):
-            raise ConfigurationError(
-                "scope and filters bound the retrieval of examples, and nothing is retrieved; "
-                "leave them out, or give the generator a retriever and leave style_references out"
-            )
-        return Request(query, examples, temperature)
+    @property
+    def _retrieves(self) -> bool:
+        return self.retriever is not None
 
-    def _candidates(self, request: Request) -> Plan[list[Hit]]:
+    def _candidates(self, request: GenerationRequest) -> Plan[list[Hit]]:
         if request.passages is not None:
             return (yield from self._chosen(request.query, list(request.passages)))
         if self.retriever is None:
@@ -230,13 +205,6 @@ class StyleGenerator(GeneratingQueryEngine[StyledText]):
             return kept[: self.examples]
         stage = MMR(1 - self.diversity, top_k=self.examples, embed_model=self.embed_model)
         return (yield from refined(stage, query, kept))
-
-    def _filled(self, request: Request, passages: Passages) -> str:
-        text = passages.text or "(none)"
-        return filled(self._prompt, passages=text, query=request.query.query_str)
-
-    def _partial(self, text: str, passages: Passages) -> StyledText:
-        return StyledText(text, list(passages.hits))
 
     def _finished(
         self, text: str, passages: Passages, degraded: tuple[Degradation, ...]

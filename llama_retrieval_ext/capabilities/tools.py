@@ -1,11 +1,10 @@
 """`retrieval_tool`: a retriever as a LlamaIndex tool, for agents."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from llama_index.core.schema import BaseNode
 from llama_index.core.tools import FunctionTool, ToolMetadata
 from llama_index.core.vector_stores.types import (
     FilterOperator,
@@ -14,8 +13,9 @@ from llama_index.core.vector_stores.types import (
 )
 from pydantic import BaseModel, Field, StrictFloat, StrictInt, ValidationError
 
-from llama_retrieval_ext.capabilities.generation.passages import Tokenize, Tokens, fitted
+from llama_retrieval_ext.capabilities.language_model import Tokenize, Tokens
 from llama_retrieval_ext.capabilities.memory_storage import MEMORY_KEYS
+from llama_retrieval_ext.capabilities.query_engine import fitted
 from llama_retrieval_ext.checks import check_count, check_seconds, of_type
 from llama_retrieval_ext.errors import InvalidFilterError, UnsupportedFilterError
 from llama_retrieval_ext.execution.plan import Plan
@@ -165,11 +165,8 @@ def retrieval_tool(  # noqa: PLR0913 - what an application decides, and the mode
     search = _Search(
         bound, bound.scope, filters, top_k, Tokens(tokenize), max_tokens, timeout_s, fields
     )
-    metadata = ToolMetadata(
-        name=name,
-        description=f"{description}\n{fields}".strip(),
-        fn_schema=_Arguments,
-    )
+    described = f"{description}\n{fields}".strip()
+    metadata = ToolMetadata(name=name, description=described, fn_schema=_Arguments)
     return FunctionTool(fn=search.run, async_fn=search.arun, metadata=metadata)
 
 
@@ -177,16 +174,14 @@ def _fields(
     retriever: Retriever, description: str, filters: MetadataFilters | None, sample: int
 ) -> str:
     """Return the metadata fields of a sample and their values, as text."""
-    source = next(_stores_in(retriever), retriever)
     query = Query(
         description,
         scope=retriever.scope,
         filters=narrowed_filters(retriever.filters, filters),
         top_k=sample,
     )
-    hits = source.search(query).hits
     values: dict[str, list[object]] = {}
-    for hit in hits:
+    for hit in _searched(retriever).search(query).hits:
         for key, value in hit.node.metadata.items():
             if key not in _HIDDEN and value not in (None, "", []):
                 values.setdefault(key, []).extend(value if isinstance(value, list) else [value])
@@ -194,16 +189,14 @@ def _fields(
     return f"Fields to filter by: {'; '.join(described[:_MOST_FIELDS])}." if described else ""
 
 
-def _stores_in(retriever: object) -> Iterator[StoreRetriever]:
-    """Return the inner store retrievers, vector search first, as it finds hits for any text."""
-    retrievers: list[StoreRetriever] = []
-    pending: list[object] = [retriever]
-    while pending:
-        each = pending.pop(0)
-        if isinstance(each, StoreRetriever):
-            retrievers.append(each)
-        pending += children_of(each)
-    return iter(sorted(retrievers, key=lambda each: not isinstance(each, VectorRetriever)))
+def _searched(retriever: Retriever) -> Retriever:
+    """Return the first inner store retriever; one of vectors, which finds hits for any text."""
+    retrievers: list[object] = [retriever]
+    for each in retrievers:  # grows
+        retrievers += children_of(each)
+    stores = [each for each in retrievers if isinstance(each, StoreRetriever)]
+    vectors = [each for each in stores if isinstance(each, VectorRetriever)]
+    return next(iter([*vectors, *stores, retriever]))
 
 
 def _described(values: Sequence[object]) -> str:
@@ -238,11 +231,6 @@ def _shown(hit: Hit) -> Hit:
     """Return a hit as text for the model: its fields, then its text."""
     shown = {key: value for key, value in hit.node.metadata.items() if key not in _HIDDEN}
     lines = [f"{key}: {_short(value)}" for key, value in shown.items()]
-    text = "\n".join([*lines, hit.node.get_content()])
-    return Hit(node=_node(hit.node, text), score=hit.score, source=hit.source)
-
-
-def _node(node: BaseNode, text: str) -> BaseNode:
-    copied = node.model_copy(update={"metadata": {}})
-    copied.set_content(text)
-    return copied
+    node = hit.node.model_copy(update={"metadata": {}})
+    node.set_content("\n".join([*lines, hit.node.get_content()]))
+    return Hit(node=node, score=hit.score, source=hit.source)

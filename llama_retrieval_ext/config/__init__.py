@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING
 from llama_retrieval_ext.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from llama_retrieval_ext.config.bm25 import KeptBM25Retriever, MinMaxScores
     from llama_retrieval_ext.config.embedding import EmbeddingConfig
-    from llama_retrieval_ext.config.operator import Operator
     from llama_retrieval_ext.config.parts import RegistryParts
     from llama_retrieval_ext.config.registry import (
+        Operator,
         OperatorFactory,
         Registry,
         default_registry,
         get_retriever,
         register_retriever,
     )
+    from llama_retrieval_ext.config.store_retrievers import KeptBM25Retriever, MinMaxScores
     from llama_retrieval_ext.config.yaml import (
         from_yaml,
         load_pipeline,
@@ -47,10 +47,10 @@ __all__ = [
 if not TYPE_CHECKING:
     _MODULES = {
         "llama_retrieval_ext.config.embedding": ("EmbeddingConfig",),
-        "llama_retrieval_ext.config.bm25": ("KeptBM25Retriever", "MinMaxScores"),
-        "llama_retrieval_ext.config.operator": ("Operator",),
+        "llama_retrieval_ext.config.store_retrievers": ("KeptBM25Retriever", "MinMaxScores"),
         "llama_retrieval_ext.config.parts": ("RegistryParts",),
         "llama_retrieval_ext.config.registry": (
+            "Operator",
             "OperatorFactory",
             "Registry",
             "default_registry",

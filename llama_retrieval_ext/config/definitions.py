@@ -14,7 +14,7 @@ from pydantic import JsonValue, ValidationError
 
 from llama_retrieval_ext import pipeline, retrievers, stages
 from llama_retrieval_ext.arguments import NamedEnum, RecordsArguments
-from llama_retrieval_ext.config.bm25 import KeptBM25Retriever, MinMaxScores
+from llama_retrieval_ext.config.store_retrievers import KeptBM25Retriever, MinMaxScores
 from llama_retrieval_ext.errors import InvalidFilterError
 from llama_retrieval_ext.execution.legs import CircuitBreaker, Leg
 from llama_retrieval_ext.filters import parse_filters
@@ -46,13 +46,7 @@ _OTHERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """Parameter of a definition.
-
-    Attributes:
-        hint: Its type.
-        default: Its default; `REQUIRED` if there is none.
-        is_rest: Whether it takes any number of positional arguments.
-    """
+    """Parameter of a definition; ``is_rest``: it takes any number of positional arguments."""
 
     hint: Any
     default: object = REQUIRED
@@ -71,14 +65,8 @@ class Parameter:
 class Definition:
     """Definition of a ``type`` in configurations.
 
-    Attributes:
-        name: Its name.
-        make: Creates it; gets `RegistryParts` first if ``takes_parts``.
-        kind: Class of the result.
-        parameters: By name, in the order of the signature.
-        takes_parts: Whether it needs bound objects, such as a knowledge base.
-        is_scoped_later: Whether ``scope`` is passed to ``for_scope`` of the result.
-        description: One line of description.
+    ``make`` creates the object; with ``takes_parts`` it gets `RegistryParts` first. If
+    ``is_scoped_later``, ``scope`` is passed to ``for_scope`` of the result, which is a ``kind``.
     """
 
     name: str
@@ -95,7 +83,7 @@ def definition_of(make: Callable[..., object], *, name: str, takes_parts: bool) 
     called: Any = make.__init__ if isinstance(make, type) else make  # type: ignore[misc]
     hints = get_type_hints(called, include_extras=True)
     declared = list(inspect.signature(called).parameters.values())
-    declared = declared[1:] if takes_parts or isinstance(make, type) else declared
+    declared = declared[isinstance(make, type) + takes_parts :]  # without self and the parts
     parameters: dict[str, Parameter] = {}
     for each in declared:
         hint = hints.get(each.name, Any)
@@ -133,19 +121,14 @@ def arms_of(hint: Any) -> list[Any]:  # noqa: ANN401 - a type, or what typing ha
 def class_definitions() -> Mapping[str, Definition]:
     """Return the definitions of public stages, retrievers and their parts."""
     classes = [kind for kind in _public_classes() if not issubclass(kind, Enum)]
-    definitions = [
-        definition_of(kind, name=kind.__name__, takes_parts=False)
-        for kind in (*classes, *_OTHERS)
-        if kind is not RetrievalPipeline
-    ]
-    definitions += [
-        definition_of(function, name=name, takes_parts=False)
-        for name, function in (
-            ("RetrievalPipeline", retrieval_pipeline),
-            ("MetadataFilters", metadata_filters),
-        )
-    ]
-    return {each.name: each for each in sorted(definitions, key=lambda each: each.name)}
+    makers: dict[str, Callable[..., object]] = {
+        **{kind.__name__: kind for kind in (*classes, *_OTHERS)},
+        "RetrievalPipeline": retrieval_pipeline,
+        "MetadataFilters": metadata_filters,
+    }
+    return {
+        name: definition_of(makers[name], name=name, takes_parts=False) for name in sorted(makers)
+    }
 
 
 @cache

@@ -3,7 +3,7 @@
 import inspect
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -36,11 +36,7 @@ _URL_NAMES: Final = ("base_url", "api_base", "endpoint", "url", "azure_endpoint"
 
 
 class EnvironmentReference(BaseModel):
-    """``{env: NAME}``: the value of an environment variable, read on use.
-
-    Attributes:
-        env: The name of the variable.
-    """
+    """``{env: NAME}``: the value of an environment variable, read on use."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     env: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200)
@@ -148,7 +144,7 @@ class EmbeddingConfig(BaseModel):
 
     def _arguments(self, kind: type[BaseEmbedding]) -> dict[str, Any]:
         settings = resolved(self._settings())
-        known = _parameters(kind)
+        known = {*inspect.signature(kind.__init__).parameters, *kind.model_fields}
         for name, spellings in (("model", _MODEL_NAMES), ("base_url", _URL_NAMES)):
             if name in settings:
                 spelling = next((each for each in spellings if each in known), name)
@@ -183,30 +179,22 @@ def _integration(provider: str) -> ModuleType:
 
 
 def _embedding_class(module: ModuleType, provider: str) -> type[BaseEmbedding]:
-    kinds = list(dict.fromkeys(_embedding_classes(module)))
-    text_only = [kind for kind in kinds if "MultiModal" not in kind.__name__] or kinds
-    exact = [
-        kind
-        for kind in text_only
-        if kind.__name__.lower() == f"{_MODULES.get(provider, provider)}embedding".replace("_", "")
-    ]
+    """Return the class of an integration: the one of its name, or its only one for texts."""
+    classes = {
+        value: value.__name__
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, BaseEmbedding)
+        and value.__module__.startswith(module.__name__)
+    }
+    expected = f"{_MODULES.get(provider, provider)}embedding".replace("_", "")
+    text_only = [kind for kind, name in classes.items() if "MultiModal" not in name] or [*classes]
+    exact = [kind for kind in text_only if classes[kind].lower() == expected]
     candidates = exact or text_only
     if len(candidates) != 1:
-        names = ", ".join(kind.__name__ for kind in candidates) or "none"
+        names = ", ".join(classes[kind] for kind in candidates) or "none"
         raise ConfigurationError(
             f"the integration {provider!r} must have one embedding class, it has {names}; pass a "
             "model of your own with embed_model="
         )
     return candidates[0]
-
-
-def _embedding_classes(module: ModuleType) -> Iterator[type[BaseEmbedding]]:
-    for value in vars(module).values():
-        is_one = isinstance(value, type) and issubclass(value, BaseEmbedding)
-        if is_one and value.__module__.startswith(module.__name__):
-            yield value
-
-
-def _parameters(kind: type[BaseEmbedding]) -> set[str]:
-    own = set(inspect.signature(kind.__init__).parameters)
-    return own | set(kind.model_fields)

@@ -3,7 +3,8 @@
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import or_
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, get_args, get_origin
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -47,7 +48,7 @@ Definitions: TypeAlias = Mapping[str, Definition]
 
 
 class Problem(NamedTuple):
-    """Problem of a configuration, with its place."""
+    """Problem of a configuration, with its path."""
 
     path: Path
     message: str
@@ -65,17 +66,20 @@ def _item(container: Any, key: object) -> Any:  # noqa: ANN401 - any JSON, or `L
 
 def problems(data: object, known: Definitions, path: Path = ()) -> Iterator[Problem]:
     """Yield the problems of a configuration, without creating its objects."""
-    if is_node(data):
-        yield from _problems_of_node(data, known, path)  # type: ignore[arg-type]  # a mapping
+    for each_path, each in walk(data, path):
+        if isinstance(each, Mapping) and is_node(each):
+            yield from _problems_of_node(each, known, each_path)
+
+
+def walk(data: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
+    """Yield a configuration and everything in it, with paths."""
+    yield path, data
     for child_path, value in inside(data, path):
-        yield from problems(value, known, child_path)
+        yield from walk(value, child_path)
 
 
 def inside(data: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
-    """Yield the fields of a mapping or the items of a list, with their paths.
-
-    The fields of an escaped mapping are values: it is never a node.
-    """
+    """Yield the fields of a mapping, also of an escaped one, or the items of a list, with paths."""
     if isinstance(data, Mapping):
         fields: Mapping[str, object] = data
         if list(data) == [MAP] and isinstance(data[MAP], Mapping):
@@ -85,11 +89,16 @@ def inside(data: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
         yield from (((*path, number), value) for number, value in enumerate(data))
 
 
-def unknown_type(name: str, known: Collection[str]) -> str:
-    """Return the message for an unknown type."""
+def unknown_name(what: str, name: object, known: Collection[str]) -> str:
+    """Return the message for a name of a type, retriever etc. that does not exist."""
+    advice = did_you_mean(str(name), known, otherwise=f"there are {', '.join(sorted(known))}")
+    return f"there is no {what} {name!r}; {advice}"
+
+
+def did_you_mean(name: str, known: Collection[str], *, otherwise: str) -> str:
+    """Return advice for a misspelled name; ``otherwise`` if no known name is similar."""
     near = nearest(name, known)
-    advice = f"did you mean {near!r}?" if near else f"there are {', '.join(sorted(known))}"
-    return f"there is no type {name!r}; {advice}"
+    return f"did you mean {near!r}?" if near else otherwise
 
 
 def json_schema(known: Definitions, roots: Collection[str]) -> dict[str, object]:
@@ -128,14 +137,14 @@ def _with_refs(schema: Any) -> Any:  # noqa: ANN401 - any JSON
 def _problems_of_node(data: Mapping[str, Any], known: Definitions, path: Path) -> Iterator[Problem]:
     definition = known.get(data[TYPE])
     if definition is None:
-        yield Problem((*path, TYPE), unknown_type(data[TYPE], known))
+        yield Problem((*path, TYPE), unknown_name("type", data[TYPE], known))
         return
     try:
         _model(definition, tuple(known.values())).model_validate(dict(data))
     except ValidationError as error:
         errors: dict[Path, list[ErrorDetails]] = {}
         for each in error.errors(include_url=False, include_input=False):
-            errors.setdefault(_place(data, each["loc"]), []).append(each)
+            errors.setdefault(_path_in(data, each["loc"]), []).append(each)
         deepest = [p for p in errors if not any(q[: len(p)] == p and q != p for q in errors)]
         for field_path in deepest:
             yield _problem(definition, path, field_path, errors[field_path])
@@ -145,24 +154,21 @@ def _problem(
     definition: Definition, path: Path, field_path: Path, errors: Sequence[ErrorDetails]
 ) -> Problem:
     first = errors[0]
-    what = f"{definition.name!r}"
+    what, where = f"{definition.name!r}", (*path, *field_path)
     field = str(first["loc"][-1]) if first["loc"] else ""
     if first["type"] == "missing":
-        return Problem((*path, *field_path), f"{what} needs the field {field!r}")
+        return Problem(where, f"{what} needs the field {field!r}")
     if first["type"] == "extra_forbidden":
-        near = nearest(field, definition.parameters)
-        names = ", ".join(definition.parameters) or "none"
-        advice = f"did you mean {near!r}?" if near else f"its fields are {names}"
-        return Problem(
-            (*path, *field_path), f"{what} has no field {field!r}; {advice}", at_key=True
-        )
+        fields = ", ".join(definition.parameters) or "none"
+        advice = did_you_mean(field, definition.parameters, otherwise=f"its fields are {fields}")
+        return Problem(where, f"{what} has no field {field!r}; {advice}", at_key=True)
     messages = dict.fromkeys(each["msg"].replace("Input should be", "must be") for each in errors)
     text = " or ".join(messages).replace(" or must be ", " or ")
-    where = ".".join(str(each) for each in field_path)
-    return Problem((*path, *field_path), f"{where!r} of {what}: {text}")
+    name = ".".join(str(each) for each in field_path)
+    return Problem(where, f"{name!r} of {what}: {text}")
 
 
-def _place(data: Any, location: Sequence[str | int]) -> Path:  # noqa: ANN401 - any JSON
+def _path_in(data: Any, location: Sequence[str | int]) -> Path:  # noqa: ANN401 - any JSON
     """Return pydantic's location as a path in the data, without union members."""
     path: list[str | int] = []
     for part in location:
@@ -177,7 +183,7 @@ def _place(data: Any, location: Sequence[str | int]) -> Path:  # noqa: ANN401 - 
 def _model(definition: Definition, known: tuple[Definition, ...]) -> type[BaseModel]:
     """Return the model of a definition."""
     fields: dict[str, Any] = {
-        name: (_field(parameter, known), _default(parameter))
+        name: (_configured(parameter.hint, known), _default(parameter))
         for name, parameter in definition.parameters.items()
     }
     kind: Any = _item(Literal, definition.name)  # built at run time
@@ -191,21 +197,17 @@ def _model(definition: Definition, known: tuple[Definition, ...]) -> type[BaseMo
 
 
 def _default(parameter: Parameter) -> Any:  # noqa: ANN401 - pydantic's
-    if parameter.default is REQUIRED:
-        return Field()
     default = parameter.default
+    if default is REQUIRED:
+        return Field()
     return Field(default=default if isinstance(default, str | int | float | bool) else None)
-
-
-def _field(parameter: Parameter, known: Sequence[Definition]) -> Any:  # noqa: ANN401 - a type
-    return _configured(parameter.hint, known)
 
 
 def _configured(hint: Any, known: Sequence[Definition]) -> Any:  # noqa: ANN401 - a type
     """Return the type in a configuration for a type in a signature."""
     arms = arms_of(hint)
     if len(arms) > 1:
-        return _union([_configured(arm, known) for arm in arms])
+        return reduce(or_, (_configured(arm, known) for arm in arms))
     if get_origin(hint) is Annotated:
         inside, *extras = get_args(hint)
         return Annotated[(_configured(inside, known), *extras)]
@@ -219,25 +221,12 @@ def _configured(hint: Any, known: Sequence[Definition]) -> Any:  # noqa: ANN401 
 def _collection(hint: Any, known: Sequence[Definition]) -> Any:  # noqa: ANN401 - a type
     origin, inside = get_origin(hint), get_args(hint)
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return _mapping(_configured(inside[1], known))
+        value: Any = _configured(inside[1], known)
+        return Annotated[dict[str, value], BeforeValidator(_unescaped(MAP))]
     if isinstance(origin, type) and (origin is tuple or issubclass(list, origin)):
-        return _items(_configured(inside[0], known))
+        item: Any = _configured(inside[0], known)
+        return Annotated[list[item], BeforeValidator(_without_tuple)]
     return _node(hint, known)
-
-
-def _union(arms: Sequence[Any]) -> Any:  # noqa: ANN401 - a type
-    united = arms[0]
-    for arm in arms[1:]:
-        united = united | arm if arm is not None else united | None
-    return united
-
-
-def _items(item: Any) -> Any:  # noqa: ANN401 - a type
-    return Annotated[list[item], BeforeValidator(_untupled)]
-
-
-def _mapping(value: Any) -> Any:  # noqa: ANN401 - a type
-    return Annotated[dict[str, value], BeforeValidator(_unescaped(MAP))]
 
 
 def _node(kind: Any, known: Sequence[Definition]) -> Any:  # noqa: ANN401 - a type
@@ -289,7 +278,7 @@ def _checked_node(
     return check
 
 
-def _untupled(value: Any) -> Any:  # noqa: ANN401 - any JSON
+def _without_tuple(value: Any) -> Any:  # noqa: ANN401 - any JSON
     if isinstance(value, Mapping) and list(value) == [TUPLE]:
         return value[TUPLE]
     return list(value) if isinstance(value, tuple) else value

@@ -1,13 +1,11 @@
-"""Retrievers by name, over objects that an application binds once.
+"""Retrievers and operators by name, over objects that an application binds once.
 
-The functions of this module use one registry per process; an application that needs several creates
-`Registry` objects.
+The functions of this module use one registry per process; create `Registry` objects for several.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from threading import Lock
 from typing import Any, Final, Literal, TypeVar
@@ -15,47 +13,103 @@ from typing import Any, Final, Literal, TypeVar
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.llms import LLM
 from llama_index.core.storage.docstore.types import BaseDocumentStore
+from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.checks import nearest, of_type
-from llama_retrieval_ext.config import composite_retrievers, graph_retrievers, store_retrievers
-from llama_retrieval_ext.config.definitions import (
-    Definition,
-    class_definitions,
-    definition_of,
-)
-from llama_retrieval_ext.config.models import TYPE, Definitions, problems
-from llama_retrieval_ext.config.operator import Operator
+from llama_retrieval_ext.checks import of_type
+from llama_retrieval_ext.config import composite_retrievers, store_retrievers
+from llama_retrieval_ext.config.definitions import Definition, class_definitions, definition_of
+from llama_retrieval_ext.config.models import TYPE, Definitions, problems, unknown_name
 from llama_retrieval_ext.config.parts import RegistryParts
 from llama_retrieval_ext.config.spec import Builder, BuildError
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs, as_passage_graphs
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.pipeline.pipeline import Pipeline
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.retrievers.kg_rule import Rules
+
+# Extra fields of the first record, by registry name; the value is used if an LLM failed.
+_DETAILS: Final[Mapping[str, Mapping[str, object]]] = {
+    "hyde": {"hyde_queries": [], "hyde_queries_count": 0},
+    "multi_query": {"generated_queries": [], "queries_count": 1, "retrieval_details": []},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """Retriever that returns records, for any tenant and knowledge bases.
+
+    It is stateless: threads, tenants and event loops may share it.
+
+    Attributes:
+        name: The retriever's name in the registry.
+        retriever: The LlamaIndex retriever.
+    """
+
+    name: str
+    retriever: BaseRetriever
+
+    async def retrieve(
+        self,
+        query: str,
+        *,
+        tenant_id: str | None = None,
+        kb_ids: Sequence[str] | None = None,
+        top_k: int = 10,
+        filters: MetadataFilters | None = None,
+        timeout_s: float | None = None,
+    ) -> list[dict[str, Any]]:
+        """Return the best hits as records.
+
+        Args:
+            query: The query.
+            tenant_id: The tenant; trusted, never from a user or a model.
+            kb_ids: The tenant's visible knowledge bases; None for all.
+            top_k: Number of records to return, at least 1.
+            filters: Conditions on metadata for every hit; they can only narrow the scope.
+            timeout_s: Time limit for the whole answer in seconds; None for no limit.
+
+        Returns:
+            Records of `Hit.to_dict`: ``chunk_id``, ``text``, ``score``, ``metadata``,
+            ``knowledge_base_id``, ``document_id``, ``source``, best first. The first has extra
+            fields: ``hyde_queries`` and ``hyde_queries_count`` for ``hyde``; for ``multi_query``
+            ``generated_queries``, ``queries_count`` and ``retrieval_details``.
+
+        Raises:
+            ConfigurationError: ``top_k`` is below 1, or ``kb_ids`` is empty.
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        if kb_ids is not None and not list(kb_ids):
+            raise ConfigurationError(
+                "kb_ids is empty, which would show no knowledge base; name at least one, or leave "
+                "kb_ids out for all that the tenant has"
+            )
+        has_scope = tenant_id is not None or kb_ids is not None
+        scope = Scope(tenant_id, kb_ids=kb_ids or ()) if has_scope else None
+        bound = Query.of(query).but(
+            filters=filters, scope=scope, top_k=check_top_k(top_k), timeout_s=timeout_s
+        )
+        result = await self._own.asearch(bound)
+        records: list[dict[str, Any]] = [hit.to_dict() for hit in result.hits]
+        if records:
+            for detail, otherwise in _DETAILS.get(self.name, {}).items():
+                records[0][detail] = result.details.get(detail, otherwise)
+        return records
+
+    @property
+    def _own(self) -> Retriever:
+        """The retriever; one of another package is wrapped to enforce scopes."""
+        own = self.retriever
+        return own if isinstance(own, Retriever) else Pipeline(own, name=self.name)
+
 
 F = TypeVar("F", bound=Callable[..., object])
 Group = Literal["retriever", "preset"]
 
 ENTRY_POINTS: Final = "llama_retrieval_ext.retrievers"
-_BUILT_IN: Final = (
-    store_retrievers.dense,
-    store_retrievers.bm25,
-    store_retrievers.hybrid,
-    store_retrievers.fusion,
-    composite_retrievers.hyde,
-    composite_retrievers.multi_query,
-    store_retrievers.llama_dense,
-    store_retrievers.llama_bm25,
-    store_retrievers.llama_hybrid,
-    graph_retrievers.graph,
-    graph_retrievers.kg_rule,
-    graph_retrievers.knowledge,
-    composite_retrievers.router,
-    composite_retrievers.recursive,
-    composite_retrievers.rerank,
-    composite_retrievers.auto_merging,
-    composite_retrievers.fallback,
-)
+_BUILT_IN: Final = (*store_retrievers.DEFINITIONS, *composite_retrievers.DEFINITIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +125,7 @@ class OperatorFactory:
     name: str
 
     def __call__(self, **params: object) -> Operator:
-        """Return an operator.
-
-        Args:
-            params: Parameters of the retriever.
-
-        Raises:
-            ConfigurationError: A parameter is unknown, or a value is invalid.
-        """
+        """Return an operator; raise ConfigurationError if a parameter is unknown or invalid."""
         return Operator(self.name, self.registry.get_retriever(self.name, **params))
 
     @property
@@ -112,11 +159,9 @@ mean 'hybrid'?
     def __init__(self) -> None:
         self._lock = Lock()
         self._parts = RegistryParts(make=self._make)
-        self._retrievers = {
-            each.__name__: definition_of(each, name=each.__name__, takes_parts=True)
-            for each in _BUILT_IN
-        }
-        self._presets = graph_retrievers.preset_definitions()
+        built_in = (definition_of(each, name=each.__name__, takes_parts=True) for each in _BUILT_IN)
+        self._retrievers = {each.name: each for each in built_in}
+        self._presets = composite_retrievers.preset_definitions()
         self._installed: dict[str, EntryPoint] | None = None
 
     def bind(
@@ -197,12 +242,12 @@ mean 'hybrid'?
         Raises:
             ConfigurationError: There is no such group or name.
         """
-        if group not in {"retriever", "preset"}:
-            raise ConfigurationError(f"a group is 'retriever' or 'preset', got {group!r}")
-        if group == "preset" and name not in self._presets:
-            raise _unknown("preset", name, list(self._presets))
         if group == "retriever":
             self._definition(name)
+        elif group != "preset":
+            raise ConfigurationError(f"a group is 'retriever' or 'preset', got {group!r}")
+        elif name not in self._presets:
+            raise ConfigurationError(unknown_name("preset", name, self._presets))
         return OperatorFactory(self, name)
 
     def get_retriever(self, name: str, **params: object) -> BaseRetriever:
@@ -262,18 +307,15 @@ mean 'hybrid'?
 
     def _make(self, name: str, params: Mapping[str, Any]) -> BaseRetriever:
         definition = self._presets.get(name) or self._definition(name)
+        if TYPE in params:
+            raise ConfigurationError(f"{name!r} has no field {TYPE!r}; the name is the type")
         parts = self._parts
-        data = {TYPE: name, **params}
-        mistakes = list(problems(data, {**self.definitions, name: definition}))
+        data, known = {TYPE: name, **params}, {**self.definitions, name: definition}
+        mistakes = list(problems(data, known))
         if mistakes:
             raise ConfigurationError("; ".join(each.message for each in mistakes))
-        builder = Builder(self.definitions, parts.live, parts)
         try:
-            arguments = {
-                key: builder.value(value, parameter=definition.parameters[key])
-                for key, value in params.items()
-            }
-            retriever = builder.made(definition, arguments)
+            retriever = Builder(known, parts.live, parts).value(data)
         except BuildError as error:
             raise error.cause from None
         if isinstance(retriever, BaseRetriever):
@@ -286,7 +328,8 @@ mean 'hybrid'?
             return known
         installed = self._entry_points().get(name)
         if installed is None:
-            raise _unknown("retriever", name, [*self.names, *self._presets])
+            names = [*self.names, *self._presets]
+            raise ConfigurationError(unknown_name("retriever", name, names))
         try:
             loaded = installed.load()
         except Exception as error:
@@ -312,26 +355,11 @@ def _checked_definition(make: Any, name: str) -> Definition:  # noqa: ANN401 - w
     if not callable(make):
         raise ConfigurationError(f"{name!r} must be a function or class, got {make!r}")
     try:
-        if isinstance(make, type):
-            maker: Any = partial(_of_class, make)
-            own = definition_of(make, name=name, takes_parts=False)
-            parameters = dict(list(own.parameters.items())[1:])
-            return Definition(name, maker, make, parameters, takes_parts=True)
         return definition_of(make, name=name, takes_parts=True)
     except (NameError, TypeError, ValueError) as error:
         raise ConfigurationError(
             f"the signature of {name!r} cannot be read: {error}; give every parameter a type"
         ) from error
-
-
-def _of_class(kind: type, parts: RegistryParts, **params: object) -> object:
-    return kind(parts, **params)
-
-
-def _unknown(what: str, name: object, names: list[str]) -> ConfigurationError:
-    near = nearest(str(name), names)
-    advice = f"did you mean {near!r}?" if near else f"there are {', '.join(sorted(names))}"
-    return ConfigurationError(f"there is no {what} {name!r}; {advice}")
 
 
 _default: Final = Registry()

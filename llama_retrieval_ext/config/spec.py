@@ -27,7 +27,7 @@ from llama_retrieval_ext.config.models import (
     Definitions,
     Path,
     is_node,
-    unknown_type,
+    unknown_name,
 )
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
@@ -65,7 +65,7 @@ class _Writer:
         if _is_scalar(value):
             return {TEXT: value} if value in enum_members() else value
         if isinstance(value, MetadataFilters):
-            return {TYPE: "MetadataFilters", **_filters(value)}
+            return {TYPE: "MetadataFilters", **value.model_dump(mode="json")}
         if isinstance(value, Mapping):
             return self._mapping(value, what, depth)
         if isinstance(value, list | tuple):
@@ -112,22 +112,12 @@ def _arguments(part: object, definition: Definition) -> dict[str, Any]:
     return arguments
 
 
-def _filters(filters: MetadataFilters) -> dict[str, Any]:
-    return filters.model_dump(mode="json")
-
-
 def _is_scalar(value: object) -> bool:
     return value is None or isinstance(value, str | bool | int | float)
 
 
 class Builder:
-    """Builder of parts from data in which `models.problems` finds no problem.
-
-    Args:
-        known: The allowed definitions.
-        live: Application objects by name.
-        parts: First argument of definitions that use bound objects.
-    """
+    """Builder of parts from data in which `models.problems` finds no problem."""
 
     def __init__(self, known: Definitions, live: Mapping[str, object], parts: object) -> None:
         self._known, self._live, self._parts = known, live, parts
@@ -170,27 +160,26 @@ class Builder:
     def _node(self, data: Mapping[str, Any], path: Path) -> object:
         definition = self._known.get(data[TYPE])
         if definition is None:
-            message = unknown_type(data[TYPE], self._known)
+            message = unknown_name("type", data[TYPE], self._known)
             raise BuildError((*path, TYPE), ConfigurationError(message))
         arguments = {
-            name: self.value(each, (*path, name), parameter=definition.parameters.get(name))
+            name: self.value(each, (*path, name), parameter=definition.parameters[name])
             for name, each in data.items()
             if name != TYPE
         }
         try:
-            return self.made(definition, arguments)
+            return self._build(definition, arguments)
         except BuildError:
             raise
         except Exception as error:  # any error of a constructor belongs to this node
             raise BuildError(path, error) from error
 
-    def made(self, definition: Definition, arguments: Mapping[str, Any]) -> object:
-        """Return the object that a definition creates from arguments."""
+    def _build(self, definition: Definition, arguments: Mapping[str, Any]) -> object:
         rest: list[object] = [self._parts] if definition.takes_parts else []
-        hints = {name: each.hint for name, each in definition.parameters.items()}
-        named = {name: _typed(each, hints.get(name)) for name, each in arguments.items()}
+        parameters = definition.parameters
+        named = {name: _typed(each, parameters[name].hint) for name, each in arguments.items()}
         scope = named.pop(SCOPE, None) if definition.is_scoped_later else None
-        for name, parameter in definition.parameters.items():
+        for name, parameter in parameters.items():
             if parameter.is_rest:
                 rest.extend(named.pop(name, ()))
         part = definition.make(*rest, **named)

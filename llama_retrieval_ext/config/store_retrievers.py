@@ -1,28 +1,158 @@
 """Definitions of retrievers over stores: ``dense``, ``bm25``, ``hybrid``, ``fusion`` and others."""
 
-from collections.abc import Mapping
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from threading import Lock
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic import Field
 
-from llama_retrieval_ext.config.bm25 import KeptBM25Retriever, MinMaxScores
+from llama_retrieval_ext.checks import check_count, check_seconds, of_type
 from llama_retrieval_ext.config.embedding import EmbeddingConfig, resolved
 from llama_retrieval_ext.config.parts import RegistryParts
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
+from llama_retrieval_ext.execution.context import note_degraded
+from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.retrieval import hits_of
+from llama_retrieval_ext.formulas.normalisation import min_max
+from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import Refine
+from llama_retrieval_ext.query import Query, Scope, check_top_k
+from llama_retrieval_ext.reordering import with_score
+from llama_retrieval_ext.results import Hit, score_of
+from llama_retrieval_ext.retrievers.bm25.retriever import BM25Retriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.keyword import KeywordRetriever
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
+from llama_retrieval_ext.stores.engine.backend import Backend
 from llama_retrieval_ext.stores.open import open_store
 from llama_retrieval_ext.urls import Location
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MinMaxScores(Refine):
+    """Refinement that scales scores to ``[0, 1]`` by min-max; equal scores above 0 become 1.
+
+    The last hit gets 0. The new scores depend on ``top_k`` and are not comparable across queries.
+
+    Raises:
+        ScoreError: During a query: a hit has no score, or one that is not finite.
+
+    Examples:
+        >>> from llama_retrieval_ext.testing.fakes import FakeRetriever
+        >>> found = FakeRetriever([("a", 9.0), ("b", 6.0), ("c", 5.0)])
+        >>> [hit.score for hit in (found >> MinMaxScores()).retrieve("leave")]
+        [1.0, 0.25, 0.0]
+
+    """
+
+    fast: ClassVar[bool] = True
+
+    def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
+        """Return the hits with their new scores."""
+        answer = hits[: query.top_k]
+        scores = {hit.node.node_id: score_of(hit) for hit in answer}
+        if len(set(scores.values())) == 1:
+            level = 1.0 if next(iter(scores.values())) > 0 else 0.0
+            scores = dict.fromkeys(scores, level)
+        else:
+            scores = min_max(scores)
+        return [with_score(hit, scores[hit.node.node_id], hit.contributions) for hit in answer]
+
+
+# Number of cached scopes; the least recently used are dropped.
+_MOST_SCOPES: Final = 32
+
+
+@dataclass(slots=True)
+class _CachedIndex:
+    """Index of a scope, with its read time and the number of omitted nodes."""
+
+    lock: Lock = field(default_factory=Lock)
+    retriever: BM25Retriever | None = None
+    read_at: float = 0.0
+    left_out: int = 0
+
+
+class KeptBM25Retriever(Retriever):
+    """BM25 in memory over the nodes of a scope; old nodes are read again.
+
+    Term statistics are those of the scope. It is thread-safe: the first query of a scope reads the
+    nodes, and concurrent queries wait for it.
+
+    Args:
+        kb: The knowledge base.
+        top_k: How many hits to return when the query does not say; at least 1.
+        max_chunks: Maximum number of nodes searched in a scope, the first by id. If there are
+            more, the answer is marked degraded.
+        cache_ttl: Seconds after which the nodes are read again.
+        name: Name in traces and ``Hit.source``.
+
+    Raises:
+        ConfigurationError: A number is out of range, or ``kb`` is not a knowledge base.
+
+    Examples:
+        >>> from llama_index.core import Document, MockEmbedding
+        >>> with KnowledgeBase.open("embedded::memory:", embed_model=MockEmbedding(4)) as kb:
+        ...     _ = kb.add([Document(text="Annual leave: 25 days."), Document(text="Lunch")])
+        ...     print([hit.text for hit in KeptBM25Retriever(kb).retrieve("annual leave")])
+        ['Annual leave: 25 days.']
+
+    """
+
+    def __init__(
+        self,
+        kb: KnowledgeBase,
+        *,
+        top_k: int = 5,
+        max_chunks: int = 5000,
+        cache_ttl: float = 60,
+        name: str = "llama_bm25",
+    ) -> None:
+        super().__init__(top_k=check_top_k(top_k), name=name)
+        self.kb = of_type(kb, KnowledgeBase, "kb")
+        self.max_chunks = check_count(max_chunks, "max_chunks")
+        self.cache_ttl = check_seconds(cache_ttl, "cache_ttl")
+        self.requires_scope = kb.require_scope
+        self._indexes: OrderedDict[Scope | None, _CachedIndex] = OrderedDict()
+        self._lock = Lock()
+
+    def _plan(self, query: Query) -> Plan[list[Hit]]:
+        index = yield Call(lambda: self._current(query.scope))
+        if index.left_out:
+            note_degraded(
+                self.name,
+                f"only {self.max_chunks} nodes are searched, {index.left_out} are left out",
+            )
+        child = query.for_child(top_k=query.top_k)
+        hits = yield from hits_of(index.retriever, child, source=self.name)
+        return hits[: query.top_k]
+
+    def _current(self, scope: Scope | None) -> _CachedIndex:
+        with self._lock:
+            index = self._indexes.setdefault(scope, _CachedIndex())
+            self._indexes.move_to_end(scope)
+            while len(self._indexes) > _MOST_SCOPES:
+                self._indexes.popitem(last=False)
+        with index.lock:
+            is_old = time.monotonic() - index.read_at >= self.cache_ttl
+            if index.retriever is None or is_old:
+                nodes = self.kb.nodes(scope=scope, limit=self.max_chunks)
+                index.retriever = BM25Retriever(nodes, top_k=self.top_k or 1, name=self.name)
+                index.left_out = max(0, self.kb.count(scope=scope) - len(nodes))
+                index.read_at = time.monotonic()
+        return index
+
 
 TopK: TypeAlias = Annotated[int, Field(ge=1)]
 Weight: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -30,6 +160,7 @@ StoreType: TypeAlias = Literal["embedded", "qdrant", "milvus", "es"]
 
 # Number of candidates of a reranker.
 _CANDIDATES: Final = 50
+_SCHEMES: Final = ("embedded", "qdrant", "milvus", "elasticsearch")
 # LlamaIndex's classes by our own names, so no configuration can import other code.
 _STORES: Final[Mapping[str, tuple[str, str]]] = {
     "qdrant": ("qdrant", "QdrantVectorStore"),
@@ -107,18 +238,18 @@ def llama_dense(
     embedding_config: EmbeddingConfig | None = None,
 ) -> BaseRetriever:
     """Return hits by meaning from a LlamaIndex vector store, by default the knowledge base's."""
-    if not store_params:
-        return _own_dense(parts, store_type, embedding_config, top_k)
-    engine = store_type or "embedded"
-    store = _llama_store(engine, store_params)
-    close = getattr(store, "close", None)
-    if callable(close):
-        parts.closers.append(close)
+    if store_params:
+        backend: Backend | BasePydanticVectorStore = _llama_store(store_type, store_params)
+        close = getattr(backend, "close", None)
+        if callable(close):
+            parts.closers.append(close)
+    else:
+        backend = _own_backend(parts, store_type)
     if embedding_config is not None and parts.kb is None:
         model = embedding_config.resolve()
     else:
         model = parts.embed_model(embedding_config, "llama_dense")
-    return VectorRetriever(store, embed_model=model, top_k=top_k, name="llama_dense")
+    return VectorRetriever(backend, embed_model=model, top_k=top_k, name="llama_dense")
 
 
 def llama_bm25(
@@ -151,12 +282,8 @@ def llama_hybrid(
     return FusionRetriever(legs, how, top_k=top_k, name="llama_hybrid")
 
 
-def _own_dense(
-    parts: RegistryParts,
-    store_type: StoreType | None,
-    embedding_config: EmbeddingConfig | None,
-    top_k: int,
-) -> Retriever:
+def _own_backend(parts: RegistryParts, store_type: StoreType | None) -> Backend:
+    """Return the backend of the knowledge base, if its engine is that of ``store_type``."""
     kb = parts.need_kb("llama_dense")
     engine = Location.of(kb.url).engine
     own = "es" if engine == "elasticsearch" else engine
@@ -165,24 +292,25 @@ def _own_dense(
             f"llama_dense got store_type={store_type!r} without store_params, and the knowledge "
             f"base {kb.url} is on {own!r}; pass store_params with the address of the store"
         )
-    model = parts.embed_model(embedding_config, "llama_dense")
-    backend = parts.backend("llama_dense")
-    return VectorRetriever(backend, embed_model=model, top_k=top_k, name="llama_dense")
+    return parts.backend("llama_dense")
 
 
-def _llama_store(engine: str, params: Mapping[str, object]) -> BasePydanticVectorStore:
+def _llama_store(
+    store_type: StoreType | None, params: Mapping[str, object]
+) -> BasePydanticVectorStore:
     """Return a store by its URL, or LlamaIndex's class with its own arguments."""
     settings: dict[str, Any] = resolved(dict(params))
     url = settings.get("url")
     if isinstance(url, str) and url.partition(":")[0].rstrip("s") in _SCHEMES:
         settings.pop("url")
         return open_store(url, store_params=settings or None, must_exist=True)
-    if engine not in _STORES:
+    names = _STORES.get(store_type or "")
+    if names is None:
         raise ConfigurationError(
             "the store type 'embedded' takes store_params={'url': 'embedded:./dir'}, or none for "
             f"the knowledge base's own; got {', '.join(sorted(params))}"
         )
-    module, name = _STORES[engine]
+    module, name = names
     try:
         kind = getattr(import_module(f"llama_index.vector_stores.{module}"), name)
     except ModuleNotFoundError as error:
@@ -197,11 +325,11 @@ def _llama_store(engine: str, params: Mapping[str, object]) -> BasePydanticVecto
     return store
 
 
-_SCHEMES: Final = ("embedded", "qdrant", "milvus", "elasticsearch")
-
-
 def _share(first: float, second: float, *names: str) -> float:
     """Return the first weight as a share of both."""
     if first + second <= 0:
         raise ConfigurationError(f"one of {' and '.join(names)} must be above 0")
     return first / (first + second)
+
+
+DEFINITIONS: Final = (dense, bm25, hybrid, fusion, llama_dense, llama_bm25, llama_hybrid)

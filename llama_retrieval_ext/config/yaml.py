@@ -24,7 +24,6 @@ from typing import Any, ClassVar, Final, NamedTuple
 import yaml
 from llama_index.core.base.base_retriever import BaseRetriever
 
-from llama_retrieval_ext.checks import nearest
 from llama_retrieval_ext.config.models import (
     ENV,
     REF,
@@ -32,16 +31,17 @@ from llama_retrieval_ext.config.models import (
     Definitions,
     Path,
     Problem,
+    did_you_mean,
     inside,
     is_node,
     json_schema,
     problems,
+    walk,
 )
 from llama_retrieval_ext.config.registry import Registry
 from llama_retrieval_ext.config.spec import Builder, BuildError, to_data
 from llama_retrieval_ext.errors import (
     ConfigFileError,
-    ConfigurationError,
     RetrievalExtError,
     describe,
 )
@@ -55,16 +55,10 @@ _TAGS: Final = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 
 class ConfigText(NamedTuple):
-    """YAML text as data, with the place of every key and value.
-
-    Attributes:
-        data: Mappings, lists and scalars.
-        places: Line and column of values, by path.
-        keys: Line and column of keys, by path.
-    """
+    """YAML text as data, with line and column of every value and key by its path."""
 
     data: Any
-    places: dict[Path, tuple[int, int]]
+    positions: dict[Path, tuple[int, int]]
     keys: dict[Path, tuple[int, int]]
 
 
@@ -111,12 +105,12 @@ def from_yaml(text: str, registry: Registry, *, file: str = "") -> Any:  # noqa:
     """
     read = read_yaml(text, file=file)
     if mistakes := validation(read, registry):
-        raise _file_error(mistakes, read, file)
+        raise ConfigFileError(file, _lines(mistakes, read))
     builder = Builder(registry.definitions, registry.live, registry.parts)
     try:
         return builder.value(read.data[_PIPELINE], (_PIPELINE,))
     except BuildError as error:
-        raise _file_error([_built(error)], read, file) from error.cause
+        raise ConfigFileError(file, _lines([_built(error)], read)) from error.cause
 
 
 def load_pipeline(path: str | FilePath, registry: Registry) -> BaseRetriever:
@@ -182,15 +176,13 @@ def read_yaml(text: str, *, file: str = "") -> ConfigText:
     """Return a YAML text as data, with the place of every key and value."""
     if "\0" in text:
         raise ConfigFileError(file, ["line 1: the text has a NUL character"])
-    reader = _Reader(file)
-    read = ConfigText({}, {}, {})
-    data = _data(composed(text, reader), (), reader, read)
-    return read._replace(data=data)
+    reader, read = _Reader(file), ConfigText({}, {}, {})
+    return read._replace(data=_data(composed(text, reader), (), reader, read))
 
 
 def validation(read: ConfigText, registry: Registry) -> list[Problem]:
     """Return the problems of a document."""
-    mistakes = [*_problems_of_document(read.data), *_secrets(read.data, ())]
+    mistakes = [*_problems_of_document(read.data), *_secrets(read.data)]
     if mistakes:
         return mistakes
     known = registry.definitions
@@ -217,7 +209,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _data(node: yaml.Node, path: Path, reader: _Reader, read: ConfigText) -> Any:  # noqa: ANN401
-    read.places[path] = position(node)
+    read.positions[path] = position(node)
     if isinstance(node, yaml.ScalarNode):
         value = reader.value(node)
         if value is not None and not isinstance(value, str | int | float):
@@ -245,8 +237,7 @@ def _problems_of_document(data: object) -> Iterator[Problem]:
         return
     for name in data:
         if name not in _FIELDS:
-            near = nearest(name, _FIELDS)
-            advice = f"did you mean {near!r}?" if near else "it has version and pipeline"
+            advice = did_you_mean(name, _FIELDS, otherwise="it has version and pipeline")
             yield Problem((name,), f"a configuration has no field {name!r}; {advice}", at_key=True)
     version = data.get("version")
     if isinstance(version, bool) or version != VERSION:
@@ -257,14 +248,13 @@ def _problems_of_document(data: object) -> Iterator[Problem]:
         yield Problem(path, "'pipeline' is a mapping with 'type', such as {type: hybrid}")
 
 
-def _secrets(data: object, path: Path) -> Iterator[Problem]:
+def _secrets(data: object) -> Iterator[Problem]:
     """Yield secrets in plain text; messages do not repeat their values."""
-    for child_path, value in inside(data, path):
-        name = child_path[-1]
+    for path, value in walk(data):
+        name = path[-1] if path else None
         if isinstance(value, str) and isinstance(name, str) and _SECRET.search(name):
             advice = f"write {name}: {{env: NAME}} with the name of an environment variable"
-            yield Problem(child_path, f"a secret must not stand in a file; {advice}")
-        yield from _secrets(value, child_path)
+            yield Problem(path, f"a secret must not stand in a file; {advice}")
 
 
 def _problems_of_values(data: object, known: Definitions, path: Path) -> Iterator[Problem]:
@@ -294,10 +284,6 @@ def _built(error: BuildError) -> Problem:
     return Problem(error.path, str(error.cause) if is_ours else describe(error.cause))
 
 
-def _file_error(mistakes: list[Problem], read: ConfigText, file: str) -> ConfigurationError:
-    return ConfigFileError(file, _lines(mistakes, read))
-
-
 def _lines(mistakes: list[Problem], read: ConfigText) -> list[str]:
     """Return the problems as text, in the order of the file."""
     ordered = sorted(mistakes, key=lambda each: _position(each, read))
@@ -306,10 +292,10 @@ def _lines(mistakes: list[Problem], read: ConfigText) -> list[str]:
 
 def _position(problem: Problem, read: ConfigText) -> tuple[int, int]:
     """Return line and column of a problem; for an unknown path, of its nearest parent."""
-    places, path = read.keys if problem.at_key else read.places, problem.path
-    while path and path not in places and path not in read.places:
+    positions, path = read.keys if problem.at_key else read.positions, problem.path
+    while path and path not in positions and path not in read.positions:
         path = path[:-1]
-    return places.get(path) or read.places.get(path) or (1, 1)
+    return positions.get(path) or read.positions.get(path) or (1, 1)
 
 
 def _line(problem: Problem, read: ConfigText) -> str:

@@ -10,7 +10,7 @@ from rich.text import Text
 from llama_retrieval_ext.display.html import Markup, page, table, tag, tile
 
 if TYPE_CHECKING:
-    from llama_retrieval_ext.services.weekly_report import WeeklyReport
+    from llama_retrieval_ext.services.report import WeeklyReport
 
 # Limit of listed documents.
 _SHOWN: Final = 50

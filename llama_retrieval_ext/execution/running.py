@@ -11,8 +11,8 @@ from llama_retrieval_ext.execution.streaming import Report, astream, stream
 
 P = ParamSpec("P")
 T = TypeVar("T")
-# Returns a plan that reports partial results to a function, if given.
-Reporting: TypeAlias = Callable[[Report[T] | None], Plan[T]]
+# Returns a plan that reports partial results to a function.
+Reporting: TypeAlias = Callable[[Report[T]], Plan[T]]
 
 
 def blocking(plan: Callable[P, Plan[T]]) -> Callable[P, T]:
@@ -48,20 +48,52 @@ def asynchronous(function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]
         result: T = await arun(plan(*args, **kwargs))
         return result
 
-    wraps(plan)(awaited)
-    _show_result(awaited, plan)
-    prefix, _, name = plan.__qualname__.rpartition(".")
-    awaited.__name__ = f"a{name}"
-    awaited.__qualname__ = ".".join(filter(None, [prefix, f"a{name}"]))
-    awaited.__doc__ = f"`{name}` without blocking the event loop."
+    _name_twin(awaited, plan)
     return awaited
 
 
-def _show_result(function: Any, plan: Any) -> None:  # noqa: ANN401 - any signature
+def streamed(reporting: Callable[P, Reporting[T]]) -> Callable[P, Iterator[T]]:
+    """Return a function that yields the partial results of a plan, then its result."""
+
+    @wraps(reporting)
+    def partials(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        plan = reporting(*args, **kwargs)
+        return stream(lambda report: run(plan(report)))
+
+    _show_result(partials, reporting, Iterator)
+    return partials
+
+
+def async_streamed(function: Callable[P, Iterator[T]]) -> Callable[P, AsyncIterator[T]]:
+    """Return the async twin of a function that `streamed` decorates."""
+    reporting: Any = unwrap(function)
+
+    def partials(*args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
+        plan: Reporting[T] = reporting(*args, **kwargs)
+        return astream(lambda report: arun(plan(report)))
+
+    _name_twin(partials, reporting, AsyncIterator)
+    return partials
+
+
+def _name_twin(twin: Any, plan: Any, stream_type: Any = None) -> None:  # noqa: ANN401 - any functions
+    wraps(plan)(twin)
+    _show_result(twin, plan, stream_type)
+    prefix, _, name = plan.__qualname__.rpartition(".")
+    twin.__name__ = f"a{name}"
+    twin.__qualname__ = ".".join(filter(None, [prefix, f"a{name}"]))
+    twin.__doc__ = f"`{name}` without blocking the event loop."
+
+
+def _show_result(function: Any, plan: Any, stream_type: Any = None) -> None:  # noqa: ANN401 - as above
     """Set a function's signature to the plan's, with the type of its result."""
     shown = signature(plan)
-    result = get_args(shown.return_annotation)[-1:] or (shown.return_annotation,)
-    function.__signature__ = shown.replace(return_annotation=result[0])
+    planned = shown.return_annotation
+    if stream_type is not None:
+        (*_, planned) = get_args(planned)
+    (*_, result) = get_args(planned) or (planned,)
+    result = result if stream_type is None else stream_type[result]
+    function.__signature__ = shown.replace(return_annotation=result)
 
 
 def called(
@@ -81,13 +113,3 @@ def within(name: str, plan: Plan[T], timeout_s: float | None) -> Plan[T]:
         return (yield from plan)
     outcomes: list[Outcome[T]] = yield Together([Task(name, plan, timeout_s)])
     return outcomes[0].result()
-
-
-def partials(plan: Reporting[T]) -> Iterator[T]:
-    """Yield the partial results of a plan, then its result."""
-    return stream(lambda report: run(plan(report)))
-
-
-def apartials(plan: Reporting[T]) -> AsyncIterator[T]:
-    """Yield the same as `partials` without blocking the event loop."""
-    return astream(lambda report: arun(plan(report)))

@@ -2,11 +2,11 @@
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import unwrap
 from threading import Lock
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from llama_index.core.base.llms.types import CompletionResponse
 from llama_index.core.llms import LLM, CustomLLM
@@ -24,12 +24,9 @@ from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Togeth
 
 
 class AnswerCache:
-    """Cache of answers by prompt; safe to share between threads and event loops.
+    """Cache of answers by prompt, for threads and event loops; failures are not cached.
 
-    Concurrent requests for the same answer share one call. Failures are not cached.
-
-    Args:
-        size: Maximum number of answers; the least recently used one is dropped first.
+    Concurrent requests for the same answer share one call.
     """
 
     def __init__(self, *, size: int = 256) -> None:
@@ -60,13 +57,7 @@ class AnswerCache:
         *,
         keep: Callable[[str], bool],
     ) -> Plan[str]:
-        """Return the plan for an answer that is not cached.
-
-        Args:
-            key: The model and the prompt.
-            call: Calls the model.
-            keep: Returns whether to cache an answer.
-        """
+        """Return the plan for an answer; ``keep`` returns whether to cache it."""
         with self._lock:
             making = self._in_the_making.setdefault(key, SingleFlight())
         try:
@@ -107,20 +98,8 @@ class LLMWriter:
     """A language model whose failures degrade the answer instead of raising.
 
     Usable answers are cached. After five failures in a row the model is not called for half a
-    minute.
-
-    Args:
-        llm: Any LlamaIndex LLM.
-        timeout_s: Time limit in seconds, at most its share of the query's remaining time.
-        max_tokens: Passed to the LLM; None for its own limit. It includes the thoughts of a
-            reasoning model.
-        cache: Cache of its answers.
-        breaker: Stops calls after repeated failures.
-        share: Its share of the query's remaining time: half if a retrieval follows, all
-            otherwise; the driver reserves some for the answer.
-
-    Raises:
-        ConfigurationError: There is no LLM, or a number is out of range.
+    minute. ``timeout_s`` is at most the ``share`` of the query's remaining time: half if a
+    retrieval follows. ``max_tokens`` includes the thoughts of a reasoning model.
     """
 
     llm: LLM
@@ -146,17 +125,10 @@ class LLMWriter:
         times: int = 1,
         scope: Hashable = None,
     ) -> Plan[list[T]]:
-        """Return the plan for the model's answers; missing ones are recorded as degraded.
+        """Return the plan for the model's usable answers; missing ones are recorded as degraded.
 
-        Args:
-            where: The name of the stage, for the trace and for degradations.
-            prompt: The prompt.
-            read: Parses an answer; returns a false value if it is not usable.
-            times: Number of concurrent calls.
-            scope: Answers are not shared between scopes.
-
-        Returns:
-            The parsed usable answers; at most ``times``.
+        The model is called ``times`` times at once; ``read`` returns a false value for an answer
+        that is not usable. Answers are not shared between scopes.
         """
         limit_s = self._limit_s()
         keys = [(_identity(self.llm), prompt, number, scope) for number in range(times)]
@@ -189,11 +161,16 @@ class LLMWriter:
         return _Answer(text, read(text))
 
     def _call(self, prompt: str) -> Call[CompletionResponse]:
-        llm, options = self.llm, {} if self.max_tokens is None else {"max_tokens": self.max_tokens}
-        return Call(
-            lambda: llm.complete(prompt, formatted=False, **options),
-            (lambda: llm.acomplete(prompt, formatted=False, **options)) if has_async(llm) else None,
-        )
+        options = {} if self.max_tokens is None else {"max_tokens": self.max_tokens}
+        return completion(self.llm, prompt, options)
+
+
+def completion(llm: LLM, prompt: str, options: Mapping[str, Any]) -> Call[CompletionResponse]:
+    """Return the call of a model; async if that does not block the event loop."""
+    return Call(
+        lambda: llm.complete(prompt, formatted=False, **options),
+        (lambda: llm.acomplete(prompt, formatted=False, **options)) if has_async(llm) else None,
+    )
 
 
 def has_async(llm: LLM) -> bool:
@@ -228,16 +205,12 @@ def filled(template: str, **values: object) -> str:
         'Answer {n} + {n} as {"a": 1}'
 
     """
-    places = re.compile("|".join(rf"\{{{name}\}}" for name in values))
-    return places.sub(lambda place: str(values[place[0][1:-1]]), template)
+    fields = re.compile("|".join(rf"\{{{name}\}}" for name in values))
+    return fields.sub(lambda match: str(values[match[0][1:-1]]), template)
 
 
 def check_prompt(template: str) -> str:
-    """Return the template if it contains ``{query}``.
-
-    Raises:
-        ConfigurationError: It does not contain it.
-    """
+    """Return the template, or raise ConfigurationError if it does not contain ``{query}``."""
     if "{query}" not in template:
         raise ConfigurationError(
             f"the prompt must say where the query goes: write {{query}} in it, got {template!r}"

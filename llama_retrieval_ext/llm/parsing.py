@@ -4,7 +4,10 @@
 import json
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
 
 # Tags of DeepSeek, Qwen, Claude and others; Magistral; Kimi; Command; gpt-oss's channels.
 _THINKING: Final = re.compile(
@@ -43,24 +46,16 @@ _REFUSAL: Final = re.compile(
 
 
 def without_thinking(answer: str) -> str:
-    """Return the answer of a reasoning model without its thoughts.
+    """Return the answer of a reasoning model without its thoughts, in linear time.
 
-    If a closing tag is missing, the rest of the text is removed: the answer was cut off inside a
-    thought. If an opening tag is missing, the text before is removed: some chat templates drop it.
-
-    Args:
-        answer: The raw answer.
-
-    Returns:
-        The answer; empty if there is none. Linear time.
+    If a closing tag is missing, the rest is removed: the answer was cut off inside a thought. If an
+    opening tag is missing, the text before is removed: some chat templates drop it.
 
     Examples:
         >>> without_thinking("<think>Leave, maybe holidays?</think>annual leave")
         'annual leave'
         >>> without_thinking("Leave, maybe holidays?</think>annual leave")
         'annual leave'
-        >>> without_thinking("<think>Leave, maybe")
-        ''
 
     """
     kept: list[str] = []
@@ -124,18 +119,15 @@ _STRINGS: Final = re.compile(
 # Keys of the query in answers that also have its kind or reason.
 _NAMES: Final = frozenset({"query", "queries", "question", "questions", "text"})
 _DEEPEST: Final = 10
+M = TypeVar("M", bound=BaseModel)
+_LONGEST_TAG: Final = 24
 
 
 def texts_in_json(text: str) -> list[str]:
-    r"""Return the texts in the JSON of an answer, in order.
+    r"""Return the texts in the JSON of an answer, in order, without keys.
 
-    Args:
-        text: An answer; the JSON may stand between other lines, may be several values, and may be
-            cut off or written with single quotes.
-
-    Returns:
-        The texts, not the keys; of an object with a ``query`` only that one. For broken JSON, the
-        complete texts. Empty if no line begins with JSON, or it contains no text.
+    The JSON may stand between other lines, be several values, be cut off, or have single quotes. Of
+    an object with a ``query`` only that is returned; of broken JSON, the complete texts.
 
     Examples:
         >>> texts_in_json('Sure:\n{"queries": ["annual leave", {"query": "days off", "id": "b"}]}')
@@ -148,21 +140,21 @@ def texts_in_json(text: str) -> list[str]:
     if start is None:
         return []
     try:
-        found = [each for value in _values(text, start.end()) for each in _texts(value, _DEEPEST)]
+        texts = [each for value in _values(text, start.end()) for each in _texts(value, _DEEPEST)]
     except (ValueError, RecursionError):
         strings = _STRINGS.findall(text, start.end())
-        found = [double or single for double, single, colon in strings if not colon]
-    return [each.strip() for each in found if each.strip()]
+        texts = [double or single for double, single, colon in strings if not colon]
+    return [each.strip() for each in texts if each.strip()]
 
 
 def _values(text: str, start: int) -> Iterator[object]:
-    place: int | None = start
+    position: int | None = start
     decoder = json.JSONDecoder()
-    while place is not None:
-        value, end = decoder.raw_decode(text, place)
+    while position is not None:
+        value, end = decoder.raw_decode(text, position)
         yield value
         following = _NEXT.match(text, end)
-        place = None if following is None else following.end()
+        position = None if following is None else following.end()
 
 
 def _texts(value: object, depth: int) -> Iterator[str]:
@@ -175,3 +167,81 @@ def _texts(value: object, depth: int) -> Iterator[str]:
     elif depth and isinstance(value, list):
         for part in value:
             yield from _texts(part, depth - 1)
+
+
+def visible(answer: str) -> str:
+    """Return an unfinished answer without reasoning and without a possible incomplete tag."""
+    text = cleaned(answer)
+    for sign in "<[◁":
+        start = text.rfind(sign)
+        if start >= 0 and len(text) - start < _LONGEST_TAG and not _is_closed(text[start:]):
+            text = text[:start].rstrip()
+    return text
+
+
+def _is_closed(tag: str) -> bool:
+    return any(sign in tag for sign in ">]▷")
+
+
+def parse_structured(answer: str, output_cls: type[M]) -> tuple[M | None, str]:
+    r"""Return the first valid JSON value in an answer, or the error of the last one.
+
+    Fences, reasoning and text around the JSON are ignored; a bare list becomes the only list field
+    of the class.
+
+    Examples:
+        >>> class Facts(BaseModel):
+        ...     facts: list[str]
+        >>> parse_structured('<think>{}</think>Here:\n```json\n["leave"]\n```', Facts)[0]
+        Facts(facts=['leave'])
+        >>> parse_structured("none", Facts)
+        (None, 'no JSON')
+
+    """
+    text = unfenced(cleaned(answer))
+    problem, position, decoder = "no JSON", 0, json.JSONDecoder()
+    while (start := _next_json(text, position)) is not None:
+        try:
+            value, position = decoder.raw_decode(text, start)
+            return output_cls.model_validate(_as_object(value, output_cls)), ""
+        except ValidationError as error:
+            problem = "; ".join(f"{each['loc']}: {each['msg']}" for each in error.errors()[:3])
+        except (ValueError, RecursionError) as error:
+            problem, position = f"not JSON: {error}", start + 1
+    return None, problem
+
+
+def partly_structured(answer: str, output_cls: type[M]) -> M | None:
+    """Return the complete entries of an answer that was cut off; None if there are none."""
+    text = unfenced(cleaned(answer))
+    start = _next_json(text, 0)
+    if start is None:
+        return None
+    try:
+        value = from_json(text[start:], allow_partial=True)
+    except ValueError:
+        return None
+    for candidate in (value, _without_last(value)):
+        try:
+            return output_cls.model_validate(_as_object(candidate, output_cls))
+        except ValidationError:
+            continue
+    return None
+
+
+def _without_last(value: object) -> object:
+    """Return a value that was cut off, without the last entry of each of its lists."""
+    if isinstance(value, dict):
+        return {k: each[:-1] if isinstance(each, list) else each for k, each in value.items()}
+    return value[:-1] if isinstance(value, list) else value
+
+
+def _next_json(text: str, start: int) -> int | None:
+    starts = [at for sign in "{[" if (at := text.find(sign, start)) >= 0]
+    return min(starts, default=None)
+
+
+def _as_object(value: object, output_cls: type[BaseModel]) -> object:
+    if isinstance(value, list) and len(output_cls.model_fields) == 1:
+        return {next(iter(output_cls.model_fields)): value}
+    return value

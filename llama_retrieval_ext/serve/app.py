@@ -14,7 +14,7 @@ from llama_index.core.llms import LLM
 from starlette.exceptions import HTTPException
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.capabilities.generation.callable_llm import Caller
+from llama_retrieval_ext.capabilities.language_model import Caller
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.serve.document_routes import document_router

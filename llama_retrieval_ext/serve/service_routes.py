@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse
 from llama_index.core.llms import LLM
 
 from llama_retrieval_ext.capabilities.factory import CapabilityFactory
-from llama_retrieval_ext.capabilities.generation.callable_llm import Caller
+from llama_retrieval_ext.capabilities.language_model import Caller
 from llama_retrieval_ext.capabilities.rag import RAGAnswer, RAGGenerator
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.serve import requests as sent

@@ -8,9 +8,8 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.services.knowledge import KnowledgeService, TimelineEvent
     from llama_retrieval_ext.services.mimic import MimicService
     from llama_retrieval_ext.services.related import RelatedEntity
-    from llama_retrieval_ext.services.report import ReportService
+    from llama_retrieval_ext.services.report import ReportService, WeeklyReport, WorkLog
     from llama_retrieval_ext.services.search import DocumentResult, SearchService
-    from llama_retrieval_ext.services.weekly_report import WeeklyReport, WorkLog
 
 
 __all__ = [
@@ -31,8 +30,7 @@ if not TYPE_CHECKING:
         "llama_retrieval_ext.services.knowledge": ("KnowledgeService", "TimelineEvent"),
         "llama_retrieval_ext.services.mimic": ("MimicService",),
         "llama_retrieval_ext.services.related": ("RelatedEntity",),
-        "llama_retrieval_ext.services.report": ("ReportService",),
+        "llama_retrieval_ext.services.report": ("ReportService", "WeeklyReport", "WorkLog"),
         "llama_retrieval_ext.services.search": ("DocumentResult", "SearchService"),
-        "llama_retrieval_ext.services.weekly_report": ("WeeklyReport", "WorkLog"),
     }
     __getattr__, __dir__ = lazy_names(__name__, _MODULES)

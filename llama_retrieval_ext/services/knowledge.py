@@ -13,7 +13,7 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from llama_retrieval_ext.capabilities.factory import CapabilityFactory
 from llama_retrieval_ext.capabilities.insight import InsightGenerator, InsightReport
 from llama_retrieval_ext.capabilities.memory import MemoryManager
-from llama_retrieval_ext.capabilities.memory_storage import memory_filters, microseconds
+from llama_retrieval_ext.capabilities.memory_storage import memory_filters
 from llama_retrieval_ext.capabilities.rag import RAGAnswer, RAGGenerator
 from llama_retrieval_ext.checks import check_count, checked_arguments, of_type
 from llama_retrieval_ext.errors import ConfigurationError
@@ -100,10 +100,8 @@ class KnowledgeService(ScopedService):
     date_field: str = "date"
 
     def __post_init__(self) -> None:
+        check_retriever(self.retriever, "retriever")  # with advice
         super().__post_init__()
-        check_retriever(self.retriever, "retriever")
-        of_type(self.rag_generator, RAGGenerator, "rag_generator")
-        of_type(self.insight_generator, InsightGenerator, "insight_generator")
 
     @classmethod
     def of(
@@ -226,7 +224,6 @@ class KnowledgeService(ScopedService):
 
     @cached_property
     def _linker(self) -> EntityLinker | None:
-        """Entity linker; it keeps the names of entities in memory."""
         return None if self.graph is None else EntityLinker(self.graph, ner=self.ner)
 
     def _passages(self, query: Query, top_k: int) -> Plan[list[Hit]]:
@@ -281,18 +278,15 @@ class _Range:
     end: datetime | None
 
     def __post_init__(self) -> None:
-        if self.start is not None and self.end is not None and self.end < self.start:
+        if self.start and self.end and self.end < self.start:
             raise ConfigurationError(f"the time ends before it begins: {self.start} to {self.end}")
 
     def __contains__(self, moment: datetime) -> bool:
-        is_after = self.start is None or self.start <= moment
-        return is_after and (self.end is None or moment <= self.end)
+        return (self.start or moment) <= moment <= (self.end or moment)
 
     @property
     def memory_filters(self) -> MetadataFilters:
-        start = None if self.start is None else microseconds(self.start, "start")
-        end = None if self.end is None else microseconds(self.end, "end")
-        return memory_filters(start=start, end=end)
+        return memory_filters(start=self.start, end=self.end)
 
 
 def _moment(day: date | None, at: time) -> datetime | None:

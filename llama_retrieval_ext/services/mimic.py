@@ -6,9 +6,9 @@ from typing import Final, Self
 from llama_index.core.schema import QueryType
 
 from llama_retrieval_ext.capabilities.factory import CapabilityFactory
-from llama_retrieval_ext.capabilities.generation.passages import PassagesLike
+from llama_retrieval_ext.capabilities.query_engine import PassagesLike
 from llama_retrieval_ext.capabilities.style import StyledText, StyleGenerator
-from llama_retrieval_ext.checks import checked_arguments, of_type
+from llama_retrieval_ext.checks import checked_arguments
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking, called
@@ -44,10 +44,6 @@ class MimicService(ScopedService):
     """
 
     style_generator: StyleGenerator
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        of_type(self.style_generator, StyleGenerator, "style_generator")
 
     @classmethod
     def of(cls, factory: CapabilityFactory, *, scope: Scope | None = None) -> Self:

@@ -42,14 +42,7 @@ class RelatedEntity:
 def related_in_graph(
     linker: EntityLinker, subject: str, *, max_hops: int, scope: Scope | None
 ) -> Plan[list[RelatedEntity]]:
-    """Return the plan for the entities around those in a subject, nearest first.
-
-    Args:
-        linker: Finds the entities of the subject in its graph.
-        subject: Text that names an entity.
-        max_hops: Maximum distance.
-        scope: The scope of the query.
-    """
+    """Return the plan for the entities around those that a subject names, nearest first."""
     graph: GraphBackend = linker.graph
     linked = yield from linker.link(subject, scope=scope)
     seeds = [each.node_id for each in linked]
@@ -69,10 +62,8 @@ def related_in_passages(
 ) -> list[RelatedEntity]:
     """Return the names in the passages that name a subject, most frequent first.
 
-    Args:
-        hits: Passages; those that do not name the subject are ignored.
-        subject: A name, or a text with names; these are excluded from the result.
-        ner: Finds names; None for capitalised words and titles in Chinese quotation marks.
+    Names in the subject are excluded; without ``ner`` names are capitalised words and titles in
+    Chinese quotation marks.
     """
     known = {words(name) for name in _names(subject, ner)} or {words(subject)}
     named: dict[str, tuple[str, list[str]]] = {}

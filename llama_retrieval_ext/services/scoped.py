@@ -1,12 +1,12 @@
 """`ScopedService`: scope handling for services."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, fields
+from typing import Final, get_type_hints
 
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
-from llama_retrieval_ext.checks import checked_arguments
+from llama_retrieval_ext.checks import checked_arguments, of_type
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.query import Scope, check_scope
 
@@ -16,7 +16,7 @@ USER_KEY: Final = "user_id"
 @checked_arguments
 @dataclass(frozen=True, kw_only=True)
 class ScopedService:
-    """A service with a fixed scope, or with a scope for each call.
+    """A service with a fixed scope, or with a scope for each call; checks the types of its fields.
 
     Args:
         scope: The scope of every call; a call can narrow it. None if each call passes its own.
@@ -27,6 +27,10 @@ class ScopedService:
     require_scope: bool = False
 
     def __post_init__(self) -> None:
+        hints = get_type_hints(type(self))
+        for name in (each.name for each in fields(self)):
+            if isinstance(hints[name], type):
+                of_type(getattr(self, name), hints[name], name)
         if self.scope is not None:
             check_scope(self.scope)
 
@@ -44,14 +48,7 @@ class ScopedService:
 
 
 def by_metadata(values: Mapping[str, str]) -> MetadataFilters | None:
-    """Return filters for metadata values; None if there are none.
-
-    Args:
-        values: Values by metadata key.
-
-    Raises:
-        ConfigurationError: A value is not a non-empty string.
-    """
+    """Return filters for metadata values, which must be non-empty; None if there are none."""
     for key, value in values.items():
         if not isinstance(value, str) or not value.strip():
             raise ConfigurationError(f"{key} must be a non-empty string, got {value!r}")

@@ -86,9 +86,9 @@ class SearchService(ScopedService):
     documents: Documents
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        check_retriever(self.retriever, "retriever")
+        check_retriever(self.retriever, "retriever")  # with advice
         of_type(self.documents, Documents, "documents", instead="pass a KnowledgeBase")
+        super().__post_init__()
 
     @classmethod
     def of(cls, factory: CapabilityFactory, *, scope: Scope | None = None) -> Self:
@@ -175,13 +175,9 @@ def _scope_of(document: _Document) -> Scope | None:
 
 
 def text_of(nodes: Sequence[BaseNode]) -> str:
-    r"""Return the text of a document from its nodes, without repeated overlaps.
+    r"""Return the text of a document from its nodes in their order, without repeated overlaps.
 
-    If a text repeats itself over a whole node, positions do not give the number of repeats, and the
-    result can have fewer.
-
-    Args:
-        nodes: Nodes in the order of the text.
+    If a text repeats itself over a whole node, the result can have fewer repeats.
 
     Examples:
         >>> from llama_index.core.schema import TextNode

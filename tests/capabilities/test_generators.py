@@ -16,7 +16,7 @@ from llama_retrieval_ext.capabilities import (
     InsightGenerator,
     StyleGenerator,
 )
-from llama_retrieval_ext.capabilities.generation.passages import as_hits
+from llama_retrieval_ext.capabilities.query_engine import as_hits
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
 from llama_retrieval_ext.ingest import KnowledgeBase
 from llama_retrieval_ext.testing import FakeEmbedding, ScriptedLLM

@@ -168,6 +168,7 @@ def test_the_first_record_tells_what_the_llm_wrote(registry: Registry) -> None:
         ("llama_dense", {"store_params": {"urll": "x"}}, "got urll"),
         ("router", {"descriptions": {"x": "y"}}, "no route: x"),
         ("advanced", {"vector_weight": "much"}, "must be a valid number"),
+        ("hybrid", {"type": "bm25"}, "no field 'type'"),
     ],
 )
 def test_what_cannot_work_says_so(

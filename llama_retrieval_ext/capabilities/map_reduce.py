@@ -7,7 +7,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 from llama_index.core.node_parser import SentenceSplitter
 from pydantic import BaseModel
 
-from llama_retrieval_ext.capabilities.generation.language_model import (
+from llama_retrieval_ext.capabilities.language_model import (
     LanguageModel,
     structured_prompt,
 )
@@ -27,15 +27,7 @@ _LEAST_ROOM: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A text to read, or a finding from one.
-
-    Attributes:
-        text: The text.
-        sources: Ids of its sources.
-        kind: The kind of finding; empty for a text to read.
-        confidence: The model's confidence, in [0, 1].
-        title: A short form of the text; may be empty.
-    """
+    """A text to read, or a finding from one, with the ids of its sources."""
 
     text: str
     sources: tuple[str, ...]
@@ -54,14 +46,6 @@ class MapReduce(Generic[M]):
 
     If a prompt fails, its items are skipped and the answer is marked degraded; if merging fails,
     the findings stay unmerged.
-
-    Args:
-        model: Reads the items.
-        name: Name in traces and errors.
-        output_cls: Class of the model's answer.
-        prompt: Returns the prompt for numbered items; its second argument is whether they are
-            findings to merge.
-        findings: Returns the findings in an answer.
     """
 
     model: LanguageModel
@@ -116,22 +100,17 @@ class MapReduce(Generic[M]):
         return [chunk for chunk in chunks if chunk]
 
     def _parts(self, item: Item, room: int) -> Iterator[Item]:
-        most = (
-            room - self.model.tokens.count(_numbered(1000, Item("", item.sources, item.kind))) - 4
-        )
-        if self.model.tokens.count(item.text) <= most:
+        tokens = self.model.tokens
+        most = room - tokens.count(_numbered(1000, Item("", item.sources, item.kind))) - 4
+        if tokens.count(item.text) <= most:
             if item.text.strip():
                 yield item
             return
         splitter = SentenceSplitter(
-            chunk_size=most,
-            chunk_overlap=0,
-            tokenizer=lambda text: list(range(self.model.tokens.count(text))),
+            chunk_size=most, chunk_overlap=0, tokenizer=lambda text: list(range(tokens.count(text)))
         )
         for text in split_by(lambda: splitter.split_text(item.text)):
-            yield Item(
-                self.model.tokens.shortened(text, most), item.sources, item.kind, item.confidence
-            )
+            yield Item(tokens.shortened(text, most), item.sources, item.kind, item.confidence)
 
     def _answers(
         self, chunks: Sequence[list[Item]], *, merging: bool, report: Report[list[Item]] | None

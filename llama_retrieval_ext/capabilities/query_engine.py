@@ -1,0 +1,323 @@
+"""Base class of capabilities that write a text from passages, as a LlamaIndex query engine."""
+
+from abc import abstractmethod
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any, ClassVar, Final, Generic, TypeAlias, TypedDict, TypeVar, Unpack
+
+from llama_index.core.base.base_query_engine import BaseQueryEngine
+from llama_index.core.base.response.schema import (
+    RESPONSE_TYPE,
+    AsyncStreamingResponse,
+    Response,
+    StreamingResponse,
+)
+from llama_index.core.llms import LLM
+from llama_index.core.prompts import PromptTemplate
+from llama_index.core.query_engine import CustomQueryEngine
+from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, QueryType, TextNode
+from llama_index.core.vector_stores.types import MetadataFilters
+from pydantic import PrivateAttr
+
+from llama_retrieval_ext.capabilities.language_model import LanguageModel, Tokens
+from llama_retrieval_ext.checks import is_number
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
+from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.running import (
+    Reporting,
+    async_streamed,
+    asynchronous,
+    blocking,
+    streamed,
+    within,
+)
+from llama_retrieval_ext.execution.streaming import Report
+from llama_retrieval_ext.llm.client import filled
+from llama_retrieval_ext.query import Query, Scope, source_in
+from llama_retrieval_ext.results import Hit, as_hit
+from llama_retrieval_ext.trace import Degradation
+
+# Accepted as passages: texts, nodes, hits.
+Passage: TypeAlias = str | BaseNode | NodeWithScore
+PassagesLike: TypeAlias = Passage | Sequence[Passage]
+
+# Minimum number of tokens of a shortened passage.
+_LEAST_TOKENS: Final = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Passages:
+    """Numbered passages of a prompt, and the hits in their order."""
+
+    text: str
+    hits: tuple[Hit, ...]
+
+
+def fitted(hits: Sequence[Hit], tokens: Tokens, *, room: int) -> Passages:
+    """Return the first passages that fit into a number of tokens.
+
+    A passage that is too long is shortened if a good part of it fits. All passages after it are
+    dropped, so that a worse hit never replaces a better one.
+    """
+    texts: list[str] = []
+    for number, hit in enumerate(hits, start=1):
+        head, body = f"[{number}]{_title(hit.node)}\n", hit.node.get_content().strip()
+        cost = tokens.count(f"{head}{body}\n\n")
+        if cost > room:
+            body = tokens.shortened(body, room - tokens.count(f"{head}\n\n") - 1)
+            if tokens.count(body) >= min(_LEAST_TOKENS, cost):
+                texts.append(head + body)
+            break
+        texts.append(head + body)
+        room -= cost
+    return Passages("\n\n".join(texts), tuple(hits[: len(texts)]))
+
+
+def as_hits(passages: PassagesLike, *, name: str = "context") -> list[Hit]:
+    """Return hits for texts, nodes and hits; a text gets an id with its number."""
+    several = isinstance(passages, Iterable) and not isinstance(
+        passages, str | BaseNode | NodeWithScore
+    )
+    items = list(passages) if several else [passages]
+    return [_as_hit(item, f"{name}-{number}", name) for number, item in enumerate(items, start=1)]
+
+
+def _as_hit(item: object, node_id: str, name: str) -> Hit:
+    if isinstance(item, NodeWithScore):
+        scored = item if item.score is not None else NodeWithScore(node=item.node, score=1.0)
+        return as_hit(scored, source=name)
+    if isinstance(item, BaseNode):
+        return Hit(node=item, score=1.0, source=name)
+    if isinstance(item, str):
+        return Hit(node=TextNode(id_=node_id, text=item), score=1.0, source=name)
+    raise ConfigurationError(f"{name} takes texts, nodes and hits, got {item!r}")
+
+
+def _title(node: BaseNode) -> str:
+    """Return the title of a node, or else its file name, after a space; empty without both."""
+    title = node.metadata.get("title")
+    named = title if isinstance(title, str) and title else PurePath(source_in(node.metadata)).name
+    return f" {named}" if named else ""
+
+
+R = TypeVar("R", bound=Response)
+
+
+class RequestOptions(TypedDict, total=False):
+    """Options of one text; see ``generate``."""
+
+    scope: Scope | None
+    filters: MetadataFilters | None
+    timeout_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """The request for one text; without passages, some are retrieved."""
+
+    query: Query
+    passages: tuple[Hit, ...] | None = None
+    temperature: float | None = None
+
+
+@dataclass
+class GeneratedText(Response):
+    """A LlamaIndex ``Response`` with the passages of its prompt, by number, as sources."""
+
+    @property
+    def text(self) -> str:
+        """The text."""
+        return self.response or ""
+
+    @property
+    def hits(self) -> list[Hit]:
+        """Passages of the prompt, by number."""
+        return [as_hit(each) for each in self.source_nodes]
+
+
+class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
+    """A query engine that fills a prompt with passages and calls a model."""
+
+    task: ClassVar[str]
+    passages_argument: ClassVar[str]
+    no_passages: ClassVar[str] = ""  # in the prompt
+    values_of_prompt: ClassVar[Mapping[str, str]] = {}
+    needs_passages: ClassVar[bool] = False  # to call the model
+
+    streaming: bool = False
+    _model: LanguageModel = PrivateAttr()
+    _prompt: str = PrivateAttr()
+
+    def __init__(self, model: LanguageModel, prompt: str, **fields: Any) -> None:  # noqa: ANN401 - pydantic's
+        super().__init__(**fields)
+        self._prompt = self._checked_prompt(prompt)
+        self._model = model
+
+    @abstractmethod
+    def _candidates(self, request: GenerationRequest) -> Plan[list[Hit]]:
+        """Return the plan for the candidate passages, best first."""
+
+    @abstractmethod
+    def _finished(self, text: str, passages: Passages, degraded: tuple[Degradation, ...]) -> R:
+        """Return the answer for a whole text; the text is empty if no model was called."""
+
+    def _partial(self, text: str, passages: Passages) -> R | None:
+        """Return the answer for an unfinished text; None if it cannot be shown yet."""
+        return self._finished(text, passages, ())
+
+    @property
+    def _retrieves(self) -> bool:
+        """Whether there is a retriever."""
+        return True
+
+    @property
+    def llm(self) -> LLM:
+        """The language model."""
+        return self._model.llm
+
+    @blocking
+    def custom_query(self, query_str: str) -> Plan[R]:
+        """Implement LlamaIndex's hook; ``query`` also uses the options of a `Query`."""
+        return self._answered(GenerationRequest(Query.of(query_str)))
+
+    acustom_query = asynchronous(custom_query)  # type: ignore[arg-type]  # its self is this class
+
+    def query(self, str_or_query_bundle: QueryType) -> RESPONSE_TYPE:
+        """Return the answer, or a streaming response if ``streaming`` is set."""
+        answer: RESPONSE_TYPE = BaseQueryEngine.query(self, Query.of(str_or_query_bundle))
+        return answer
+
+    async def aquery(self, str_or_query_bundle: QueryType) -> RESPONSE_TYPE:
+        """`query` without blocking the event loop."""
+        answer: RESPONSE_TYPE = await BaseQueryEngine.aquery(self, Query.of(str_or_query_bundle))
+        return answer
+
+    def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
+        request = GenerationRequest(Query.of(query_bundle))
+        if not self.streaming:
+            return run(self._answered(request))
+        parts = self._stream(request)
+        first = next(parts)
+        return StreamingResponse(_deltas(first, parts), source_nodes=first.source_nodes)
+
+    async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
+        request = GenerationRequest(Query.of(query_bundle))
+        if not self.streaming:
+            return await arun(self._answered(request))
+        parts = self._astream(request)
+        first = await anext(parts)
+        return AsyncStreamingResponse(_adeltas(first, parts), source_nodes=first.source_nodes)
+
+    def _get_prompts(self) -> dict[str, Any]:
+        return {"prompt": PromptTemplate(self._prompt)}
+
+    def _update_prompts(self, prompts: dict[str, Any]) -> None:
+        if "prompt" in prompts:
+            self._prompt = self._checked_prompt(prompts["prompt"].get_template())
+
+    @classmethod
+    def _checked_prompt(cls, prompt: str) -> str:
+        names = ("passages", "query", *cls.values_of_prompt)
+        missing = [f"{{{name}}}" for name in names if f"{{{name}}}" not in prompt]
+        if missing:
+            raise ConfigurationError(
+                f"the prompt must contain {' and '.join(missing)}, got {prompt!r}"
+            )
+        return prompt
+
+    def _request(
+        self,
+        query: QueryType,
+        passages: PassagesLike | None,
+        *,
+        temperature: float | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> GenerationRequest:
+        bound, name = Query.of(query).but(**options), self.passages_argument
+        if temperature is not None and (not is_number(temperature) or temperature < 0):
+            raise ConfigurationError(f"temperature must be 0 or more, got {temperature!r}")
+        is_bound = bound.scope is not None or bound.filters is not None
+        if is_bound and (passages is not None or not self._retrieves):
+            raise ConfigurationError(
+                f"scope and filters bound the retrieval, and with {name}=, or without a retriever, "
+                f"nothing is retrieved; leave them out, or {name}"
+            )
+        own = None if passages is None else tuple(as_hits(passages, name=name))
+        return GenerationRequest(bound, own, temperature)
+
+    def _answered(self, request: GenerationRequest, report: Report[R] | None = None) -> Plan[R]:
+        """Return the plan for the answer within the time limit; report partial answers."""
+        return within(self.task, self._answer(request, report), request.query.timeout_s)
+
+    @streamed
+    def _stream(self, request: GenerationRequest) -> Reporting[R]:
+        return lambda report: self._answered(request, report)
+
+    _astream = async_streamed(_stream)
+
+    def _filled(self, request: GenerationRequest, passages: Passages) -> str:
+        text, query = passages.text or self.no_passages, request.query.query_str
+        return filled(self._prompt, passages=text, query=query, **self.values_of_prompt)
+
+    def _answer(self, request: GenerationRequest, report: Report[R] | None) -> Plan[R]:
+        before = degraded_count()
+        empty = self._filled(request, Passages("", ()))
+        self._model.check_fits(self.task, empty)
+        hits = yield from self._candidates(request)
+        passages = fitted(hits, self._model.tokens, room=self._model.room(empty))
+        if hits and not passages.hits:
+            note_degraded(self.task, "no passage fits into the context window of the LLM")
+        degraded, text = degraded_since(before), ""
+        if passages.hits or not self.needs_passages:
+            text = yield from self._model.text(
+                self.task,
+                self._filled(request, passages),
+                temperature=request.temperature,
+                report=None if report is None else self._partials(passages, report),
+            )
+        return self._finished(text, passages, degraded)
+
+    def _partials(self, passages: Passages, report: Report[R]) -> Report[str]:
+        """Report unfinished texts as answers."""
+
+        def reported(text: str) -> object:
+            partial = self._partial(text, passages)
+            return True if partial is None else report(partial)
+
+        return reported
+
+
+def _deltas(first: Response, rest: Iterator[Response]) -> Generator[str, None, None]:
+    shown = first.response or ""
+    yield shown
+    for each in rest:
+        delta = _delta(each.response or "", shown)
+        shown += delta
+        if delta:
+            yield delta
+
+
+async def _adeltas(first: Response, rest: AsyncIterator[Response]) -> AsyncGenerator[str, None]:
+    shown = first.response or ""
+    yield shown
+    async for each in rest:
+        delta = _delta(each.response or "", shown)
+        shown += delta
+        if delta:
+            yield delta
+
+
+def _delta(text: str, shown: str) -> str:
+    """Return the new part; an answer that changed is repeated on a new line."""
+    return text[len(shown) :] if text.startswith(shown) else f"\n{text}"
