@@ -52,16 +52,7 @@ class RecordsArguments:
 def record_call(
     instance: RecordsArguments, args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> None:
-    """Store the arguments of a constructor call for `arguments_of`; the outermost call counts.
-
-    Args:
-        instance: The object under construction; nothing is stored if it has only slots.
-        args: The positional arguments.
-        kwargs: The keyword arguments.
-
-    Raises:
-        TypeError: The arguments do not fit the signature.
-    """
+    """Store the arguments of a constructor call for `arguments_of`; the outermost call counts."""
     if not hasattr(instance, "__dict__") or _RECORD in vars(instance):
         return
     parameters = _signature(type(instance)).parameters
@@ -76,26 +67,15 @@ def record_call(
 
 
 def record_argument(instance: RecordsArguments, name: str, value: object) -> None:
-    """Replace an argument in the record of an object by an equivalent value.
-
-    Args:
-        instance: The object.
-        name: The parameter.
-        value: The value to print and to write to files, such as the URL of an open store.
-    """
+    """Replace an argument in the record of an object by an equivalent value."""
     vars(instance)[_RECORD][name] = value
 
 
 def arguments_of(part: object) -> Mapping[str, object]:
     """Return the constructor arguments that differ from their defaults, in order of the signature.
 
-    Args:
-        part: A stage, a retriever, or another object of this package that has a record or is a
-            dataclass.
-
-    Returns:
-        Current values by parameter name. ``*parameter`` is one tuple; the entries of
-        ``**parameter`` are under their own names. Empty for an object without a record.
+    These are the current values. ``*parameter`` is one tuple; the entries of ``**parameter`` are
+    under their own names. Empty for an object that has no record and is no dataclass.
 
     Examples:
         >>> from llama_retrieval_ext import RRF
@@ -115,10 +95,6 @@ def call_expression(part: object, *, without: Collection[str] = ()) -> str:
 
     The required arguments are written by position if one of them is more than a literal, as in
     ``Leg('law', retriever)``; all others by name.
-
-    Args:
-        part: An object that `arguments_of` accepts.
-        without: Names of arguments to leave out.
     """
     known = arguments_of(part)
     positional = _positional(type(part), known)
@@ -141,9 +117,6 @@ def value_expression(value: object) -> str:
 
     A live object, such as a store, a model or a retriever of another package, is written as its
     class with an ellipsis: ``MMR(embed_model=FakeEmbedding(...))``; a function as its name.
-
-    Args:
-        value: An argument of a constructor.
     """
     if inspect.isroutine(value) or isinstance(value, type | partial):
         return function_name(value)

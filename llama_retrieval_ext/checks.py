@@ -21,21 +21,10 @@ _NUMBER_OF_HITS: Final = frozenset({*_TWO_WORDS, "topk", "k", "top_n", "n", "lim
 
 
 def of_type(value: T, kind: type[object], what: str, *, instead: str = "") -> T:
-    """Return the value if it is an instance of ``kind``.
+    """Return the value if it is an instance of ``kind``, or raise `ConfigurationError`.
 
-    Args:
-        value: The argument.
-        kind: Its class, or a base of it.
-        what: Name of the argument in the message.
-        instead: The correct form, for the message; for an enumeration it lists the members.
-
-    Raises:
-        ConfigurationError: The value has another type.
-
-    Examples:
-        >>> of_type("leave", str, "name")
-        'leave'
-
+    ``what`` names the argument in the message, and ``instead`` describes the correct form; for an
+    enumeration it lists the members.
     """
     if isinstance(value, kind):
         return value
@@ -62,16 +51,7 @@ def is_number(value: object) -> bool:
 
 
 def check_count(count: int, what: str, *, least: int = 1) -> int:
-    """Return the number if it is an integer of at least ``least``.
-
-    Args:
-        count: The number.
-        what: Name of the argument in the message.
-        least: The minimum.
-
-    Raises:
-        ConfigurationError: The number is below ``least``, above ``sys.maxsize``, or not an integer.
-    """
+    """Return the number if it is an integer from ``least`` to ``sys.maxsize``, or raise."""
     if isinstance(count, bool) or not isinstance(count, int) or count < least:
         raise ConfigurationError(
             f"{what} must be a whole number of at least {least}, got {count!r}"
@@ -82,16 +62,7 @@ def check_count(count: int, what: str, *, least: int = 1) -> int:
 
 
 def check_seconds(seconds: float, what: str, *, otherwise: str = "") -> float:
-    """Return the number if it is a valid time limit.
-
-    Args:
-        seconds: The number.
-        what: Name of the argument in the message.
-        otherwise: The form that means no limit, for the message.
-
-    Raises:
-        ConfigurationError: The number is not positive and finite.
-    """
+    """Return the number if it is positive and finite, or raise; ``otherwise`` means no limit."""
     if not is_number(seconds) or seconds <= 0:
         advice = f"; {otherwise}" if otherwise else ""
         raise ConfigurationError(
@@ -105,9 +76,6 @@ def checked_call(function: Callable[P, T]) -> Callable[P, T]:
 
     A coroutine function stays one. Errors from inside the function are unchanged. The signature is
     examined only after a call raises a ``TypeError``, so correct calls have almost no overhead.
-
-    Args:
-        function: A function, method, or ``__init__``.
 
     Examples:
         >>> @checked_call
@@ -142,11 +110,7 @@ def checked_call(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def checked_arguments(kind: type[T]) -> type[T]:
-    """Apply `checked_call` to the class's own constructor; place it above ``@dataclass``.
-
-    Args:
-        kind: The class.
-    """
+    """Apply `checked_call` to the class's own constructor; place it above ``@dataclass``."""
     own = vars(kind).get("__init__")
     # A dataclass with slots is created twice; the second class reuses the first constructor.
     if inspect.isfunction(own) and not hasattr(own, "__wrapped__"):
@@ -156,11 +120,7 @@ def checked_arguments(kind: type[T]) -> type[T]:
 
 
 def recorded_call(init: Callable[P, None]) -> Callable[P, None]:
-    """Return the constructor, wrapped to store its arguments for `arguments.arguments_of`.
-
-    Args:
-        init: The ``__init__`` of a class that is a `RecordsArguments`.
-    """
+    """Return the constructor, wrapped to store its arguments for `arguments.arguments_of`."""
 
     @wraps(init)
     def call(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -247,10 +207,6 @@ _VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYW
 def nearest(unknown: str, names: Iterable[str]) -> str | None:
     """Return the most similar name; None if no name is similar.
 
-    Args:
-        unknown: The unknown name.
-        names: The valid names.
-
     Examples:
         >>> nearest("similarity_top_k", ["store", "top_k"]), nearest("x", ["store"])
         ('top_k', None)
@@ -267,15 +223,8 @@ def nearest(unknown: str, names: Iterable[str]) -> str | None:
 def one_top_k(number: T, other: T | None, *, default: T | None = None) -> T:
     """Return the number of hits from either ``top_k`` or LlamaIndex's ``similarity_top_k``.
 
-    `checked_call` rejects a call with both as keywords.
-
-    Args:
-        number: The value under the name that has a default.
-        other: The value under the other name; None if it is not given.
-        default: The default of ``number``, if it can also be passed by position.
-
-    Raises:
-        ArgumentError: Both are given.
+    ``number`` is under the name with a default. `checked_call` rejects both names as keywords; the
+    default is needed if ``number`` can be passed by position, and then both raise here.
     """
     if other is None:
         return number

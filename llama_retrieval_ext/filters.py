@@ -23,7 +23,8 @@ filter value, because LlamaIndex's filters cannot contain booleans.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from operator import ge, gt, le, lt
+from typing import Any, Final, TypeAlias
 
 from llama_index.core.vector_stores.types import (
     FilterCondition,
@@ -38,6 +39,8 @@ from llama_retrieval_ext.errors import InvalidFilterError
 
 Scalar: TypeAlias = str | int | float
 Value: TypeAlias = Scalar | tuple[Scalar, ...] | None
+# Whether a field satisfies a comparison with a value. Any: `parse_filters` has checked its type.
+Test: TypeAlias = Callable[[object, Any], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +84,7 @@ _TEXT_OPERATORS = {FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSIT
 
 
 def parse_filters(filters: MetadataFilters) -> Condition:
-    """Parse LlamaIndex filters into a condition.
-
-    Args:
-        filters: LlamaIndex filters, nested as deep as needed.
-
-    Returns:
-        An immutable tree of `Compare`, `AllOf`, `AnyOf` and `Not`.
-
-    Raises:
-        InvalidFilterError: The argument has another type, a group is empty or has no condition, a
-            key is invalid, or a value does not fit its operator; the message gives a correction.
+    """Return LlamaIndex filters as a condition, or raise `InvalidFilterError` with a correction.
 
     Examples:
         >>> from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
@@ -151,7 +144,10 @@ def _parse_one(given: MetadataFilter) -> Compare:
 
 def _expectation(operator: FilterOperator) -> tuple[str, Callable[[Value], bool]]:
     if operator in _LIST_OPERATORS:
-        return "a list of strings or finite numbers", _is_list
+        return (
+            "a list of strings or finite numbers",
+            lambda value: isinstance(value, tuple) and all(map(_is_scalar, value)),
+        )
     if operator in _NUMBER_OPERATORS:
         return "a finite number (store dates as numbers, e.g. 20240131)", is_number
     if operator in _TEXT_OPERATORS:
@@ -163,10 +159,6 @@ def _is_scalar(value: object) -> bool:
     return isinstance(value, str) or is_number(value)
 
 
-def _is_list(value: object) -> bool:
-    return isinstance(value, tuple) and all(map(_is_scalar, value))
-
-
 def both(first: Condition | None, second: Condition | None) -> Condition | None:
     """Return the conjunction of two conditions; None stands for no condition."""
     if first is None or second is None:
@@ -175,20 +167,7 @@ def both(first: Condition | None, second: Condition | None) -> Condition | None:
 
 
 def describe_filters(filters: MetadataFilters) -> str:
-    """Return filters as one readable line.
-
-    Args:
-        filters: LlamaIndex filters.
-
-    Raises:
-        InvalidFilterError: The filters are invalid.
-
-    Examples:
-        >>> year = MetadataFilter(key="year", value=2020, operator=FilterOperator.GTE)
-        >>> print(describe_filters(MetadataFilters(filters=[year])))
-        year >= 2020
-
-    """
+    """Return filters as one readable line, such as ``year >= 2020``."""
     return _described(parse_filters(filters))
 
 
@@ -207,10 +186,6 @@ def _described(condition: Condition, *, inside: bool = False) -> str:
 
 def describe_unmet(condition: Condition | None, metadata: Mapping[str, object]) -> list[str]:
     """Return the parts of a condition that a node's metadata does not satisfy, in words.
-
-    Args:
-        condition: The condition of a query; None for no condition.
-        metadata: The metadata of a node.
 
     Examples:
         >>> describe_unmet(Compare("year", FilterOperator.GTE, 2020), {"year": 2018})
@@ -255,60 +230,53 @@ def _equal(field: object, value: object) -> bool:
     return isinstance(field, str | int | float) and field == value
 
 
-def _among(field: object, values: Value) -> bool:
-    return isinstance(values, tuple) and any(_equal(field, value) for value in values)
+def _among(field: object, values: Sequence[Scalar]) -> bool:
+    return any(_equal(field, value) for value in values)
 
 
-def _has(field: object, value: object) -> bool:
+def _has(field: object, value: Scalar) -> bool:
     return isinstance(field, list | tuple) and any(_equal(item, value) for item in field)
 
 
-def _listed(field: object, values: Value, quantifier: Callable[[list[bool]], bool]) -> bool:
-    if not isinstance(field, list | tuple) or not isinstance(values, tuple):
-        return False
-    return quantifier([_has(field, value) for value in values])
+def _has_all(field: object, values: Sequence[Scalar]) -> bool:
+    return isinstance(field, list | tuple) and all(_has(field, value) for value in values)
 
 
-def _numbers(compare: Callable[[float, float], bool]) -> Callable[[object, Value], bool]:
-    def test(field: object, value: Value) -> bool:
+def _number(compare: Callable[[float, float], bool]) -> Test:
+    def test(field: object, value: float) -> bool:
         if isinstance(field, bool) or not isinstance(field, int | float):
             return False
-        return isinstance(value, int | float) and compare(field, value)
+        return compare(field, value)
 
     return test
 
 
-def _substring(fold: Callable[[str], str]) -> Callable[[object, Value], bool]:
-    def test(field: object, value: Value) -> bool:
-        return isinstance(field, str) and isinstance(value, str) and fold(value) in fold(field)
-
-    return test
+def _substring(fold: Callable[[str], str]) -> Test:
+    return lambda field, text: isinstance(field, str) and fold(text) in fold(field)
 
 
-def _is_empty(field: object, _: Value) -> bool:
+def _is_empty(field: object, _: None) -> bool:
     return field is None or (
         isinstance(field, Sequence) and not isinstance(field, str) and not field
     )
 
 
-_OPERATORS: Mapping[FilterOperator, Callable[[object, Value], bool]] = {
+_OPERATORS: Final[Mapping[FilterOperator, Test]] = {
     FilterOperator.EQ: _equal,
     FilterOperator.NE: lambda field, value: not _equal(field, value),
     FilterOperator.IN: _among,
     FilterOperator.NIN: lambda field, values: not _among(field, values),
-    FilterOperator.GT: _numbers(lambda field, value: field > value),
-    FilterOperator.GTE: _numbers(lambda field, value: field >= value),
-    FilterOperator.LT: _numbers(lambda field, value: field < value),
-    FilterOperator.LTE: _numbers(lambda field, value: field <= value),
-    FilterOperator.ANY: lambda field, values: _listed(field, values, any),
-    FilterOperator.ALL: lambda field, values: _listed(field, values, all),
+    FilterOperator.GT: _number(gt),
+    FilterOperator.GTE: _number(ge),
+    FilterOperator.LT: _number(lt),
+    FilterOperator.LTE: _number(le),
+    FilterOperator.ANY: lambda field, values: any(_has(field, value) for value in values),
+    FilterOperator.ALL: _has_all,
     FilterOperator.CONTAINS: _has,
-    FilterOperator.TEXT_MATCH: _substring(lambda text: text),
+    FilterOperator.TEXT_MATCH: _substring(str),
     FilterOperator.TEXT_MATCH_INSENSITIVE: _substring(str.lower),
     FilterOperator.IS_EMPTY: _is_empty,
 }
-
-
 _DECIDED_BY_NO_VALUES: Final[Mapping[FilterOperator, bool]] = {
     FilterOperator.IN: False,
     FilterOperator.ANY: False,
@@ -317,11 +285,7 @@ _DECIDED_BY_NO_VALUES: Final[Mapping[FilterOperator, bool]] = {
 
 
 def as_metadata_filters(condition: Condition) -> MetadataFilters:
-    """Return equivalent LlamaIndex filters, nested only where one level is not enough.
-
-    Args:
-        condition: The result of `simplified`.
-    """
+    """Return equivalent LlamaIndex filters, nested only where one level is not enough."""
     written = _written(condition)
     return written if isinstance(written, MetadataFilters) else MetadataFilters(filters=[written])
 

@@ -14,10 +14,7 @@ def lazy_names(
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` for a package whose names load on first use.
 
-    Args:
-        package: The package's ``__name__``.
-        modules: The names that each module provides, by the absolute name of the module.
-        more: Modules whose ``__all__`` is also resolved, in search order.
+    The names are given by module; ``more`` are modules whose ``__all__`` is resolved as well.
 
     Examples:
         >>> load, _ = lazy_names("llama_retrieval_ext", {"llama_retrieval_ext.query": ["Scope"]})

@@ -115,36 +115,15 @@ class Scope(RecordsArguments):
 
 
 def document_of(node: BaseNode) -> tuple[str, str | None, str | None] | None:
-    """Return the document that a node belongs to; None if it has none.
+    """Return the document of a node: its id, tenant and knowledge base; None without one.
 
-    Returns:
-        The id, the tenant and the knowledge base of the document: the same id in another scope is
-        another document.
-
-    Examples:
-        >>> from llama_index.core import Document
-        >>> from llama_index.core.node_parser import SentenceSplitter
-        >>> leave = Document(id_="leave", text="25 days", metadata={"tenant_id": "acme"})
-        >>> document_of(SentenceSplitter()([leave])[0])
-        ('leave', 'acme', None)
-
+    The same id in another scope is another document.
     """
     return None if node.ref_doc_id is None else (node.ref_doc_id, *_place_of(node))
 
 
 def source_of_node(node: BaseNode) -> tuple[str, str | None, str | None] | None:
-    """Return the source of a node: the file of its document, or the document itself.
-
-    Returns:
-        The ``file_path`` or, without one, the id of the document; the tenant; and the knowledge
-        base. None for a node without file and document.
-
-    Examples:
-        >>> from llama_index.core.schema import TextNode
-        >>> source_of_node(TextNode(text="25 days", metadata={"file_path": "/hr/leave.pdf"}))
-        ('/hr/leave.pdf', None, None)
-
-    """
+    """Return the ``file_path`` of a node with its tenant and knowledge base, or `document_of`."""
     source = source_in(node.metadata)
     return (source, *_place_of(node)) if source else document_of(node)
 
@@ -282,11 +261,7 @@ class SearchOptions(TypedDict, total=False):
 
 
 def described_binding(query: Query) -> list[str]:
-    """Return the scope and the filters of a query in words, one line each.
-
-    Args:
-        query: A query that is bound to its retriever.
-    """
+    """Return the scope and the filters of a query in words, one line each."""
     return [
         *([] if query.scope is None else [repr(query.scope)]),
         *([] if query.filters is None else [describe_filters(query.filters)]),
@@ -294,20 +269,12 @@ def described_binding(query: Query) -> list[str]:
 
 
 def check_top_k(top_k: int) -> int:
-    """Return the number if it is a valid number of hits.
-
-    Raises:
-        ConfigurationError: The number is below 1 or not an integer.
-    """
+    """Return the number of hits if it is valid, or raise `ConfigurationError`."""
     return check_count(top_k, "top_k")
 
 
 def check_scope(scope: Scope) -> Scope:
-    """Return the argument if it is a `Scope`.
-
-    Raises:
-        ConfigurationError: The argument is not a `Scope`.
-    """
+    """Return the argument if it is a `Scope`, or raise `ConfigurationError`."""
     if not isinstance(scope, Scope):
         raise ConfigurationError(
             f"a scope is a Scope, got {scope!r}; write Scope('acme') for a tenant, or "

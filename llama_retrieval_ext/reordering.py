@@ -63,12 +63,7 @@ def with_score(hit: Hit, score: float | None, contributions: tuple[Contribution,
 
 
 def found_by(hit: Hit, rank: int) -> tuple[Contribution, ...]:
-    """Return the contributions of a hit; one for its source if it has none.
-
-    Args:
-        hit: A hit of a ranking.
-        rank: The hit's rank in that ranking, from 1.
-    """
+    """Return the contributions of a hit; one for its source if it has none."""
     whole = Contribution(hit.source or "retriever", rank, hit.score, 1.0, hit.score or 0.0)
     return hit.contributions or (whole,)
 

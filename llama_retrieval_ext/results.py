@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import ClassVar, Final, overload
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.schema import NodeWithScore
+from llama_index.core.schema import BaseNode, NodeWithScore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.errors import ScoreError
@@ -48,14 +48,10 @@ class Contribution:
 
     def to_dict(self) -> dict[str, object]:
         """Return the contribution as JSON."""
-        return {
-            "leg": self.leg,
-            "rank": self.rank,
-            "score": self.score,
-            "weight": self.weight,
-            "share": self.share,
-            **({} if self.normalised is None else {"normalised": self.normalised}),
-        }
+        known = asdict(self)
+        if self.normalised is None:
+            del known["normalised"]
+        return known
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,22 +75,12 @@ class ProofEdge:
 
     def to_dict(self) -> dict[str, object]:
         """Return the edge as JSON."""
-        return {
-            "source": self.source,
-            "type": self.type,
-            "target": self.target,
-            "text": self.text,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Origin:
-    """The store of a hit, for stages that read further stored data.
-
-    Attributes:
-        store: The vector store.
-        embed_model: The model of the store's embeddings, if known.
-    """
+    """The store of a hit and its embedding model, if known, for stages that read stored data."""
 
     store: BasePydanticVectorStore
     embed_model: BaseEmbedding | None = None
@@ -232,28 +218,30 @@ class SearchResult(Viewed, Sequence[Hit]):
         return {
             "query": self.query,
             "hits": [hit.to_dict() for hit in self.hits],
-            "degraded": [{"where": part.where, "reason": part.reason} for part in self.degraded],
+            "degraded": [asdict(part) for part in self.degraded],
             "trace": None if self.trace is None else self.trace.to_dict(),
             **({} if self.confidence is None else {"confidence": self.confidence}),
             **self.details,
         }
 
 
-def score_of(hit: NodeWithScore) -> float:
-    """Return the score of a hit.
+def passage_to_dict(node: BaseNode) -> dict[str, object]:
+    """Return a stored passage as JSON, under the names of `Hit.to_dict`."""
+    return {
+        "chunk_id": node.node_id,
+        "document_id": node.ref_doc_id,
+        "text": node.get_content(),
+        "metadata": node.metadata,
+    }
 
-    Raises:
-        ScoreError: The hit has no score, or one that is not finite.
-    """
+
+def score_of(hit: NodeWithScore) -> float:
+    """Return the score of a hit, or raise `ScoreError` if it has none that is finite."""
     return finite_score(hit.node.node_id, hit.score)
 
 
 def finite_score(node_id: str, score: float | None) -> float:
-    """Return the score if it is a finite number.
-
-    Raises:
-        ScoreError: The score is None or not finite.
-    """
+    """Return the score if it is a finite number, or raise `ScoreError`."""
     if score is None or not math.isfinite(score):
         raise ScoreError(
             f"node {node_id!r} has the score {score}; a ranking needs finite scores, "

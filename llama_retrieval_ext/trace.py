@@ -64,11 +64,7 @@ class Trace(Viewed):
             self.error = describe(error)
 
     def end_legs(self, rankings: Mapping[str, Sequence[ScoredId]]) -> None:
-        """Add a finished step for each leg that this step searched in one request.
-
-        Args:
-            rankings: Ids and scores of each leg's hits, best first, by the name of the leg.
-        """
+        """Add a finished step for each leg of one request, by name, with its ranking."""
         for name, ranking in rankings.items():
             leg = self.begin(name, beside=True)
             leg.started = self.started

@@ -1,10 +1,11 @@
 """URLs of stores: parsing of server URLs, and `Location` for all engines."""
 
+import math
 import os
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 
 from llama_retrieval_ext.errors import ConfigurationError
@@ -13,7 +14,10 @@ _MEMORY = ":memory:"
 _ON_THIS_MACHINE = {"embedded", "qdrant", "milvus"}
 _PORTS = {"qdrant": 6333, "milvus": 19530, "elasticsearch": 9200}
 _COLLECTION = "nodes"  # the default collection
-_TLS = {"qdrants": "qdrant", "milvuss": "milvus", "elasticsearchs": "elasticsearch"}
+# Engine of a server by the scheme of its URL, without and with TLS.
+ENGINES: Final[Mapping[str, str]] = {
+    scheme: engine for engine in _PORTS for scheme in (engine, f"{engine}s")
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +35,9 @@ class Location:
 
     engine: str
     collection: str
-    path: Path | None
-    is_on_server: bool
-    identity: Hashable | None
+    path: Path | None = None
+    is_on_server: bool = False
+    identity: Hashable | None = None
 
     @classmethod
     def of(cls, url: str) -> Self:
@@ -47,21 +51,19 @@ class Location:
 
         """
         scheme, _, place = url.partition(":")
-        engine = _TLS.get(scheme, scheme)
+        engine = ENGINES.get(scheme, scheme)
         if place.startswith("//"):
             host, route, database = _on_server(place, _PORTS.get(engine))
-            collection = route.rpartition("/")[2]
-            place_there = (engine, host, route or _COLLECTION, database)
-            return cls(engine, collection, None, True, place_there)  # noqa: FBT003
+            identity = (engine, host, route or _COLLECTION, database)
+            return cls(engine, route.rpartition("/")[2], is_on_server=True, identity=identity)
         if not place:
-            return cls("", "", None, False, None)  # noqa: FBT003
+            return cls("", "")
         name, _, query = place.partition("?") if engine != "embedded" else (place, "", "")
         collection = parse_qs(query).get("collection", [""])[0]
         if name == _MEMORY or engine not in _ON_THIS_MACHINE:
-            return cls(engine, collection, None, False, None)  # noqa: FBT003
+            return cls(engine, collection)
         path = Path(unquote(name) if engine == "milvus" else name).expanduser().resolve()
-        place_here = (engine, path, collection or _COLLECTION)
-        return cls(engine, collection, path, False, place_here)  # noqa: FBT003
+        return cls(engine, collection, path, identity=(engine, path, collection or _COLLECTION))
 
     @property
     def is_in_memory(self) -> bool:
@@ -98,13 +100,7 @@ class ServerForm:
 
 @dataclass(frozen=True, slots=True)
 class ServerUrl:
-    """Parts of a server URL.
-
-    Attributes:
-        host: ``http://host:port`` or ``https://host:port``.
-        path: Path segments, unquoted, at least one.
-        options: The URL's query.
-    """
+    """A server as ``http://host:port`` or ``https:…``, unquoted path segments, and the query."""
 
     host: str
     path: tuple[str, ...]
@@ -113,9 +109,6 @@ class ServerUrl:
 
 def parse_server_url(url: str, form: ServerForm) -> ServerUrl:
     """Parse ``scheme://host:port/path?options``; a scheme that ends in ``s`` means TLS.
-
-    Raises:
-        ConfigurationError: The URL has another form; messages never contain a possible password.
 
     Examples:
         >>> form = ServerForm(6333, ["api_key_env"], "?api_key_env=NAME", "qdrant://host/name")
@@ -140,7 +133,7 @@ def parse_server_url(url: str, form: ServerForm) -> ServerUrl:
         raise ConfigurationError(
             f"got a server's URL without host or collection; write {form.example}"
         )
-    scheme = "https" if parts.scheme in _TLS else "http"
+    scheme = "https" if ENGINES.get(parts.scheme, parts.scheme) != parts.scheme else "http"
     options = parse_options(parts.query, form.options)
     return ServerUrl(f"{scheme}://{bracketed(parts.hostname)}:{port}", path, options)
 
@@ -185,6 +178,6 @@ def seconds(text: str) -> float:
         value = float(text)
     except ValueError:
         value = 0.0
-    if not 0 < value < float("inf"):
+    if not 0 < value < math.inf:
         raise ConfigurationError(f"timeout_s must be a positive number of seconds, got {text!r}")
     return value

@@ -3,7 +3,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import ClassVar, Final, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -212,7 +212,7 @@ class RAGAnswer(GeneratedText):
                 for each in self.citations
             ],
             "problems": list(self.problems),
-            "degraded": [{"where": each.where, "reason": each.reason} for each in self.degraded],
+            "degraded": [asdict(each) for each in self.degraded],
         }
 
 

@@ -25,8 +25,6 @@ from llama_retrieval_ext.cli.output import (
 from llama_retrieval_ext.errors import ConfigurationError, describe
 
 if TYPE_CHECKING:
-    from llama_index.core.schema import BaseNode
-
     from llama_retrieval_ext.ingest.ledger.ledger import StoredSource
 
 T = TypeVar("T")
@@ -74,7 +72,9 @@ def show(
     with options.reopen() as opened:
         nodes = _apply(opened.get, source, opened, options)
     if as_json:
-        say_json([_node_as_json(each) for each in nodes])
+        from llama_retrieval_ext.results import passage_to_dict  # noqa: PLC0415 - imports slowly
+
+        say_json([*map(passage_to_dict, nodes)])
         return
     say(f"{source}: {counted(len(nodes), 'passage')}", style="bold")
     for number, node in enumerate(nodes, start=1):
@@ -165,15 +165,6 @@ def _source_as_json(source: "StoredSource") -> dict[str, object]:
         "passages": source.nodes,
         "tenant": tenant or None,
         "knowledge_base_id": kb_id or None,
-    }
-
-
-def _node_as_json(node: "BaseNode") -> dict[str, object]:
-    return {
-        "chunk_id": node.node_id,
-        "document_id": node.ref_doc_id,
-        "text": node.get_content(),
-        "metadata": node.metadata,
     }
 
 

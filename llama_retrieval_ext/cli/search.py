@@ -149,7 +149,7 @@ def _show(result: "ext.SearchResult", query: str, *, full: bool, explain: bool) 
     if not result.hits:
         say("no hits")
     for part in result.degraded:
-        say_aside(f"degraded: {part.where}: {part.reason}", style="yellow")
+        say_aside(f"degraded: {part}", style="yellow")
     if explain:
         say()
         say(str(result))

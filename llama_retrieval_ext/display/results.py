@@ -73,7 +73,7 @@ def result_console(result: SearchResult) -> RenderableType:
         text = short(hit.text, _LONG_TEXT)
         cells = (str(rank), hit_score(hit), document_title(hit), *found, text)
         grid.add_row(*map(Text, cells))
-    degraded = (Text(f"degraded: {part.where}: {part.reason}") for part in result.degraded)
+    degraded = (Text(f"degraded: {part}") for part in result.degraded)
     return Group(Text(result_summary(result)), *degraded, *([grid] if result else []))
 
 

@@ -1,6 +1,5 @@
 """Parses the notation for embedding models, and returns the name that a store records."""
 
-from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
 
@@ -14,20 +13,13 @@ _LOCAL = "local"
 _DIMENSIONS = ("dim", "embed_dim", "dimensions", "dimension", "embed_dimension")
 
 
-@dataclass(frozen=True)
-class _Integration:
-    """A LlamaIndex embedding package; ``argument`` is the parameter for the model's name."""
-
-    class_name: str
-    argument: str = "model_name"
-
-
-# Keys name the package, llama-index-embeddings-KEY, and its module, llama_index.embeddings.KEY.
+# Class, and its parameter for the model's name. Keys name the package,
+# llama-index-embeddings-KEY, and its module, llama_index.embeddings.KEY.
 _INTEGRATIONS = {
-    "huggingface": _Integration("HuggingFaceEmbedding"),
-    "fastembed": _Integration("FastEmbedEmbedding"),
-    "openai": _Integration("OpenAIEmbedding", "model"),
-    "ollama": _Integration("OllamaEmbedding"),
+    "huggingface": ("HuggingFaceEmbedding", "model_name"),
+    "fastembed": ("FastEmbedEmbedding", "model_name"),
+    "openai": ("OpenAIEmbedding", "model"),
+    "ollama": ("OllamaEmbedding", "model_name"),
 }
 _ACCEPTED = (_LOCAL, *(f"{key}:NAME" for key in _INTEGRATIONS))
 
@@ -79,11 +71,6 @@ def embed_model_name(model: BaseEmbedding) -> str:
 
     It is ``ClassName:model_name``, or only the class name if the model has no name (LlamaIndex's
     default is ``unknown``). Two unnamed models of one class cannot be distinguished.
-
-    Examples:
-        >>> embed_model_name(LocalEmbedding())
-        'LocalEmbedding:wordllama-l2-supercat-256'
-
     """
     class_name = type(model).__name__
     named = model.model_name and model.model_name != "unknown"
@@ -91,14 +78,7 @@ def embed_model_name(model: BaseEmbedding) -> str:
 
 
 def embed_model_dimension(model: BaseEmbedding) -> int | None:
-    """Return the dimension that a model declares for its vectors; None if it declares none.
-
-    Examples:
-        >>> from llama_index.core import MockEmbedding
-        >>> embed_model_dimension(MockEmbedding(4))
-        4
-
-    """
+    """Return the dimension that a model declares for its vectors; None if it declares none."""
     for name in _DIMENSIONS:
         dimension = getattr(model, name, None)
         if isinstance(dimension, int) and not isinstance(dimension, bool) and dimension > 0:
@@ -107,17 +87,17 @@ def embed_model_dimension(model: BaseEmbedding) -> int | None:
 
 
 def _load(key: str, name: str) -> BaseEmbedding:
-    integration = _INTEGRATIONS[key]
+    class_name, argument = _INTEGRATIONS[key]
     module = f"llama_index.embeddings.{key}"
     try:
-        model_class = getattr(import_module(module), integration.class_name)
+        model_class = getattr(import_module(module), class_name)
     except ModuleNotFoundError as error:
         if not module.startswith(error.name or ""):  # installed, but one of its dependencies is not
             raise
         raise MissingDependencyError(
             f"the embedding model '{key}:{name}'", package=f"llama-index-embeddings-{key}"
         ) from error
-    model: BaseEmbedding = model_class(**{integration.argument: name})
+    model: BaseEmbedding = model_class(**{argument: name})
     return model
 
 

@@ -215,7 +215,7 @@ class Experiment(Viewed):
         except Exception as failure:  # noqa: BLE001 - listed with the results
             error = describe(failure)
         took_s = time.perf_counter() - begun + max(cost.reused_s, default=0.0)
-        degraded = tuple(f"{each.where}: {each.reason}" for each in session.degraded)
+        degraded = tuple(map(str, session.degraded))
         calls = (cost.embeddings, cost.llm_calls)
         return Answer(name, query_id, question, hits, took_s * 1e3, *calls, degraded, error)
 

@@ -19,7 +19,7 @@ from llama_retrieval_ext.errors import (
     UnstableIdWarning,
 )
 from llama_retrieval_ext.ingest.ledger.ledger import Ledger
-from llama_retrieval_ext.ingest.preparation import Batch, Preparation
+from llama_retrieval_ext.ingest.preparation import Preparation, PreparedBatch
 from llama_retrieval_ext.ingest.readers.documents import (
     DocumentKey,
     Prepared,
@@ -44,12 +44,6 @@ def grouped(items: Iterable[object]) -> Sequence[Group] | Iterator[Group]:
 
     In a list or tuple, the nodes of a document may be anywhere. An iterator is not read ahead:
     the nodes of a document must be consecutive.
-
-    Args:
-        items: LlamaIndex documents and nodes, in any order.
-
-    Raises:
-        ConfigurationError: An item is neither.
     """
     if isinstance(items, str | BaseNode) or not isinstance(items, Iterable):
         raise ConfigurationError(
@@ -126,13 +120,7 @@ class ReaderIds:
     def stable(
         self, node: BaseNode, scope: Mapping[str, str], occurrences: Counter[object]
     ) -> BaseNode:
-        """Return a document unchanged, or a copy with a stable id.
-
-        Args:
-            node: A document, or a node of one; nodes are returned unchanged.
-            scope: The metadata of the caller's scope.
-            occurrences: Counts of texts in this call; starts empty.
-        """
+        """Return a node unchanged, or a document with a stable id; count the texts of the call."""
         if not _is_made_up(node):
             return node
         file = source_in(node.metadata)
@@ -204,16 +192,7 @@ class Addition:
     """Adds documents batch by batch; records failures and stores the rest.
 
     `run` performs all steps. `identified`, `changed` and `store` are the single steps, for
-    callers that prepare documents in other processes.
-
-    Args:
-        parts: The steps.
-        scope: The metadata of the caller's scope; empty for none.
-
-    Attributes:
-        parts: The steps.
-        scope: The metadata of the caller's scope.
-        tally: The outcomes so far.
+    callers that prepare documents in other processes. The scope is the metadata of the caller's.
     """
 
     def __init__(self, parts: IngestionParts, scope: Mapping[str, str]) -> None:
@@ -223,13 +202,7 @@ class Addition:
         self._occurrences: Counter[object] = Counter()
 
     def run(self, items: Iterable[object], *, show_progress: bool) -> IngestionReport:
-        """Add documents and return the outcome of each.
-
-        Raises:
-            ConfigurationError: An item is neither a document nor a node.
-            ModelMismatchError: The embedding model gives vectors of another dimension.
-            StoreUnavailableError: The store rejects writes; documents written before stay.
-        """
+        """Add documents and return the outcome of each."""
         groups = grouped(items)
         with progress(groups, show=show_progress) as advance:
             for batch in group_batches(groups):
@@ -253,10 +226,7 @@ class Addition:
         return [stable(node, self.scope, self._occurrences) for node in group]
 
     def changed(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
-        """Return the documents that are not stored in this version; record the rest as unchanged.
-
-        Reads only their keys and digests.
-        """
+        """Return the documents that are not stored in this version, by keys and digests."""
         new = [each for each in documents if self.tally.is_new(each)]
         digests = self.parts.ledger.digests(each.key for each in new)
         changed: list[SourceDocument] = []
@@ -267,13 +237,8 @@ class Addition:
                 changed.append(document)
         return changed
 
-    def store(self, batch: Batch) -> None:
-        """Write prepared documents and record the outcome of each.
-
-        Raises:
-            ModelMismatchError: The embedding model gives vectors of another dimension.
-            StoreUnavailableError: The store rejects writes.
-        """
+    def store(self, batch: PreparedBatch) -> None:
+        """Write prepared documents and record the outcome of each."""
         ready: list[Prepared] = []
         for key, result in batch.results.items():
             if isinstance(result, Exception):
@@ -313,20 +278,14 @@ class Addition:
             self.parts.ledger.record_dimension(dimension)
         fitting: list[Prepared] = []
         for document in documents:
-            try:
-                check_dimension(document, dimension)
-            except ValueError as error:
-                self.tally.failed(document.key.ref, error)
-            else:
+            lengths = {node.node_id: len(node.get_embedding()) for node in document.nodes}
+            wrong = next((id_ for id_, length in lengths.items() if length != dimension), None)
+            if wrong is None:
                 fitting.append(document)
-        return fitting
-
-
-def check_dimension(document: Prepared, dimension: int) -> None:
-    """Raise DimensionMismatchError unless all embeddings of a document have this dimension."""
-    for node in document.nodes:
-        if len(node.get_embedding()) != dimension:
-            raise DimensionMismatchError(
-                f"the embedding of node {node.node_id!r} has {len(node.get_embedding())} numbers, "
-                f"the knowledge base has {dimension}; leave it out and it is made"
+                continue
+            error = DimensionMismatchError(
+                f"the embedding of node {wrong!r} has {lengths[wrong]} numbers, the knowledge base "
+                f"has {dimension}; leave it out and it is made"
             )
+            self.tally.failed(document.key.ref, error)
+        return fitting

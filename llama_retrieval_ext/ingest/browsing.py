@@ -1,22 +1,35 @@
 """`Browsable`: the part of a knowledge base that lists its contents."""
 
 import json
+from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
 from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.embeddings.resolve import embed_model_name
 from llama_retrieval_ext.errors import RetrievalExtError, UnsupportedModeError
-from llama_retrieval_ext.ingest.contents import Contents
-from llama_retrieval_ext.ingest.ledger.ledger import Ledger, StoredDocument, StoredSource
+from llama_retrieval_ext.graph.backend import WritableGraph
+from llama_retrieval_ext.ingest.ledger.ledger import Entry, Ledger, StoredDocument, StoredSource
 from llama_retrieval_ext.ingest.searching import Searchable
-from llama_retrieval_ext.ingest.storage import BY_TENANT
+from llama_retrieval_ext.ingest.storage import BY_TENANT, Storage
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.files import bytes_on_disk
 from llama_retrieval_ext.stores.embedded.index import IndexInfo
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.urls import Location
+
+_TYPES: Final = {
+    str: "str",
+    bool: "bool",
+    int: "int",
+    float: "float",
+    list: "list",
+    dict: "dict",
+    type(None): "null",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,57 +66,17 @@ class KnowledgeBaseInfo:
     graph: str | None = None
 
 
-def describe_knowledge_base(
-    url: str,
-    ledger: Ledger,
-    *,
-    embed_model: str,
-    require_scope: bool,
-    index: IndexInfo | None = None,
-) -> KnowledgeBaseInfo:
-    """Return the settings and size of a knowledge base.
-
-    Args:
-        url: Its URL.
-        ledger: Its ledger.
-        embed_model: Name of the model that it was opened with.
-        require_scope: Whether every operation of this object needs a scope.
-        index: How its store stores and searches embeddings.
-
-    Raises:
-        StoreUnavailableError: The server does not answer.
-    """
-    location = Location.of(url)
-    documents, nodes = ledger.count()
-    config = ledger.config()
-    params = json.loads(config.params or "{}") if config else {}
-    return KnowledgeBaseInfo(
-        url=url,
-        engine=location.engine,
-        embed_model=embed_model,
-        dimension=config.dimension if config else None,
-        documents=documents,
-        sources=ledger.n_sources(),
-        nodes=nodes,
-        size_bytes=None if location.path is None else bytes_on_disk(location.path),
-        require_scope=require_scope,
-        many_tenants=params.get(BY_TENANT.get(location.engine)) is True,
-        index=index,
-        graph=(config.graph or None) if config else None,
-    )
-
-
 class Browsable(Searchable):
-    """The methods of a knowledge base that list documents, sources and metadata.
+    """The methods of a knowledge base that list documents, sources and metadata."""
 
-    Attributes:
-        url: Its URL.
-    """
-
-    url: str
     _ledger: Ledger
-    _contents: Contents
-    _is_closed: bool = False
+    _storage: Storage
+
+    @property
+    def graph(self) -> WritableGraph | None:
+        """The graph that is updated with it; None if it has none."""
+        side = self._storage.graph
+        return None if side is None else side.graph
 
     def get(self, source_or_id: str, *, scope: Scope | None = None) -> list[BaseNode]:
         """Return the nodes of all documents of a source, or of one document, with embeddings.
@@ -120,7 +93,15 @@ class Browsable(Searchable):
             ScopeRequiredError: The knowledge base requires a scope.
         """
         self._check(scope)
-        return self._contents.nodes(source_or_id, scope)
+        entries = self._named(source_or_id, scope)
+        ids = self._ledger.node_ids(entry.key for entry in entries)
+        owners = {
+            node_id: number
+            for number, entry in enumerate(entries)
+            for node_id in ids.get(entry.key, ())
+        }
+        found = self._storage.nodes(list(owners))
+        return sorted(found, key=lambda node: (owners[node.node_id], _start_of(node)))
 
     def nodes(self, *, scope: Scope | None = None, limit: int = 1000) -> list[BaseNode]:
         """Return the first nodes by node id, with embeddings.
@@ -134,7 +115,8 @@ class Browsable(Searchable):
             ScopeRequiredError: The knowledge base requires a scope.
         """
         self._check(scope)
-        return self._contents.first_nodes(scope, check_count(limit, "limit"))
+        ids = self._ledger.visible_ids(scope, check_count(limit, "limit"))
+        return list(self._storage.nodes(ids))
 
     def sources(self, *, scope: Scope | None = None) -> list[StoredSource]:
         """Return the sources visible to a scope, by name; without a scope, all.
@@ -173,7 +155,12 @@ class Browsable(Searchable):
 
         """
         self._check(scope)
-        return self._contents.metadata_fields(scope, sample=check_count(sample, "sample"))
+        ids = self._ledger.visible_ids(scope, check_count(sample, "sample"))
+        found: dict[str, Counter[str]] = {}
+        for node in self._storage.nodes(ids):
+            for key, value in node.metadata.items():
+                found.setdefault(key, Counter())[_TYPES.get(type(value), "other")] += 1
+        return {key: dict(found[key].most_common()) for key in sorted(found)}
 
     def info(self) -> KnowledgeBaseInfo:
         """Return its settings and its size over all scopes.
@@ -182,13 +169,23 @@ class Browsable(Searchable):
             StoreUnavailableError: The server does not answer.
         """
         self._check_open()
-        store = self._backend.store
-        return describe_knowledge_base(
-            self.url,
-            self._ledger,
+        location, store = Location.of(self.url), self._storage.store
+        documents, nodes = self._ledger.count()
+        config = self._ledger.config()
+        params = json.loads(config.params or "{}") if config else {}
+        return KnowledgeBaseInfo(
+            url=self.url,
+            engine=location.engine,
             embed_model=embed_model_name(self.embed_model),
+            dimension=config.dimension if config else None,
+            documents=documents,
+            sources=self._ledger.n_sources(),
+            nodes=nodes,
+            size_bytes=None if location.path is None else bytes_on_disk(location.path),
             require_scope=self.require_scope,
+            many_tenants=params.get(BY_TENANT.get(location.engine)) is True,
             index=store.index_info() if isinstance(store, EmbeddedVectorStore) else None,
+            graph=(config.graph or None) if config else None,
         )
 
     def index(self) -> IndexInfo:
@@ -229,7 +226,7 @@ class Browsable(Searchable):
 
     def _embedded_store(self, what: str) -> EmbeddedVectorStore:
         self._check_open()
-        store = self._backend.store
+        store = self._storage.store
         if not isinstance(store, EmbeddedVectorStore):
             raise UnsupportedModeError(
                 f"{what} is for the embedded engine, and {self.url} is on {self._backend.engine}, "
@@ -257,6 +254,11 @@ class Browsable(Searchable):
             return self._ledger.count()[1]
         return sum(document.n_nodes for document in self._ledger.documents(scope))
 
+    def _named(self, name: str, scope: Scope | None) -> list[Entry]:
+        """Return the documents with this id or source; a path may be relative."""
+        found = self._ledger.named(name, scope)
+        return found or self._ledger.named(str(Path(name).expanduser().resolve()), scope)
+
     def __repr__(self) -> str:
         facts = self._facts()
         shown = [
@@ -283,3 +285,7 @@ class Browsable(Searchable):
             return {"url": self.url, "state": type(error).__name__, "model": model}
         counts = {"documents": documents, "nodes": nodes}
         return {"url": self.url, **counts, "model": model, "requires scope": self.require_scope}
+
+
+def _start_of(node: BaseNode) -> int:
+    return getattr(node, "start_char_idx", None) or 0

@@ -8,6 +8,8 @@ from itertools import islice
 from random import Random
 from typing import Final
 
+from llama_index.core.schema import MetadataMode
+
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.ingest.ledger.ledger import KnowledgeBaseConfig, Ledger
@@ -29,11 +31,7 @@ Texts = Callable[[Sequence[str]], Mapping[str, str]]
 
 
 class Calibrations:
-    """The calibrations of a knowledge base, one per scope, stored in its ledger.
-
-    Args:
-        ledger: Stores them.
-    """
+    """The calibrations of a knowledge base, one per scope, stored in its ledger."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -47,11 +45,7 @@ class Calibrations:
         return None if calibration is None else calibration.estimate(query, legs)
 
     def keep(self, calibration: Calibration, scope: Scope | None) -> Calibration:
-        """Record the calibration of a scope, replacing an earlier one.
-
-        Returns:
-            The given calibration.
-        """
+        """Record and return the calibration of a scope, replacing an earlier one."""
 
         def changed(config: KnowledgeBaseConfig | None) -> KnowledgeBaseConfig | None:
             if config is None:  # the knowledge base was removed meanwhile
@@ -107,8 +101,13 @@ class Calibrated(Refreshable):
             scope=scope,
             candidates=DEPTH + 1,
         )
-        ids = self._contents.node_ids(scope)
-        found = examples(ids, self._contents.texts, retriever, count=questions, seed=seed)
+        ids = self._ledger.visible_ids(scope)
+
+        def texts(some: Sequence[str]) -> dict[str, str]:
+            found = self._storage.nodes(some)
+            return {node.node_id: node.get_content(MetadataMode.NONE) for node in found}
+
+        found = examples(ids, texts, retriever, count=questions, seed=seed)
         return self._calibrations.keep(Calibration.fitted(found, nodes=len(ids)), scope)
 
 
@@ -117,15 +116,7 @@ def examples(
 ) -> Iterator[tuple[LegScores, int, bool]]:
     """Yield the rankings of the legs for known-item questions, with the answer and without.
 
-    Args:
-        node_ids: Ids of the nodes that the retriever can find.
-        texts: Returns the texts of nodes.
-        retriever: Returns one extra candidate, to have enough without the answer.
-        count: Maximum number of questions.
-        seed: Random seed.
-
-    Raises:
-        ConfigurationError: ``count`` is too low, or too few nodes have a sentence.
+    The retriever returns one extra candidate, to have enough without the answer.
     """
     check_count(count, "questions", least=_FEWEST)
     random = Random(seed)  # noqa: S311 - no secret

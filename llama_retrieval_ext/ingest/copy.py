@@ -7,8 +7,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from time import perf_counter
 
-from llama_index.core.schema import BaseNode
-
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     GraphRequiredError,
@@ -17,21 +15,20 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.graph.passage_links import PassageLinks
-from llama_retrieval_ext.ingest.contents import batches, stored_nodes
-from llama_retrieval_ext.ingest.graph.side import (
-    GraphSide,
+from llama_retrieval_ext.ingest.graph import GraphSide, open_graph_side, open_recorded, with_rows
+from llama_retrieval_ext.ingest.ledger.ledger import (
+    Entry,
+    KnowledgeBaseConfig,
+    Ledger,
     is_same_graph,
-    open_graph_side,
-    open_recorded,
 )
-from llama_retrieval_ext.ingest.graph.target import with_rows
-from llama_retrieval_ext.ingest.ledger.ledger import Entry, KnowledgeBaseConfig, Ledger
 from llama_retrieval_ext.ingest.opening import graph_target, open_ledger, writer_of
 from llama_retrieval_ext.ingest.readers.documents import DocumentKey, Prepared
 from llama_retrieval_ext.ingest.report import CopyReport, progress
 from llama_retrieval_ext.ingest.storage import (
     RequestedSetup,
     Storage,
+    batches,
     in_memory,
     missing,
     open_storage,
@@ -42,47 +39,30 @@ from llama_retrieval_ext.urls import Location
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
-    """A knowledge base without an embedding model.
-
-    Attributes:
-        url: Its URL, for messages.
-        place: Its store and lock.
-        ledger: Its ledger.
-        config: Its configuration.
-    """
+class CopyEnd:
+    """A knowledge base to copy from or to, without an embedding model."""
 
     url: str
-    place: Storage
+    storage: Storage
     ledger: Ledger
     config: KnowledgeBaseConfig
 
 
 class Copier:
-    """Copies documents batch by batch; records failures and copies the rest.
+    """Copies documents batch by batch; records failures and copies the rest."""
 
-    Args:
-        source: Read only.
-        target: Has the same model, tokenizer and scopes.
-    """
-
-    def __init__(self, source: Base, target: Base) -> None:
+    def __init__(self, source: CopyEnd, target: CopyEnd) -> None:
         self._source = source
         self._target = target
-        self._writer = writer_of(target.place, target.ledger)
-        side = source.place.graph
+        self._writer = writer_of(target.storage, target.ledger)
+        side = source.storage.graph
         self._graph = None if side is None else graph_target(side, source.ledger)
         self._copied = self._unchanged = self._n_nodes = 0
         self._removed = self._only_at_target = 0
         self._failures: dict[DocumentKey, Exception] = {}
 
     def copy(self, entries: Sequence[Entry]) -> None:
-        """Copy the documents that the target does not have yet.
-
-        Raises:
-            ModelMismatchError: The target has embeddings of another dimension.
-            StoreUnavailableError: A store does not answer; documents copied before stay.
-        """
+        """Copy the documents that the target does not have yet."""
         there = self._target.ledger.digests(entry.key for entry in entries)
         changed = [
             entry
@@ -105,20 +85,12 @@ class Copier:
 
     def copy_graph(self) -> None:
         """Copy the graph rows that belong to no document; others are copied with their nodes."""
-        side = self._target.place.graph
+        side = self._target.storage.graph
         if self._graph is not None and side is not None:
             self._graph.copy_unsaid_to(side.graph)
 
     def mirror(self, entries: Sequence[Entry], *, remove: bool) -> None:
-        """Remove or count documents that only the target has.
-
-        Args:
-            entries: All documents of the source.
-            remove: Whether to remove them, rather than count them.
-
-        Raises:
-            StoreUnavailableError: The target does not answer; earlier removals stay.
-        """
+        """Remove or count documents that only the target has."""
         keys = {entry.key for entry in entries}
         extra = [entry for entry in self._target.ledger.entries() if entry.key not in keys]
         if not remove:
@@ -129,16 +101,11 @@ class Copier:
             self._removed += len(batch)
 
     def check(self, entries: Sequence[Entry]) -> None:
-        """Raise unless the target has all documents, except those that failed.
-
-        Raises:
-            StoreUnavailableError: Another process writes to the target.
-            StoreError: Some are missing or incomplete.
-        """
+        """Raise unless the target has all documents, except those that failed."""
         there = {entry.key: entry.n_nodes for entry in self._target.ledger.entries()}
         expected = [entry for entry in entries if entry.key not in self._failures]
         short = [entry.key.ref for entry in expected if there.get(entry.key) != entry.n_nodes]
-        held, known = self._target.place.count(), self._target.ledger.n_nodes_at_rest(exact=True)
+        held, known = self._target.storage.count(), self._target.ledger.n_nodes_at_rest(exact=True)
         if known is None:
             raise StoreUnavailableError(
                 f"{self._target.url} is being written to, or its last writer died; copy again when "
@@ -167,7 +134,8 @@ class Copier:
 
     def _documents(self, entries: Sequence[Entry]) -> Iterator[Prepared]:
         ids = self._source.ledger.node_ids(entry.key for entry in entries)
-        found = self._nodes([node_id for own in ids.values() for node_id in own])
+        stored = self._source.storage.nodes([node_id for own in ids.values() for node_id in own])
+        found = {node.node_id: node for node in stored}
         if self._graph is not None and found:
             rows = self._graph.rows_of(list(found))
             found = {id_: with_rows(node, rows[id_]) for id_, node in found.items()}
@@ -181,10 +149,6 @@ class Copier:
                     f"the store at {self._source.url} has {len(nodes)} of its {n_nodes} nodes; if "
                     "it is not being written to, add the document again there"
                 )
-
-    def _nodes(self, ids: Sequence[str]) -> dict[str, BaseNode]:
-        store = self._source.place.store
-        return {node.node_id: node for node in stored_nodes(store, ids)}
 
     def _check_dimension(self) -> None:
         recorded, copied = self._target.ledger.dimension(), self._source.config.dimension
@@ -260,7 +224,7 @@ def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
         source = _source(source_url, resources)
         tokenizer = Tokenizer.from_dict(json.loads(source.config.tokenizer))
         setup = RequestedSetup(tokenizer, many_tenants, store_params)
-        if source.place.graph is not None and graph is None:
+        if source.storage.graph is not None and graph is None:
             raise GraphRequiredError(
                 f"{source_url} has the graph {source.config.graph}, and its copy needs one, too; "
                 "pass graph=, on the command line --graph",
@@ -289,10 +253,10 @@ def _check_places(source_url: str, target_url: str) -> None:
         raise ConfigurationError(f"{source_url} and {target_url} are the same knowledge base")
 
 
-def _source(url: str, resources: ExitStack) -> Base:
-    place = open_storage(url, RequestedSetup(must_exist=True))
-    resources.callback(place.close)
-    ledger = place.ledger()
+def _source(url: str, resources: ExitStack) -> CopyEnd:
+    storage = open_storage(url, RequestedSetup(must_exist=True))
+    resources.callback(storage.close)
+    ledger = storage.ledger()
     resources.callback(ledger.close)
     config = ledger.config()
     if config is None:
@@ -304,43 +268,32 @@ def _source(url: str, resources: ExitStack) -> Base:
             "open the knowledge base and, on a server, add or delete a document: then copy again"
         )
     if config.graph:
-        graph = open_recorded(config.graph, url)
-        resources.callback(graph.close)
-        place = replace(place, graph=graph)
-    return Base(url, place, ledger, config)
+        storage = storage.beside(open_recorded(config.graph, url), resources)
+    return CopyEnd(url, storage, ledger, config)
 
 
 def _target(
-    url: str, source: Base, setup: RequestedSetup, graph: str | None, resources: ExitStack
-) -> Base:
+    url: str, source: CopyEnd, setup: RequestedSetup, graph: str | None, resources: ExitStack
+) -> CopyEnd:
     copied = source.config
-    place = open_storage(url, setup)
-    resources.callback(place.close)
+    storage = open_storage(url, setup)
+    resources.callback(storage.close)
     if graph is not None:
-        side = _target_graph(graph, url, source)
-        resources.callback(side.close)
-        place = replace(place, graph=side)
-    requested = replace(
-        copied,
-        dimension=None,
-        params=place.params,
-        graph="" if place.graph is None else place.graph.url,
-        graph_key="",
-    )
-    ledger = open_ledger(place, requested, url)
-    resources.callback(ledger.close)
+        storage = storage.beside(_target_graph(graph, url, source), resources)
+    requested = replace(copied, dimension=None, graph_key="")
+    ledger = open_ledger(storage, requested, url, resources)
     config = ledger.config() or copied
     if config.require_scope != copied.require_scope:
         raise ConfigurationError(
             f"{url} was made with require_scope={config.require_scope}, and what is to be copied "
             f"with {copied.require_scope}; copy it to a new place"
         )
-    return Base(url, place, ledger, copied)
+    return CopyEnd(url, storage, ledger, copied)
 
 
-def _target_graph(graph: str, url: str, source: Base) -> GraphSide:
+def _target_graph(graph: str, url: str, source: CopyEnd) -> GraphSide:
     """Open the graph of the target; copy entities from the source's graph, if any."""
-    copied = source.place.graph
+    copied = source.storage.graph
     side = open_graph_side(graph, None if copied is None else PassageLinks(entities=False), url)
     if copied is None or not is_same_graph(copied.url, side.url):
         return side

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, get_args
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -49,19 +48,7 @@ _PRESET_PARTS: Final = ("llm", "reranker")
 
 
 class PresetOptions(TypedDict, total=False):
-    """The options of presets; see `build_preset`.
-
-    Attributes:
-        vector_weight: Weight of vector search.
-        graph_weight: Weight of the graph.
-        keyword_weight: Weight of keyword search.
-        lambda_param: In ``[0, 1]``: 1 for relevance only, 0 for diversity only.
-        enable_multi_hop: Whether to follow the graph beyond passages that name an entity.
-        max_hops: Maximum number of hops.
-        intent_by_llm: Whether the LLM classifies questions that match no rule.
-        llm: The LLM.
-        reranker: Replaces `RuleRerank`.
-    """
+    """The options of presets; see `build_preset`."""
 
     vector_weight: float
     graph_weight: float
@@ -75,18 +62,7 @@ class PresetOptions(TypedDict, total=False):
 
 
 class GraphOptions(TypedDict, total=False):
-    """The options of retrievers over a graph; see the classes that have them.
-
-    Attributes:
-        seed: Of `GraphRetriever`; hybrid search by default.
-        linker: Of `GraphRetriever` and `KGRuleRetriever`.
-        enable_multi_hop: Of `GraphRetriever`.
-        max_hops: Of `GraphRetriever`.
-        max_entities: Of `GraphRetriever`.
-        fan_out: Of `GraphRetriever`.
-        rules: Of `KGRuleRetriever`; those of `KGRetriever` by default.
-        policy: Of `KnowledgeRetriever`.
-    """
+    """The options of `GraphRetriever`, `KGRuleRetriever` and `KnowledgeRetriever`; see there."""
 
     seed: BaseRetriever | None
     linker: "EntityLinker | None"
@@ -170,13 +146,7 @@ class RetrieverRequest:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """The objects that a retriever of a knowledge base searches.
-
-    Attributes:
-        backend: Backend of its store.
-        embed_model: Embeds queries.
-        graphs: Its graph; None for none.
-    """
+    """The objects that a retriever of a knowledge base searches."""
 
     backend: Backend
     embed_model: BaseEmbedding
@@ -186,12 +156,7 @@ class Searched:
 def build_retriever(
     request: RetrieverRequest, options: Mapping[str, Any], searched: Searched
 ) -> Retriever:
-    """Return a retriever over a knowledge base.
-
-    Raises:
-        ConfigurationError: The kind or option is unknown, an argument belongs to other kinds,
-            or the kind needs a graph and there is none.
-    """
+    """Return a retriever over a knowledge base."""
     kind = request.kind
     if kind in _PRESETS:
         return _preset(request, options, searched)
@@ -200,8 +165,8 @@ def build_retriever(
         return _over_graph(request, options, searched)
     if kind not in _STORE_KINDS:
         kinds = [*_STORE_KINDS, *_GRAPH_KINDS, *_PRESETS]
-        near = get_close_matches(str(kind), kinds, n=1)
-        advice = f"did you mean {near[0]!r}? " if near else ""
+        near = nearest(str(kind), kinds)
+        advice = "" if near is None else f"did you mean {near!r}? "
         raise ConfigurationError(
             f"there is no retriever {kind!r}; {advice}Write one of {', '.join(map(repr, kinds))}"
         )

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Self
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -15,32 +15,20 @@ from llama_retrieval_ext.embeddings.resolve import (
     embed_model_name,
     resolve_embed_model,
 )
-from llama_retrieval_ext.errors import (
-    ConfigurationError,
-    ScopeRequiredError,
-    StoreClosedError,
-)
-from llama_retrieval_ext.graph.backend import WritableGraph
+from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError, StoreClosedError
+from llama_retrieval_ext.filters import as_metadata_filters, parse_filters
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.ingest.add import Addition, IngestionParts
 from llama_retrieval_ext.ingest.calibration import Calibrated, Calibrations
-from llama_retrieval_ext.ingest.contents import Contents, batches
-from llama_retrieval_ext.ingest.graph.extraction import extraction_for
-from llama_retrieval_ext.ingest.ledger.ledger import (
-    Entry,
-    KnowledgeBaseConfig,
-    Ledger,
-)
-from llama_retrieval_ext.ingest.opening import (
-    open_ledger_and_graph,
-    remove_knowledge_base,
-    writer_of,
-)
+from llama_retrieval_ext.ingest.graph import extraction_for, open_graph_side
+from llama_retrieval_ext.ingest.ledger.ledger import Entry, KnowledgeBaseConfig, Ledger
+from llama_retrieval_ext.ingest.opening import open_ledger, remove_knowledge_base, writer_of
 from llama_retrieval_ext.ingest.preparation import Preparation, Splitter
+from llama_retrieval_ext.ingest.readers.documents import key_of_node
 from llama_retrieval_ext.ingest.report import IngestionReport
-from llama_retrieval_ext.ingest.snapshot import open_snapshot
-from llama_retrieval_ext.ingest.storage import RequestedSetup, Storage, open_storage
+from llama_retrieval_ext.ingest.snapshot import open_copy
+from llama_retrieval_ext.ingest.storage import RequestedSetup, Storage, batches, open_storage
 from llama_retrieval_ext.query import Scope, check_scope
 from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.open import backend_for
@@ -76,12 +64,12 @@ class KnowledgeBase(Calibrated):
             "'embedded:./kb' and 'local'"
         )
 
-    def _set_up(self, url: str, *, storage: Storage, ledger: Ledger, parts: IngestionParts) -> None:
+    def _set_up(self, url: str, storage: Storage, ledger: Ledger, parts: IngestionParts) -> None:
         self.url = url
         self.require_scope = ledger.requires_scope
+        self._embed_model = parts.preparation.embed_model
         self._storage = storage
         self._ledger = ledger
-        self._contents = Contents(storage.store, ledger)
         self._calibrations = Calibrations(ledger)
         self._confidence = self._calibrations.estimate
         self._parts = parts
@@ -186,62 +174,25 @@ class KnowledgeBase(Calibrated):
             require_scope=require_scope,
             dimension=embed_model_dimension(model),
         )
-        snapshot = open_snapshot(url, read_only=read_only, refresh_s=refresh_s, graph=graph)
-        try:
-            storage = open_storage(url if snapshot is None else snapshot.url, setup)
-            beside = graph if snapshot is None else snapshot.graph
-            storage, ledger = open_ledger_and_graph(storage, requested, url, beside, links)
-        except BaseException:
-            if snapshot is not None:
-                snapshot.close()
-            raise
-        writer = writer_of(storage, ledger)
-        parts = IngestionParts(Preparation(splitter, model, extraction), writer, ledger)
         kb = cls.__new__(cls)
-        kb._set_up(url, storage=storage, ledger=ledger, parts=parts)  # noqa: SLF001 - of its own
-        kb._read_from(snapshot, refresh_s)  # noqa: SLF001 - of its own
+        with ExitStack() as resources:
+            copied = open_copy(url, graph, read_only=read_only, refresh_s=refresh_s)
+            if copied is not None:
+                resources.callback(copied.close)
+            storage = open_storage(url if copied is None else copied.url, setup)
+            resources.callback(storage.close)
+            beside = graph if copied is None else copied.graph
+            if beside is not None:
+                storage = storage.beside(open_graph_side(beside, links, url), resources)
+            ledger = open_ledger(storage, requested, url, resources)
+            preparation = Preparation(splitter, model, extraction)
+            parts = IngestionParts(preparation, writer_of(storage, ledger), ledger)
+            kb._set_up(url, storage, ledger, parts)  # noqa: SLF001 - of its own
+            kb._read_from(copied, refresh_s, resources)  # noqa: SLF001 - of its own
+            kb._resources = resources.pop_all()  # noqa: SLF001 - of its own
         return kb
 
-    @classmethod
-    def remove(cls, url: str) -> None:
-        """Remove a knowledge base with all its documents and its ledger.
-
-        The URL must name a knowledge base, and no process may be writing to it. If removal is
-        interrupted, the rest can be neither opened nor searched; call this again to remove it. Its
-        folder is deleted unless it contains other files; the files in which Qdrant's local mode and
-        Milvus Lite store their collections stay. Its rows in a graph are removed, and the graph
-        stays. If other processes have it open, searches there return nothing and writes fail.
-
-        Args:
-            url: As for `open`; no embedding model is needed.
-
-        Raises:
-            ConfigurationError: There is no knowledge base.
-            StoreFormatError: It is no knowledge base, or a newer version wrote it.
-            StoreUnavailableError: It is open in this process; on a server, another process is
-                writing to it, or died less than 30 seconds ago while it was; it cannot be reached;
-                or another process has its directory open.
-            MissingDependencyError: The engine's extra is not installed.
-
-        Examples:
-            >>> KnowledgeBase.remove("embedded:./none")  # doctest: +ELLIPSIS
-            Traceback (most recent call last):
-                ...
-            llama_retrieval_ext.errors.ConfigurationError: there is no knowledge base at embed...
-
-        """
-        remove_knowledge_base(url)
-
-    @property
-    def graph(self) -> WritableGraph | None:
-        """The graph that is updated with it; None if it has none."""
-        side = self._storage.graph
-        return None if side is None else side.graph
-
-    @property
-    def embed_model(self) -> BaseEmbedding:
-        """The embedding model."""
-        return self._parts.preparation.embed_model
+    remove = staticmethod(remove_knowledge_base)
 
     def add(
         self,
@@ -324,7 +275,7 @@ class KnowledgeBase(Calibrated):
             )
         with self._writing(scope):
             self._parts.writer.settle()
-            return self._delete(self._contents.named(source_or_id, scope))
+            return self._delete(self._named(source_or_id, scope))
 
     async def adelete(self, source_or_id: str, *, scope: Scope | None = None) -> int:
         """Run `delete` in a thread."""
@@ -346,7 +297,13 @@ class KnowledgeBase(Calibrated):
             ScopeRequiredError: The knowledge base requires a scope.
         """
         with self._writing(scope):
-            return self._delete(self._contents.matching(filters, scope))
+            parse_filters(filters)
+            if scope is not None:
+                within = as_metadata_filters(scope.condition)
+                filters = MetadataFilters(filters=[filters, within])
+            owners = set(map(key_of_node, self._storage.store.get_nodes(filters=filters)))
+            visible = self._ledger.visible(scope)
+            return self._delete([each for each in visible if each.key in owners])
 
     def clear(self, *, scope: Scope | None = None) -> int:
         """Delete all documents visible to a scope; without a scope, all documents.
@@ -386,11 +343,8 @@ class KnowledgeBase(Calibrated):
     def close(self) -> None:
         """Close the store after pending writes; a second call is a no-op."""
         with self._storage.lock:
-            if not self._is_closed:
-                self._is_closed = True
-                self._ledger.close()
-                self._storage.close()
-                self._close_snapshot()
+            self._is_closed = True
+            self._resources.close()
 
     def __enter__(self) -> Self:
         return self
@@ -414,7 +368,7 @@ class KnowledgeBase(Calibrated):
             yield
 
     def _check_writable(self) -> None:
-        if self._snapshot is not None:
+        if self._copied is not None:
             raise ConfigurationError(
                 "this knowledge base was opened to read only; open it without read_only to write"
             )

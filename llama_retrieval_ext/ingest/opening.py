@@ -7,16 +7,12 @@ without a ledger, which is not a knowledge base.
 """
 
 import logging
+from contextlib import ExitStack, closing
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from llama_retrieval_ext.errors import StoreUnavailableError
-from llama_retrieval_ext.graph.open import Graph
-from llama_retrieval_ext.graph.passage_links import PassageLinks
-from llama_retrieval_ext.ingest.contents import sources_of, stored_nodes
-from llama_retrieval_ext.ingest.graph.side import GraphSide, open_graph_side, open_recorded
-from llama_retrieval_ext.ingest.graph.target import GraphTarget
+from llama_retrieval_ext.ingest.graph import GraphSide, GraphTarget, open_recorded
 from llama_retrieval_ext.ingest.ledger.journal import Journal, LocalJournal
 from llama_retrieval_ext.ingest.ledger.ledger import (
     FORMAT,
@@ -27,74 +23,34 @@ from llama_retrieval_ext.ingest.ledger.ledger import (
 from llama_retrieval_ext.ingest.ledger.local_ledger import LocalLedger
 from llama_retrieval_ext.ingest.ledger.remote_journal import RemoteJournal
 from llama_retrieval_ext.ingest.ledger.remote_ledger import RemoteLedger
+from llama_retrieval_ext.ingest.readers.documents import DocumentKey
 from llama_retrieval_ext.ingest.storage import RequestedSetup, Storage, missing, open_storage
 from llama_retrieval_ext.ingest.write import StoreTarget, Writer, WriteTarget
+from llama_retrieval_ext.query import source_in
 
 _logger = logging.getLogger(__name__)
 
 
-def open_ledger(storage: Storage, requested: KnowledgeBaseConfig, where: str) -> Ledger:
+def open_ledger(
+    storage: Storage, requested: KnowledgeBaseConfig, where: str, resources: ExitStack
+) -> Ledger:
     """Open the ledger of a knowledge base; finish or undo changes interrupted by a crash.
 
-    Args:
-        storage: Its storage.
-        requested: The caller's configuration.
-        where: Name of the knowledge base, for messages.
-
-    Raises:
-        StoreFormatError: The store has nodes without a ledger, or the ledger is newer.
-        ModelMismatchError: It was created with another embedding model.
-        ConfigurationError: It was created with other settings.
-        StoreUnavailableError: It cannot be read or written.
+    The requested configuration gets the settings of the storage. The resources close the ledger.
     """
+    graph = "" if storage.graph is None else storage.graph.url
+    requested = replace(requested, tokenizer=storage.tokenizer, params=storage.params, graph=graph)
     with storage.lock:
         ledger = storage.ledger()
-        try:
-            _set_up(ledger, storage, requested, where)
-            # On a server another process may be writing; the next writer settles it.
-            if storage.is_exclusive and ledger.n_nodes_at_rest() is None:
-                writer_of(storage, ledger).settle()
-            _check_in_step(ledger, storage, where)
-            _check_graph(ledger, storage, where)
-            _upgrade(ledger, storage, where)
-        except BaseException:
-            ledger.close()
-            raise
+        resources.callback(ledger.close)
+        _set_up(ledger, storage, requested, where)
+        # On a server another process may be writing; the next writer settles it.
+        if storage.is_exclusive and ledger.n_nodes_at_rest() is None:
+            writer_of(storage, ledger).settle()
+        _check_in_step(ledger, storage, where)
+        _check_graph(ledger, storage, where)
+        _upgrade(ledger, storage, where)
     return ledger
-
-
-def open_ledger_and_graph(
-    storage: Storage,
-    requested: KnowledgeBaseConfig,
-    url: str,
-    graph: Graph | None,
-    links: PassageLinks | None,
-) -> tuple[Storage, Ledger]:
-    """Open the graph and the ledger of a knowledge base; close its storage on an error.
-
-    Args:
-        storage: Its storage.
-        requested: The caller's configuration.
-        url: Its URL, for messages.
-        graph: Its graph; None for none.
-        links: As for `open_graph_side`.
-
-    Returns:
-        The storage with the graph, and the ledger.
-    """
-    try:
-        if graph is not None:
-            storage = storage.beside(open_graph_side(graph, links, url))
-        requested = replace(
-            requested,
-            tokenizer=storage.tokenizer,
-            params=storage.params,
-            graph="" if storage.graph is None else storage.graph.url,
-        )
-        return storage, open_ledger(storage, requested, url)
-    except BaseException:
-        storage.close()
-        raise
 
 
 def _set_up(ledger: Ledger, storage: Storage, requested: KnowledgeBaseConfig, where: str) -> None:
@@ -117,7 +73,7 @@ def _upgrade(ledger: Ledger, storage: Storage, where: str) -> None:
     if not isinstance(ledger, LocalLedger) or config is None or config.format >= FORMAT:
         return
     try:
-        ledger.record_sources(sources_of(storage.store, ledger))
+        ledger.record_sources(_sources_of(storage, ledger))
         ledger.update_config(lambda recorded: recorded and replace(recorded, format=FORMAT))
     except StoreUnavailableError as error:  # without write permission it is still readable
         _logger.warning(
@@ -128,6 +84,17 @@ def _upgrade(ledger: Ledger, storage: Storage, where: str) -> None:
             FORMAT,
             error,
         )
+
+
+def _sources_of(storage: Storage, ledger: Ledger) -> dict[DocumentKey, str]:
+    """Return the files of documents, from the metadata of their nodes."""
+    ids = ledger.node_ids(each.key for each in ledger.visible(None))
+    first = {own[0]: key for key, own in ids.items() if own}
+    return {
+        first[node.node_id]: source
+        for node in storage.nodes(list(first))
+        if (source := source_in(node.metadata))
+    }
 
 
 def _check_in_step(ledger: Ledger, storage: Storage, where: str) -> None:
@@ -155,7 +122,7 @@ def _check_in_step(ledger: Ledger, storage: Storage, where: str) -> None:
 def _check_graph(ledger: Ledger, storage: Storage, where: str) -> None:
     """Warn if the graph was deleted or cleared by another program."""
     # On a server this would read the list of documents.
-    ids = ledger.sample(None, 1) if storage.graph and isinstance(ledger, LocalLedger) else []
+    ids = ledger.visible_ids(None, 1) if storage.graph and isinstance(ledger, LocalLedger) else []
     if storage.graph is None or not ids or ledger.n_nodes_at_rest() is None:
         return
     try:
@@ -192,12 +159,12 @@ def writer_of(storage: Storage, ledger: Ledger) -> Writer:
 def graph_target(side: GraphSide, ledger: Ledger) -> GraphTarget:
     """Return the graph of a knowledge base as a target of writes."""
     config = ledger.config()
-    return GraphTarget(side.graph, side.links, config.graph_key if config else "")
+    return side.target(config.graph_key if config else "")
 
 
 def _journal_of(storage: Storage, ledger: Ledger) -> Journal:
     if isinstance(ledger, RemoteLedger):
-        return RemoteJournal(ledger, partial(stored_nodes, storage.store))
+        return RemoteJournal(ledger, storage.nodes)
     if isinstance(ledger, LocalLedger):
         return LocalJournal(ledger.database)
     raise TypeError(f"{type(ledger).__name__} has no journal")
@@ -208,21 +175,41 @@ _WITHDRAWN: Final = 10_000
 
 
 def remove_knowledge_base(url: str) -> None:
-    """Remove a knowledge base; see `KnowledgeBase.remove`."""
-    storage = open_storage(url, RequestedSetup(must_exist=True))
-    try:
-        with storage.lock:  # also held by an object that opens it
-            if storage.is_shared():
-                raise StoreUnavailableError(f"{url} is open in this process; close it first")
-            ledger = storage.ledger()
-            try:
-                _mark_removing(ledger, url)
-                _withdraw_from_graph(ledger, url)
-            finally:
-                ledger.close()
-            storage.remove()
-    finally:
-        storage.close()
+    """Remove a knowledge base with all its documents and its ledger.
+
+    The URL must name a knowledge base, and no process may be writing to it. If removal is
+    interrupted, the rest can be neither opened nor searched; call this again to remove it. Its
+    folder is deleted unless it contains other files; the files in which Qdrant's local mode and
+    Milvus Lite store their collections stay. Its rows in a graph are removed, and the graph
+    stays. If other processes have it open, searches there return nothing and writes fail.
+
+    Args:
+        url: As for `KnowledgeBase.open`; no embedding model is needed.
+
+    Raises:
+        ConfigurationError: There is no knowledge base.
+        StoreFormatError: It is no knowledge base, or a newer version wrote it.
+        StoreUnavailableError: It is open in this process; on a server, another process is
+            writing to it, or died less than 30 seconds ago while it was; it cannot be reached;
+            or another process has its directory open.
+        MissingDependencyError: The engine's extra is not installed.
+
+    Examples:
+        >>> remove_knowledge_base("embedded:./none")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        llama_retrieval_ext.errors.ConfigurationError: there is no knowledge base at embed...
+
+    """
+    setup = RequestedSetup(must_exist=True)
+    # The lock is also held by an object that opens it.
+    with closing(open_storage(url, setup)) as storage, storage.lock:
+        if storage.is_shared():
+            raise StoreUnavailableError(f"{url} is open in this process; close it first")
+        with closing(storage.ledger()) as ledger:
+            _mark_removing(ledger, url)
+            _withdraw_from_graph(ledger, url)
+        storage.remove()
 
 
 def _withdraw_from_graph(ledger: Ledger, url: str) -> None:
@@ -230,17 +217,13 @@ def _withdraw_from_graph(ledger: Ledger, url: str) -> None:
     config = ledger.config()
     if config is None or not config.graph:
         return
-    keys = [entry.key for entry in ledger.visible(None)]
-    ids = [id_ for own in ledger.node_ids(keys).values() for id_ in own]
+    ids = ledger.visible_ids(None)
     if not ids:
         return
-    graph = open_recorded(config.graph, url)
-    try:
+    with closing(open_recorded(config.graph, url)) as graph:
         target = graph_target(graph, ledger)
         for start in range(0, len(ids), _WITHDRAWN):
             target.delete(ids[start : start + _WITHDRAWN])
-    finally:
-        graph.close()
 
 
 def _mark_removing(ledger: Ledger, url: str) -> None:

@@ -4,7 +4,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 from uuid import UUID, uuid5
@@ -27,11 +27,12 @@ from llama_index.core.schema import (
 from pydantic import BaseModel
 
 from llama_retrieval_ext.errors import ConfigurationError, DuplicateNodeError
-from llama_retrieval_ext.ingest.graph.extraction import Extraction
+from llama_retrieval_ext.ingest.graph import Extraction
 from llama_retrieval_ext.ingest.readers.documents import (
     DocumentKey,
     Prepared,
     SourceDocument,
+    check_transformations,
     each_or_error,
     fingerprint_of,
     identified,
@@ -48,29 +49,20 @@ _OVERLAP_TOKENS = 64
 
 
 class Splitter:
-    """Splits documents into nodes; documents passed as nodes are unchanged.
-
-    Args:
-        transformations: LlamaIndex transformations, run in order; None for a
-            ``SentenceSplitter`` of 512 tokens with an overlap of 64.
-
-    Raises:
-        ConfigurationError: One is not a LlamaIndex transformation.
-    """
+    """Splits documents into nodes by LlamaIndex transformations; documents as nodes stay."""
 
     def __init__(self, transformations: Sequence[TransformComponent] | None) -> None:
-        for each in transformations or []:
-            if not isinstance(each, TransformComponent):
-                raise ConfigurationError(
-                    f"expected LlamaIndex transformations, got {type(each).__name__}; write "
-                    "transformations=[SentenceSplitter(...)], for instance"
-                )
+        if transformations is not None:
+            example = "transformations=[SentenceSplitter(...)]"
+            transformations = check_transformations(transformations, "transformations", example)
         self._given = transformations
 
     def __getstate__(self) -> dict[str, object]:
         # Includes fields that LlamaIndex excludes: a copy must split in the same way.
         given = (
-            None if self._given is None else [(type(each), _state(each)) for each in self._given]
+            None
+            if self._given is None
+            else [(type(each), BaseModel.__getstate__(each)) for each in self._given]
         )
         return {"given": given, "fingerprint": self.fingerprint}
 
@@ -100,7 +92,12 @@ class Splitter:
         return [SentenceSplitter(chunk_size=_CHUNK_TOKENS, chunk_overlap=_OVERLAP_TOKENS)]
 
     def _transformed(self, documents: Sequence[SourceDocument]) -> list[tuple[BaseNode, ...]]:
-        made = split_by(lambda: run_transformations(_copies(documents), self._transformations))
+        def split() -> Sequence[BaseNode]:
+            # Transformations may modify their input.
+            copies = [each.nodes[0].model_copy(deep=True) for each in documents]
+            return run_transformations(copies, self._transformations)
+
+        made = split_by(split)
         owned = _by_document(made, documents)
         return [
             tuple(named(_embedded_apart(nodes, each.nodes[0]), each.key))
@@ -121,15 +118,6 @@ def split_by(split: Callable[[], T]) -> T:
         return split()
     except PermissionError:
         return split()
-
-
-def _copies(documents: Sequence[SourceDocument]) -> list[BaseNode]:
-    """Return copies of the nodes, because transformations may modify them."""
-    return [each.nodes[0].model_copy(deep=True) for each in documents]
-
-
-def _state(transformation: TransformComponent) -> dict[Any, Any]:
-    return BaseModel.__getstate__(transformation)
 
 
 def _restored(kind: type[TransformComponent], state: dict[Any, Any]) -> TransformComponent:
@@ -177,16 +165,11 @@ def _embedded_apart(nodes: list[BaseNode], document: BaseNode) -> list[BaseNode]
 
 
 class Embedder:
-    """Embeds nodes with the batch size of its model.
-
-    Attributes:
-        model: The embedding model.
-        dimension: Dimension of its vectors; None before the first.
-    """
+    """Embeds nodes with the batch size of its model."""
 
     def __init__(self, model: BaseEmbedding) -> None:
         self.model = model
-        self.dimension: int | None = None
+        self.dimension: int | None = None  # of its vectors; None before the first
 
     def embedded(self, documents: Sequence[Prepared]) -> list[Prepared | Exception]:
         """Return each document with an embedding on every node, or its error."""
@@ -204,19 +187,13 @@ class Embedder:
             )
         self.dimension = len(vectors[0])
         made = iter(vectors)
-        return [
-            Prepared(
-                each.key,
-                each.digest,
-                tuple(
-                    node.model_copy(update={"embedding": list(next(made))})
-                    if node.embedding is None
-                    else node
-                    for node in each.nodes
-                ),
-            )
-            for each in documents
-        ]
+
+        def embedded(node: BaseNode) -> BaseNode:
+            if node.embedding is not None:
+                return node
+            return node.model_copy(update={"embedding": list(next(made))})
+
+        return [replace(each, nodes=tuple(map(embedded, each.nodes))) for each in documents]
 
 
 def _checked(document: Prepared | Exception) -> Prepared | Exception:
@@ -238,27 +215,16 @@ def _is_finite(node: BaseNode) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """Documents ready to be written, or their errors.
-
-    Attributes:
-        results: For each document its stored form, without nodes if it has no text, or an error.
-        dimension: Dimension of the vectors that the model returned; None if it was not called.
-    """
+class PreparedBatch:
+    """Documents ready to be written, without nodes if they have no text, or their errors."""
 
     results: Mapping[DocumentKey, Prepared | Exception]
-    dimension: int | None = None
+    dimension: int | None = None  # of the vectors that the model returned; None if not called
 
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """The steps before documents are written; picklable, with its model.
-
-    Attributes:
-        splitter: Splits documents into nodes.
-        embed_model: Embeds nodes that have no embedding.
-        extraction: Extracts graph rows; None without a graph.
-    """
+    """The steps before documents are written; picklable, with its model."""
 
     splitter: Splitter
     embed_model: BaseEmbedding
@@ -274,11 +240,8 @@ class Preparation:
             fingerprint += self.extraction.fingerprint
         return identified(list(group), scope=scope, fingerprint=fingerprint)
 
-    def prepared(self, documents: Sequence[SourceDocument]) -> Batch:
-        """Return documents ready to be stored; each must have its own key.
-
-        If a document fails, its error is its result, and the others are processed.
-        """
+    def prepared(self, documents: Sequence[SourceDocument]) -> PreparedBatch:
+        """Return documents ready to be stored, or the error of each; their keys must differ."""
         embedder = Embedder(self.embed_model)
         made = self.splitter.nodes_of(documents)
         results = {
@@ -291,7 +254,7 @@ class Preparation:
             ready = [each for each in results.values() if isinstance(each, Prepared) and each.nodes]
             for document, result in zip(ready, stage(ready), strict=True):
                 results[document.key] = result
-        return Batch(results, embedder.dimension)
+        return PreparedBatch(results, embedder.dimension)
 
 
 def _with_text(
@@ -321,13 +284,6 @@ def named(nodes: Sequence[BaseNode], key: DocumentKey) -> list[BaseNode]:
     An id depends on the document, the node's text, and the number of earlier nodes with that
     text, so that a chunk keeps its id when text is inserted before it. Ids are UUIDs, which
     every engine accepts.
-
-    Args:
-        nodes: The output of the transformations, in order.
-        key: The document, which becomes the source of each node.
-
-    Raises:
-        DuplicateNodeError: Two nodes have the same id.
     """
     seen: Counter[str] = Counter()
     ids: dict[str, str] = {}

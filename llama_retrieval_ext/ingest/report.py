@@ -148,10 +148,7 @@ def progress(
 ) -> Generator[Callable[[int], object]]:
     """Show a progress bar; yield the function that advances it by a number of documents.
 
-    Args:
-        items: The documents; without a length, the bar counts up.
-        show: Whether to show a bar.
-        title: Its title.
+    Without a length of the items, the bar counts up.
     """
     total = len(items) if isinstance(items, Sized) else None
     with tqdm(total=total, desc=title, unit="doc", delay=_DELAY_S, disable=not show) as bar:

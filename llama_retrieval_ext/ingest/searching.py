@@ -47,18 +47,22 @@ class Searchable:
     """The methods of a knowledge base that search it.
 
     Attributes:
+        url: Its URL.
         require_scope: Whether every operation needs a scope.
     """
 
+    url: str
     require_scope: bool
+    _is_closed: bool = False
     _backend: Backend
+    _embed_model: BaseEmbedding
     _confidence: Confidence | None = None
     _graphs: "PassageGraphs | None" = None
 
     @property
-    @abstractmethod
     def embed_model(self) -> BaseEmbedding:
         """The embedding model."""
+        return self._embed_model
 
     @abstractmethod
     def _check_open(self) -> None:

@@ -1,4 +1,4 @@
-"""`Snapshot`: a private copy of a knowledge base in a directory that another process writes to.
+"""`ReadOnlyCopy`: a private copy of a knowledge base in a directory that another process writes to.
 
 Only one process can open the engine's files, and reading also writes to them. A reader therefore
 copies them to a temporary folder while the writer waits, and opens the copy, where unfinished
@@ -11,23 +11,19 @@ import shutil
 import sqlite3
 import tempfile
 import weakref
-from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from threading import Event, Thread
 
 from llama_retrieval_ext.checks import check_seconds
-from llama_retrieval_ext.errors import (
-    ConfigurationError,
-    RetrievalExtError,
-    StoreUnavailableError,
-)
-from llama_retrieval_ext.graph.embedded import MEMORY, EmbeddedGraph
+from llama_retrieval_ext.errors import ConfigurationError, RetrievalExtError, StoreUnavailableError
+from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.sqlite_rows import FILE as GRAPH_FILE
 from llama_retrieval_ext.ingest.add import IngestionParts
 from llama_retrieval_ext.ingest.browsing import Browsable
+from llama_retrieval_ext.ingest.graph import directory_of
 from llama_retrieval_ext.ingest.ledger.local_ledger import LocalLedger
-from llama_retrieval_ext.ingest.storage import LEDGER, Storage, missing
+from llama_retrieval_ext.ingest.storage import LEDGER, missing
 from llama_retrieval_ext.stores.embedded.files import CAN_FREEZE, copy_database, frozen
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.urls import Location
@@ -35,21 +31,8 @@ from llama_retrieval_ext.urls import Location
 _logger = logging.getLogger(__name__)
 
 
-class Snapshot:
-    """A copy of an embedded knowledge base, and of its embedded graph, in a temporary folder.
-
-    Args:
-        url: URL of the knowledge base.
-        graph: URL of its graph; None to copy no graph.
-
-    Attributes:
-        url: URL of the copy.
-        graph: URL of the copy of the graph; None without one.
-
-    Raises:
-        ConfigurationError: It is not in a directory, does not exist, or has another graph.
-        StoreUnavailableError: It cannot be read, or there is no disk space for the copy.
-    """
+class ReadOnlyCopy:
+    """A copy of an embedded knowledge base, and of its embedded graph, in a temporary folder."""
 
     def __init__(self, url: str, graph: str | None = None) -> None:
         location = Location.of(url)
@@ -77,10 +60,7 @@ class Snapshot:
     def refresh(
         self, store: EmbeddedVectorStore, ledger: LocalLedger, graph: EmbeddedGraph | None
     ) -> bool:
-        """Update the open copy; return False if nothing was written since.
-
-        Searches continue meanwhile, on the old copy or the new one.
-        """
+        """Update the open copy, while searches continue; return False if nothing was written."""
         if self._state() == self._seen:
             return False
         with ledger.database.connection() as connection:
@@ -150,44 +130,20 @@ class Snapshot:
 
 
 def _graph_folder(url: str) -> Path:
-    scheme, _, name = url.partition(":")
-    if scheme != "graph" or not name or name == MEMORY or name.startswith("//"):
+    folder = directory_of(url)
+    if folder is None:
         raise ConfigurationError(
             "with read_only=True the graph is copied, too, and must be graph:DIRECTORY, got "
             f"{url}; leave graph out to search without it"
         )
-    folder = Path(name).expanduser().resolve()
     if not (folder / GRAPH_FILE).is_file():
         raise ConfigurationError(f"there is no graph at {url}; check the URL, or leave graph out")
     return folder
 
 
-class Refresher:
-    """Calls a function at an interval, in a thread, until closed."""
-
-    def __init__(self, function: Callable[[], object], every_s: float) -> None:
-        self._ended = Event()
-        self._thread = Thread(target=self._run, args=(function, every_s), daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop."""
-        self._ended.set()
-
-    def _run(self, function: Callable[[], object], every_s: float) -> None:
-        while not self._ended.wait(every_s):
-            try:
-                function()
-            except ReferenceError:  # the knowledge base is gone
-                return
-            except RetrievalExtError as error:
-                if not self._ended.is_set():
-                    _logger.warning("the snapshot stays as it was: %s", error)
-
-
-def open_snapshot(
-    url: str, *, read_only: bool, refresh_s: float | None, graph: object
-) -> Snapshot | None:
+def open_copy(
+    url: str, graph: object, *, read_only: bool, refresh_s: float | None
+) -> ReadOnlyCopy | None:
     """Return the copy to read from; None for a writable knowledge base."""
     if refresh_s is not None:
         check_seconds(refresh_s, "refresh_s", otherwise="to copy on request leave it out")
@@ -205,16 +161,15 @@ def open_snapshot(
             "with read_only=True the graph is copied, too: pass its URL, graph:DIRECTORY, got "
             f"{type(graph).__name__}"
         )
-    return Snapshot(url, graph)
+    return ReadOnlyCopy(url, graph)
 
 
 class Refreshable(Browsable):
     """Methods of a knowledge base that may be a copy."""
 
-    _storage: Storage
     _parts: IngestionParts
-    _snapshot: Snapshot | None = None
-    _refresher: Refresher | None = None
+    _copied: ReadOnlyCopy | None = None
+    _resources: ExitStack
 
     def refresh(self) -> bool:
         """Copy a knowledge base opened with ``read_only=True`` again if it has changed.
@@ -232,25 +187,35 @@ class Refreshable(Browsable):
         with self._storage.lock:
             self._check_open()
             if (
-                self._snapshot is None
+                self._copied is None
                 or not isinstance(store, EmbeddedVectorStore)
                 or not isinstance(ledger, LocalLedger)
             ):
                 raise ConfigurationError(f"{self.url} is no copy: leave refresh() out")
             graph = side.graph if side and isinstance(side.graph, EmbeddedGraph) else None
-            changed = self._snapshot.refresh(store, ledger, graph)
+            changed = self._copied.refresh(store, ledger, graph)
             if changed:
                 self._parts.writer.settle()
             return changed
 
-    def _read_from(self, snapshot: Snapshot | None, refresh_s: float | None) -> None:
-        self._snapshot = snapshot
+    def _read_from(
+        self, copied: ReadOnlyCopy | None, refresh_s: float | None, resources: ExitStack
+    ) -> None:
+        self._copied = copied
         if refresh_s is not None:
-            kept = weakref.proxy(self)
-            self._refresher = Refresher(lambda: kept.refresh(), refresh_s)  # noqa: PLW0108 - `kept.refresh` would keep it alive
+            ended = Event()
+            resources.callback(ended.set)
+            arguments = weakref.proxy(self), refresh_s, ended
+            Thread(target=_refresh_every, args=arguments, daemon=True).start()
 
-    def _close_snapshot(self) -> None:
-        if self._refresher is not None:
-            self._refresher.close()
-        if self._snapshot is not None:
-            self._snapshot.close()
+
+def _refresh_every(kb: Refreshable, seconds: float, ended: Event) -> None:
+    """Refresh a copy, whose reference is weak, at an interval."""
+    while not ended.wait(seconds):
+        try:
+            kb.refresh()
+        except ReferenceError:  # the knowledge base is gone
+            return
+        except RetrievalExtError as error:
+            if not ended.is_set():
+                _logger.warning("the snapshot stays as it was: %s", error)

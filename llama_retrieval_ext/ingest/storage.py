@@ -1,20 +1,24 @@
 """`Storage`: the store, the ledger and the lock that the URL of a knowledge base names."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import RLock
 from time import time
 
+from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic_core import to_jsonable_python
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.ingest.graph.side import GraphSide
-from llama_retrieval_ext.ingest.ledger.ledger import KnowledgeBaseConfig, Ledger
+from llama_retrieval_ext.ingest.graph import GraphSide
+from llama_retrieval_ext.ingest.ledger.ledger import Entry, KnowledgeBaseConfig, Ledger
 from llama_retrieval_ext.ingest.ledger.local_ledger import LocalLedger, open_tables
 from llama_retrieval_ext.ingest.ledger.remote_ledger import RemoteLedger
-from llama_retrieval_ext.ingest.write import WriteLock, lock_of
+from llama_retrieval_ext.ingest.readers.documents import batched
+from llama_retrieval_ext.ingest.write import lock_of
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
 from llama_retrieval_ext.stores.open import check_url, open_store
@@ -29,71 +33,51 @@ _PATIENCE_S = 30.0
 BY_TENANT: Mapping[str, str] = {"milvus": "by_tenant", "elasticsearch": "routing"}
 
 
+# Nodes per request, held in memory with their embeddings.
+_MANY_NODES = 1000
+
+
+def batches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    """Yield lists of documents with about a thousand nodes each."""
+    return batched(entries, lambda entry: entry.n_nodes, _MANY_NODES)
+
+
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The parts of a knowledge base that depend on its engine.
-
-    Attributes:
-        store: The vector store, open.
-        close: Closes the store.
-        flush: Writes the store's pending changes to disk.
-        count: Returns the number of nodes in the store.
-        tokenizer: Settings of the store's tokenizer as JSON.
-        params: Engine settings as JSON, applied when it creates the collection; empty for none.
-        ledger: Opens the ledger.
-        lock: Shared by all writers of this process.
-        is_exclusive: Whether no other process can open it.
-        is_shared: Returns whether another object of this process has its files open.
-        compact: Frees the disk space of deleted nodes if the engine does not; returns the number
-            of bytes.
-        remove: Removes the nodes, then the ledger; can be repeated after an interruption.
-        graph: The graph that is updated with it; None for none.
-    """
+    """The parts of a knowledge base that depend on its engine."""
 
     store: BasePydanticVectorStore
     close: Callable[[], None]
-    flush: Callable[[], None]
-    count: Callable[[], int]
-    tokenizer: str
-    params: str
-    ledger: Callable[[], Ledger]
-    lock: WriteLock
-    is_exclusive: bool
-    is_shared: Callable[[], bool]
-    compact: Callable[[], int]
-    remove: Callable[[], None]
+    flush: Callable[[], None]  # writes pending changes to disk
+    count: Callable[[], int]  # the nodes in the store
+    tokenizer: str  # as JSON
+    params: str  # engine settings as JSON, applied when it creates the collection
+    ledger: Callable[[], Ledger]  # opens it
+    lock: RLock  # shared by all writers of this process
+    is_exclusive: bool  # whether no other process can open it
+    is_shared: Callable[[], bool]  # whether another object of this process has its files open
+    compact_store: Callable[[], int]  # frees the disk space of deleted nodes; the number of bytes
+    remove: Callable[[], None]  # first the nodes, then the ledger; can be repeated
     graph: GraphSide | None = None
 
-    def beside(self, graph: GraphSide | None) -> "Storage":
-        """Return this storage with a graph."""
-        if graph is None:
-            return self
+    def nodes(self, ids: Sequence[str]) -> Iterator[BaseNode]:
+        """Yield the nodes with these ids, in this order; missing ones are omitted."""
+        for start in range(0, len(ids), _MANY_NODES):
+            yield from self.store.get_nodes(node_ids=list(ids[start : start + _MANY_NODES]))
 
-        def close() -> None:
-            try:
-                self.close()
-            finally:
-                graph.close()
+    def compact(self) -> int:
+        """Free the disk space of deleted nodes if the engine does not; return the bytes."""
+        return self.compact_store() + (0 if self.graph is None else self.graph.graph.compact())
 
-        return replace(
-            self,
-            graph=graph,
-            close=close,
-            compact=lambda: self.compact() + graph.graph.compact(),
-        )
+    def beside(self, graph: GraphSide, resources: ExitStack) -> "Storage":
+        """Return this storage with a graph, which is closed with the resources."""
+        resources.callback(graph.close)
+        return replace(self, graph=graph)
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedSetup:
-    """Settings for a new storage.
-
-    Attributes:
-        tokenizer: Tokenizer of keyword search; None for the recorded one, or the default.
-        many_tenants: Whether the engine groups nodes by tenant; None for the recorded setting, or
-            False.
-        store_params: Settings of the engine.
-        must_exist: Whether to raise if it does not exist.
-    """
+    """Settings for a new storage; None for recorded ones, or defaults."""
 
     tokenizer: Tokenizer | None = None
     many_tenants: bool | None = None
@@ -102,19 +86,7 @@ class RequestedSetup:
 
 
 def open_storage(url: str, setup: RequestedSetup) -> Storage:
-    """Open or create the storage that a URL names.
-
-    Args:
-        url: A URL as for `open_store`.
-        setup: Settings for a new one.
-
-    Raises:
-        ConfigurationError: The URL names no engine, the engine has no such setting, or the
-            knowledge base must exist and does not.
-        StoreFormatError: The place contains other data.
-        StoreUnavailableError: The engine cannot be reached, or another process has the directory.
-        MissingDependencyError: The engine's extra is not installed.
-    """
+    """Open or create the storage that a URL names."""
     check_url(url)
     location = Location.of(url)
     if location.collection.endswith(_SUFFIX):
@@ -140,15 +112,10 @@ def open_storage(url: str, setup: RequestedSetup) -> Storage:
         store.close()
         raise
     if recorded is None and setup.must_exist:
-        ledger.close()
         store.close()
         raise missing(url)
-    remembered = (
-        setup if recorded is None else _remembered(setup, recorded, store.tokenizer, location)
-    )
-    if remembered != setup and store.dimension is None:
-        # An empty store has not recorded its settings.
-        ledger.close()
+    remembered = _remembered(setup, recorded, store.tokenizer, location)
+    if remembered != setup and store.dimension is None:  # it has not recorded its settings
         store.close()
         return open_storage(url, remembered)
     return Storage(
@@ -160,10 +127,10 @@ def open_storage(url: str, setup: RequestedSetup) -> Storage:
         tokenizer=_as_json(store.tokenizer),
         params=json.dumps(to_jsonable_python(params), sort_keys=True) if params else "",
         ledger=lambda: ledger,
-        lock=_lock_of(location),
+        lock=lock_of(location.identity),
         is_exclusive=not location.is_on_server,
         is_shared=lambda: False,  # other objects get an error when they write
-        compact=lambda: 0,
+        compact_store=lambda: 0,
         remove=lambda: _drop(store, beside),
     )
 
@@ -178,10 +145,10 @@ def _embedded(store: EmbeddedVectorStore, location: Location) -> Storage:
         tokenizer=_as_json(store.tokenizer),
         params="",
         ledger=lambda: LocalLedger(open_tables(file)),
-        lock=_lock_of(location),
+        lock=lock_of(location.identity),
         is_exclusive=True,
         is_shared=lambda: store.is_shared,
-        compact=store.compact,
+        compact_store=store.compact,
         remove=lambda: _delete(store, file),
     )
 
@@ -203,10 +170,6 @@ def _delete(store: EmbeddedVectorStore, file: Path | None) -> None:
 
 def _as_json(tokenizer: Tokenizer) -> str:
     return json.dumps(tokenizer.to_dict(), sort_keys=True)
-
-
-def _lock_of(location: Location) -> WriteLock:
-    return WriteLock() if location.identity is None else lock_of(location.identity)
 
 
 def _check_exists(location: Location, url: str) -> None:
@@ -237,9 +200,14 @@ def in_memory(url: str) -> ConfigurationError:
 
 
 def _remembered(
-    setup: RequestedSetup, recorded: KnowledgeBaseConfig, current: Tokenizer, location: Location
+    setup: RequestedSetup,
+    recorded: KnowledgeBaseConfig | None,
+    current: Tokenizer,
+    location: Location,
 ) -> RequestedSetup:
     """Return the settings, with recorded values for missing ones."""
+    if recorded is None:
+        return setup
     tokenizer, given = setup.tokenizer, setup.store_params
     if tokenizer is None and recorded.tokenizer not in ("", _as_json(current)):
         tokenizer = Tokenizer.from_dict(json.loads(recorded.tokenizer))

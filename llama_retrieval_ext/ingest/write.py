@@ -43,34 +43,17 @@ from llama_retrieval_ext.ingest.readers.documents import (
 T = TypeVar("T")
 
 
-class WriteLock:
-    """Reentrant lock that is held during writes."""
-
-    __slots__ = ("__weakref__", "_lock")
-
-    def __init__(self) -> None:
-        self._lock = RLock()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-
-def lock_of(identity: Hashable) -> WriteLock:
-    """Return the lock of a knowledge base, shared by all callers in this process.
-
-    Args:
-        identity: Identity of the knowledge base, such as the real path of its directory.
-    """
+def lock_of(identity: Hashable | None) -> RLock:
+    """Return the lock held during writes, shared by this process; None for one in memory."""
+    if identity is None:
+        return RLock()
     with _creating:
-        return _locks.setdefault(identity, WriteLock())
+        return _locks.setdefault(identity, RLock())
 
 
 # Module state, because all objects of one knowledge base share its lock.
 _creating = Lock()
-_locks: WeakValueDictionary[Hashable, WriteLock] = WeakValueDictionary()
+_locks: WeakValueDictionary[Hashable, RLock] = WeakValueDictionary()
 
 
 class WriteTarget(Protocol):
@@ -97,12 +80,7 @@ class WriteTarget(Protocol):
 
 
 class StoreTarget:
-    """A vector store as the target of writes.
-
-    Args:
-        store: Upserts by node id.
-        flush: Writes the store's pending changes to disk.
-    """
+    """A vector store as the target of writes; `flush` writes its pending changes to disk."""
 
     def __init__(self, store: BasePydanticVectorStore, flush: Callable[[], None]) -> None:
         self._store = store
@@ -133,17 +111,9 @@ _logger = logging.getLogger(__name__)
 
 
 class Writer:
-    """Writes to a store, its graph and the ledger consistently.
+    """Writes to a store, its graph and the ledger consistently; the targets are in write order."""
 
-    Args:
-        targets: The targets of nodes, in write order.
-        journal: Records unfinished writes.
-        lock: Held during writes; shared by all writers of this process.
-    """
-
-    def __init__(
-        self, targets: Sequence[WriteTarget], journal: Journal, *, lock: WriteLock
-    ) -> None:
+    def __init__(self, targets: Sequence[WriteTarget], journal: Journal, *, lock: RLock) -> None:
         self._targets = targets
         self._journal = journal
         self.lock = lock
@@ -152,9 +122,7 @@ class Writer:
     def write(self, documents: Sequence[Prepared]) -> list[WriteOutcome | Exception]:
         """Store each document atomically; return the outcome of each.
 
-        Raises:
-            StoreUnavailableError: The store or the ledger rejects writes. Other errors that concern
-                no single document are raised, too.
+        Errors that concern no single document are raised.
         """
         outcomes: dict[DocumentKey, WriteOutcome | Exception] = {}
         with self.lock:
@@ -169,10 +137,9 @@ class Writer:
     def settle(self) -> None:
         """Finish or undo unfinished changes."""
         with self.lock:
-            claims = self._journal.unfinished()
             finishing: list[Claim] = []
             versions: list[tuple[Claim, Prepared]] = []
-            for claim in claims:
+            for claim in self._journal.unfinished():
                 updating = claim.state is JournalState.UPDATING
                 version = self._journal.new_version(claim) if updating else None
                 if version is not None:
@@ -183,8 +150,7 @@ class Writer:
                     self._undo(claim)
             failures = self._put(versions)
             finishing += [claim for claim, _ in versions if claim.key not in failures]
-            if finishing:
-                self._complete(finishing)
+            self._complete(finishing)
 
     def _repeat(self, items: Sequence[T], work: Callable[[list[T]], list[T]]) -> None:
         """Call `work` until no document is left."""
@@ -197,21 +163,22 @@ class Writer:
         while pending:
             self.settle()
             pending = work(pending)
+            if not pending:
+                return
             waited_s = monotonic() - started
-            if pending and (waited_s > _WAIT_S or self._losses > _MAX_LOSSES):
+            if waited_s > _WAIT_S or self._losses > _MAX_LOSSES:
                 raise StoreUnavailableError(
                     f"another process keeps writing {len(pending)} of these documents; let one "
                     "process write a document at a time, and do this again"
                 )
-            if pending and waited_s > _WARN_AFTER_S and not warned:
+            if waited_s > _WARN_AFTER_S and not warned:
                 warned = True
                 _logger.warning(
                     "waiting for another process that is writing %d of the same documents, or died "
                     "while it was",
                     len(pending),
                 )
-            if pending:
-                sleep(uniform(*_PAUSE_S))  # noqa: S311 - so that two do not keep in step
+            sleep(uniform(*_PAUSE_S))  # noqa: S311 - so that two do not keep in step
 
     def _write(
         self, documents: list[Prepared], outcomes: dict[DocumentKey, WriteOutcome | Exception]

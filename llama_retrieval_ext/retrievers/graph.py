@@ -33,7 +33,7 @@ from llama_retrieval_ext.retrievers.graph_proximity import add_sources, proximit
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
 from llama_retrieval_ext.stages.hit_embeddings import stored_embeddings
 from llama_retrieval_ext.stores.engine.backend import Backend
-from llama_retrieval_ext.stores.nodes_by_id import nodes_by_id
+from llama_retrieval_ext.stores.generic import nodes_by_id
 from llama_retrieval_ext.stores.open import Storage, source_of
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from llama_retrieval_ext.results import Hit, Origin
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.engine.backend import Candidate, EngineQuery, Search
 from llama_retrieval_ext.stores.engine.search import EngineBackend
-from llama_retrieval_ext.stores.nodes_by_id import nodes_by_id
+from llama_retrieval_ext.stores.generic import nodes_by_id
 from llama_retrieval_ext.stores.open import Storage, source_of
 from llama_retrieval_ext.stores.search import checked_hits, prefetch_searches, search
 

@@ -5,8 +5,8 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Response
 from llama_index.core import Document
-from llama_index.core.schema import BaseNode
 
+from llama_retrieval_ext.results import passage_to_dict
 from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of
 from llama_retrieval_ext.serve.requests import AddRequest
 from llama_retrieval_ext.serve.service import (
@@ -90,7 +90,7 @@ def document_router(service: Service) -> APIRouter:
         nodes = await service.read(context, lambda: kb.get(document_id, scope=scope))
         if not nodes:
             raise _not_found()
-        return as_json({"document_id": document_id, "passages": [_passage(n) for n in nodes]})
+        return as_json({"document_id": document_id, "passages": [*map(passage_to_dict, nodes)]})
 
     @router.delete("/{document_id:path}", responses={200: json_example({"deleted": 1})})
     async def delete(document_id: str, context: Context, scope: QueryScope) -> Response:
@@ -101,15 +101,6 @@ def document_router(service: Service) -> APIRouter:
         return as_json({"deleted": deleted})
 
     return router
-
-
-def _passage(node: BaseNode) -> dict[str, object]:
-    return {
-        "chunk_id": node.node_id,
-        "document_id": node.ref_doc_id,
-        "text": node.get_content(),
-        "metadata": node.metadata,
-    }
 
 
 def _not_found() -> HttpError:

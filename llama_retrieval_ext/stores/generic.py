@@ -1,4 +1,4 @@
-"""Backend for any LlamaIndex vector store: vector search through the store's own `query`."""
+"""Any LlamaIndex vector store: vector search through its own `query`, and reading nodes by id."""
 
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -26,6 +26,7 @@ from llama_retrieval_ext.filters import Condition, as_metadata_filters, matches,
 from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
 from llama_retrieval_ext.stores.engine.backend import (
     EVERY_OPERATOR,
+    Backend,
     Candidate,
     EngineFeatures,
     Search,
@@ -82,14 +83,7 @@ class GenericBackend(UnbatchedSearches):
         self._sign = -1.0 if lower_is_better else 1.0
 
     def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
-        """Return the nodes nearest to an embedding, with the store's scores.
-
-        Raises:
-            UnsupportedFilterError: The store cannot evaluate the condition.
-            ScoreError: The store returns hits without scores.
-            DimensionMismatchError: The embedding does not have the store's dimension, where that
-                is known.
-        """
+        """Return the nodes nearest to an embedding, with the store's scores."""
         check_exact(self.engine, self.features, VectorQuery((), search))
         condition = None if search.condition is None else simplified(search.condition)
         if condition is False:  # no node matches, and a store may ignore such a condition
@@ -110,11 +104,7 @@ class GenericBackend(UnbatchedSearches):
         return Call(search_blocking, search_async if self.features.real_async else None)
 
     def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:  # noqa: ARG002 - refused
-        """Raise `UnsupportedModeError`: keyword search is not supported.
-
-        Raises:
-            UnsupportedModeError: Always.
-        """
+        """Raise `UnsupportedModeError`: keyword search is not supported."""
         raise UnsupportedModeError(
             f"{type(self.store).__name__} has no keyword search that is known here; use "
             "BM25Retriever over the nodes or the docstore, or a store opened by URL"
@@ -180,13 +170,12 @@ class GenericBackend(UnbatchedSearches):
 
 
 def _check_dimension(store: SimpleVectorStore, embedding: Sequence[float]) -> None:
-    for known in store.data.embedding_dict.values():
-        if len(known) != len(embedding):
-            raise DimensionMismatchError(
-                f"the query's embedding has {len(embedding)} numbers, the store's have "
-                f"{len(known)}; ask with the model that the store was filled with"
-            )
-        break
+    known = next(iter(store.data.embedding_dict.values()), embedding)
+    if len(known) != len(embedding):
+        raise DimensionMismatchError(
+            f"the query's embedding has {len(embedding)} numbers, the store's have {len(known)}; "
+            "ask with the model that the store was filled with"
+        )
 
 
 def _matching(store: SimpleVectorStore, condition: Condition) -> list[str]:
@@ -198,3 +187,39 @@ def _matching(store: SimpleVectorStore, condition: Condition) -> list[str]:
             "",
         )
     return [id_ for id_ in ids if matches(condition, known[id_])]
+
+
+def nodes_by_id(backend: Backend, ids: Sequence[str]) -> Call[dict[str, BaseNode]]:
+    """Return the nodes with these ids, in one request; ids that the store lacks are left out."""
+    node_ids, store = list(dict.fromkeys(ids)), backend.store
+    if not node_ids:  # some stores return every node for an empty list
+        return Call(dict, _nothing)
+    if isinstance(backend, GenericBackend) and backend.lookup is not None:
+        lookup = backend.lookup
+        return Call(lambda: dict(lookup(node_ids)))
+
+    def read() -> dict[str, BaseNode]:
+        with _readable(store):
+            return {node.node_id: node for node in store.get_nodes(node_ids=node_ids)}
+
+    async def aread() -> dict[str, BaseNode]:
+        with _readable(store):
+            return {node.node_id: node for node in await store.aget_nodes(node_ids=node_ids)}
+
+    is_async = type(store).aget_nodes is not BasePydanticVectorStore.aget_nodes
+    return Call(read, aread if is_async else None)
+
+
+async def _nothing() -> dict[str, BaseNode]:
+    return {}
+
+
+@contextmanager
+def _readable(store: BasePydanticVectorStore) -> Generator[None]:
+    try:
+        yield
+    except NotImplementedError as error:
+        raise ConfigurationError(
+            f"{type(store).__name__} cannot give nodes by their ids, which graphs know them by; "
+            "pass a VectorStoreIndex with a docstore, or a store opened by URL"
+        ) from error

@@ -22,12 +22,13 @@ from llama_retrieval_ext.stores.engine.config import params_of
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.generic import GenericBackend, Lookup
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.urls import ENGINES
 
 Storage: TypeAlias = str | BasePydanticVectorStore | VectorStoreIndex | Backend
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class StoreSource:
     """A backend, and the embedding model and objects of its index."""
 
     backend: Backend
@@ -86,18 +87,19 @@ def open_store(
         return EmbeddedVectorStore(
             rest, tokenizer=tokenizer, distance=distance, vectors=setup.vectors, index=setup.index
         )
-    if rest and scheme in _SERVERS:
-        opening, extra = _opening_of(_SERVERS[scheme])
+    if rest and scheme in ENGINES:
+        engine = ENGINES[scheme]
+        opening = _import(engine, "store")
         if must_exist and opening.is_new(url):
             raise _missing(url)
-        opened: EngineStore = getattr(opening, f"open_{extra}")(
+        opened: EngineStore = getattr(opening, f"open_{engine}")(
             url, tokenizer=tokenizer, distance=distance, store_params=store_params
         )
         if must_exist and opened.dimension is None:  # these engines record it with the collection
             opened.close()
             raise _missing(url)
         return opened
-    schemes = (_EMBEDDED, *_SERVERS)
+    schemes = (_EMBEDDED, *ENGINES)
     near = [] if scheme in schemes else difflib.get_close_matches(scheme, schemes, n=1)
     advice = f"; did you mean {near[0]}:...?" if near else "."
     raise ConfigurationError(
@@ -107,15 +109,6 @@ def open_store(
 
 
 _EMBEDDED: Final = "embedded"
-# Engine by scheme. The engine's name is also that of its sub-package, open function and extra.
-_SERVERS: Final[Mapping[str, str]] = {
-    "qdrant": "qdrant",
-    "qdrants": "qdrant",
-    "milvus": "milvus",
-    "milvuss": "milvus",
-    "elasticsearch": "elasticsearch",
-    "elasticsearchs": "elasticsearch",
-}
 
 
 def _missing(url: str) -> ConfigurationError:
@@ -135,16 +128,16 @@ def _check_host(scheme: str, rest: str) -> None:
     """Raise if a folder follows ``//``, because it would be parsed as a host."""
     folder = rest.removeprefix("//")
     is_folder = scheme == _EMBEDDED or folder.startswith((".", "/", "~"))
-    if folder != rest and is_folder and scheme in (_EMBEDDED, *_SERVERS):
+    if folder != rest and is_folder and scheme in (_EMBEDDED, *ENGINES):
         raise ConfigurationError(
             f"'{scheme}:{rest}' names a folder as if it were a host; write {scheme}:{folder}"
         )
 
 
-def _opening_of(engine: str) -> tuple[ModuleType, str]:
-    """Import the module that opens an engine's stores, or raise `MissingDependencyError`."""
+def _import(engine: str, module: str) -> ModuleType:
+    """Import a module of an engine, or raise `MissingDependencyError` for the engine's extra."""
     try:
-        return import_module(f"llama_retrieval_ext.stores.{engine}.store"), engine
+        return import_module(f"llama_retrieval_ext.stores.{engine}.{module}")
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("llama_retrieval_ext"):
             raise
@@ -157,26 +150,18 @@ def check_url(url: str) -> None:
         raise ConfigurationError(f"a store is named by a URL, got {url!r}; write 'embedded:./kb'")
 
 
-def source_of(storage: Storage) -> Source:
-    """Return the backend of a store, and the embedding model of an index.
-
-    Args:
-        storage: The URL of a store that exists, a LlamaIndex vector store, a
-            ``VectorStoreIndex``, or a backend.
-
-    Raises:
-        ConfigurationError: The value has another type, or there is no store at the URL.
-    """
+def source_of(storage: Storage) -> StoreSource:
+    """Return the backend of a store, and the embedding model of an index; a URL must exist."""
     if isinstance(storage, str):
-        return Source(backend_for(open_store(storage, must_exist=True)))
+        return StoreSource(backend_for(open_store(storage, must_exist=True)))
     if isinstance(storage, VectorStoreIndex):
         backend = backend_for(storage.vector_store, lookup=_node_lookup(storage))
         # LlamaIndex has no public access to these two.
-        return Source(backend, storage._embed_model, storage._object_map)  # noqa: SLF001
+        return StoreSource(backend, storage._embed_model, storage._object_map)  # noqa: SLF001
     if isinstance(storage, BasePydanticVectorStore):
-        return Source(backend_for(storage))
+        return StoreSource(backend_for(storage))
     if isinstance(storage, Backend):
-        return Source(storage)
+        return StoreSource(storage)
     raise ConfigurationError(
         f"expected a URL, a LlamaIndex vector store or a VectorStoreIndex, got {storage!r}; "
         "a KnowledgeBase makes its retrievers itself: kb.retriever('hybrid')"
@@ -187,29 +172,20 @@ def backend_for(store: BasePydanticVectorStore, *, lookup: Lookup | None = None)
     """Return the backend of a store: its engine's own, or the generic one."""
     if isinstance(store, EmbeddedVectorStore):
         return EmbeddedBackend(store)
-    engine = _engine_of(store)
-    if engine is not None:
-        opening, _ = _opening_of(engine)
-        backend: Backend | None = opening.backend_of(store)
-        if backend is not None:
-            return backend
-    return GenericBackend(store, lookup=None if store.stores_text else lookup)
+    home = _home_of(store)
+    backend: Backend | None = None if home is None else _import(*home).backend_of(store)
+    return backend or GenericBackend(store, lookup=None if store.stores_text else lookup)
 
 
-def _engine_of(store: BasePydanticVectorStore) -> str | None:
-    """Return the engine of a store's class, from this package or from LlamaIndex."""
-    homes = [kind.__module__ for kind in type(store).__mro__]
-    return next(
-        (
-            engine
-            for engine in sorted(set(_SERVERS.values()))
-            for home in homes
-            if home.startswith(
-                (f"llama_retrieval_ext.stores.{engine}.", f"llama_index.vector_stores.{engine}")
-            )
-        ),
-        None,
-    )
+def _home_of(store: BasePydanticVectorStore) -> tuple[str, str] | None:
+    """Return the engine and the module with the backend of a store's class."""
+    for home in (kind.__module__ for kind in type(store).__mro__):
+        for engine in ENGINES.values():
+            if home.startswith(f"llama_retrieval_ext.stores.{engine}."):
+                return engine, "store"
+            if home.startswith(f"llama_index.vector_stores.{engine}"):
+                return engine, "llama_index_store"
+    return None
 
 
 def _node_lookup(index: VectorStoreIndex) -> Lookup:

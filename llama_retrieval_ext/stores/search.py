@@ -15,7 +15,7 @@ from llama_retrieval_ext.execution.context import (
     recording,
 )
 from llama_retrieval_ext.execution.events import ScopeViolationEvent, emit
-from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.results import Hit, Origin, with_origin
 from llama_retrieval_ext.stores.encoding.node_json import assembled
@@ -39,7 +39,9 @@ def search(backend: Backend, query: EngineQuery) -> Plan[list[Candidate]]:
     known = prefetched_candidates(backend, [query])
     if known is not None:
         return known[0]
-    return (yield from call(_search_call(backend, query)))
+    if isinstance(query, VectorQuery):
+        return (yield from call(backend.dense(query.embedding, query.search)))
+    return (yield from call(backend.keyword(query.text, query.search)))
 
 
 def search_hybrid(
@@ -111,12 +113,6 @@ def _check_reached(backend: Backend, queries: Sequence[EngineQuery], session: Se
         raise copy(error) from error  # a copy, because callers add notes to it
 
 
-def _search_call(backend: Backend, query: EngineQuery) -> Call[list[Candidate]]:
-    if isinstance(query, VectorQuery):
-        return backend.dense(query.embedding, query.search)
-    return backend.keyword(query.text, query.search)
-
-
 def checked_hits(
     found: Sequence[Candidate],
     condition: Condition | None,
@@ -129,59 +125,48 @@ def checked_hits(
     """Return hits of the candidates that satisfy a condition, evaluated again in plain Python.
 
     Engines and their integrations have bugs; this check keeps hits of other tenants out anyway.
-
-    Args:
-        found: The candidates that a store returned.
-        condition: Scope and filters of the query.
-        store: The store's name, for messages.
-        drop_violations: Whether hits that violate it are dropped instead of raising.
-        source: The source of the hits.
-        origin: The object through which stages read data stored beside the hits' text.
-
-    Raises:
-        ScopeViolationError: A hit violates the condition, and ``drop_violations`` is false.
+    A hit that violates it raises `ScopeViolationError`, or is dropped with ``drop_violations``.
     """
     hits = [
-        assembled(
-            Hit,
-            {
-                **_HIT,
-                "node": each.node,
-                "score": each.score,
-                "source": source,
-                "contributions": each.contributions,
-            },
+        with_origin(
+            assembled(
+                Hit,
+                {
+                    **_HIT,
+                    "node": each.node,
+                    "score": each.score,
+                    "source": source,
+                    "contributions": each.contributions,
+                },
+            ),
+            origin,
         )
         for each in found
     ]
-    for hit in hits:
-        with_origin(hit, origin)
     if condition is None:
         return hits
     passed = [hit for hit in hits if matches(condition, hit.node.metadata)]
-    if len(passed) < len(hits):
-        emit(
-            lambda: ScopeViolationEvent(
-                store=store,
-                source=source,
-                violations=len(hits) - len(passed),
-                returned=len(hits),
-            )
+    if len(passed) == len(hits):
+        return passed
+    kept = {id(hit) for hit in passed}
+    dropped = tuple(hit.node.node_id for hit in hits if id(hit) not in kept)
+    emit(
+        lambda: ScopeViolationEvent(
+            store=store, source=source, violations=len(dropped), returned=len(hits)
         )
-        kept = {id(hit) for hit in passed}
-        dropped = tuple(hit.node.node_id for hit in hits if id(hit) not in kept)
-        message = (
-            f"{store} returned {len(dropped)} of {len(hits)} hits from "
-            "outside the query's scope or filters"
+    )
+    message = (
+        f"{store} returned {len(dropped)} of {len(hits)} hits from outside the query's scope or "
+        "filters"
+    )
+    named = f"{message}: {', '.join(dropped[:5])}; they were dropped"
+    if not drop_violations:
+        raise ScopeViolationError(
+            f"{named}. This is a defect of the store or its integration; to get the other hits all "
+            "the same, give its backend drop_violations=True",
+            dropped,
         )
-        named = f"{message}: {', '.join(dropped[:5])}; they were dropped"
-        if not drop_violations:
-            raise ScopeViolationError(
-                f"{named}. This is a defect of the store or its integration; to get the other "
-                "hits all the same, give its backend drop_violations=True",
-                dropped,
-            )
-        # Ids go to the log only: the caller may not be allowed to see them.
-        _logger.warning(named)
-        note_degraded(source, f"{message}; they were dropped")
+    # Ids go to the log only: the caller may not be allowed to see them.
+    _logger.warning(named)
+    note_degraded(source, f"{message}; they were dropped")
     return passed

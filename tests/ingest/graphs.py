@@ -7,7 +7,7 @@ from llama_index.core.schema import BaseNode
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
-from llama_retrieval_ext.ingest.graph.target import GraphTarget
+from llama_retrieval_ext.ingest.graph import GraphTarget
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from threading import RLock
 from time import time
 from typing import Any
 
@@ -31,7 +32,7 @@ from llama_retrieval_ext.ingest.ledger.local_ledger import SCHEMA, Database, Loc
 from llama_retrieval_ext.ingest.ledger.remote_journal import RemoteJournal
 from llama_retrieval_ext.ingest.ledger.remote_ledger import RemoteLedger
 from llama_retrieval_ext.ingest.readers.documents import DocumentKey, Prepared
-from llama_retrieval_ext.ingest.write import StoreTarget, WriteLock, Writer
+from llama_retrieval_ext.ingest.write import StoreTarget, Writer
 from llama_retrieval_ext.stores.engine.records import IntentRecords
 
 
@@ -152,7 +153,7 @@ class World:
     def writer(self, fuse: Fuse) -> Writer:
         self.store.fuse = self.graph.fuse = fuse
         targets = [StoreTarget(self.graph, lambda: None), StoreTarget(self.store, self.store.flush)]
-        return Writer(targets, self.journal(fuse), lock=WriteLock())
+        return Writer(targets, self.journal(fuse), lock=RLock())
 
     def stored(self) -> dict[str, dict[str, str]]:
         """Texts of each document's nodes in the store, by what the ledger says is whose."""

@@ -1,6 +1,7 @@
 """The ledger on a server: what several writers see of each other."""
 
 from collections.abc import Callable, Sequence
+from threading import RLock
 
 import pytest
 from llama_index.core.schema import BaseNode, TextNode
@@ -18,7 +19,7 @@ from llama_retrieval_ext.ingest.ledger.ledger import KnowledgeBaseConfig
 from llama_retrieval_ext.ingest.ledger.remote_journal import RemoteJournal
 from llama_retrieval_ext.ingest.ledger.remote_ledger import RemoteLedger
 from llama_retrieval_ext.ingest.readers.documents import DocumentKey, Prepared
-from llama_retrieval_ext.ingest.write import WriteLock, Writer
+from llama_retrieval_ext.ingest.write import Writer
 from llama_retrieval_ext.stores.engine.records import IntentRecords, Record
 
 CONFIG = KnowledgeBaseConfig("model", tokenizer="t", dimension=1)
@@ -89,7 +90,7 @@ class Server:
         return RemoteJournal(self.ledger(), lambda ids: self.store.get_nodes(list(ids)))
 
     def writer(self) -> Writer:
-        return Writer([self.store], self.journal(), lock=WriteLock())
+        return Writer([self.store], self.journal(), lock=RLock())
 
     def texts(self) -> dict[str, str]:
         return {id_: node.get_content() for id_, node in self.store.nodes.items()}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import pytest
@@ -16,7 +17,6 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.ingest import copy, storage
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.ingest.ledger.remote_journal import RemoteJournal
-from llama_retrieval_ext.ingest.write import WriteLock
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.open import open_store
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
@@ -195,11 +195,13 @@ def test_one_that_is_opened_in_this_moment_stays(
     fill(open_kb)
     opened: list[KnowledgeBase] = []
 
-    class Waiting(WriteLock):
+    class Waiting:
         def __enter__(self) -> None:
             monkeypatch.undo()
             opened.append(open_kb())
-            super().__enter__()
+
+        def __exit__(self, *_: object) -> None:
+            pass
 
     monkeypatch.setattr(storage, "lock_of", lambda _: Waiting())
     with pytest.raises(StoreUnavailableError, match="is open in this process; close it first"):
@@ -274,7 +276,7 @@ def test_one_that_is_being_written_to_stays_and_one_whose_writer_died_goes(
     open_kb: Open, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Two that share no lock are as good as two processes.
-    monkeypatch.setattr(storage, "lock_of", lambda _: WriteLock())
+    monkeypatch.setattr(storage, "lock_of", lambda _: RLock())
     kb = open_kb()
     fill(open_kb)
     with monkeypatch.context() as patched:

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from threading import RLock
 
 import pytest
 from llama_index.core.schema import Document
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreUnavailableError
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.ingest.write import WriteLock
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.servers.forwarder import Forwarder
 
@@ -102,7 +102,7 @@ def test_writers_in_several_processes_lose_nothing(
     open_kb: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Threads that share no lock, nor anything else, are as good as processes.
-    monkeypatch.setattr("llama_retrieval_ext.ingest.storage.lock_of", lambda _: WriteLock())
+    monkeypatch.setattr("llama_retrieval_ext.ingest.storage.lock_of", lambda _: RLock())
     kbs = [open_kb() for _ in range(2)]
 
     def write(writer: int) -> None:

@@ -1,16 +1,16 @@
 """The journal records unfinished writes, so that they can be finished or undone at any time.
 
-A document that is being changed is ``adding`` (it is new), ``updating`` (it exists) or
-``deleting``. Its nodes are ``fresh`` (of the new version only), ``doomed`` (of the old version
-only) or neither. During an update the journal keeps the whole new version until it is stored:
+The nodes of a document that is being changed are ``fresh`` (of the new version only), ``doomed``
+(of the old version only) or neither. During an update the journal keeps the whole new version:
 after a crash it is unknown which nodes the engine has replaced already.
 """
 
 import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, TypeAlias
+from typing import Final, Self, TypeAlias
 
 from llama_retrieval_ext.errors import DuplicateNodeError
 from llama_retrieval_ext.ingest.ledger.local_ledger import Database
@@ -40,86 +40,65 @@ class JournalState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A document that this writer is changing.
-
-    Attributes:
-        key: The document.
-        state: The kind of the change.
-        fresh: The ids of nodes that only its new version has.
-        doomed: The ids of nodes that only its old version has.
-    """
+    """A document that this writer is changing."""
 
     key: DocumentKey
     state: JournalState
     fresh: tuple[str, ...] = ()
     doomed: tuple[str, ...] = ()
 
+    @classmethod
+    def of(
+        cls, key: DocumentKey, state: JournalState, old: Sequence[str], new: Sequence[str]
+    ) -> Self:
+        """Return the claim of a document that has old nodes and will have new ones."""
+        kept = set(old) & set(new)
+        fresh = tuple(each for each in new if each not in kept)
+        return cls(key, state, fresh, tuple(each for each in old if each not in kept))
 
-# None: another writer is changing the document.
+
+# UNCHANGED if this version is stored already; None if another writer has claimed the document.
 Reply: TypeAlias = Claim | WriteOutcome | Exception | None
 
 
-class Journal(Protocol):
+class Journal(ABC):
     """Records the changes of a writer; the caller holds the lock of the knowledge base."""
 
+    @abstractmethod
     def begin(self, documents: Sequence[Prepared]) -> list[Reply]:
-        """Claim documents before they are written.
+        """Claim documents before they are written; errors, as for duplicate ids, are of one."""
 
-        Args:
-            documents: New versions of documents, one per key.
-
-        Returns:
-            For each document its claim; UNCHANGED if this version is stored already; an error, such
-            as for node ids of another document; or None if another writer has claimed it.
-        """
-        ...
-
+    @abstractmethod
     def begin_deleting(self, keys: Sequence[DocumentKey]) -> list[Reply]:
         """Claim documents before they are deleted; UNCHANGED for those that do not exist."""
-        ...
 
+    @abstractmethod
     def unfinished(self) -> list[Claim]:
         """Claim the unfinished changes of this writer or of a dead one."""
-        ...
 
+    @abstractmethod
     def new_version(self, claim: Claim) -> Prepared | None:
-        """Return the new version of a document that is being updated; None if it was not kept.
+        """Return the new version of a document that is being updated; None if none was written."""
 
-        If it was not kept, no part of it was written.
-        """
-        ...
-
-    def confirm(self, claims: Sequence[Claim]) -> list[Claim]:
-        """Return the claims that no other writer has taken over."""
-        ...
-
+    @abstractmethod
     def finish(self, claims: Sequence[Claim]) -> list[Claim]:
         """Record that claims are done; return those that no other writer had taken over."""
-        ...
 
+    @abstractmethod
     def undo(self, claim: Claim) -> None:
         """Record that a document has its old version again, without its fresh nodes.
 
         An updated document always counts as changed afterwards, because some of its other nodes may
         have been replaced already.
         """
-        ...
 
-    def unowned(self, claims: Sequence[Claim]) -> list[str]:
-        """Return the ids of nodes written under lost claims that no document has.
+    def confirm(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Return the claims that no other writer has taken over."""
+        return list(claims)
 
-        Another writer considered this one dead and has undone its changes.
-        """
-        ...
-
-
-def claim_of(
-    key: DocumentKey, state: JournalState, old: Sequence[str], new: Sequence[str]
-) -> Claim:
-    """Return the claim of a document that has old nodes and will have new ones."""
-    kept = set(old) & set(new)
-    fresh = tuple(each for each in new if each not in kept)
-    return Claim(key, state, fresh, tuple(each for each in old if each not in kept))
+    def unowned(self, claims: Sequence[Claim]) -> list[str]:  # noqa: ARG002 - none is lost
+        """Return the ids of nodes without a document, of claims that another writer has undone."""
+        return []
 
 
 def duplicate_error(document: Prepared, node_id: str, owner: DocumentKey) -> DuplicateNodeError:
@@ -134,14 +113,25 @@ def duplicate_error(document: Prepared, node_id: str, owner: DocumentKey) -> Dup
     )
 
 
-class LocalJournal:
-    """The journal of a `LocalLedger`, in the same database.
+_FINISH: Final = (
+    # `+role` forces the index on documents; the one on roles matches the whole batch.
+    "DELETE FROM nodes WHERE document = ? AND +role = 'doomed'",
+    "UPDATE nodes SET role = NULL WHERE document = ? AND +role = 'fresh'",
+    "DELETE FROM redo WHERE document = ?",
+    "DELETE FROM documents WHERE id = ? AND state = 'deleting'",
+    "UPDATE documents SET state = NULL WHERE id = ?",
+)
+_UNDO: Final = (
+    "DELETE FROM nodes WHERE document = ? AND +role = 'fresh'",
+    "UPDATE nodes SET role = NULL WHERE document = ?",
+    "DELETE FROM redo WHERE document = ?",
+    "DELETE FROM documents WHERE id = ? AND state = 'adding'",
+    "UPDATE documents SET state = NULL, digest = '' WHERE id = ?",
+)
 
-    No other process writes to it: unfinished changes come from a crash or a failure.
 
-    Args:
-        database: The ledger's database.
-    """
+class LocalJournal(Journal):
+    """The journal of a `LocalLedger`, in the same database, to which no other process writes."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -158,12 +148,16 @@ class LocalJournal:
 
     def unfinished(self) -> list[Claim]:
         """Return the claims of unfinished changes."""
-        query = "SELECT tenant, kb, ref, state FROM documents WHERE state IS NOT NULL"
-        rows = [list(map(str, row)) for row in self._database.rows(query)]
-        return [
-            self._claim(DocumentKey(tenant, kb, ref), JournalState(state))
-            for tenant, kb, ref, state in rows
-        ]
+        query = "SELECT id, tenant, kb, ref, state FROM documents WHERE state IS NOT NULL"
+        roles = "SELECT node_id FROM nodes WHERE document = ? AND +role = ?"
+        claims = []
+        for id_, *key, state in self._database.rows(query):
+            fresh, doomed = (
+                tuple(node_id for (node_id,) in self._database.rows(roles, id_, role))
+                for role in ("fresh", "doomed")
+            )
+            claims.append(Claim(DocumentKey(*key), JournalState(state), fresh, doomed))
+        return claims
 
     def new_version(self, claim: Claim) -> Prepared | None:
         """Return the new version of a document that is being updated."""
@@ -175,23 +169,12 @@ class LocalJournal:
         nodes = tuple(unpack_node(text, vector) for _, text, vector in rows)
         return Prepared(claim.key, rows[0][0], nodes) if rows else None
 
-    def confirm(self, claims: Sequence[Claim]) -> list[Claim]:
-        """Return all claims: no other process takes them over."""
-        return list(claims)
-
     def finish(self, claims: Sequence[Claim]) -> list[Claim]:
         """Record that claims are done."""
         with self._database.transaction() as connection:
             for claim in claims:
                 document = _id_of(connection, claim.key)
-                # `+role` forces the index on documents; the one on roles matches the whole batch.
-                for statement in (
-                    "DELETE FROM nodes WHERE document = ? AND +role = 'doomed'",
-                    "UPDATE nodes SET role = NULL WHERE document = ? AND +role = 'fresh'",
-                    "DELETE FROM redo WHERE document = ?",
-                    "DELETE FROM documents WHERE id = ? AND state = 'deleting'",
-                    "UPDATE documents SET state = NULL WHERE id = ?",
-                ):
+                for statement in _FINISH:
                     connection.execute(statement, (document,))
         return list(claims)
 
@@ -199,27 +182,8 @@ class LocalJournal:
         """Record that a document has its old version again; see `Journal.undo`."""
         with self._database.transaction() as connection:
             document = _id_of(connection, claim.key)
-            for statement in (
-                "DELETE FROM nodes WHERE document = ? AND +role = 'fresh'",
-                "UPDATE nodes SET role = NULL WHERE document = ?",
-                "DELETE FROM redo WHERE document = ?",
-                "DELETE FROM documents WHERE id = ? AND state = 'adding'",
-                "UPDATE documents SET state = NULL, digest = '' WHERE id = ?",
-            ):
+            for statement in _UNDO:
                 connection.execute(statement, (document,))
-
-    def unowned(self, claims: Sequence[Claim]) -> list[str]:  # noqa: ARG002 - none is lost
-        """Return nothing: no claim is lost to another process."""
-        return []
-
-    def _claim(self, key: DocumentKey, state: JournalState) -> Claim:
-        query = (
-            "SELECT node_id, role FROM nodes JOIN documents ON document = id "
-            "WHERE tenant = ? AND kb = ? AND ref = ? AND role IS NOT NULL"
-        )
-        rows = self._database.rows(query, *key)
-        fresh = tuple(node_id for node_id, role in rows if role == "fresh")
-        return Claim(key, state, fresh, tuple(id_ for id_, role in rows if role == "doomed"))
 
 
 def _begin(connection: sqlite3.Connection, document: Prepared) -> Reply:
@@ -239,14 +203,14 @@ def _begin(connection: sqlite3.Connection, document: Prepared) -> Reply:
     )
     values = (*document.key, document.digest, JournalState.ADDING, document.source)
     _insert_fresh(connection, connection.execute(statement, values).lastrowid, new)
-    return claim_of(document.key, JournalState.ADDING, (), new)
+    return Claim.of(document.key, JournalState.ADDING, (), new)
 
 
 def _begin_update(
     connection: sqlite3.Connection, document: Prepared, id_: int, new: Sequence[str]
 ) -> Claim:
     rows = connection.execute("SELECT node_id FROM nodes WHERE document = ?", (id_,)).fetchall()
-    claim = claim_of(document.key, JournalState.UPDATING, [old for (old,) in rows], new)
+    claim = Claim.of(document.key, JournalState.UPDATING, [old for (old,) in rows], new)
     _insert_fresh(connection, id_, claim.fresh)
     connection.executemany(
         "UPDATE nodes SET role = 'doomed' WHERE node_id = ?", [(gone,) for gone in claim.doomed]
@@ -269,7 +233,7 @@ def _begin_deleting(connection: sqlite3.Connection, key: DocumentKey) -> Reply:
     connection.execute("UPDATE documents SET state = 'deleting' WHERE id = ?", (document,))
     connection.execute("UPDATE nodes SET role = 'doomed' WHERE document = ?", (document,))
     rows = connection.execute("SELECT node_id FROM nodes WHERE document = ?", (document,))
-    return claim_of(key, JournalState.DELETING, [node_id for (node_id,) in rows], ())
+    return Claim.of(key, JournalState.DELETING, [node_id for (node_id,) in rows], ())
 
 
 def _insert_fresh(

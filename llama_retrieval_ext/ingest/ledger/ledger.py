@@ -1,15 +1,11 @@
-"""The ledger: the configuration of a knowledge base, and its documents.
-
-`Ledger` reads them and checks the configuration of a caller; `Journal`, in ``journal.py``, changes
-documents. `LocalLedger` keeps both in a SQLite file, `RemoteLedger` in records beside the nodes on
-a server.
-"""
+"""The ledger: the configuration of a knowledge base, and its documents, which `Journal` changes."""
 
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from llama_retrieval_ext.errors import (
     ConfigurationError,
@@ -18,7 +14,6 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.ingest.graph.side import is_same_graph
 from llama_retrieval_ext.ingest.readers.documents import DocumentKey
 from llama_retrieval_ext.query import Scope
 
@@ -30,33 +25,18 @@ _GRAPH_FORMAT = 3
 
 @dataclass(frozen=True, slots=True)
 class KnowledgeBaseConfig:
-    """The configuration of a knowledge base.
+    """The configuration of a knowledge base, as recorded or as requested by a caller."""
 
-    Attributes:
-        embed_model: Name of its embedding model.
-        tokenizer: Settings of its keyword tokenizer; empty if the engine has its own.
-        require_scope: Whether queries without a scope are rejected. None in a request keeps the
-            recorded setting.
-        dimension: Dimension of its vectors; None until the first is stored. In a request, the
-            dimension that the embedding model declares.
-        format: Version of the ledger.
-        removing: Whether its removal has begun.
-        params: Engine settings as JSON, applied when the collection is created; empty for none.
-        calibrations: Its calibrations, as JSON by scope; empty for none.
-        graph: URL of its graph; empty for none.
-        graph_key: Distinguishes its rows from the rows of others in the same graph.
-    """
-
-    embed_model: str
-    tokenizer: str = ""
-    require_scope: bool | None = False
-    dimension: int | None = None
+    embed_model: str  # its name
+    tokenizer: str = ""  # as JSON; empty if the engine has its own
+    require_scope: bool | None = False  # None in a request keeps the recorded setting
+    dimension: int | None = None  # None until the first vector is stored
     format: int = FORMAT
     removing: bool = False
-    params: str = ""
-    calibrations: str = ""
-    graph: str = ""
-    graph_key: str = ""
+    params: str = ""  # engine settings as JSON, applied when the collection is created
+    calibrations: str = ""  # as JSON by scope
+    graph: str = ""  # its URL; empty for none
+    graph_key: str = ""  # distinguishes its rows from those of others in the same graph
 
     def check_format(self, where: str) -> None:
         """Raise if a newer version wrote it."""
@@ -67,21 +47,10 @@ class KnowledgeBaseConfig:
             )
 
     def opened(self, requested: "KnowledgeBaseConfig", where: str) -> "KnowledgeBaseConfig":
-        """Return the configuration to keep when a knowledge base is opened.
+        """Return the configuration to keep when a knowledge base is opened, or raise.
 
-        Args:
-            requested: The caller's configuration. It may require a scope although the knowledge
-                base does not; this then applies to this caller only.
-            where: Name of the knowledge base, for messages.
-
-        Raises:
-            StoreFormatError: A newer version wrote it.
-            StoreUnavailableError: It is being removed.
-            ModelMismatchError: It was created with another embedding model, or one with another
-                dimension.
-            ConfigurationError: It requires a scope and the caller does not, or its keyword search
-                has another tokenizer, or it has another graph.
-            GraphRequiredError: It has a graph, and is opened without one.
+        The caller may require a scope although the knowledge base does not; this then applies to
+        this caller only.
         """
         self.check_format(where)
         if self.removing:
@@ -102,14 +71,18 @@ class KnowledgeBaseConfig:
                 f"to the other; open it with graph={self.graph!r}",
                 self.graph,
             )
+        same_graph = is_same_graph(self.graph, requested.graph)
         if self.dimension is None:  # nothing has been indexed yet
             kept = replace(self, tokenizer=requested.tokenizer, params=requested.params)
-            return (
-                kept
-                if is_same_graph(self.graph, requested.graph)
-                else _with_graph(kept, requested.graph)
+            return kept if same_graph else _with_graph(kept, requested.graph)
+        if not same_graph:
+            made, advice = "without a graph", "to get one with a graph, copy it"
+            if self.graph:
+                made, advice = f"with the graph {self.graph}", "open it with the first, or copy it"
+            raise ConfigurationError(
+                f"{where} was made {made}, and is opened with {requested.graph}; {advice}: "
+                "copy_knowledge_base(url, new_url, graph=...)"
             )
-        self._check_graph(requested, where)
         if self.tokenizer != requested.tokenizer:
             raise ConfigurationError(
                 f"{where} was indexed with the tokenizer {self.tokenizer}, and is opened with "
@@ -122,20 +95,6 @@ class KnowledgeBaseConfig:
         new = replace(self, dimension=None, require_scope=bool(self.require_scope), format=FORMAT)
         return _with_graph(new, self.graph) if self.graph else new
 
-    def _check_graph(self, requested: "KnowledgeBaseConfig", where: str) -> None:
-        if is_same_graph(self.graph, requested.graph):
-            return
-        if not self.graph:
-            raise ConfigurationError(
-                f"{where} was made without a graph, and is opened with {requested.graph}; to get "
-                "one with a graph, copy it: copy_knowledge_base(url, new_url, graph=...)"
-            )
-        raise ConfigurationError(
-            f"{where} was made with the graph {self.graph}, and is opened with "
-            f"{requested.graph}; open it with the first, or copy it: "
-            "copy_knowledge_base(url, new_url, graph=...)"
-        )
-
     def _check_model(self, requested: "KnowledgeBaseConfig", where: str) -> None:
         if self.embed_model != requested.embed_model:
             raise ModelMismatchError(
@@ -143,15 +102,32 @@ class KnowledgeBaseConfig:
                 f"with {requested.embed_model!r}; open it with the first, or make a new knowledge "
                 "base"
             )
-        if None in (self.dimension, requested.dimension):
-            return
-        if self.dimension != requested.dimension:
+        dimensions = {self.dimension, requested.dimension}
+        if None not in dimensions and len(dimensions) > 1:
             raise ModelMismatchError(
                 f"{where} holds vectors of dimension {self.dimension}, and is opened with "
                 f"{requested.embed_model!r}, which makes vectors of dimension "
                 f"{requested.dimension}; open it with the model that made those, or make a new "
                 "knowledge base"
             )
+
+
+def is_same_graph(recorded: str, given: str) -> bool:
+    """Return whether two URLs name one graph; options such as credentials do not count.
+
+    Examples:
+        >>> is_same_graph("neo4j://db/kb?user_env=USER", "neo4j://db:7687/kb")
+        True
+
+    """
+    return _identity(recorded) == _identity(given)
+
+
+def _identity(url: str) -> object:
+    if "://" not in url:
+        return url
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or 7687, parts.path.strip("/")
 
 
 def _with_graph(config: KnowledgeBaseConfig, url: str) -> KnowledgeBaseConfig:
@@ -227,24 +203,11 @@ class Ledger(ABC):
     ) -> KnowledgeBaseConfig | None:
         """Replace the configuration by the result of `change`; return the new one.
 
-        Args:
-            change: Maps the old configuration to the new; called again if another writer has
-                changed it meanwhile.
+        `change` is called again if another writer has changed the configuration meanwhile.
         """
 
     def admit(self, requested: KnowledgeBaseConfig, where: str) -> bool:
-        """Check the caller's configuration; return False if the knowledge base is not set up yet.
-
-        Args:
-            requested: The caller's configuration.
-            where: Name of the knowledge base, for messages.
-
-        Raises:
-            StoreFormatError: A newer version wrote it.
-            StoreUnavailableError: It is being removed.
-            ModelMismatchError: It was created with another embedding model.
-            ConfigurationError: It was created with other settings.
-        """
+        """Check the caller's configuration; return False if there is no knowledge base yet."""
         recorded = self.config()
         if requested.require_scope is None:
             # Fixed now: if another process sets it up with True, this one must fail.
@@ -270,13 +233,8 @@ class Ledger(ABC):
     def record_dimension(self, dimension: int) -> None:
         """Record the dimension of the vectors before the first is stored.
 
-        The first writer sets the tokenizer and whether all callers need a scope.
-
-        Raises:
-            ConfigurationError: Another process has set it up with other settings since it was
-                opened.
-            ModelMismatchError: Another process has set it up with another embedding model or
-                dimension.
+        The first writer sets the tokenizer and whether all callers need a scope. Raise if another
+        process has set it up with other settings since it was opened.
         """
 
         def decided(recorded: KnowledgeBaseConfig | None) -> KnowledgeBaseConfig | None:
@@ -299,11 +257,7 @@ class Ledger(ABC):
 
     @abstractmethod
     def n_nodes_at_rest(self, *, exact: bool = False) -> int | None:
-        """Return the expected number of nodes in the store; None during writes.
-
-        Args:
-            exact: Whether to count them document by document.
-        """
+        """Return the expected number of nodes in the store; None during writes."""
 
     @abstractmethod
     def digests(self, keys: Iterable[DocumentKey]) -> list[str | None]:
@@ -361,10 +315,10 @@ class Ledger(ABC):
         """Return the number of sources."""
         return len(self.sources(None))
 
-    def sample(self, scope: Scope | None, size: int) -> list[str]:
-        """Return the ids of the first nodes visible to a scope; without a scope, of any."""
+    def visible_ids(self, scope: Scope | None, limit: int | None = None) -> list[str]:
+        """Return the first node ids visible to a scope, in ascending order; without one, of any."""
         ids = self.node_ids(each.key for each in self.visible(scope))
-        return sorted(node_id for own in ids.values() for node_id in own)[:size]
+        return sorted(node_id for own in ids.values() for node_id in own)[:limit]
 
 
 def config_from(recorded: Mapping[str, object]) -> KnowledgeBaseConfig | None:

@@ -28,12 +28,7 @@ _WAIT_S = 60.0
 
 
 class Database:
-    """A thread-safe SQLite database.
-
-    Args:
-        path: The file, created if missing; None for one in memory.
-        schema: Statements that create missing tables.
-    """
+    """A thread-safe SQLite database in a file, or in memory, with the tables of a schema."""
 
     def __init__(self, path: Path | None, schema: str) -> None:
         self._where = "the ledger in memory" if path is None else str(path)
@@ -151,11 +146,7 @@ def open_tables(path: Path | None) -> Database:
 
 
 class LocalLedger(Ledger):
-    """A ledger in a SQLite database.
-
-    Args:
-        database: Contains the tables of `SCHEMA`.
-    """
+    """A ledger in a SQLite database with the tables of `SCHEMA`."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -219,14 +210,17 @@ class LocalLedger(Ledger):
         condition, values = _visible_to(scope, none="1")
         return self._entries(condition, *values)
 
-    def sample(self, scope: Scope | None, size: int) -> list[str]:
-        """Return the ids of the first nodes visible to a scope; without a scope, of any."""
+    def visible_ids(self, scope: Scope | None, limit: int | None = None) -> list[str]:
+        """Return the first node ids visible to a scope, in ascending order; without one, of any."""
         condition, values = _visible_to(scope, none="1")
         query = (
             "SELECT node_id FROM nodes JOIN documents ON document = id "  # noqa: S608
             f"WHERE {condition} ORDER BY node_id LIMIT ?"
         )
-        return [node_id for (node_id,) in self.database.rows(query, *values, size)]
+        return [
+            node_id
+            for (node_id,) in self.database.rows(query, *values, -1 if limit is None else limit)
+        ]
 
     def n_sources(self) -> int:
         """Return the number of sources."""

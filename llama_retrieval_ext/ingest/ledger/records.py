@@ -1,14 +1,12 @@
-"""The records of a ledger on a server: one per document, and one for the configuration.
+"""The records of a ledger on a server: one per document, which is replaced as a whole.
 
-The record of a document has its key, digest, source and node ids and, while a writer changes it,
-the claim: the writer, the time, and the new version. It is replaced as a whole. Long values are
-stored in separate records, their parts. A document lists its parts before they are written and
-until they are deleted, so that a crash leaves no unlisted part.
+Long values are stored in separate records, their parts. A document lists its parts before they are
+written and until they are deleted, so that a crash leaves no unlisted part.
 """
 
 import json
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from typing import Any, Final
@@ -31,13 +29,7 @@ _INLINE: Final = 4_000
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A text in a record, or a reference to its parts.
-
-    Attributes:
-        text: The text, if it is short.
-        stamp: Identifies the parts; empty if there are none.
-        n_parts: Number of parts.
-    """
+    """A text in a record if it is short, else a reference to its parts."""
 
     text: str = ""
     stamp: str = ""
@@ -51,23 +43,14 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of a document that a writer has begun.
+    """The new version of a document that a writer changes."""
 
-    Attributes:
-        state: Adding, updating or deleting; None for a document at rest.
-        digest: Digest of the new version; the following attributes describe it, too.
-        source: Its source.
-        n_nodes: Number of its nodes.
-        nodes: Their ids, as a JSON list.
-        redo: For an update, all its nodes with their embeddings.
-    """
-
-    state: JournalState | None = None
+    state: JournalState | None = None  # None for a document at rest
     digest: str = ""
     source: str = ""
     n_nodes: int = 0
-    nodes: Value = Value("[]")
-    redo: Value = Value()
+    nodes: Value = Value("[]")  # their ids, as a JSON list
+    redo: Value = Value()  # of an update, all its nodes with their embeddings
 
 
 _AT_REST: Final = Change()
@@ -75,33 +58,19 @@ _AT_REST: Final = Change()
 
 @dataclass(frozen=True, slots=True)
 class DocumentRecord:
-    """A document in the ledger.
-
-    Attributes:
-        key: The document.
-        created: Time when it was first added, in nanoseconds since 1970.
-        digest: Digest of the stored version; empty if it counts as changed.
-        source: The file it came from; empty if it is its own source.
-        n_nodes: Number of its nodes.
-        nodes: Their ids, as a JSON list.
-        change: The change that a writer has begun.
-        trash: Values whose parts may not have been deleted yet.
-        writer: The writer that changes it.
-        since: Time when the writer last renewed its claim, in milliseconds since 1970.
-        version: Version of the record; empty if it is not stored.
-    """
+    """A document in the ledger."""
 
     key: DocumentKey
-    created: int
-    digest: str = ""
-    source: str = ""
+    created: int  # in nanoseconds since 1970
+    digest: str = ""  # of the stored version; empty if it counts as changed
+    source: str = ""  # the file it came from; empty if it is its own source
     n_nodes: int = 0
-    nodes: Value = Value("[]")
+    nodes: Value = Value("[]")  # their ids, as a JSON list
     change: Change = _AT_REST
-    trash: tuple[Value, ...] = ()
-    writer: str = ""
-    since: int = 0
-    version: str = ""
+    trash: tuple[Value, ...] = ()  # their parts may not have been deleted yet
+    writer: str = ""  # the writer that changes it
+    since: int = 0  # when the writer last renewed its claim, in milliseconds since 1970
+    version: str = ""  # of the record; empty if it is not stored
 
     @property
     def is_at_rest(self) -> bool:
@@ -224,11 +193,7 @@ def begun_after(ms: int) -> MetadataFilters:
 
 
 class Values:
-    """Stores values that have parts.
-
-    Args:
-        records: Contains the parts.
-    """
+    """Stores the parts of values."""
 
     def __init__(self, records: RecordStore) -> None:
         self._records = records
@@ -253,19 +218,18 @@ class Values:
     def read(self, values: Iterable[Value]) -> list[str | None]:
         """Return the text of each value; None where a part is missing."""
         values = list(values)
-        parts = self._records.get([id_ for value in values for id_ in value.part_ids])
-        return [_joined(value, parts) for value in values]
+        found = self._records.get([id_ for value in values for id_ in value.part_ids])
+        parts = [[found[id_].text for id_ in each.part_ids if id_ in found] for each in values]
+        return [
+            value.text + "".join(own) if len(own) == value.n_parts else None
+            for value, own in zip(values, parts, strict=True)
+        ]
 
     def delete(self, values: Iterable[Value]) -> None:
         """Delete the parts of values."""
         ids = [id_ for value in values for id_ in value.part_ids]
         if ids:
             self._records.delete(ids)
-
-
-def _joined(value: Value, parts: Mapping[str, Record]) -> str | None:
-    texts = [parts[id_].text for id_ in value.part_ids if id_ in parts]
-    return value.text + "".join(texts) if len(texts) == value.n_parts else None
 
 
 def _digest(text: str) -> str:

@@ -9,21 +9,21 @@ import secrets
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final, TypeAlias
 
 from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.ingest.ledger.journal import (
     Claim,
+    Journal,
     JournalState,
     Reply,
     WriteOutcome,
-    claim_of,
     duplicate_error,
 )
 from llama_retrieval_ext.ingest.ledger.records import (
     Change,
     DocumentRecord,
-    Value,
     documents_in,
     temporary,
 )
@@ -36,14 +36,12 @@ from llama_retrieval_ext.ingest.readers.documents import (
     unpack_node,
 )
 
+_Ids: TypeAlias = tuple[Sequence[str], Sequence[str]]
+_NO_IDS: Final[_Ids] = ((), ())
 
-class RemoteJournal:
-    """The journal of a `RemoteLedger`: claims in the records of documents.
 
-    Args:
-        ledger: Contains the records.
-        stored: Returns the stored nodes with these ids.
-    """
+class RemoteJournal(Journal):
+    """The journal of a `RemoteLedger`; `stored` returns the stored nodes with some ids."""
 
     def __init__(
         self, ledger: RemoteLedger, stored: Callable[[Sequence[str]], Iterable[BaseNode]]
@@ -63,28 +61,28 @@ class RemoteJournal:
     def begin(self, documents: Sequence[Prepared]) -> list[Reply]:
         """Claim documents before they are written; see `Journal.begin`."""
         found = self._read(each.key for each in documents)
-        old_ids = self._node_ids(found)
+        ids = self._ledger.ids_of(found)
         replies: dict[DocumentKey, Reply] = {
             key: WriteOutcome.UNCHANGED if each.is_at_rest else None for key, each in found.items()
         }
         free = [each for each in documents if _is_free(found.get(each.key), each)]
-        errors = self._duplicates(free, old_ids)
+        errors = self._duplicates(free, ids)
         free = [each for each in free if each.key not in errors]
         claimed = self._claim(
             [self._changing(found.get(each.key), each, number) for number, each in enumerate(free)]
         )
         changes = [each.change for each in claimed.values()]
         self._values.write(value for each in changes for value in (each.nodes, each.redo))
-        self._check_still_there()
-        claims = {
-            each.key: _claim_on(
-                claimed.get(each.key),
-                old_ids.get(each.key, []),
-                [node.node_id for node in each.nodes],
-            )
-            for each in free
-        }
-        replies |= errors | claims
+        try:
+            self._ledger.check_exists()
+        except BaseException:  # the knowledge base was removed meanwhile
+            self._end([], list(self._claimed.values()))
+            raise
+        for each in free:
+            old, _ = ids.get(each.key, _NO_IDS)
+            new = [node.node_id for node in each.nodes]
+            replies[each.key] = _claim_on(claimed.get(each.key), old, new)
+        replies |= errors
         return [replies[each.key] for each in documents]
 
     def begin_deleting(self, keys: Sequence[DocumentKey]) -> list[Reply]:
@@ -94,8 +92,8 @@ class RemoteJournal:
         claimed = self._claim(
             [replace(each, change=change) for each in found.values() if each.is_at_rest]
         )
-        old_ids = self._node_ids(claimed)
-        claims = {key: _claim_on(claimed.get(key), old_ids.get(key, []), []) for key in found}
+        ids = self._ledger.ids_of(claimed)
+        claims = {key: _claim_on(claimed.get(key), *ids.get(key, _NO_IDS)) for key in found}
         return [claims.get(key, WriteOutcome.UNCHANGED) for key in keys]
 
     def unfinished(self) -> list[Claim]:
@@ -111,12 +109,8 @@ class RemoteJournal:
         ours = {each.id for each in documents}
         self._records.delete([each.id for each in found if each.id not in ours])  # intents
         claimed = self._claim([each for each in documents if not each.is_at_rest])
-        old_ids = self._node_ids(claimed)
-        new_ids = self._ledger.ids_of(each.change.nodes for each in claimed.values())
-        claims = [
-            _claim_on(each, old_ids[key], new)
-            for (key, each), new in zip(claimed.items(), new_ids, strict=True)
-        ]
+        ids = self._ledger.ids_of(claimed)
+        claims = [_claim_on(each, *ids[key]) for key, each in claimed.items()]
         return [each for each in claims if each is not None]
 
     def new_version(self, claim: Claim) -> Prepared | None:
@@ -141,7 +135,7 @@ class RemoteJournal:
         held = [self._claimed[each.key] for each in claims]
         deleting = [each for each in held if each.change.state is JournalState.DELETING]
         others = [each.finished() for each in held if each not in deleting]
-        finished = {*self._rest(others), *self._remove(deleting)}
+        finished = self._end(others, deleting)
         self._ledger.add_nodes(
             sum(each.change.n_nodes - each.n_nodes for each in held if each.key in finished)
         )
@@ -154,19 +148,14 @@ class RemoteJournal:
         if record is None:
             return
         if record.change.state is JournalState.ADDING:
-            self._remove([record])
+            self._end([], [record])
         else:
-            self._rest([record.undone()])
+            self._end([record.undone()], [])
 
     def unowned(self, claims: Sequence[Claim]) -> list[str]:
         """Return the ids of nodes written under lost claims that no document has."""
         owned = self._owned_ids(each.key for each in claims)
-        return [
-            node_id
-            for each in claims
-            for node_id in each.fresh
-            if node_id not in owned.get(each.key, ())
-        ]
+        return [id_ for each in claims for id_ in each.fresh if id_ not in owned.get(each.key, ())]
 
     def _read(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, DocumentRecord]:
         """Return the records of documents to be claimed."""
@@ -179,98 +168,74 @@ class RemoteJournal:
         self, stored: DocumentRecord | None, document: Prepared, number: int
     ) -> DocumentRecord:
         """Return a record with this version as an unfinished change."""
-        packed = map(pack_node, document.nodes)
-        redo = [[text, b64encode(vector).decode()] for text, vector in packed]
         change = Change(
-            JournalState.UPDATING if stored else JournalState.ADDING,
+            JournalState.ADDING,
             document.digest,
             document.source,
             len(document.nodes),
             self._values.create(json.dumps([node.node_id for node in document.nodes])),
-            self._values.create(json.dumps(redo)) if stored else Value(),
         )
+        if stored is not None:
+            packed = map(pack_node, document.nodes)
+            redo = json.dumps([[text, b64encode(vector).decode()] for text, vector in packed])
+            value = self._values.create(redo)
+            change = replace(change, state=JournalState.UPDATING, redo=value)
         created = self._ledger.now_ms * 1_000_000 + number
         return replace(stored or DocumentRecord(document.key, created), change=change)
 
     def _claim(self, records: Sequence[DocumentRecord]) -> dict[DocumentKey, DocumentRecord]:
         """Write records as claims of this writer; return those that no other has replaced."""
+        if not records:
+            return {}
         now_ms = self._ledger.now_ms
         self._values.delete(value for each in records for value in each.trash)
-        claimed = self._replace(
-            [replace(each, trash=(), writer=self._writer, since=now_ms) for each in records]
-        )
-        self._release(records)
+        new = [replace(each, trash=(), writer=self._writer, since=now_ms) for each in records]
+        versions = self._records.replace([each.to_record() for each in new])
+        for each in new:
+            self._claimed.pop(each.key, None)
+        claimed = {
+            each.key: replace(each, version=versions[each.id])
+            for each in new
+            if each.id in versions
+        }
         self._claimed |= claimed
         return claimed
 
-    def _replace(
-        self, records: Sequence[DocumentRecord], *, held: bool = False
-    ) -> dict[DocumentKey, DocumentRecord]:
-        """Write records; return those that no other writer has replaced, with new versions."""
-        if not records:
-            return {}
-        versions = self._records.replace([each.to_record() for each in records], held=held)
-        return {
-            each.key: replace(each, version=versions[each.id])
-            for each in records
-            if each.id in versions
-        }
+    def _end(
+        self, resting: Sequence[DocumentRecord], gone: Sequence[DocumentRecord]
+    ) -> set[DocumentKey]:
+        """Write records without a change and remove others; return those that were still claimed.
 
-    def _release(self, records: Iterable[DocumentRecord]) -> None:
-        for each in records:
-            self._claimed.pop(each.key, None)
-
-    def _rest(self, records: Sequence[DocumentRecord]) -> list[DocumentKey]:
-        """Write records without a pending change, then delete their old parts."""
-        written = self._replace(records, held=True)
-        self._values.delete(value for each in written.values() for value in each.trash)
-        self._release(records)
-        return list(written)
-
-    def _remove(self, records: Sequence[DocumentRecord]) -> list[DocumentKey]:
-        """Remove records; delete their parts first."""
-        if not records:
-            return []
-        stored = self._records.get([each.id for each in records])
-        held = [
-            each
-            for each in records
-            if each.id in stored and stored[each.id].version == each.version
+        The parts of a removed record are deleted before it, old parts of a written one after it.
+        """
+        ending = [*resting, *gone]
+        stored = self._records.get([each.id for each in gone]) if gone else {}
+        gone = [
+            each for each in gone if each.id in stored and stored[each.id].version == each.version
         ]
-        self._values.delete(value for each in held for value in each.values)
-        removed = self._records.replace([], remove=[each.to_record() for each in held], held=True)
-        self._release(records)
-        return [each.key for each in held if each.id in removed]
-
-    def _check_still_there(self) -> None:
-        """Undo the claims if the knowledge base was removed meanwhile."""
-        try:
-            self._ledger.check_exists()
-        except BaseException:
-            self._remove(list(self._claimed.values()))
-            raise
-
-    def _node_ids(
-        self, records: Mapping[DocumentKey, DocumentRecord]
-    ) -> dict[DocumentKey, list[str]]:
-        ids = self._ledger.ids_of(each.nodes for each in records.values())
-        return dict(zip(records, ids, strict=True))
+        self._values.delete(value for each in gone for value in each.values)
+        remove = [each.to_record() for each in gone]
+        ended = self._records.replace(
+            [each.to_record() for each in resting], remove=remove, held=True
+        )
+        self._values.delete(value for each in resting if each.id in ended for value in each.trash)
+        for each in ending:
+            self._claimed.pop(each.key, None)
+        return {each.key for each in ending if each.id in ended}
 
     def _owned_ids(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, set[str]]:
         """Return the node ids of documents, including those of versions being written."""
-        found = self._ledger.read(keys)
-        old = self._ledger.ids_of(each.nodes for each in found.values())
-        new = self._ledger.ids_of(each.change.nodes for each in found.values())
-        return {key: {*old, *new} for key, old, new in zip(found, old, new, strict=True)}
+        ids = self._ledger.ids_of(self._ledger.read(keys))
+        return {key: {*old, *new} for key, (old, new) in ids.items()}
 
     def _duplicates(
-        self, documents: Sequence[Prepared], old_ids: Mapping[DocumentKey, Sequence[str]]
+        self, documents: Sequence[Prepared], ids: Mapping[DocumentKey, _Ids]
     ) -> dict[DocumentKey, Reply]:
         """Return the errors of documents with a node id that another document has."""
         errors: dict[DocumentKey, Reply] = {}
         new: dict[str, Prepared] = {}
         for document in documents:
-            old = set(old_ids.get(document.key, ()))
+            old = set(ids.get(document.key, _NO_IDS)[0])
             for id_ in (node.node_id for node in document.nodes if node.node_id not in old):
                 if id_ in new:
                     errors[document.key] = duplicate_error(document, id_, new[id_].key)
@@ -297,4 +262,4 @@ def _claim_on(
     """Return the claim on a record; None if another writer has it."""
     if record is None or record.change.state is None:
         return None
-    return claim_of(record.key, record.change.state, old, new)
+    return Claim.of(record.key, record.change.state, old, new)

@@ -42,14 +42,7 @@ _PAUSE_S: Final = (0.005, 0.05)
 
 
 class RemoteLedger(Ledger):
-    """A ledger in records beside the store, shared by all processes.
-
-    Args:
-        records: Its records.
-        count_stored: Returns the number of nodes in the store.
-        clock: Returns the time in seconds since 1970.
-        patience_s: Age in seconds after which a claim belongs to a dead writer.
-    """
+    """A ledger in records beside the store; a claim older than `patience_s` is a dead writer's."""
 
     def __init__(
         self,
@@ -112,13 +105,7 @@ class RemoteLedger(Ledger):
         return super().dimension() if known is None else known
 
     def record_dimension(self, dimension: int) -> None:
-        """Record the dimension of the vectors before the first is stored; see `Ledger`.
-
-        Raises:
-            StoreFormatError: The store is not empty, but its ledger was removed since it was
-                opened.
-            StoreClosedError: The knowledge base was removed since it was opened.
-        """
+        """Record the dimension of the vectors before the first is stored; see `Ledger`."""
         if self.config() is None:
             held = self._count_stored()
             raise unknown_nodes_error("the store", held) if held else _removed_error()
@@ -183,13 +170,17 @@ class RemoteLedger(Ledger):
 
     def node_ids(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, list[str]]:
         """Return the ids of each document's nodes, in ascending order."""
-        found = self.read(keys)
-        ids = self.ids_of(each.nodes for each in found.values())
-        return dict(zip(found, map(sorted, ids), strict=True))
+        return {key: sorted(ids) for key, (ids, _) in self.ids_of(self.read(keys)).items()}
 
-    def ids_of(self, values: Iterable[Value]) -> list[list[str]]:
-        """Return the node ids in each value; none for one with a missing part."""
-        return [json.loads(text or "[]") for text in self.values.read(values)]
+    def ids_of(
+        self, records: Mapping[DocumentKey, DocumentRecord]
+    ) -> dict[DocumentKey, tuple[list[str], list[str]]]:
+        """Return the node ids of each document, and of its new version; [] if a part is missing."""
+        values = [
+            each for record in records.values() for each in (record.nodes, record.change.nodes)
+        ]
+        ids = [json.loads(text or "[]") for text in self.values.read(values)]
+        return dict(zip(records, zip(ids[::2], ids[1::2], strict=True), strict=True))
 
     def doubt_all(self) -> None:
         """Mark every document as changed, so that adding it again writes it again."""

@@ -1,8 +1,4 @@
-"""Tasks on a Ray cluster that read and prepare documents, and actors that write them.
-
-Of each batch only keys and digests come to the driver, which looks them up in the ledger;
-documents go from task to task through Ray's object store.
-"""
+"""Tasks on a Ray cluster that read and prepare documents, and actors that write them."""
 
 import pickle
 from collections import deque
@@ -25,7 +21,7 @@ from ray.exceptions import (
 from llama_retrieval_ext.errors import ConfigurationError, IngestionError, describe
 from llama_retrieval_ext.ingest.add import Addition, Group
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.ingest.preparation import Batch, Preparation
+from llama_retrieval_ext.ingest.preparation import Preparation, PreparedBatch
 from llama_retrieval_ext.ingest.readers.documents import DocumentKey, SourceDocument
 from llama_retrieval_ext.ingest.readers.files import Reading, read_files
 from llama_retrieval_ext.ingest.report import IngestionReport
@@ -38,29 +34,15 @@ _LOST = (WorkerCrashedError, RayActorError, OutOfMemoryError, ObjectLostError)
 
 
 class Work(NamedTuple):
-    """A batch of documents that is being prepared.
+    """A batch of documents that is being prepared."""
 
-    Attributes:
-        weight: Amount by which it advances the progress bar.
-        keys: The documents that have changed.
-        result: The `Batch`, or the report of its writer; None if nothing has changed.
-    """
-
-    weight: int
-    keys: Sequence[DocumentKey]
-    result: Any
+    weight: int  # by which it advances the progress bar
+    keys: Sequence[DocumentKey]  # of the documents that have changed
+    result: Any  # the `PreparedBatch`, or the report of its writer; None if nothing has changed
 
 
 class Cluster:
-    """Prepares the documents of one `Addition` on a Ray cluster, in their order.
-
-    Args:
-        addition: The `Addition` of the call.
-        task_options: Ray's options for tasks that split and embed.
-
-    Raises:
-        ConfigurationError: The model or a transformation cannot be sent to other processes.
-    """
+    """Prepares the documents of one `Addition` on a Ray cluster, in their order."""
 
     def __init__(self, addition: Addition, task_options: Mapping[str, Any]) -> None:
         self._addition = addition
@@ -198,10 +180,12 @@ def _prepare(
     preparation: Sequence[Any],
     documents: Sequence[SourceDocument],
     versions: Sequence[tuple[DocumentKey, str]],
-) -> Batch:
+) -> PreparedBatch:
     by_version = {(each.key, each.digest): each for each in documents}
     batch = _fetched(*preparation).prepared([by_version[each] for each in versions])
-    return Batch({key: _portable(each) for key, each in batch.results.items()}, batch.dimension)
+    return PreparedBatch(
+        {key: _portable(each) for key, each in batch.results.items()}, batch.dimension
+    )
 
 
 def _portable(result: T) -> T | IngestionError:
@@ -222,7 +206,7 @@ class _Writer:
         self._kb = KnowledgeBase.open(url, **settings)
         self._scope = scope
 
-    def write(self, batch: Batch) -> IngestionReport:
+    def write(self, batch: PreparedBatch) -> IngestionReport:
         addition = self._kb._addition(self._scope)  # noqa: SLF001 - an actor of the same package
         addition.store(batch)
         return addition.tally.report()

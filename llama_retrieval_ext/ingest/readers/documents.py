@@ -10,12 +10,7 @@ from hashlib import blake2b
 from struct import pack
 from typing import Final, NamedTuple, TypeVar
 
-from llama_index.core.schema import (
-    BaseNode,
-    Document,
-    Node,
-    TransformComponent,
-)
+from llama_index.core.schema import BaseNode, Document, Node, TransformComponent
 from pydantic_core import PydanticSerializationError
 
 from llama_retrieval_ext.errors import ConfigurationError, DuplicateNodeError, ScopeError
@@ -24,13 +19,7 @@ from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_t
 
 
 class DocumentKey(NamedTuple):
-    """The identity of a document: its id and scope.
-
-    Attributes:
-        tenant: Its tenant; empty if it has none.
-        kb: Its knowledge base within the tenant; empty if it has none.
-        ref: Its id.
-    """
+    """The identity of a document: its scope, whose parts may be empty, and its id."""
 
     tenant: str
     kb: str
@@ -39,13 +28,7 @@ class DocumentKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SourceDocument:
-    """A document as passed by the caller.
-
-    Attributes:
-        key: Its identity.
-        nodes: One LlamaIndex ``Document``, or the document's nodes.
-        digest: Digest of everything that affects its stored form.
-    """
+    """A document as passed by the caller: one LlamaIndex ``Document``, or its nodes."""
 
     key: DocumentKey
     nodes: tuple[BaseNode, ...]
@@ -103,24 +86,15 @@ def identified(
 ) -> list[SourceDocument]:
     """Return the documents in a group of nodes with one document id: one for each scope.
 
-    Args:
-        nodes: One ``Document``, or nodes of one document id.
-        scope: Metadata of the caller's scope; empty for none.
-        fingerprint: Fingerprint of their transformations; empty for none.
-
-    Raises:
-        ScopeError: A node's metadata name another scope.
-        DuplicateNodeError: Two nodes have the same id.
-        ConfigurationError: An id cannot be stored, or a value has no JSON form.
+    `scope` is the metadata of the caller's scope, `fingerprint` that of the transformations.
     """
-    places: dict[DocumentKey, list[BaseNode]] = {}
+    members: dict[DocumentKey, list[BaseNode]] = {}
     for node in nodes:
-        places.setdefault(_key(node, scope), []).append(node)
-    for key, members in places.items():
-        _check_ids(key, members)
+        members.setdefault(_key(node, scope), []).append(node)
+    for key, own in members.items():
+        _check_ids(key, own)
     return [
-        SourceDocument(key, tuple(members), digest_of(members, fingerprint))
-        for key, members in places.items()
+        SourceDocument(key, tuple(own), digest_of(own, fingerprint)) for key, own in members.items()
     ]
 
 
@@ -133,20 +107,15 @@ def _key(node: BaseNode, scope: Mapping[str, str]) -> DocumentKey:
                 f"{ref!r} has {key}={claimed!r} in its metadata and was added with "
                 f"{key}={value!r}; add it with its own scope, or take the key out of the metadata"
             )
-    return DocumentKey(
-        _scope_value(node, scope, TENANT_KEY), _scope_value(node, scope, KB_KEY), ref
-    )
+    values = [scope.get(key) or node.metadata.get(key) for key in (TENANT_KEY, KB_KEY)]
+    # Scopes consist of strings: a node with metadata of another type is in no scope.
+    tenant, kb = (value if isinstance(value, str) else "" for value in values)
+    return DocumentKey(tenant, kb, ref)
 
 
 def key_of_node(node: BaseNode) -> DocumentKey:
     """Return the document that a stored node belongs to."""
     return _key(node, {})
-
-
-def _scope_value(node: BaseNode, scope: Mapping[str, str], key: str) -> str:
-    # Scopes consist of strings: a node with metadata of another type is in no scope.
-    claimed = scope.get(key) or node.metadata.get(key)
-    return claimed if isinstance(claimed, str) else ""
 
 
 def _check_ids(key: DocumentKey, nodes: list[BaseNode]) -> None:
@@ -170,16 +139,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 def digest_of(nodes: Iterable[BaseNode], fingerprint: str = "") -> str:
     """Return a digest of everything that affects the stored form of a document.
 
-    Args:
-        nodes: The document, or its nodes, in order: text, metadata, relationships, ids, embeddings
-            and text templates.
-        fingerprint: Fingerprint of the document's transformations.
-
-    Returns:
-        32 hexadecimal digits, the same in every process.
-
-    Raises:
-        ConfigurationError: A value in a node has no JSON form.
+    It has 32 hexadecimal digits, the same in every process.
     """
     digest = blake2b(fingerprint.encode(), digest_size=16)
     for each in nodes:
@@ -190,6 +150,20 @@ def digest_of(nodes: Iterable[BaseNode], fingerprint: str = "") -> str:
         if node.embedding is not None:
             digest.update(pack(f"{len(node.embedding)}d", *node.embedding))
     return digest.hexdigest()
+
+
+def check_transformations(
+    given: Iterable[TransformComponent], what: str, example: str
+) -> list[TransformComponent]:
+    """Return transformations as a list, or raise if one is none of LlamaIndex's."""
+    checked = list(given)
+    for each in checked:
+        if not isinstance(each, TransformComponent):
+            raise ConfigurationError(
+                f"expected LlamaIndex {what}, got {type(each).__name__}; write {example}, for "
+                "instance"
+            )
+    return checked
 
 
 def fingerprint_of(transformations: Sequence[TransformComponent]) -> str:
@@ -225,19 +199,16 @@ def stamped(node: BaseNode, key: DocumentKey) -> BaseNode:
     """Return the node, or a copy, with the tenant and knowledge base of its document.
 
     Neither is part of the text that is embedded, searched by keyword, or shown to an LLM.
-
-    Raises:
-        ScopeError: The metadata of the node name another scope: a transformation changed it.
     """
-    place = {TENANT_KEY: key.tenant, KB_KEY: key.kb}
-    for name, value in place.items():
+    scope = {TENANT_KEY: key.tenant, KB_KEY: key.kb}
+    for name, value in scope.items():
         claimed = node.metadata.get(name)
         if isinstance(claimed, str) and claimed != value:
             raise ScopeError(
                 f"a transformation gave a node of document {key.ref!r} {name}={claimed!r}, and "
                 f"the document has {value or 'none'!r}; pass scope= instead"
             )
-    metadata = {name: value for name, value in place.items() if value}
+    metadata = {name: value for name, value in scope.items() if value}
     if not metadata:
         return node
     return node.model_copy(
@@ -275,19 +246,9 @@ def each_or_error(
     *,
     fatal: tuple[type[Exception], ...] = (),
 ) -> list[B | Exception]:
-    """Return the result of each item, or its error.
+    """Return the result of each item, or its error; fatal errors, which concern no item, propagate.
 
     Process all items in one call; if that fails, each one separately.
-
-    Args:
-        items: The items to process.
-        work: Returns one result per item, in order, or raises.
-        fatal: Errors that concern no single item; they propagate.
-
-    Examples:
-        >>> each_or_error(["1", "x"], lambda texts: [int(text) for text in texts])
-        [1, ValueError("invalid literal for int() with base 10: 'x'")]
-
     """
     if not items:
         return []
@@ -302,13 +263,7 @@ def each_or_error(
 
 
 def batched(items: Iterable[A], weight: Callable[[A], int], limit: int) -> Iterator[list[A]]:
-    """Yield items in lists; each ends with the item that brings its weight to `limit` or more.
-
-    Examples:
-        >>> list(batched([1, 2, 3, 4], lambda number: number, 3))
-        [[1, 2], [3], [4]]
-
-    """
+    """Yield items in lists; each ends with the item that brings its weight to `limit` or more."""
     batch: list[A] = []
     total = 0
     for item in items:

@@ -1,8 +1,4 @@
-"""`read_documents`: a user's files as documents with stable ids.
-
-It does not use LlamaIndex's ``SimpleDirectoryReader``, which generates random ids, reads a PDF as
-text if the readers' package is missing, and treats every file in a hidden folder as hidden.
-"""
+"""`read_documents`: a user's files as documents with stable ids."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,8 +12,8 @@ from typing import Final
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
 
-from llama_retrieval_ext.errors import ConfigurationError, RetrievalExtError
-from llama_retrieval_ext.ingest.readers.formats import TextReader, missing_reader, reader_for
+from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError, RetrievalExtError
+from llama_retrieval_ext.ingest.readers.formats import TextReader, reader_for
 
 _PART: Final = "_part_"
 
@@ -120,15 +116,8 @@ def iter_documents(
 ) -> Reading:
     """Return the documents of `read_documents`, read lazily file by file.
 
-    Args:
-        paths: As for `read_documents`.
-        include: As for `read_documents`.
-        exclude: As for `read_documents`.
-        leave_out: A folder to skip, such as that of the knowledge base.
-        watched: Wraps the files while they are read, for a progress bar.
-
-    Raises:
-        ConfigurationError: An argument is not a path or not a list of patterns.
+    The folder `leave_out`, such as that of the knowledge base, is skipped. `watched` wraps the
+    files while they are read, for a progress bar.
     """
     reading = Reading()
     files = find_files(paths, reading, include=include, exclude=exclude, leave_out=leave_out)
@@ -228,9 +217,10 @@ def read_files(files: Iterable[Path], reading: Reading) -> Iterator[Document]:
             if suffix not in readers:
                 readers[suffix] = reader_for(suffix)
             documents = _read(file, readers[suffix])
-        except ImportError as error:
-            missing = error if isinstance(error, RetrievalExtError) else missing_reader(suffix)
-            reading.left_out[file] = str(missing)
+        except ImportError:
+            reading.left_out[file] = str(
+                MissingDependencyError(f"reading {suffix} files", "quickstart")
+            )
             continue
         except Exception as error:  # noqa: BLE001 - whatever a reader trips over is in this file
             reading.left_out[file] = _reason(error)

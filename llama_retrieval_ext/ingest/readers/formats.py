@@ -1,32 +1,37 @@
-"""The reader of each file type, and the readers of text and CSV."""
+"""The reader of each file type; those of PDF and DOCX are LlamaIndex's.
+
+LlamaIndex's slide reader needs an image model, and its HTML reader joins words across tags and
+requires UTF-8. Office files and HTML need the extra ``quickstart``.
+"""
 
 import codecs
 import csv
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from io import StringIO
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
 
-from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
+from llama_retrieval_ext.errors import ConfigurationError
 
-EXTRA: Final = "quickstart"
-_LLAMA_INDEX: Final = "llama_index.readers.file"
-_OFFICE: Final = "llama_retrieval_ext.ingest.readers.office"
-_HTML: Final = ("llama_retrieval_ext.ingest.readers.html", "HTMLReader")
-# Readers that need the extra. `CSVReader` reads CSV, and `TextReader` all other files.
-_WITH_EXTRA: Final[Mapping[str, tuple[str, str]]] = {
-    ".pdf": (_LLAMA_INDEX, "PDFReader"),
-    ".docx": (_LLAMA_INDEX, "DocxReader"),
-    ".xlsx": (_OFFICE, "XLSXReader"),
-    ".pptx": (_OFFICE, "PPTXReader"),
-    ".html": _HTML,
-    ".htm": _HTML,
-}
+if TYPE_CHECKING:
+    from bs4 import BeautifulSoup
+
+_Untyped: TypeAlias = Any  # python-pptx has no types
+
+_WHITE: Final = re.compile(r"\s+")
+_NOT_TEXT: Final = ["script", "style", "noscript", "template"]
+# Tags at which a browser starts a new line.
+_BLOCKS: Final = [
+    *("p", "div", "section", "article", "main", "header", "footer", "nav", "aside", "blockquote"),
+    *("h1", "h2", "h3", "h4", "h5", "h6", "pre", "figure", "figcaption", "table", "tr", "hr"),
+    *("br", "ul", "ol", "li", "dl", "dt", "dd", "form", "title"),
+]
+
 _TEXT_SUFFIXES: Final = {"", ".txt", ".md", ".rst", ".csv", ".json", ".xml", ".log"}
 # Longer marks first: UTF-32's begins with UTF-16's.
 _MARKS: Final = (
@@ -43,39 +48,11 @@ _LEAST_COMMON: Final = 0.5
 _HEAD_BYTES: Final = 2**16
 
 
-def reader_for(suffix: str) -> BaseReader:
-    """Return the reader of a file type.
-
-    Args:
-        suffix: File suffix such as ``.pdf``, in lower case; empty for none.
-
-    Raises:
-        MissingDependencyError: It needs a package that is not installed.
-    """
-    if suffix not in _WITH_EXTRA:
-        return CSVReader() if suffix == ".csv" else TextReader()
-    module, name = _WITH_EXTRA[suffix]
-    try:
-        reader: BaseReader = getattr(import_module(module), name)()
-    except ImportError as error:
-        raise missing_reader(suffix) from error
-    return reader
-
-
-def missing_reader(suffix: str) -> MissingDependencyError:
-    """Return the error for a file type whose reader is not installed."""
-    return MissingDependencyError(f"reading {suffix} files", EXTRA)
-
-
 class TextReader(BaseReader):
     """Reads a text file as one document."""
 
     def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
-        """Return the document of a file.
-
-        Raises:
-            ConfigurationError: It is not text in a recognised encoding.
-        """
+        """Return the document of a file."""
         return [Document(text=read_text(file), metadata=dict(extra_info or {}))]
 
 
@@ -83,11 +60,7 @@ class CSVReader(BaseReader):
     """Reads each row of a CSV file as a document: a line ``column: value`` for each column."""
 
     def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
-        """Return a document for each row after the first, which names the columns.
-
-        Raises:
-            ConfigurationError: It is not text in a recognised encoding.
-        """
+        """Return a document for each row after the first, which names the columns."""
         rows = csv.reader(StringIO(read_text(file), newline=""))
         columns = next(rows, [])
         return [
@@ -98,25 +71,139 @@ class CSVReader(BaseReader):
 
 
 def row_text(columns: Sequence[str], cells: Sequence[str]) -> str:
-    r"""Return a row of a table as lines ``column: value``.
-
-    Examples:
-        >>> row_text(["name", "role"], ["Ann", "welder"])
-        'name: Ann\nrole: welder'
-
-    """
+    """Return a row of a table as lines ``column: value``."""
     names = [*columns, *(f"column {n + 1}" for n in range(len(columns), len(cells)))]
     return "\n".join(
         f"{name.strip()}: {cell.strip()}" for name, cell in zip(names, cells, strict=False)
     )
 
 
-def read_text(file: Path) -> str:
-    """Return the text of a file in UTF-8, UTF-16 or GB18030.
+class XLSXReader(BaseReader):
+    """Reads each row of a workbook as a document: ``column: value`` for each cell with a value.
 
-    Raises:
-        ConfigurationError: It is in another encoding.
+    The first non-empty row of a sheet has the column names, a formula its last computed value.
     """
+
+    def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
+        """Return a document for each row, sheet by sheet."""
+        from openpyxl import load_workbook  # noqa: PLC0415 - an extra
+
+        workbook = load_workbook(file, read_only=True, data_only=True)
+        try:
+            return [
+                Document(text=text, metadata={**(extra_info or {}), "sheet_name": sheet.title})
+                for sheet in workbook.worksheets
+                for text in _rows(sheet.iter_rows(values_only=True))
+            ]
+        finally:
+            workbook.close()
+
+
+class PPTXReader(BaseReader):
+    """Reads each slide with text as a document: its text, tables and notes."""
+
+    def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
+        """Return a document for each slide."""
+        from pptx import Presentation  # noqa: PLC0415 - an extra
+
+        texts = ["\n".join(_slide_lines(slide)) for slide in Presentation(str(file)).slides]
+        return [
+            Document(text=text, metadata={**(extra_info or {}), "page_label": str(number)})
+            for number, text in enumerate(texts, start=1)
+            if text
+        ]
+
+
+def _rows(rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
+    filled = (row for row in rows if any(cell is not None for cell in row))
+    columns = ["" if cell is None else str(cell) for cell in next(filled, ())]
+    for row in filled:
+        names = [
+            name or f"column {number}" for number, name in enumerate(columns[: len(row)], start=1)
+        ]
+        cells = [
+            (name, str(cell)) for name, cell in zip(names, row, strict=False) if cell is not None
+        ]
+        yield row_text([name for name, _ in cells], [cell for _, cell in cells])
+
+
+def _slide_lines(slide: _Untyped) -> Iterator[str]:
+    yield from _shape_lines(slide.shapes)
+    if slide.has_notes_slide:
+        yield from _lines(slide.notes_slide.notes_text_frame.text)
+
+
+def _shape_lines(shapes: _Untyped) -> Iterator[str]:
+    for shape in shapes:
+        if hasattr(shape, "shapes"):  # a group
+            yield from _shape_lines(shape.shapes)
+        elif shape.has_text_frame:
+            yield from _lines(shape.text_frame.text)
+        elif getattr(shape, "has_table", False):
+            for row in shape.table.rows:
+                yield " | ".join(" ".join(cell.text.split()) for cell in row.cells)
+
+
+def _lines(text: str) -> Iterator[str]:
+    lines = (" ".join(line.split()) for line in text.splitlines())
+    return (line for line in lines if line)
+
+
+class HTMLReader(BaseReader):
+    """Reads the text of an HTML file as one document, a line for each block, without scripts."""
+
+    def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
+        """Return the document of a file."""
+        from bs4 import BeautifulSoup  # noqa: PLC0415 - an extra
+
+        soup = BeautifulSoup(file.read_bytes(), "html.parser")
+        for tag in soup(_NOT_TEXT):
+            tag.decompose()
+        title = {} if soup.title is None else {"title": _one_line(soup.title.get_text())}
+        return [Document(text=_text(soup), metadata={**(extra_info or {}), **title})]
+
+
+def _text(soup: "BeautifulSoup") -> str:
+    from bs4.element import NavigableString  # noqa: PLC0415 - an extra
+
+    for string in soup(string=True):
+        # Comments and similar nodes are subclasses of strings.
+        if type(string) is NavigableString and string.find_parent("pre") is None:
+            string.replace_with(_WHITE.sub(" ", string))
+    for tag in soup(["td", "th"]):
+        tag.append(" ")
+    for tag in soup(_BLOCKS):
+        tag.insert_before("\n")
+        tag.insert_after("\n")
+    lines = (_one_line(line) for line in soup.get_text().splitlines())
+    return "\n".join(line for line in lines if line)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+# Readers of other files than text.
+_READERS: Final[Mapping[str, type[BaseReader]]] = {
+    ".csv": CSVReader,
+    ".xlsx": XLSXReader,
+    ".pptx": PPTXReader,
+    ".html": HTMLReader,
+    ".htm": HTMLReader,
+}
+_LLAMA_INDEX: Final = {".pdf": "PDFReader", ".docx": "DocxReader"}
+
+
+def reader_for(suffix: str) -> BaseReader:
+    """Return the reader of a suffix in lower case; this or its use may raise ImportError."""
+    if suffix not in _LLAMA_INDEX:
+        return _READERS.get(suffix, TextReader)()
+    reader: BaseReader = getattr(import_module("llama_index.readers.file"), _LLAMA_INDEX[suffix])()
+    return reader
+
+
+def read_text(file: Path) -> str:
+    """Return the text of a file in UTF-8, UTF-16 or GB18030; raise if it is in another encoding."""
     with file.open("rb") as opened:
         data = opened.read(_HEAD_BYTES)
         if len(data) < _HEAD_BYTES or _may_be_text(data):  # avoids reading a whole video
@@ -131,19 +218,10 @@ def read_text(file: Path) -> str:
 
 
 def decode_text(data: bytes) -> str | None:
-    r"""Return bytes as text; None if they are not text in UTF-8, UTF-16 or GB18030.
+    """Return bytes as text; None if they are not text in UTF-8, UTF-16 or GB18030.
 
     Without a byte order mark, UTF-8 is tried first. GB18030 or UTF-16 is accepted if the text has
     no control characters and half of its non-ASCII characters are common Chinese characters.
-
-    Examples:
-        >>> decode_text("安全".encode("gb18030"))
-        '安全'
-        >>> decode_text("安全 1".encode("utf-16"))
-        '安全 1'
-        >>> decode_text("Übung".encode("latin-1")) is None
-        True
-
     """
     for mark, encoding in _MARKS:
         if data.startswith(mark):

@@ -1,19 +1,24 @@
-"""Searches of an index created by LlamaIndex's ``ElasticsearchStore``, with raw scores."""
+"""Searches of an index created by LlamaIndex's ``ElasticsearchStore``, with raw scores.
+
+Its fields do not distinguish a string from a list that contains it, nor 0.1 from its neighbours,
+and do not index substrings. So a query may match nodes that do not satisfy the condition; those
+are then removed in Python.
+"""
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Final, TypeVar
 
 from elasticsearch.helpers.vectorstore import AsyncDenseVectorStrategy
 from llama_index.core.schema import BaseNode
-from llama_index.core.vector_stores.types import BasePydanticVectorStore
+from llama_index.core.vector_stores.types import BasePydanticVectorStore, FilterOperator
 from llama_index.core.vector_stores.utils import metadata_dict_to_node
 from llama_index.vector_stores.elasticsearch import ElasticsearchStore
 
-from llama_retrieval_ext.errors import UnsupportedFilterError, UnsupportedModeError
+from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.filters import Condition
+from llama_retrieval_ext.filters import Condition, Scalar
 from llama_retrieval_ext.stores.elasticsearch.client import (
     ClientConfig,
     Requests,
@@ -23,80 +28,67 @@ from llama_retrieval_ext.stores.elasticsearch.client import (
     read,
 )
 from llama_retrieval_ext.stores.elasticsearch.encoding import Json, compact_vector
-from llama_retrieval_ext.stores.elasticsearch.filters import EVERYTHING
-from llama_retrieval_ext.stores.elasticsearch.llama_index_filters import IndexFields, prefilter
+from llama_retrieval_ext.stores.elasticsearch.filters import EVERYTHING, NOTHING, all_of, any_of
 from llama_retrieval_ext.stores.elasticsearch.schema import SEARCH_PARAMS, similarity_named
 from llama_retrieval_ext.stores.elasticsearch.search import WINDOW
-from llama_retrieval_ext.stores.encoding.vectors import (
-    BM25_RANGE,
-    SCORE_RANGES,
-    ScoreRange,
-    query_vector,
-)
+from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, query_vector
 from llama_retrieval_ext.stores.engine.backend import (
+    Backend,
     EngineFeatures,
     EngineQuery,
     KeywordQuery,
     VectorQuery,
 )
-from llama_retrieval_ext.stores.engine.filtered_search import FilteredEngineSearch, FilteredSearch
+from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage
+from llama_retrieval_ext.stores.engine.llama_index import PrefilteredEngineSearch, PrefilteredSearch
 from llama_retrieval_ext.stores.engine.search import EngineBackend, EngineRequest
 
 T = TypeVar("T")
 
 _CANDIDATES: Final = 1_000
 _MAX_WORDS: Final = 1_024
-_RANGES: Final[Mapping[str, ScoreRange]] = {
+_RANGES: Final = {
     "COSINE": SCORE_RANGES["cosine"],
     "DOT_PRODUCT": SCORE_RANGES["cosine"],  # of vectors of length 1
     "EUCLIDEAN_DISTANCE": SCORE_RANGES["euclid"],
 }
+# Types of fields for numbers, as the engine chooses or users declare them.
+_NUMBERS: Final = {"long", "integer", "short", "byte", "double", "float", "half_float"}
+_UNLIMITED: Final = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrefilteredSearch(FilteredSearch):
-    """One search; ``body`` returns the request's body for a number of hits."""
-
-    body: Callable[[int], Json]
-
-
-class LlamaIndexSearch(FilteredEngineSearch[Condition, PrefilteredSearch, Json]):
+class LlamaIndexElasticsearchSearch(PrefilteredEngineSearch[Json]):
     """Searches of such an index for one caller; the steps yield requests."""
 
     most_hits: ClassVar[int] = WINDOW
 
     def __init__(self, store: ElasticsearchStore) -> None:
         super().__init__()
-        self._index = store.index_name
-        self._text_field = store.text_field
-        self._vector_field = store.vector_field
+        self.where = f"the index {store.index_name!r}"
+        self._store = store
         self._fields = IndexFields()
-
-    def compile(self, condition: Condition) -> Condition:
-        """Return the condition unchanged: its query depends on the fields at search time."""
-        return condition
 
     def if_exists(self, steps: Callable[[], Requests[T]], *, empty: T) -> Requests[T]:
         """Read the index's current fields, and run steps if the index exists."""
         params = {"ignore_unavailable": "true"}
-        description = yield json_request("GET", self._index, "_mapping", params=params)
+        description = yield json_request("GET", self._store.index_name, "_mapping", params=params)
         if not description:
             return empty
-        self._fields = IndexFields.of_index(description, vector_field=self._vector_field)
+        self._fields = IndexFields.of_index(description, vector_field=self._store.vector_field)
         return (yield from steps())
 
     def vector_search(
         self, query: VectorQuery, request: EngineRequest[Condition]
-    ) -> PrefilteredSearch | None:
+    ) -> PrefilteredSearch[Json] | None:
         """Return the search for the nearest nodes; None for zeros with cosine."""
         if self._fields.similarity is None:
-            raise UnsupportedModeError(f"the index {self._index!r} holds no embeddings")
+            raise UnsupportedModeError(f"{self.where} holds no embeddings")
         similarity = similarity_named(self._fields.similarity)
         checked = query_vector(
             query.embedding,
             dimension=self._fields.dimension or len(query.embedding),
             distance=similarity.distance,
-            where=f"the index {self._index!r}",
+            where=self.where,
         )
         vector = compact_vector(checked, similarity.distance)
         if vector is None:
@@ -105,7 +97,7 @@ class LlamaIndexSearch(FilteredEngineSearch[Condition, PrefilteredSearch, Json])
 
         def body(limit: int) -> Json:
             knn = {
-                "field": self._vector_field,
+                "field": self._store.vector_field,
                 "query_vector": vector,
                 "k": limit,
                 "num_candidates": min(max(_CANDIDATES, 2 * limit), WINDOW),
@@ -113,36 +105,18 @@ class LlamaIndexSearch(FilteredEngineSearch[Condition, PrefilteredSearch, Json])
             }
             return {"knn": knn}
 
-        return PrefilteredSearch(
-            top_k=request.top_k, score=similarity.score, body=body, condition=request.filter
-        )
+        return self._search_of(request, similarity.score, body)
 
     def keyword_search(
         self, query: KeywordQuery, request: EngineRequest[Condition]
-    ) -> PrefilteredSearch | None:
+    ) -> PrefilteredSearch[Json] | None:
         """Return the search for shared words; None without words."""
         words = " ".join(query.text.split()[:_MAX_WORDS])
         if not words:
             return None
-        match: Json = {"match": {self._text_field: {"query": words}}}
+        match: Json = {"match": {self._store.text_field: {"query": words}}}
         filtered = {"bool": {"must": [match], "filter": [self._prefilter(request)]}}
-        return PrefilteredSearch(
-            top_k=request.top_k,
-            score=float,
-            body=lambda _: {"query": filtered},
-            condition=request.filter,
-        )
-
-    def page(self, search: PrefilteredSearch, limit: int) -> Requests[list[Json]]:
-        """Return at most ``limit`` hits of a search."""
-        body = {
-            **search.body(limit),
-            "size": limit,
-            "track_total_hits": False,
-            "_source": [self._text_field, "metadata"],
-        }
-        post = json_request("POST", self._index, "_search", params=SEARCH_PARAMS, body=body)
-        return (yield from read(post, hits_of))
+        return self._search_of(request, float, lambda _: {"query": filtered})
 
     def raw_scores(self, hits: Sequence[Json]) -> list[float]:
         """Return the engine's scores."""
@@ -151,20 +125,118 @@ class LlamaIndexSearch(FilteredEngineSearch[Condition, PrefilteredSearch, Json])
     def node(self, hit: Json) -> BaseNode:
         """Return the node of a hit."""
         source: Json = hit["_source"]
-        return metadata_dict_to_node(source["metadata"], text=source.get(self._text_field))
-
-    def too_few(self, search: PrefilteredSearch) -> UnsupportedFilterError:
-        """Return the error for a search that may miss hits beyond the limit."""
-        del search
-        return UnsupportedFilterError(
-            f"the filter cannot be decided by the fields of index {self._index!r}, nor among "
-            f"its best {WINDOW} nodes; copy them into a store opened by URL, where the engine "
-            "decides",
-            "",
-        )
+        return metadata_dict_to_node(source["metadata"], text=source.get(self._store.text_field))
 
     def _prefilter(self, request: EngineRequest[Condition]) -> Json:
-        return EVERYTHING if request.filter is None else prefilter(request.filter, self._fields)
+        return EVERYTHING if request.filter is None else self._fields.prefilter(request.filter)
+
+    def _search_of(
+        self,
+        request: EngineRequest[Condition],
+        score: Callable[[float], float],
+        body: Callable[[int], Json],
+    ) -> PrefilteredSearch[Json]:
+        """Return the search whose requests have the body for a number of hits."""
+
+        def page(limit: int) -> Requests[list[Json]]:
+            parts = {
+                **body(limit),
+                "size": limit,
+                "track_total_hits": False,
+                "_source": [self._store.text_field, "metadata"],
+            }
+            index = self._store.index_name
+            post = json_request("POST", index, "_search", params=SEARCH_PARAMS, body=parts)
+            return (yield from read(post, hits_of))
+
+        return PrefilteredSearch(
+            top_k=request.top_k, score=score, page=page, condition=request.filter
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFields:
+    """The fields of an index; those of strings with the longest string that is indexed."""
+
+    similarity: str | None = None
+    dimension: int | None = None
+    strings: dict[str, tuple[str, int]] = field(default_factory=dict)
+    numbers: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of_index(cls, description: Json, *, vector_field: str) -> "IndexFields":
+        """Return the fields from the engine's description of an index."""
+        for index in description.values():
+            properties: Json = index.get("mappings", {}).get("properties", {})
+            vector = properties.get(vector_field, {})
+            fields = cls(vector.get("similarity"), vector.get("dims"))
+            fields._collect(properties.get("metadata", {}), "")
+            return fields
+        return cls()
+
+    def _collect(self, parent: Json, key: str) -> None:
+        """Collect the fields of a metadata mapping, nested ones included."""
+        for name, mapping in parent.get("properties", {}).items():
+            own = f"{key}.{name}" if key else name
+            path, kind = f"metadata.{own}", mapping.get("type")
+            below = mapping.get("fields", {}).get("keyword", {})
+            if kind == "keyword":
+                self.strings[own] = path, mapping.get("ignore_above", _UNLIMITED)
+            elif below.get("type") == "keyword":
+                self.strings[own] = f"{path}.keyword", below.get("ignore_above", _UNLIMITED)
+            elif kind in _NUMBERS:
+                self.numbers[own] = path
+            self._collect(mapping, own)
+
+    def prefilter(self, condition: Condition) -> Json:
+        """Return a query for every node that satisfies the condition; it may match others."""
+        comparisons: Mapping[FilterOperator, Comparison[Json]] = {
+            FilterOperator.EQ: lambda key, value: self._among(key, [value]),
+            FilterOperator.IN: self._among,
+            FilterOperator.GT: self._bounded("gte"),
+            FilterOperator.GTE: self._bounded("gte"),
+            FilterOperator.LT: self._bounded("lte"),
+            FilterOperator.LTE: self._bounded("lte"),
+            FilterOperator.ANY: self._among,
+            FilterOperator.ALL: lambda key, values: all_of(
+                [self._among(key, [value]) for value in values]  # without values, empty lists match
+            ),
+            FilterOperator.CONTAINS: lambda key, value: self._among(key, [value]),
+            FilterOperator.TEXT_MATCH: lambda key, _: _exists(key),
+            FilterOperator.TEXT_MATCH_INSENSITIVE: lambda key, _: _exists(key),
+            FilterOperator.IS_EMPTY: lambda key, _: {"bool": {"must_not": [_exists(key)]}},
+        }
+        return FilterLanguage(comparisons, all_of, any_of, _negated).write(condition)
+
+    def _among(self, key: str, values: Sequence[Scalar]) -> Json:
+        if not values:
+            return NOTHING
+        path, longest = self.strings.get(key, ("", -1))
+        if all(isinstance(value, str) and len(value) <= longest for value in values):
+            return {"terms": {path: list(values)}}
+        if key in self.numbers and all(not isinstance(value, str) for value in values):
+            path = self.numbers[key]
+            return any_of([{"range": {path: {"gte": value, "lte": value}}} for value in values])
+        return _exists(key)
+
+    def _bounded(self, bound: str) -> Comparison[Json]:
+        def compare(key: str, value: float) -> Json:
+            path = self.numbers.get(key)
+            return _exists(key) if path is None else {"range": {path: {bound: value}}}
+
+        return compare
+
+
+def _exists(key: str) -> Json:
+    return {"exists": {"field": f"metadata.{key}"}}
+
+
+def _negated(part: Json) -> Json:
+    match part:
+        case {"bool": {"must_not": [{"exists": field_}]}}:
+            return {"exists": field_}
+        case _:  # it may match too many nodes, so its negation would match too few
+            return EVERYTHING
 
 
 class LlamaIndexElasticsearchBackend(EngineBackend[ElasticsearchStore]):
@@ -197,9 +269,9 @@ class LlamaIndexElasticsearchBackend(EngineBackend[ElasticsearchStore]):
         )
 
     @property
-    def searcher(self) -> LlamaIndexSearch:
+    def searcher(self) -> LlamaIndexElasticsearchSearch:
         """New searches; each reads the index's current fields."""
-        return LlamaIndexSearch(self.store)
+        return LlamaIndexElasticsearchSearch(self.store)
 
     def call(self, steps: Callable[[], Requests[T]]) -> Call[T]:
         """Return the call that executes the requests."""
@@ -225,10 +297,6 @@ class LlamaIndexElasticsearchBackend(EngineBackend[ElasticsearchStore]):
         }
 
 
-def backend_of_llama_index(
-    store: BasePydanticVectorStore,
-) -> LlamaIndexElasticsearchBackend | None:
-    """Return the backend of a LlamaIndex ``ElasticsearchStore``; None for any other store."""
-    if not isinstance(store, ElasticsearchStore):
-        return None
-    return LlamaIndexElasticsearchBackend(store)
+def backend_of(store: BasePydanticVectorStore) -> Backend | None:
+    """Return the backend of LlamaIndex's store; None for others."""
+    return LlamaIndexElasticsearchBackend(store) if isinstance(store, ElasticsearchStore) else None

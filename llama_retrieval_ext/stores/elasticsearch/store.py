@@ -185,14 +185,5 @@ def is_new(url: str) -> bool:  # noqa: ARG001 - the engines' common signature
 
 
 def backend_of(store: BasePydanticVectorStore) -> Backend | None:
-    """Return the backend for a store in Elasticsearch (this package's or LlamaIndex's), or None."""
-    if isinstance(store, ElasticsearchVectorStore):
-        return ElasticsearchBackend(store)
-    if type(store).__module__.startswith("llama_index.vector_stores.elasticsearch"):
-        # The import is slow, and already done if the store is LlamaIndex's.
-        from llama_retrieval_ext.stores.elasticsearch.llama_index_store import (  # noqa: PLC0415
-            backend_of_llama_index,
-        )
-
-        return backend_of_llama_index(store)
-    return None
+    """Return the backend of one of this module's stores; None for others."""
+    return ElasticsearchBackend(store) if isinstance(store, ElasticsearchVectorStore) else None

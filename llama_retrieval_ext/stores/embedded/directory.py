@@ -1,4 +1,4 @@
-"""`StoreDirectory`: an open store directory; `Registry`: the open directories of this process.
+"""`StoreDirectory`: an open store directory; `OpenDirectories`: those of this process.
 
 All store objects of a directory share one `StoreDirectory`, because the engine refuses to open a
 directory twice, and a notebook cell that opens a store may run repeatedly.
@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from threading import RLock
 from typing import Final, TypeVar
@@ -18,7 +18,6 @@ from uuid import UUID
 from qdrant_edge import EdgeShard, UpdateOperation
 
 from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
-from llama_retrieval_ext.stores.embedded.draft import Draft
 from llama_retrieval_ext.stores.embedded.files import (
     DRAFT,
     FREEZE,
@@ -37,6 +36,7 @@ from llama_retrieval_ext.stores.embedded.files import (
     write_config,
 )
 from llama_retrieval_ext.stores.embedded.shard import (
+    Draft,
     create_shard,
     open_shard,
     remove_shard,
@@ -53,12 +53,8 @@ FLUSH_BYTES: Final = 256 * 2**20
 class StoreDirectory:
     """The config and the engine's shard of one directory, locked against other processes.
 
-    Thread-safe. Writers hold `lock`; readers need no lock.
-
-    Args:
-        path: The directory; created if missing.
-        request: The config requested by the caller.
-        temporary: Whether `close` removes the directory.
+    Thread-safe. Writers hold `lock`; readers need no lock. The directory is created if missing, and
+    removed by `close` if it is temporary.
 
     Attributes:
         config: Config of the store; replaced as a whole.
@@ -67,6 +63,8 @@ class StoreDirectory:
         build_from: Number of nodes from which an index is built automatically.
         inexact: Whether nodes were removed or replaced since the shard was opened; the engine's
             term statistics still include these.
+        users: Number of store objects; the last one closes the directory.
+        is_closing: Whether the last one is closing it.
     """
 
     def __init__(self, path: Path, request: ConfigRequest, *, temporary: bool = False) -> None:
@@ -74,6 +72,8 @@ class StoreDirectory:
         self.path = path
         self.drafting = RLock()
         self.inexact = False
+        self.users = 0
+        self.is_closing = False
         self._temporary = temporary
         self._process = os.getpid()
         self._closed = False
@@ -169,10 +169,6 @@ class StoreDirectory:
                 fill(old, new)
                 new.flush()
                 write_config(self.path, after)
-            except Exception as error:
-                if type(error) is Exception:  # the engine raises only `Exception`
-                    raise translate_error(error, self.path) from error
-                raise
             finally:
                 self._settle(old, new, after)
 
@@ -190,9 +186,7 @@ class StoreDirectory:
             if config.dimension is not None:
                 copy_folder(shard_folder(source, config), shard_folder(self.path, after))
             write_config(self.path, after)
-            new = open_shard(self.path, after)  # removes the files of other shards
-            self.config, self._shard = after, new
-            self.inexact, self._unflushed = False, 0
+            self._switch(after, open_shard(self.path, after))  # removes the files of other shards
             if old is not None:
                 old.close()
 
@@ -259,10 +253,13 @@ class StoreDirectory:
         dropped, unnamed = new, after
         if read_config(self.path) == after:
             dropped, unnamed = old, self.config
-            self.config, self._shard, self.inexact = after, new, False
-            self._unflushed = 0
+            self._switch(after, new)
         dropped.close()
         remove_shard(self.path, unnamed)
+
+    def _switch(self, config: EmbeddedConfig, shard: EdgeShard | None) -> None:
+        self.config, self._shard = config, shard
+        self.inexact, self._unflushed = False, 0
 
     def reset(self) -> None:
         """Remove all nodes, the dimension and the average length."""
@@ -272,7 +269,7 @@ class StoreDirectory:
             config = replace(self.config, dimension=None, average_length=None, indexed=0)
             with clear_errors(self.path):
                 write_config(self.path, config)
-                self.config, self._shard, self.inexact = config, None, False
+                self._switch(config, None)
                 if shard is not None:
                     shard.close()
                     remove_shard(self.path, config)
@@ -303,9 +300,8 @@ class StoreDirectory:
             shard, self._shard = self._shard, None
             try:
                 if shard is not None:
-                    shard.close()  # flushes first
-            except Exception as error:
-                raise translate_error(error, self.path) from error
+                    with clear_errors(self.path):
+                        shard.close()  # flushes first
             finally:
                 self._unlock()
                 if self._temporary:
@@ -337,16 +333,7 @@ class StoreDirectory:
 MEMORY: Final = ":memory:"
 
 
-@dataclass(slots=True, eq=False)
-class Opened:
-    """An open directory and its number of users; the last user closes it."""
-
-    directory: StoreDirectory
-    users: int = 0
-    closing: bool = False
-
-
-class Registry:
+class OpenDirectories:
     """Open directories by their real path.
 
     The garbage collector can release a store at any line of any thread. Therefore the lock is
@@ -359,71 +346,73 @@ class Registry:
     def forget(self) -> None:
         """Drop all entries, because a forked child cannot use its parent's directories."""
         self._lock = RLock()
-        self._open: dict[Path, Opened] = {}
+        self._open: dict[Path, StoreDirectory] = {}
 
-    def acquire(self, path: str | Path, request: ConfigRequest) -> Opened:
+    def acquire(self, path: str | Path, request: ConfigRequest) -> StoreDirectory:
         """Return the directory of a path; the caller releases it exactly once."""
         if str(path) == MEMORY:
-            return Opened(_temporary(request), users=1)
+            return _temporary(request)
         real = Path(path).expanduser().resolve()
-        while (opened := self._join(real, request)).closing:
-            opened.directory.close()  # waits for users
-            self._remove(opened)
+        while (directory := self._join(real, request)).is_closing:
+            directory.close()  # waits for users
+            self._remove(directory)
         try:
-            opened.directory.adopt(request)
+            directory.adopt(request)
         except BaseException:
-            self.release(opened)
+            self.release(directory)
             raise
-        return opened
+        return directory
 
-    def release(self, opened: Opened) -> None:
+    def release(self, directory: StoreDirectory) -> None:
         """Release a directory; close it if there are no other users."""
         with self._lock:
-            opened.users -= 1
-            if opened.users or opened.closing:
+            directory.users -= 1
+            if directory.users or directory.is_closing:
                 return
-            opened.closing = True
-        opened.directory.close()
-        self._remove(opened)
+            directory.is_closing = True
+        directory.close()
+        self._remove(directory)
 
-    def remove(self, opened: Opened) -> None:
+    def remove(self, directory: StoreDirectory) -> None:
         """Close and delete a directory; raise if it has other users. The caller releases it."""
         with self._lock:
-            if opened.users > 1:
+            if directory.users > 1:
                 raise StoreUnavailableError(
-                    f"{opened.directory.path} is open elsewhere in this process; close it first"
+                    f"{directory.path} is open elsewhere in this process; close it first"
                 )
-            opened.closing = True
+            directory.is_closing = True
         try:
-            opened.directory.remove()
+            directory.remove()
         finally:
-            opened.directory.close()
-            self._remove(opened)
+            directory.close()
+            self._remove(directory)
 
-    def _join(self, real: Path, request: ConfigRequest) -> Opened:
+    def _join(self, real: Path, request: ConfigRequest) -> StoreDirectory:
         with self._lock:
-            opened = self._open.get(real)
-            if opened is None:
-                opened = self._open[real] = Opened(StoreDirectory(real, request))
-            opened.users += 1
-            return opened
+            directory = self._open.get(real)
+            if directory is None:
+                directory = self._open[real] = StoreDirectory(real, request)
+            directory.users += 1
+            return directory
 
-    def _remove(self, opened: Opened) -> None:
+    def _remove(self, directory: StoreDirectory) -> None:
         with self._lock:
-            if self._open.get(opened.directory.path) is opened:
-                del self._open[opened.directory.path]
+            if self._open.get(directory.path) is directory:
+                del self._open[directory.path]
 
 
 def _temporary(request: ConfigRequest) -> StoreDirectory:
     path = Path(tempfile.mkdtemp(prefix="llama-retrieval-ext-"))
     try:
-        return StoreDirectory(path, request, temporary=True)
+        directory = StoreDirectory(path, request, temporary=True)
     except BaseException:
         shutil.rmtree(path, ignore_errors=True)
         raise
+    directory.users = 1
+    return directory
 
 
 # Module state, because a process can have a directory open only once.
-registry: Final = Registry()
+open_directories: Final = OpenDirectories()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=registry.forget)
+    os.register_at_fork(after_in_child=open_directories.forget)

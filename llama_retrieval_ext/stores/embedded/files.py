@@ -65,13 +65,17 @@ def is_new(path: str | Path) -> bool:
 
 @contextmanager
 def clear_errors(directory: Path) -> Generator[None]:
-    """Convert errors of the operating system to `StoreUnavailableError`."""
+    """Convert errors of the engine and of the operating system to errors of the store."""
     try:
         yield
     except StoreUnavailableError:  # a subclass of OSError
         raise
     except OSError as error:
         raise StoreUnavailableError(_explained(error, directory)) from error
+    except Exception as error:
+        if type(error) is Exception:  # the engine raises only `Exception`
+            raise translate_error(error, directory) from error
+        raise
 
 
 def _explained(error: OSError, directory: Path) -> str:
@@ -107,11 +111,7 @@ CAN_FREEZE: Final = sys.platform != "win32"
 
 
 class DirectoryLock:
-    """A lock that ends with its process. On Windows only the engine's lock exists.
-
-    Args:
-        directory: The directory, locked by a file in it.
-    """
+    """A lock that ends with its process. On Windows only the engine's lock exists."""
 
     def __init__(self, directory: Path) -> None:
         self._file = (directory / LOCK).open("ab")
@@ -131,11 +131,7 @@ FREEZE: Final = "freeze"
 
 
 class FreezingLock:
-    """A reentrant lock that also prevents other processes from copying the directory.
-
-    Args:
-        directory: The directory, locked by a file in it.
-    """
+    """A reentrant lock that also prevents other processes from copying the directory."""
 
     def __init__(self, directory: Path) -> None:
         self._file = (directory / FREEZE).open("ab")
@@ -147,39 +143,28 @@ class FreezingLock:
         self._lock.acquire()
         self._depth += 1
         if self._depth == 1:
-            self._flock()
+            self._flock(exclusive=True)
 
     def __exit__(self, *_: object) -> None:
         self._depth -= 1
         if not self._depth:
-            self._unlock()
+            self._flock(exclusive=False)
         self._lock.release()
 
     def release(self) -> None:
         """Close the file; afterwards the lock only covers this process."""
         self._file.close()
 
-    def _flock(self) -> None:
-        if self._is_usable and sys.platform != "win32":
-            fcntl.flock(self._file, fcntl.LOCK_EX)
-
-    def _unlock(self) -> None:
-        if self._is_usable and sys.platform != "win32":
-            fcntl.flock(self._file, fcntl.LOCK_UN)
-
-    @property
-    def _is_usable(self) -> bool:
+    def _flock(self, *, exclusive: bool) -> None:
         # A forked child shares its parent's lock and would release it.
-        return not self._file.closed and os.getpid() == self._process
+        is_usable = not self._file.closed and os.getpid() == self._process
+        if is_usable and sys.platform != "win32":
+            fcntl.flock(self._file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_UN)
 
 
 @contextmanager
 def frozen(directory: Path) -> Generator[None]:
-    """Block writes to a directory by all processes; needs no write permission.
-
-    Raises:
-        StoreUnavailableError: An earlier release, which does not use this lock, has it open.
-    """
+    """Block writes to a directory by all processes; raise if an earlier release has it open."""
     path = directory / FREEZE
     is_ours = path.exists()
     with _opened(path if is_ours else directory / LOCK) as file:
@@ -204,11 +189,7 @@ def _opened(path: Path) -> Generator[BinaryIO | None]:
 
 
 def copy_database(source: Path, target: sqlite3.Connection) -> None:
-    """Copy a database that may be open elsewhere or on a read-only file system.
-
-    Raises:
-        StoreUnavailableError: Another process is opening it.
-    """
+    """Copy a database that may be open elsewhere or on a read-only file system."""
     # Without a WAL file no process has the database open or can open it while the directory is
     # frozen, so SQLite does not need its shared files.
     is_open = source.with_name(f"{source.name}-wal").exists()
@@ -257,24 +238,17 @@ MANIFEST: Final = "store.json"
 DRAFT: Final = "store.json.new"
 
 
-Vectors: TypeAlias = Literal["float32", "float16", "int8"]
+VectorType: TypeAlias = Literal["float32", "float16", "int8"]
 IndexKind: TypeAlias = Literal["auto", "hnsw", "exact"]
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedConfig(QdrantConfig):
-    """The config of a store directory.
-
-    Attributes:
-        generation: Number of the current shard.
-        vectors: Storage type of embeddings.
-        index: Condition for building an index.
-        indexed: Number of nodes in the current shard's index when it was built.
-    """
+    """The config of a store directory; ``generation`` and ``indexed`` are of the current shard."""
 
     generation: int = 0
     indexed: int = 0
-    vectors: Vectors = "float32"
+    vectors: VectorType = "float32"
     index: IndexKind = "auto"
 
 
@@ -282,7 +256,7 @@ class EmbeddedConfig(QdrantConfig):
 class EmbeddedParams:
     """The ``store_params`` of the embedded engine; None for the recorded value."""
 
-    vectors: Vectors | None = None
+    vectors: VectorType | None = None
     index: IndexKind | None = None
 
 
@@ -290,12 +264,12 @@ class EmbeddedParams:
 class EmbeddedRequest(ConfigRequest):
     """The config that a caller requests; ``index`` may differ from the recorded value."""
 
-    vectors: Vectors | None = None
+    vectors: VectorType | None = None
     index: IndexKind | None = None
 
     def __post_init__(self) -> None:
         ConfigRequest.__post_init__(self)  # super() does not work with slots
-        for name, kinds in (("vectors", Vectors), ("index", IndexKind)):
+        for name, kinds in (("vectors", VectorType), ("index", IndexKind)):
             if (value := getattr(self, name)) not in (None, *get_args(kinds)):
                 raise ConfigurationError(f"{name} must be one of {get_args(kinds)}, got {value!r}")
 

@@ -1,19 +1,16 @@
 """Conversion of clauses to filters of the embedded engine."""
 
 from collections.abc import Sequence
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from qdrant_edge import (
     FieldCondition,
     Filter,
     HasIdCondition,
-    HasVectorCondition,
     IsEmptyCondition,
-    IsNullCondition,
     MatchAny,
     MatchSubstring,
     MatchValue,
-    NestedCondition,
     RangeFloat,
 )
 
@@ -27,16 +24,8 @@ from llama_retrieval_ext.stores.qdrant_common.filters import (
     Within,
 )
 
-# The engine's types for the parts of a filter.
-_Part: TypeAlias = (
-    FieldCondition
-    | IsEmptyCondition
-    | IsNullCondition
-    | HasIdCondition
-    | HasVectorCondition
-    | NestedCondition
-    | Filter
-)
+if TYPE_CHECKING:
+    from qdrant_edge import ConditionType
 
 EVERYTHING: Final = Filter()
 
@@ -52,7 +41,7 @@ def filter_of(clause: Clause | None) -> Filter | None:
     return None if clause is None else as_edge_filter(clause)
 
 
-def _part(clause: Clause) -> _Part:
+def _part(clause: Clause) -> "ConditionType":
     match clause:
         case Group(every, some, no):
             return Filter(must=_each(every), should=_each(some), must_not=_each(no))
@@ -77,5 +66,5 @@ def _of_field(clause: Within | Contains | Equals) -> FieldCondition:
             )
 
 
-def _each(clauses: Sequence[Clause]) -> list[_Part] | None:
+def _each(clauses: Sequence[Clause]) -> "list[ConditionType] | None":
     return [_part(clause) for clause in clauses] or None

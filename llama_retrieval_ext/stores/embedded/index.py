@@ -16,24 +16,22 @@ from typing import Final
 
 from qdrant_edge import (
     EdgeShard,
-    QuantizationSearchParams,
     Query,
     QueryRequest,
     Sample,
-    SearchParams,
 )
 
 from llama_retrieval_ext.errors import RetrievalExtError, StoreUnavailableError
 from llama_retrieval_ext.stores.embedded import build_index
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
-from llama_retrieval_ext.stores.embedded.draft import Draft
 from llama_retrieval_ext.stores.embedded.files import (
     EmbeddedConfig,
     IndexKind,
-    Vectors,
-    translate_error,
+    VectorType,
+    clear_errors,
 )
-from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE
+from llama_retrieval_ext.stores.embedded.search import vector_params
+from llama_retrieval_ext.stores.embedded.shard import BM25, DATATYPES, DENSE, Draft
 from llama_retrieval_ext.stores.encoding.vectors import SCORES
 
 _logger = logging.getLogger(__name__)
@@ -43,13 +41,9 @@ BUILD_FROM: Final = {"auto": 100_000, "hnsw": 10_000}
 _LINKS: Final = 16
 # Below this total size of filtered vectors, the engine compares them one by one.
 FULL_SCAN_KB: Final = 10_000
-_EF: Final = 128
-# Factor of candidates selected by integers and rescored with the stored floats.
-_OVERSAMPLING: Final = 3.0
 # Writers wait while at most this many last changes are applied to the copy.
 _FEW: Final = 1_000
 _NOISE: Final = 1e-6
-_DATATYPES: Final = {"float32": "Float32", "float16": "Float16", "int8": "Float16"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +64,7 @@ class IndexInfo:
 
     """
 
-    vectors: Vectors
+    vectors: VectorType
     index: IndexKind
     nodes: int
     indexed: int
@@ -108,17 +102,6 @@ def _indexed(shard: EdgeShard) -> int:
     info = shard.info()
     # The engine's count includes the sparse vectors, which are always indexed.
     return max(0, min(info.indexed_vectors_count - info.points_count, info.points_count))
-
-
-def vector_params(config: EmbeddedConfig, top_k: int, *, exact: bool) -> SearchParams:
-    """Return the params of a vector search; without an index it is always exact."""
-    if exact:
-        return SearchParams(exact=True)
-    rescored = QuantizationSearchParams(rescore=True, oversampling=_OVERSAMPLING)
-    return SearchParams(
-        hnsw_ef=max(_EF, 2 * top_k),
-        quantization=rescored if config.vectors == "int8" else None,
-    )
 
 
 def recall(shard: EdgeShard, config: EmbeddedConfig, *, n: int, top_k: int) -> float:
@@ -169,28 +152,22 @@ def _build_quietly(directory: StoreDirectory, min_free: int) -> None:
         _logger.warning("no index was built in %s: %s", directory.path, error)
 
 
-def build(directory: StoreDirectory, *, min_free: int) -> bool:
-    """Index all nodes; wait for a running build first.
-
-    Returns:
-        Whether the build succeeded; False if the store was emptied, compacted or closed meanwhile.
-    """
+def build(directory: StoreDirectory, *, min_free: int) -> None:
+    """Index all nodes, after a running build; gives up if the store is emptied or closed."""
     with directory.drafting:
         draft = directory.start_draft(min_free=min_free)
         if draft is None:
-            return False
+            return
         try:
-            _index_files(draft)
-            return not draft.is_abandoned and _become_current(directory, draft)
-        except Exception as error:
-            if type(error) is Exception:  # the engine raises only `Exception`
-                raise translate_error(error, directory.path) from error
-            raise
+            with clear_errors(directory.path):
+                _index_files(draft)
+                if not draft.is_abandoned:
+                    _become_current(directory, draft)
         finally:
             directory.discard_draft(draft)
 
 
-def _become_current(directory: StoreDirectory, draft: Draft) -> bool:
+def _become_current(directory: StoreDirectory, draft: Draft) -> None:
     """Apply later writes to the indexed copy, and make it the current shard."""
     new = EdgeShard.load(str(draft.folder))
     is_current = False
@@ -202,7 +179,6 @@ def _become_current(directory: StoreDirectory, draft: Draft) -> bool:
     finally:
         if not is_current:
             new.close()
-    return is_current
 
 
 def _index_files(draft: Draft) -> None:
@@ -213,7 +189,7 @@ def _index_files(draft: Draft) -> None:
         "sparse": BM25,
         "dimension": config.dimension,
         "distance": config.distance.capitalize(),
-        "datatype": _DATATYPES[config.vectors],
+        "datatype": DATATYPES[config.vectors],
         "int8": config.vectors == "int8",
         "m": 0 if config.index == "exact" else _LINKS,
         "full_scan_kb": FULL_SCAN_KB,

@@ -4,13 +4,14 @@ The engine only marks deleted and replaced nodes. Its ``optimize`` holds the GIL
 that makes searches inexact. Therefore compaction copies nodes to a new shard in batches.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from llama_index.core.schema import BaseNode
 from qdrant_edge import (
     CountRequest,
     EdgeShard,
+    Filter,
     FloatIndexParams,
     KeywordIndexParams,
     Point,
@@ -21,10 +22,9 @@ from qdrant_edge import (
 )
 
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
-from llama_retrieval_ext.stores.embedded.draft import copy_points, copy_schema
 from llama_retrieval_ext.stores.embedded.files import SOME_BYTES, bytes_on_disk, check_room
 from llama_retrieval_ext.stores.embedded.filters import as_edge_filter, filter_of
-from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE
+from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE, copy_points, copy_schema
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text
 from llama_retrieval_ext.stores.qdrant_common.filters import Clause
 from llama_retrieval_ext.stores.qdrant_common.points import (
@@ -39,7 +39,8 @@ from llama_retrieval_ext.stores.qdrant_common.points import (
 )
 
 # The engine holds the GIL while it adds points: some milliseconds per batch.
-BATCH: Final = 256
+_BATCH: Final = 256
+_PAGE: Final = 1024
 # A node is written to the log and to the storage, its metadata also to indexes.
 _COPIES: Final = 3
 _DELETION: Final = 1024
@@ -47,7 +48,7 @@ _DELETION: Final = 1024
 
 def add_nodes(directory: StoreDirectory, nodes: Sequence[BaseNode], *, min_free: int) -> None:
     """Validate all nodes, then write them in batches; keep `min_free` bytes free."""
-    batches = prepare_batches(nodes, size=BATCH, config=directory.config, where=directory.path)
+    batches = prepare_batches(nodes, size=_BATCH, config=directory.config, where=directory.path)
     dimension, average = len(batches[0].vectors[0]), mean_length(batches)
     with directory.lock:
         check_room(directory.path, needed=_written_bytes(batches[0]) + min_free)
@@ -98,21 +99,10 @@ def _written_bytes(batch: Batch) -> int:
     return _COPIES * batch.size_bytes
 
 
-_PAGE: Final = 1024
-
-
 def matching_nodes(shard: EdgeShard, clause: Clause | None) -> list[BaseNode]:
     """Return the matching nodes with embeddings."""
-    nodes: list[BaseNode] = []
-    offset, filter_ = None, filter_of(clause)
-    while True:
-        request = ScrollRequest(
-            offset=offset, limit=_PAGE, filter=filter_, with_payload=True, with_vector=[DENSE]
-        )
-        records, offset = shard.scroll(request)
-        nodes += map(_node, records)
-        if offset is None:
-            return nodes
+    pages = _scroll(shard, limit=_PAGE, with_vector=[DENSE], filter_=filter_of(clause))
+    return [_node(record) for page in pages for record in page]
 
 
 def count_matching(shard: EdgeShard, clause: Clause | None) -> int:
@@ -170,11 +160,25 @@ def compact(directory: StoreDirectory, *, min_free: int) -> int:
 
 def _copy(old: EdgeShard, new: EdgeShard) -> None:
     copy_schema(old, new)
-    following = None
-    while True:
-        records, following = old.scroll(
-            ScrollRequest(limit=BATCH, offset=following, with_payload=True, with_vector=True)
-        )
+    for records in _scroll(old, limit=_BATCH, with_vector=True):
         copy_points(records, new)
-        if following is None:
+
+
+def _scroll(
+    shard: EdgeShard, *, limit: int, with_vector: bool | list[str], filter_: Filter | None = None
+) -> Iterator[list[Record]]:
+    """Yield pages of the matching points."""
+    offset = None
+    while True:
+        records, offset = shard.scroll(
+            ScrollRequest(
+                offset=offset,
+                limit=limit,
+                filter=filter_,
+                with_payload=True,
+                with_vector=with_vector,
+            )
+        )
+        yield records
+        if offset is None:
             return

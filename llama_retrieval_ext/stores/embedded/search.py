@@ -13,6 +13,7 @@ from qdrant_edge import (
     HasIdCondition,
     IdfParams,
     Prefetch,
+    QuantizationSearchParams,
     Query,
     QueryBatchRequest,
     QueryRequest,
@@ -27,8 +28,8 @@ from llama_retrieval_ext.execution.plan import Steps, run_steps
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
+from llama_retrieval_ext.stores.embedded.files import EmbeddedConfig
 from llama_retrieval_ext.stores.embedded.filters import EVERYTHING, as_edge_filter
-from llama_retrieval_ext.stores.embedded.index import vector_params
 from llama_retrieval_ext.stores.embedded.nodes import stored_vectors
 from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE
 from llama_retrieval_ext.stores.encoding.vectors import SCORES, query_vector
@@ -42,6 +43,9 @@ from llama_retrieval_ext.stores.qdrant_common.search import PointSearch, PointsS
 T = TypeVar("T")
 NativeFusionQuery: TypeAlias = Fusion | Formula
 _SMALL_LIMIT: Final = 1_000
+_EF: Final = 128
+# Factor of candidates selected by integers and rescored with the stored floats.
+_OVERSAMPLING: Final = 3.0
 
 
 class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
@@ -172,6 +176,17 @@ class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
 
         nothing: list[Candidate] = []
         return self.if_exists(steps, empty=nothing)
+
+
+def vector_params(config: EmbeddedConfig, top_k: int, *, exact: bool) -> SearchParams:
+    """Return the params of a vector search; without an index it is always exact."""
+    if exact:
+        return SearchParams(exact=True)
+    rescored = QuantizationSearchParams(rescore=True, oversampling=_OVERSAMPLING)
+    return SearchParams(
+        hnsw_ef=max(_EF, 2 * top_k),
+        quantization=rescored if config.vectors == "int8" else None,
+    )
 
 
 def _most_points(shard: EdgeShard, searches: Sequence[PointSearch], limits: Sequence[int]) -> int:

@@ -1,9 +1,15 @@
-"""Creation and loading of the engine's shard in a store directory."""
+"""The engine's shards in a store directory: creation, loading, and the draft of a new one."""
 
 import re
 import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
+from subprocess import Popen
 from typing import Final
+from uuid import UUID
 
 from qdrant_edge import (
     Distance,
@@ -12,15 +18,13 @@ from qdrant_edge import (
     EdgeSparseVectorParams,
     EdgeVectorParams,
     Modifier,
+    Point,
+    Record,
+    UpdateOperation,
     VectorStorageDatatype,
 )
 
-from llama_retrieval_ext.stores.embedded.files import (
-    SOME_BYTES,
-    EmbeddedConfig,
-    check_room,
-    translate_error,
-)
+from llama_retrieval_ext.stores.embedded.files import SOME_BYTES, EmbeddedConfig, check_room
 
 DENSE: Final = "dense"
 BM25: Final = "bm25"
@@ -28,18 +32,10 @@ BM25: Final = "bm25"
 _DRAFT: Final = "shard.new"
 _OLD: Final = "shard.old"
 _OURS: Final = re.compile(r"shard(-\d+|\.new|\.old)?")
-_DISTANCES: Final = {
-    "cosine": Distance.Cosine,
-    "dot": Distance.Dot,
-    "euclid": Distance.Euclid,
-}
-
 # The engine uses integers only in an index, and rescores with the stored floats.
-_DATATYPES: Final = {
-    "float32": VectorStorageDatatype.Float32,
-    "float16": VectorStorageDatatype.Float16,
-    "int8": VectorStorageDatatype.Float16,
-}
+DATATYPES: Final = {"float32": "Float32", "float16": "Float16", "int8": "Float16"}
+# Points that are copied at a time.
+_BATCH: Final = 256
 
 
 def open_shard(directory: Path, config: EmbeddedConfig) -> EdgeShard | None:
@@ -54,12 +50,9 @@ def open_shard(directory: Path, config: EmbeddedConfig) -> EdgeShard | None:
     if config.dimension is None or kept is None:
         return None
     check_room(directory, needed=SOME_BYTES)
-    try:
-        if not kept.exists():
-            _create(directory, config, config.dimension)
-        return EdgeShard.load(str(kept))
-    except Exception as error:
-        raise translate_error(error, directory) from error
+    if not kept.exists():
+        _create(directory, config, config.dimension)
+    return EdgeShard.load(str(kept))
 
 
 def shard_folder(directory: Path, config: EmbeddedConfig) -> Path:
@@ -73,11 +66,8 @@ def create_shard(directory: Path, config: EmbeddedConfig) -> EdgeShard:
     folder = shard_folder(directory, config)
     for left in (directory / _DRAFT, folder):
         shutil.rmtree(left, ignore_errors=True)
-    try:
-        _create(directory, config, config.dimension or 1)
-        return EdgeShard.load(str(folder))
-    except Exception as error:
-        raise translate_error(error, directory) from error
+    _create(directory, config, config.dimension or 1)
+    return EdgeShard.load(str(folder))
 
 
 def remove_shard(directory: Path, config: EmbeddedConfig) -> None:
@@ -89,16 +79,102 @@ def remove_shard(directory: Path, config: EmbeddedConfig) -> None:
 
 def _create(directory: Path, config: EmbeddedConfig, dimension: int) -> None:
     # Renamed when complete, because a partial shard would look broken.
+    dense = EdgeVectorParams(
+        dimension,
+        getattr(Distance, config.distance.capitalize()),
+        datatype=getattr(VectorStorageDatatype, DATATYPES[config.vectors]),
+    )
+    sparse = EdgeSparseVectorParams(modifier=Modifier.Idf)
     shard = EdgeShard.create(
-        str(directory / _DRAFT),
-        EdgeConfig(
-            vectors={
-                DENSE: EdgeVectorParams(
-                    dimension, _DISTANCES[config.distance], datatype=_DATATYPES[config.vectors]
-                )
-            },
-            sparse_vectors={BM25: EdgeSparseVectorParams(modifier=Modifier.Idf)},
-        ),
+        str(directory / _DRAFT), EdgeConfig(vectors={DENSE: dense}, sparse_vectors={BM25: sparse})
     )
     shard.close()
     (directory / _DRAFT).rename(shard_folder(directory, config))
+
+
+@dataclass(slots=True)
+class Changes:
+    """Writes to a shard since its copy: ids of written points, and deletions by filter."""
+
+    points: set[UUID] = field(default_factory=set)
+    deletions: list[UpdateOperation] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.points) + len(self.deletions)
+
+    def bring(self, old: EdgeShard, new: EdgeShard) -> None:
+        """Apply the changes to the copy.
+
+        Deletions come first. Then points written since the copy are read from the old shard, or
+        deleted if missing there. Points written during this call belong to the next changes.
+        """
+        copy_schema(old, new)
+        for deletion in self.deletions:
+            new.update(deletion)
+        for ids in _batches(self.points):
+            found = old.retrieve(list(ids), with_payload=True, with_vector=True)
+            gone = set(ids).difference(each.id for each in found)
+            copy_points(found, new)
+            if gone:
+                new.update(UpdateOperation.delete_points(list(gone)))
+
+
+@dataclass(slots=True, eq=False)
+class Draft:
+    """A new shard, built while searches and writes continue in the current shard.
+
+    Writes are recorded during the build and applied to the new shard before it becomes current.
+
+    Attributes:
+        config: Config of the directory after the new shard becomes current.
+        folder: Folder of the new shard.
+        changes: Writes to the current shard since the copy.
+        process: The running index process.
+        is_abandoned: Whether the copied shard is no longer current.
+        is_changed: Whether changes were applied to the new shard.
+        indexed: Number of nodes in the index.
+    """
+
+    config: EmbeddedConfig
+    folder: Path
+    changes: Changes = field(default_factory=Changes)
+    process: Popen[bytes] | None = None
+    is_abandoned: bool = False
+    is_changed: bool = False
+    indexed: int = 0
+
+    def abandon(self) -> None:
+        """Stop the build, because the copy is out of date."""
+        self.is_abandoned = True
+        if self.process is not None:
+            self.process.kill()
+
+    def bring_changes(
+        self, old: EdgeShard, new: EdgeShard, lock: AbstractContextManager[object]
+    ) -> None:
+        """Apply the changes to the copy; record later changes separately, under writers' lock."""
+        with lock:
+            taken, self.changes = self.changes, Changes()
+        self.is_changed = self.is_changed or bool(taken)
+        taken.bring(old, new)
+
+
+def copy_schema(old: EdgeShard, new: EdgeShard) -> None:
+    """Create the old shard's field indexes in the new shard."""
+    known = new.info().payload_schema
+    for name, index in old.info().payload_schema.items():
+        if name not in known and index.params is not None:
+            new.update(UpdateOperation.create_field_index(name, index.params))
+
+
+def copy_points(records: Sequence[Record], new: EdgeShard) -> None:
+    """Write records, which include vectors and payload, to the new shard."""
+    points = [Point(each.id, each.vector or {}, each.payload) for each in records]
+    if points:
+        new.update(UpdateOperation.upsert_points(points))
+
+
+def _batches(ids: Iterable[UUID]) -> Iterator[list[int | UUID | str]]:
+    rest = iter(ids)
+    while batch := list(islice(rest, _BATCH)):
+        yield list(batch)

@@ -12,13 +12,13 @@ from qdrant_edge import EdgeShard, Filter
 from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.stores.embedded.directory import MEMORY, Opened, StoreDirectory, registry
+from llama_retrieval_ext.stores.embedded.directory import MEMORY, StoreDirectory, open_directories
 from llama_retrieval_ext.stores.embedded.files import (
     MIN_FREE_BYTES,
     EmbeddedConfig,
     EmbeddedRequest,
     IndexKind,
-    Vectors,
+    VectorType,
     bytes_on_disk,
 )
 from llama_retrieval_ext.stores.embedded.filters import filter_of
@@ -92,7 +92,7 @@ class EmbeddedVectorStore(EngineStore):
     path: str = MEMORY
     min_free_bytes: int = MIN_FREE_BYTES
 
-    _opened: Opened = PrivateAttr()
+    _opened: StoreDirectory = PrivateAttr()
     _searcher: EmbeddedSearch = PrivateAttr()
     _closer: "weakref.finalize[..., EmbeddedVectorStore]" = PrivateAttr()
 
@@ -104,7 +104,7 @@ class EmbeddedVectorStore(EngineStore):
         dim: int | None = None,
         distance: Distance | None = None,
         min_free_bytes: int = MIN_FREE_BYTES,
-        vectors: Vectors | None = None,
+        vectors: VectorType | None = None,
         index: IndexKind | None = None,
     ) -> None:
         if not isinstance(path, str | Path):
@@ -114,12 +114,12 @@ class EmbeddedVectorStore(EngineStore):
         super().__init__(stores_text=True)
         self.path = str(path)
         self.min_free_bytes = min_free_bytes
-        self._opened = registry.acquire(
+        self._opened = open_directories.acquire(
             path, EmbeddedRequest(tokenizer, distance, dim, vectors=vectors, index=index)
         )
-        self._searcher = EmbeddedSearch(self._opened.directory)
+        self._searcher = EmbeddedSearch(self._opened)
         # Also runs at garbage collection and at interpreter exit.
-        self._closer = weakref.finalize(self, registry.release, self._opened)
+        self._closer = weakref.finalize(self, open_directories.release, self._opened)
 
     @property
     def client(self) -> EdgeShard | None:
@@ -215,7 +215,7 @@ class EmbeddedVectorStore(EngineStore):
         """
         if not self._closer.alive:
             raise self._closed
-        registry.remove(self._opened)
+        open_directories.remove(self._opened)
         self.close()
 
     def close(self) -> None:
@@ -226,7 +226,7 @@ class EmbeddedVectorStore(EngineStore):
     def _directory(self) -> StoreDirectory:
         if not self._closer.alive:
             raise self._closed
-        return self._opened.directory
+        return self._opened
 
     @property
     def _closed(self) -> StoreClosedError:
@@ -282,14 +282,7 @@ def _features(distance: Distance) -> EngineFeatures:
 
 
 class EmbeddedBackend(StoreBackend[EmbeddedVectorStore]):
-    """Backend of an `EmbeddedVectorStore`, with vector and keyword search in one request.
-
-    Examples:
-        >>> with EmbeddedVectorStore(":memory:") as store:
-        ...     EmbeddedBackend(store).features.dense
-        ScoreRange(kind='cosine', low=-1.0, high=1.0)
-
-    """
+    """Backend of an `EmbeddedVectorStore`, with vector and keyword search in one request."""
 
     engine = "embedded"
 

@@ -32,15 +32,13 @@ class Shape:
     """A node class and its field defaults; fields with default values are not stored.
 
     Attributes:
-        type: Node class.
-        name: Class name in the JSON.
+        type: Node class; its name is in the JSON.
         defaults: Default of every field; lists and dicts must be replaced, not shared.
         plain: Fields that are stored unchanged, with defaults.
         resources: Fields that hold a ``MediaResource``.
     """
 
     type: type[BaseNode]
-    name: str
     defaults: Mapping[str, object]
     plain: tuple[tuple[str, object], ...]
     resources: tuple[str, ...]
@@ -54,7 +52,7 @@ def _shape(cls: type[BaseNode]) -> Shape:
     resources = tuple(name for name in defaults if name.endswith("_resource"))
     special = {"embedding", "relationships", "obj", *resources}
     plain = tuple((name, value) for name, value in defaults.items() if name not in special)
-    return Shape(cls, cls.__name__, defaults, plain, resources)
+    return Shape(cls, defaults, plain, resources)
 
 
 _CLASSES = (TextNode, IndexNode, ImageNode, Node, Document, ImageDocument)
@@ -194,7 +192,7 @@ def _related(parts: list[Any], own: Fields) -> RelatedNodeInfo:
 
 def _packed_rest(node: BaseNode, shape: Shape) -> Fields:
     """Return the class, the media, and the object of an index node in JSON form."""
-    fields: Fields = {"class": shape.name}
+    fields: Fields = {"class": shape.type.__name__}
     for name in shape.resources:
         resource = getattr(node, name)
         if resource is not None:

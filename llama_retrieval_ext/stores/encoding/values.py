@@ -124,13 +124,7 @@ T = TypeVar("T")
 def batches(
     items: Iterable[T], size_bytes: Callable[[T], int], *, max_items: int, max_bytes: int
 ) -> Iterator[list[T]]:
-    """Yield items in batches within both limits; a larger item gets its own batch.
-
-    Examples:
-        >>> list(batches(["a", "bb", "cc", "dddddd"], len, max_items=2, max_bytes=4))
-        [['a', 'bb'], ['cc'], ['dddddd']]
-
-    """
+    """Yield items in batches within both limits; a larger item gets its own batch."""
     batch: list[T] = []
     total_bytes = 0
     for item in items:

@@ -1,36 +1,55 @@
-"""Searches in the collection of a LlamaIndex `MilvusVectorStore`."""
+"""Searches in the collection of a LlamaIndex `MilvusVectorStore`, which stores raw metadata.
 
+On such values Milvus and Milvus Lite differ from `matches`: true may equal 1, and strings are
+escaped in different ways. So a condition becomes an expression that every matching node satisfies,
+and a flag for whether other nodes may satisfy it; those are then removed in Python.
+"""
+
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Final, TypeVar
 
 import grpc
 from llama_index.core.schema import BaseNode
+from llama_index.core.vector_stores.types import BasePydanticVectorStore, FilterOperator
 from llama_index.core.vector_stores.utils import metadata_dict_to_node
 from llama_index.vector_stores.milvus import MilvusVectorStore
 from llama_index.vector_stores.milvus.utils import BaseSparseEmbeddingFunction
-from pymilvus import DataType, MilvusClient
+from pymilvus import MilvusClient
 from pymilvus.exceptions import MilvusException
 
-from llama_retrieval_ext.errors import (
-    DimensionMismatchError,
-    UnsupportedFilterError,
-    UnsupportedModeError,
-)
+from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.execution.plan import Steps
-from llama_retrieval_ext.filters import Condition
-from llama_retrieval_ext.stores.encoding.vectors import SCORE_RANGES, ScoreRange, cosine_score
+from llama_retrieval_ext.filters import Condition, Scalar
+from llama_retrieval_ext.stores.encoding.vectors import (
+    SCORE_RANGES,
+    ScoreRange,
+    cosine_score,
+    query_vector,
+)
 from llama_retrieval_ext.stores.engine.backend import (
+    Backend,
     EngineFeatures,
     EngineQuery,
     KeywordQuery,
     VectorQuery,
 )
-from llama_retrieval_ext.stores.engine.filtered_search import FilteredEngineSearch, FilteredSearch
+from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage
+from llama_retrieval_ext.stores.engine.llama_index import PrefilteredEngineSearch, PrefilteredSearch
 from llama_retrieval_ext.stores.engine.search import EngineBackend, EngineRequest
 from llama_retrieval_ext.stores.milvus.errors import is_released, translate_error
-from llama_retrieval_ext.stores.milvus.filters import Expression, filter_text
-from llama_retrieval_ext.stores.milvus.llama_index_filters import Prefilter, prefilter
+from llama_retrieval_ext.stores.milvus.filters import (
+    Expression,
+    all_of,
+    any_of,
+    compare,
+    exists,
+    filter_text,
+    negated,
+)
+from llama_retrieval_ext.stores.milvus.schema import METRICS
 from llama_retrieval_ext.stores.milvus.search import (
     MAX_HITS,
     Hit,
@@ -47,42 +66,34 @@ _SCORES: Final[Mapping[str, Callable[[float], float]]] = {
     "L2": negative_root,
     "BM25": abs,
 }
-_RANGES: Final = {
-    "COSINE": SCORE_RANGES["cosine"],
-    "IP": SCORE_RANGES["dot"],
-    "L2": SCORE_RANGES["euclid"],
-}
+_DISTANCES: Final = {metric: distance for distance, metric in METRICS.items()}
+# Keys whose values LlamaIndex overwrites.
+_RESERVED: Final = {"id", "doc_id", "document_id", "ref_doc_id", "_node_content", "_node_type"}
+_KEY: Final = re.compile(r"[\w .:/@+-]+")
+# No quotes, back-slashes, wildcards, control characters or surrogates: the same in every dialect.
+_PLAIN: Final = re.compile(r"[^\"'\\%_{}`\x00-\x1f\x7f\ud800-\udfff]*")
+# Below this, equal integers and floats compare equal in JSON and in Python.
+_EXACT: Final = 2**53
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrefilteredSearch(FilteredSearch):
-    """Search of a column."""
-
-    data: object
-    column: str
-    filter: Expression
-
-
-class LlamaIndexSearch(FilteredEngineSearch[Condition, PrefilteredSearch, Hit]):
+class LlamaIndexMilvusSearch(PrefilteredEngineSearch[Hit]):
     """Searches by a LlamaIndex store's client; the steps yield functions of the client."""
 
     most_hits: ClassVar[int] = MAX_HITS
 
     def __init__(self, store: MilvusVectorStore) -> None:
         super().__init__()
+        self._name = str(store.collection_name)
+        self.where = f"the collection {self._name!r}"
         self._store = store
-        self._columns: Mapping[str, Mapping[str, Any]] | None = None
-        self._metric: str | None = None
 
-    @property
+    @cached_property
     def metric(self) -> str:
         """Metric of the embeddings in the collection's index; the store's setting may differ."""
-        if self._metric is None:
-            index = self.call(
-                lambda client: client.describe_index(self._name, self._store.embedding_field)
-            )
-            self._metric = str((index or {}).get("metric_type") or self._store.similarity_metric)
-        return self._metric
+        index = self.call(
+            lambda client: client.describe_index(self._name, self._store.embedding_field)
+        )
+        return str((index or {}).get("metric_type") or self._store.similarity_metric)
 
     @property
     def keyword_metric(self) -> str | None:
@@ -92,15 +103,13 @@ class LlamaIndexSearch(FilteredEngineSearch[Condition, PrefilteredSearch, Hit]):
         own = isinstance(self._store.sparse_embedding_function, BaseSparseEmbeddingFunction)
         return "IP" if own else "BM25"  # otherwise Milvus computes the sparse vectors
 
-    @property
+    @cached_property
     def columns(self) -> Mapping[str, Mapping[str, Any]]:
         """The collection's columns by name."""
-        if self._columns is None:
-            description: dict[str, Any] = self.call(  # pyright: ignore[reportAssignmentType]
-                lambda client: client.describe_collection(self._name)
-            )
-            self._columns = {column["name"]: column for column in description["fields"]}
-        return self._columns
+        description: dict[str, Any] = self.call(  # pyright: ignore[reportAssignmentType]
+            lambda client: client.describe_collection(self._name)
+        )
+        return {column["name"]: column for column in description["fields"]}
 
     def call(self, function: Callable[[MilvusClient], T]) -> T:
         """Call a function with the store's client; load the collection if it is not loaded."""
@@ -116,26 +125,22 @@ class LlamaIndexSearch(FilteredEngineSearch[Condition, PrefilteredSearch, Hit]):
         except (MilvusException, grpc.RpcError, grpc.FutureTimeoutError) as error:
             raise translate_error(error, str(self._store.uri)) from error
 
-    def compile(self, condition: Condition) -> Condition:
-        """Return the condition unchanged: its expression depends on the columns."""
-        return condition
-
     def vector_search(
         self, query: VectorQuery, request: EngineRequest[Condition]
-    ) -> PrefilteredSearch | None:
+    ) -> PrefilteredSearch[Hit] | None:
         """Return the search for the nearest nodes."""
-        dimension = int(self.columns[self._store.embedding_field]["params"]["dim"])
-        if len(query.embedding) != dimension:
-            raise DimensionMismatchError(
-                f"the query has an embedding of dimension {len(query.embedding)}, the collection "
-                f"{self._name!r} holds {dimension}; ask with the model that it was filled with"
-            )
         column = self._store.embedding_field
-        return self._search_of(request, list(query.embedding), column, self.metric)
+        vector = query_vector(
+            query.embedding,
+            dimension=int(self.columns[column]["params"]["dim"]),
+            distance=_DISTANCES[self.metric],
+            where=self.where,
+        )
+        return self._search_of(request, vector, column, self.metric)
 
     def keyword_search(
         self, query: KeywordQuery, request: EngineRequest[Condition]
-    ) -> PrefilteredSearch | None:
+    ) -> PrefilteredSearch[Hit] | None:
         """Return the search by the store's sparse function; None without terms."""
         function = self._store.sparse_embedding_function
         data: object = query.text
@@ -144,12 +149,7 @@ class LlamaIndexSearch(FilteredEngineSearch[Condition, PrefilteredSearch, Hit]):
         if not query.text.strip() or not data:
             return None
         column = self._store.sparse_embedding_field
-        return self._search_of(request, data, column, "BM25" if data is query.text else "IP")
-
-    def page(self, search: PrefilteredSearch, limit: int) -> Steps[list[Hit]]:
-        """Return at most ``limit`` hits of a search."""
-        hits: list[Hit] = yield lambda: self._send(search, limit)
-        return hits
+        return self._search_of(request, data, column, self.keyword_metric or "BM25")
 
     def raw_scores(self, hits: Sequence[Hit]) -> list[float]:
         """Return Milvus's scores (its ``distance`` values)."""
@@ -160,52 +160,131 @@ class LlamaIndexSearch(FilteredEngineSearch[Condition, PrefilteredSearch, Hit]):
         entity = hit["entity"]
         return metadata_dict_to_node(dict(entity), text=entity.get(self._store.text_key))
 
-    def too_few(self, search: PrefilteredSearch) -> UnsupportedFilterError:
-        """Return the error for a search that may miss hits beyond the limit."""
-        return UnsupportedFilterError(
-            f"of the {MAX_HITS} nodes that Milvus can filter for {search.condition} too few "
-            "satisfy it, and it returns no more; filter by strings, or open the store by URL "
-            "and index the documents again",
-            "",
-        )
-
     def _search_of(
         self, request: EngineRequest[Condition], data: object, column: str, metric: str
-    ) -> PrefilteredSearch | None:
+    ) -> PrefilteredSearch[Hit] | None:
         check_top_k_within(request.top_k)
         compiled = Prefilter(expression=True)
         if request.filter is not None:
             compiled = prefilter(request.filter, columns=frozenset(self.columns))
         if compiled.expression is False:
             return None
+
+        def send(client: MilvusClient, limit: int) -> list[Hit]:
+            pages = client.search(
+                self._name,
+                data=[data],
+                anns_field=column,
+                filter=filter_text(compiled.expression),
+                limit=limit,
+                output_fields=[*_CONTENT, self._store.text_key],
+                search_params={"metric_type": metric},
+            )
+            return list(pages[0])
+
+        def page(limit: int) -> Steps[list[Hit]]:
+            hits: list[Hit] = yield lambda: self.call(lambda client: send(client, limit))
+            return hits
+
         return PrefilteredSearch(
             top_k=request.top_k,
             score=_SCORES[metric],
             positive=column != self._store.embedding_field,
-            data=data,
-            column=column,
-            filter=compiled.expression,
+            page=page,
             condition=None if compiled.exact else request.filter,
         )
 
-    def _send(self, search: PrefilteredSearch, limit: int) -> list[Hit]:
-        sparse = self.columns[search.column]["type"] == DataType.SPARSE_FLOAT_VECTOR
-        pages = self.call(
-            lambda client: client.search(
-                self._name,
-                data=[search.data],
-                anns_field=search.column,
-                filter=filter_text(search.filter),
-                limit=limit,
-                output_fields=[*_CONTENT, self._store.text_key],
-                search_params={"metric_type": self.keyword_metric if sparse else self.metric},
-            )
-        )
-        return list(pages[0])
 
-    @property
-    def _name(self) -> str:
-        return str(self._store.collection_name)
+@dataclass(frozen=True, slots=True)
+class Prefilter:
+    """An expression that every matching node satisfies; if exact, no other node does."""
+
+    expression: Expression
+    exact: bool = True
+
+
+_PASS_ALL: Final = Prefilter(expression=True, exact=False)
+
+
+def prefilter(condition: Condition, *, columns: frozenset[str] = frozenset()) -> Prefilter:
+    """Return the strictest prefilter for a condition.
+
+    Examples:
+        >>> from llama_retrieval_ext.filters import Compare
+        >>> prefilter(Compare("lang", FilterOperator.EQ, "en")).expression
+        '((exists $meta["lang"]) and $meta["lang"] == "en")'
+
+    """
+
+    def on_field(comparison: Comparison[Prefilter]) -> Comparison[Prefilter]:
+        def test(key: str, value: object) -> Prefilter:
+            if key in _RESERVED | columns or not _KEY.fullmatch(key):
+                return _PASS_ALL
+            return comparison(f'$meta["{key}"]', value)
+
+        return test
+
+    comparisons = {operator: on_field(each) for operator, each in _COMPARISONS.items()}
+    return FilterLanguage(comparisons, _joined(all_of), _any_of, _negated).write(condition)
+
+
+def _joined(
+    join: Callable[[Sequence[Expression]], Expression],
+) -> Callable[[Sequence[Prefilter]], Prefilter]:
+    def joined(parts: Sequence[Prefilter]) -> Prefilter:
+        expression = join([part.expression for part in parts])
+        return Prefilter(expression, exact=all(part.exact for part in parts))
+
+    return joined
+
+
+_any_of: Final = _joined(any_of)
+
+
+def _negated(part: Prefilter) -> Prefilter:
+    return Prefilter(negated(part.expression)) if part.exact else _PASS_ALL
+
+
+def _equal(field: str, value: Scalar) -> Prefilter:
+    if isinstance(value, str):
+        is_plain = _PLAIN.fullmatch(value)
+        return Prefilter(compare(field, f'== "{value}"')) if is_plain else _PASS_ALL
+    return _compared("==")(field, value)
+
+
+def _compared(sign: str) -> Comparison[Prefilter]:
+    def compared(field: str, value: float) -> Prefilter:
+        if abs(value) >= _EXACT:
+            return _PASS_ALL
+        return Prefilter(compare(field, f"{sign} {value}"), exact=False)
+
+    return compared
+
+
+def _contains_text(field: str, text: str) -> Prefilter:
+    if not text or not _PLAIN.fullmatch(text):
+        return _PASS_ALL
+    return Prefilter(compare(field, f'like "%{text}%"'), exact=False)
+
+
+def _exists(field: str, _: object) -> Prefilter:
+    return Prefilter(exists(field), exact=False)
+
+
+_COMPARISONS: Final[Mapping[FilterOperator, Comparison[Prefilter]]] = {
+    FilterOperator.EQ: _equal,
+    FilterOperator.IN: lambda field, values: _any_of([_equal(field, each) for each in values]),
+    FilterOperator.GT: _compared(">"),
+    FilterOperator.GTE: _compared(">="),
+    FilterOperator.LT: _compared("<"),
+    FilterOperator.LTE: _compared("<="),
+    FilterOperator.ANY: _exists,
+    FilterOperator.ALL: lambda _, __: _PASS_ALL,
+    FilterOperator.CONTAINS: _exists,
+    FilterOperator.TEXT_MATCH: _contains_text,
+    FilterOperator.TEXT_MATCH_INSENSITIVE: _exists,
+    FilterOperator.IS_EMPTY: lambda _, __: _PASS_ALL,
+}
 
 
 class LlamaIndexMilvusBackend(EngineBackend[MilvusVectorStore]):
@@ -223,10 +302,10 @@ class LlamaIndexMilvusBackend(EngineBackend[MilvusVectorStore]):
 
     def __init__(self, store: MilvusVectorStore, *, drop_violations: bool = False) -> None:
         super().__init__(store, drop_violations=drop_violations)
-        self._searcher = LlamaIndexSearch(store)
+        self._searcher = LlamaIndexMilvusSearch(store)
 
     @property
-    def searcher(self) -> LlamaIndexSearch:
+    def searcher(self) -> LlamaIndexMilvusSearch:
         """The engine's searches."""
         return self._searcher
 
@@ -236,7 +315,9 @@ class LlamaIndexMilvusBackend(EngineBackend[MilvusVectorStore]):
         keyword = self._searcher.keyword_metric
         kind = "bm25" if keyword == "BM25" else "unknown"
         return EngineFeatures(
-            dense=_RANGES[self._searcher.metric] if self.store.enable_dense else None,
+            dense=SCORE_RANGES[_DISTANCES[self._searcher.metric]]
+            if self.store.enable_dense
+            else None,
             keyword=None if keyword is None else ScoreRange(kind, 0.0),
         )
 
@@ -258,3 +339,8 @@ class LlamaIndexMilvusBackend(EngineBackend[MilvusVectorStore]):
             "collection": str(self.store.collection_name),
             "metric": self._searcher.metric,
         }
+
+
+def backend_of(store: BasePydanticVectorStore) -> Backend | None:
+    """Return the backend of LlamaIndex's store; None for others."""
+    return LlamaIndexMilvusBackend(store) if isinstance(store, MilvusVectorStore) else None

@@ -158,12 +158,5 @@ def is_new(url: str) -> bool:
 
 
 def backend_of(store: BasePydanticVectorStore) -> Backend | None:
-    """Return the backend for a store in Milvus (this package's or LlamaIndex's), or None."""
-    if type(store).__module__.startswith("llama_index."):
-        # The import is slow, and already done if the store is LlamaIndex's.
-        from llama_retrieval_ext.stores.milvus.llama_index_store import (  # noqa: PLC0415
-            LlamaIndexMilvusBackend,
-        )
-
-        return LlamaIndexMilvusBackend(store)  # type: ignore[arg-type]  # of that package there is only one
+    """Return the backend of one of this module's stores; None for others."""
     return MilvusBackend(store) if isinstance(store, MilvusStore) else None

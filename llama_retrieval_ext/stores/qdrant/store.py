@@ -177,12 +177,5 @@ def is_new(url: str) -> bool:
 
 
 def backend_of(store: BasePydanticVectorStore) -> Backend | None:
-    """Return the backend of this package's or LlamaIndex's Qdrant store; None for others."""
-    if isinstance(store, QdrantStore):
-        return QdrantBackend(store)
-    # Lazy, because the import is slow unless the caller uses LlamaIndex's store.
-    from llama_retrieval_ext.stores.qdrant.llama_index_store import (  # noqa: PLC0415
-        backend_of_llama_index,
-    )
-
-    return backend_of_llama_index(store)
+    """Return the backend of one of this module's stores; None for others."""
+    return QdrantBackend(store) if isinstance(store, QdrantStore) else None

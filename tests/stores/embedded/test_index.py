@@ -13,8 +13,8 @@ from llama_index.core.vector_stores.types import VectorStoreQuery
 from llama_retrieval_ext import Query, VectorRetriever
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.stores.embedded import index
-from llama_retrieval_ext.stores.embedded.draft import Draft
-from llama_retrieval_ext.stores.embedded.files import IndexKind, Vectors
+from llama_retrieval_ext.stores.embedded.files import IndexKind, VectorType
+from llama_retrieval_ext.stores.embedded.shard import Draft
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 
 _DIM = 16
@@ -69,7 +69,7 @@ def paused(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, t
 )
 @pytest.mark.usefixtures("small_graphs")
 def test_an_index_finds_what_an_exact_search_finds_and_the_trace_says_which_was_used(
-    vectors: Vectors, kind: IndexKind
+    vectors: VectorType, kind: IndexKind
 ) -> None:
     with EmbeddedVectorStore(":memory:", vectors=vectors, index=kind) as store:
         store.add(nodes(0, 600))
@@ -159,7 +159,7 @@ def test_it_is_built_by_itself_when_there_are_many(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_failure_changes_nothing_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "_DATATYPES", {"float32": "Float128"})
+    monkeypatch.setattr(index, "DATATYPES", {"float32": "Float128"})
     with EmbeddedVectorStore(":memory:") as store:
         store.add(nodes(0, 50))
         with pytest.raises(StoreUnavailableError, match=r"(?s)could not be built.*Float128"):

@@ -15,7 +15,7 @@ from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.milvus.filters import Expression, compile_condition, compile_target
-from llama_retrieval_ext.stores.milvus.llama_index_filters import prefilter
+from llama_retrieval_ext.stores.milvus.llama_index_store import prefilter
 from tests.cases import each_case
 from tests.stores.milvus.hard_metadata import ODD
 from tests.stores.odd_metadata import EQ, examples

@@ -22,8 +22,10 @@ from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import AnyOf, Compare, Condition, Not, Value
 from llama_retrieval_ext.stores.embedded.filters import as_edge_filter
 from llama_retrieval_ext.stores.engine.backend import Search
-from llama_retrieval_ext.stores.qdrant.llama_index_filters import flat_clause_of
-from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrantBackend
+from llama_retrieval_ext.stores.qdrant.llama_index_store import (
+    LlamaIndexQdrantBackend,
+    flat_clause_of,
+)
 from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
 from llama_retrieval_ext.stores.qdrant_common.points import point_id
 from tests.stores.filters_contract import FiltersContract

@@ -21,8 +21,8 @@ from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.vector import VectorRetriever
 from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
 from llama_retrieval_ext.stores.engine.backend import Search, hybrid_queries
+from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrantBackend
-from llama_retrieval_ext.stores.qdrant.store import backend_of
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.stores.qdrant.fake_server import KEY, FakeServer
 from tests.stores.qdrant.foreign_stores import UUIDS, foreign_store, nodes_with_uuids
@@ -39,7 +39,7 @@ def client() -> Iterator[QdrantClient]:
 
 
 def test_the_backend_of_a_store_is_found(client: QdrantClient) -> None:
-    assert isinstance(backend_of(foreign_store(client)), LlamaIndexQdrantBackend)
+    assert isinstance(backend_for(foreign_store(client)), LlamaIndexQdrantBackend)
 
 
 def test_keyword_search_without_sparse_vectors_is_refused_and_no_vector_search(

@@ -54,7 +54,7 @@ def test_stores_that_share_a_local_client_share_its_lock() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(read, backends)) == [3 * EACH] * 4
-    assert len({id(backend._source.connection._lock) for backend in backends}) == 1
+    assert len({id(backend._connection._lock) for backend in backends}) == 1
     client.close()
 
 

@@ -1,1 +1,0 @@
-"""The graph beside the store of a knowledge base."""
