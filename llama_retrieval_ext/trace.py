@@ -105,14 +105,19 @@ class Trace(Viewed):
 
     __repr__ = outline
 
-    def lines(self, depth: int = 0) -> Iterator[str]:
+    def lines(self) -> Iterator[str]:
         """Yield the lines of the outline, indented by depth."""
-        took = "unfinished" if self.duration_s is None else f"{self.duration_s * 1e3:.1f} ms"
-        hits = "" if self.count is None else f", {self.count} hits"
-        failed = "" if self.error is None else f", {self.error}"
-        yield f"{'  ' * depth}{self.name}: {took}{hits}{failed}"
+        for depth, step in self.walk():
+            took = "unfinished" if step.duration_s is None else f"{step.duration_s * 1e3:.1f} ms"
+            hits = "" if step.count is None else f", {step.count} hits"
+            failed = "" if step.error is None else f", {step.error}"
+            yield f"{'  ' * depth}{step.name}: {took}{hits}{failed}"
+
+    def walk(self, depth: int = 0) -> "Iterator[tuple[int, Trace]]":
+        """Yield the step and its nested steps with their depths, outer before inner."""
+        yield depth, self
         for child in self.children:
-            yield from child.lines(depth + 1)
+            yield from child.walk(depth + 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,13 @@ from typing import Annotated
 import typer
 
 from llama_retrieval_ext import __version__
-from llama_retrieval_ext.cli.configuration import schema, validate
-from llama_retrieval_ext.cli.documents import delete, info, list_, show
+from llama_retrieval_ext.cli.documents import copy, delete, info, list_, remove, show
 from llama_retrieval_ext.cli.evaluate import eval_
 from llama_retrieval_ext.cli.graph import graph_app, rules_app
 from llama_retrieval_ext.cli.ingest import ingest
-from llama_retrieval_ext.cli.maintenance import copy, remove
 from llama_retrieval_ext.cli.output import say, say_wrong
 from llama_retrieval_ext.cli.quickstart import quickstart
-from llama_retrieval_ext.cli.search import search
+from llama_retrieval_ext.cli.search import schema, search, validate
 from llama_retrieval_ext.cli.serve import mcp, serve
 from llama_retrieval_ext.errors import RetrievalExtError
 

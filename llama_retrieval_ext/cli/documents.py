@@ -1,6 +1,6 @@
-"""`llama-retrieval list`, `show`, `delete` and `info`: contents of a knowledge base."""
+"""`llama-retrieval list`, `show`, `delete`, `info`, `copy` and `remove`."""
 
-import json
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from difflib import get_close_matches
@@ -8,21 +8,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
+from rich.filesize import pick_unit_and_suffix
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.hits import show_passage
-from llama_retrieval_ext.cli.options import EmbedModel, KbId, Target, Tenant, Url
-from llama_retrieval_ext.cli.output import counted, say, say_table, three_digits
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.cli.options import AsJson, EmbedModel, KbId, KbOptions, Tenant, Url
+from llama_retrieval_ext.cli.output import (
+    counted,
+    say,
+    say_aside,
+    say_json,
+    say_left_out,
+    say_table,
+    show_passage,
+    three_digits,
+)
+from llama_retrieval_ext.errors import ConfigurationError, describe
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.ingest.ledger.ledger import StoredSource
 
 T = TypeVar("T")
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-_UNITS = ("bytes", "kB", "MB", "GB", "TB")
-_KILO = 1000
 
 
 def list_(
@@ -37,11 +42,11 @@ def list_(
 
     A document that comes from no file is listed by its id.
     """
-    place = Target(kb, embed_model, tenant, kb_id)
-    with place.reopen() as opened:
-        sources = opened.sources(scope=place.scope)
+    options = KbOptions(kb, embed_model, tenant, kb_id)
+    with options.reopen() as opened:
+        sources = opened.sources(scope=options.scope)
     if as_json:
-        say(json.dumps([_source_as_json(each) for each in sources], ensure_ascii=False, indent=2))
+        say_json([_source_as_json(each) for each in sources])
     elif not sources:
         say("no documents")
     else:
@@ -63,13 +68,13 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show the passages of a file or document, with their metadata."""
-    place = Target(kb, embed_model, tenant, kb_id)
-    with place.reopen() as opened:
-        nodes = _apply(opened.get, source, opened, place)
+    options = KbOptions(kb, embed_model, tenant, kb_id)
+    with options.reopen() as opened:
+        nodes = _apply(opened.get, source, opened, options)
     if as_json:
         from llama_retrieval_ext.results import passage_to_dict  # noqa: PLC0415 - imports slowly
 
-        say(json.dumps([*map(passage_to_dict, nodes)], ensure_ascii=False, indent=2))
+        say_json([*map(passage_to_dict, nodes)])
         return
     say(f"{source}: {counted(len(nodes), 'passage')}", style="bold")
     for number, node in enumerate(nodes, start=1):
@@ -97,24 +102,19 @@ def delete(
 
     Without --tenant or --kb-id, only documents without a tenant or kb id are deleted.
     """
-    place = Target(kb, embed_model, tenant, kb_id)
-    with place.reopen() as opened:
+    options = KbOptions(kb, embed_model, tenant, kb_id)
+    with options.reopen() as opened:
         for source in sources:
-            gone = _apply(opened.delete, source, opened, place)
+            gone = _apply(opened.delete, source, opened, options)
             say(f"deleted {source}: {counted(gone, 'document')}")
 
 
-def info(
-    *,
-    kb: Url,
-    embed_model: EmbedModel = "local",
-    as_json: AsJson = False,
-) -> None:
+def info(*, kb: Url, embed_model: EmbedModel = "local", as_json: AsJson = False) -> None:
     """Show engine, embedding model, counts and size of a knowledge base."""
-    with Target(kb, embed_model).reopen(needs_scope=False) as opened:
+    with KbOptions(kb, embed_model).reopen(needs_scope=False) as opened:
         facts = opened.info()
     if as_json:
-        say(json.dumps(asdict(facts), ensure_ascii=False, indent=2))
+        say_json(asdict(facts))
         return
     size = "on a server" if facts.size_bytes is None else _bytes(facts.size_bytes)
     dimension = f", {facts.dimension} dimensions" if facts.dimension else ""
@@ -168,25 +168,91 @@ def _source_as_json(source: "StoredSource") -> dict[str, object]:
     }
 
 
-def _apply(action: Callable[..., T], source: str, kb: "ext.KnowledgeBase", place: Target) -> T:
+def _apply(action: Callable[..., T], source: str, kb: "ext.KnowledgeBase", options: KbOptions) -> T:
     """Return the result of an action on a source; raise if there is no such source."""
-    result = action(source, scope=place.scope)
+    result = action(source, scope=options.scope)
     if not result:
-        raise _unknown(kb, source, place)
+        raise _unknown(kb, source, options)
     return result
 
 
-def _unknown(kb: "ext.KnowledgeBase", source: str, place: Target) -> ConfigurationError:
-    names = [each.source for each in kb.sources(scope=place.scope)]
+def _unknown(kb: "ext.KnowledgeBase", source: str, options: KbOptions) -> ConfigurationError:
+    names = [each.source for each in kb.sources(scope=options.scope)]
     same_file = [name for name in names if Path(name).name == Path(source).name]
     close = same_file or get_close_matches(source, names, n=1)
     advice = f"did you mean {close[0]!r}?" if close else "list shows what there is"
-    return ConfigurationError(f"{place.url} has no document {source!r}; {advice}")
+    return ConfigurationError(f"{options.url} has no document {source!r}; {advice}")
 
 
 def _bytes(size: int) -> str:
     """Return a size in decimal units."""
-    number, unit = float(size), 0
-    while number >= _KILO and unit < len(_UNITS) - 1:
-        number, unit = number / _KILO, unit + 1
-    return f"{three_digits(number)} {_UNITS[unit]}"
+    unit, name = pick_unit_and_suffix(size, ["bytes", "kB", "MB", "GB", "TB"], 1000)
+    return f"{three_digits(size / unit)} {name}"
+
+
+def copy(
+    *,
+    source: Annotated[
+        str, typer.Option("--from", metavar="URL", help="The knowledge base.", show_default=False)
+    ],
+    target: Annotated[
+        str, typer.Option("--to", metavar="URL", help="Where a copy goes.", show_default=False)
+    ],
+    many_tenants: Annotated[
+        bool,
+        typer.Option(
+            "--many-tenants",
+            help="Have the engine keep what belongs to a tenant together, where the copy is made.",
+        ),
+    ] = False,
+    mirror: Annotated[
+        bool,
+        typer.Option(
+            "--mirror",
+            help="Remove from the copy what the knowledge base does not have, or not any more.",
+        ),
+    ] = False,
+    graph: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="The graph of the copy; needed if the source has one."),
+    ] = None,
+) -> None:
+    """Copy a knowledge base to another engine, without embedding anything again.
+
+    You can run it again: it skips existing documents, and with --mirror it deletes documents that
+    the source does not have. The source is only read.
+    """
+    report = ext.copy_knowledge_base(
+        source,
+        target,
+        many_tenants=many_tenants or None,
+        mirror=mirror,
+        graph=graph,
+        show_progress=sys.stderr.isatty(),
+    )
+    say(str(report))
+    if report.only_at_target:
+        say_aside("to remove what is only at the target, add --mirror")
+    say_left_out({name: describe(error) for name, error in report.failures.items()})
+    if report.failures:
+        raise typer.Exit(1)
+
+
+def remove(
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="The knowledge base.", show_default=False)
+    ],
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first.")] = False,
+) -> None:
+    """Remove a knowledge base with all its documents and their data.
+
+    It does not remove other folders or databases, or a knowledge base with an active writer. After
+    an interruption, run it again.
+    """
+    if not yes:
+        if not sys.stdin.isatty():
+            raise ConfigurationError(f"to remove {url} without being asked, add --yes")
+        typer.confirm(f"Remove {url} with all its documents?", abort=True)
+    ext.KnowledgeBase.remove(url)
+    say(f"removed {url}")

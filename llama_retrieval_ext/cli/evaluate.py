@@ -1,16 +1,16 @@
 """`llama-retrieval eval`: quality of searches on judged questions."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.options import EmbedModel, KbId, Target, Tenant, Url
-from llama_retrieval_ext.cli.output import console, say, say_aside
+from llama_retrieval_ext.cli.options import AsJson, EmbedModel, KbId, KbOptions, Tenant, Url
+from llama_retrieval_ext.cli.output import console, say, say_aside, say_json
 from llama_retrieval_ext.cli.search import Mode
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.evaluation.measures import MEASURES, parse_measures
 
 _TOP_K = 100
 
@@ -48,23 +48,19 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
     tenant: Tenant = None,
     kb_id: KbId = None,
     embed_model: EmbedModel = "local",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Measure searches of a knowledge base on judged questions."""
-    # These import LlamaIndex, which --help does not need.
-    from llama_retrieval_ext.evaluation.experiment import Experiment  # noqa: PLC0415
-    from llama_retrieval_ext.evaluation.measures import MEASURES, parse_measures  # noqa: PLC0415
-
     parse_measures(measures or MEASURES)  # before slow work
-    place = Target(kb, embed_model, tenant, kb_id)
-    with place.reopen() as opened:
+    options = KbOptions(kb, embed_model, tenant, kb_id)
+    with options.reopen() as opened:
         judged = _judgements(questions, opened)
         chosen = list(dict.fromkeys(modes or _modes(opened)))
         retrievers = {
-            mode.value: opened.retriever(mode.value, top_k=top_k, scope=place.scope)
+            mode.value: opened.retriever(mode.value, top_k=top_k, scope=options.scope)
             for mode in chosen
         }
-        experiment = Experiment(
+        experiment = ext.Experiment(
             retrievers,
             judged,
             measures=measures or MEASURES,
@@ -73,7 +69,7 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
         ).run(progress=not as_json)
         tuning = None
         if tune:
-            hybrid = opened.retriever("hybrid", scope=place.scope)
+            hybrid = opened.retriever("hybrid", scope=options.scope)
             legs = None if folder is None else folder / "legs"
             tuning = ext.tune(hybrid, judged, folder=legs, progress=not as_json)
     _show(experiment, tuning, as_json=as_json)
@@ -102,7 +98,7 @@ def _show(experiment: "ext.Experiment", tuning: "ext.Tuning | None", *, as_json:
             "significance": experiment.significance.to_dict("records"),
             **({} if tuning is None else {"tuning": tuning.verdict}),
         }
-        say(json.dumps(known, ensure_ascii=False, indent=2))
+        say_json(known)
         return
     console().print(experiment)
     if tuning is not None:

@@ -249,12 +249,6 @@ def filter_hints(
 ) -> Iterator[str]:
     r"""Return one line for each condition in filters that can match nothing.
 
-    Args:
-        filters: The filters.
-        fields: Number of passages by metadata key and value type, as returned by
-            ``KnowledgeBase.metadata_fields``.
-        n_passages: Number of passages it examined.
-
     Examples:
         >>> from llama_retrieval_ext.cli.filter_syntax import parse_filter_options
         >>> filters = parse_filter_options(["page_label=1", "pagelabel=1"])

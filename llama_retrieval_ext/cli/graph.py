@@ -2,16 +2,22 @@
 
 import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.options import KbId, Tenant, scope_of
-from llama_retrieval_ext.cli.output import counted, say, say_aside, say_table, three_digits
+from llama_retrieval_ext.cli.options import AsJson, KbId, Tenant, scope_of
+from llama_retrieval_ext.cli.output import (
+    counted,
+    say,
+    say_aside,
+    say_json,
+    say_table,
+    three_digits,
+)
 from llama_retrieval_ext.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -38,7 +44,7 @@ rules_app = typer.Typer(
     help="Check rules, and run them over a graph.", rich_markup_mode=None, no_args_is_help=True
 )
 
-Url = Annotated[
+GraphUrl = Annotated[
     str,
     typer.Option(
         "--graph",
@@ -47,7 +53,6 @@ Url = Annotated[
         "bolt://HOST:7687, or sample for the graph of construction safety that is shipped.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @graph_app.command()
@@ -56,7 +61,7 @@ def info(
     *,
     tenant: Tenant = None,
     kb_id: KbId = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say how many nodes of each label a graph has, and which relations join them."""
     from llama_retrieval_ext.execution.drivers import run  # noqa: PLC0415 - imports LlamaIndex
@@ -64,17 +69,17 @@ def info(
 
     with _opened(graph) as opened:
         found = run(summary(opened, scope=scope_of(tenant, kb_id)))
-    relations = [(a, type_, b, str(n)) for (a, type_, b), n in found.relations.items()]
+    header = ("from", "relation", "to", "edges")
+    relations = [(*ends, n) for ends, n in found.relations.items()]
     if as_json:
-        keys = ("from", "relation", "to", "edges")
-        shown = [dict(zip(keys, (*each[:3], int(each[3])), strict=True)) for each in relations]
+        shown = [dict(zip(header, each, strict=True)) for each in relations]
         say(json.dumps({"labels": dict(found.labels), "relations": shown}, ensure_ascii=False))
         return
     say(f"{counted(found.nodes, 'node')}, {counted(found.edges, 'edge')}")
     say_table(("label", "nodes"), [(label, str(n)) for label, n in found.labels.items()])
     if relations:
         say()
-        say_table(("from", "relation", "to", "edges"), relations)
+        say_table(header, [tuple(map(str, each)) for each in relations])
 
 
 @graph_app.command()
@@ -82,7 +87,7 @@ def path(
     start: Annotated[str, typer.Argument(metavar="A", help="Name or id of an entity.")],
     end: Annotated[str, typer.Argument(metavar="B", help="Name or id of another.")],
     *,
-    graph: Url = SAMPLE,
+    graph: GraphUrl = SAMPLE,
     max_hops: Annotated[int, typer.Option(min=1, max=_MAX_HOPS, help="Longest path.")] = 4,
     tenant: Tenant = None,
     kb_id: KbId = None,
@@ -128,7 +133,7 @@ def run_rules(  # noqa: PLR0913 - a command's options are its parameters
     ],
     *,
     process: Annotated[str, typer.Option(help="Name or id of a process, or a question with it.")],
-    graph: Url = SAMPLE,
+    graph: GraphUrl = SAMPLE,
     context: Annotated[
         list[str] | None,
         typer.Option(
@@ -138,7 +143,7 @@ def run_rules(  # noqa: PLR0913 - a command's options are its parameters
     ] = None,
     tenant: Tenant = None,
     kb_id: KbId = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what rules conclude for a process, each sentence with its proof."""
     rules = _sample_rules() if file == SAMPLE else ext.load_rules(file)
@@ -148,7 +153,7 @@ def run_rules(  # noqa: PLR0913 - a command's options are its parameters
             process, context=_context(context), scope=scope_of(tenant, kb_id)
         )
     if as_json:
-        say(json.dumps(found.to_dict(), ensure_ascii=False, indent=2))
+        say_json(found.to_dict())
         return
     for each in found.conclusions:
         _show(each)
@@ -190,24 +195,14 @@ def _show(conclusion: "Conclusion") -> None:
         say(f"    {edge}", style="dim")
 
 
-@contextmanager
-def _opened(url: str) -> "Iterator[GraphBackend]":
+def _opened(url: str) -> "closing[GraphBackend]":
     if url == SAMPLE:
-        graph: GraphBackend = _sample()[0]
-    else:
-        _check_there(url)
-        graph = ext.open_graph(url)
-    try:
-        yield graph
-    finally:
-        graph.close()
-
-
-def _check_there(url: str) -> None:
-    """Raise if a folder does not exist: a typing error must not create an empty graph."""
-    scheme, _, place = url.partition(":")
-    if scheme == "graph" and place and place != ":memory:" and not Path(place).is_dir():
-        raise ConfigurationError(f"there is no graph in the folder {place}")
+        return closing(_sample()[0])
+    scheme, _, folder = url.partition(":")
+    if scheme == "graph" and folder and folder != ":memory:" and not Path(folder).is_dir():
+        # A typing error must not create an empty graph.
+        raise ConfigurationError(f"there is no graph in the folder {folder}")
+    return closing(ext.open_graph(url))
 
 
 def _sample() -> "tuple[EmbeddedGraph, RuleSet]":

@@ -8,7 +8,7 @@ import typer
 from rich.progress import track
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.options import EmbedModel, KbId, Target, Tenant, Url
+from llama_retrieval_ext.cli.options import EmbedModel, KbId, KbOptions, Tenant, Url
 from llama_retrieval_ext.cli.output import console, counted, say, say_aside, say_left_out
 from llama_retrieval_ext.errors import ConfigurationError, describe
 
@@ -72,35 +72,31 @@ def ingest(  # noqa: PLR0913 - a command's options are its parameters
     files are in; 3 if some were left out because they could not be read or stored (--exclude those
     that need not be in); 1 if none is in; 130 if it was interrupted.
     """
-    place = Target(kb, embed_model, tenant, kb_id, require_scope, graph)
-    if place.is_in_memory:
+    options = KbOptions(kb, embed_model, tenant, kb_id, require_scope, graph)
+    if options.is_in_memory:
         raise ConfigurationError(
             f"{kb} would be gone when this command ends; write a folder, such as --kb "
             "embedded:./kb, or try your files with: llama-retrieval quickstart PATH --ask QUESTION"
         )
-    reading = read(paths, place, include=include or (), exclude=exclude or ())
-    with place.open() as opened:
-        code = add(opened, reading, place)
+    reading = read(paths, options, include=include or (), exclude=exclude or ())
+    with options.open() as opened:
+        code = add(opened, reading, options)
     raise typer.Exit(code)
 
 
 def read(
     paths: Sequence[Path],
-    place: Target,
+    options: KbOptions,
     *,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
 ) -> "Reading":
-    """Return the documents in files and folders, read while they are added.
-
-    Raises:
-        ConfigurationError: There are no documents.
-    """
+    """Return the documents in files and folders, read while they are added; none raise."""
     # The import of LlamaIndex takes two seconds; --help does not need it.
     from llama_retrieval_ext.ingest.readers.files import iter_documents  # noqa: PLC0415
 
     reading = iter_documents(
-        paths, include=include, exclude=exclude, leave_out=place.folder, watched=watched
+        paths, include=include, exclude=exclude, leave_out=options.folder, watched=watched
     )
     if not reading.finds_any():
         say_left_out(reading.left_out)
@@ -109,47 +105,40 @@ def read(
     return reading
 
 
-def add(kb: "ext.KnowledgeBase", reading: "Reading", place: Target) -> int:
-    """Add documents, print the results, and return the exit code.
-
-    Returns:
-        0, or another code if files were left out.
-
-    Raises:
-        Exit: No document was added, or the command was interrupted.
-    """
+def add(kb: "ext.KnowledgeBase", reading: "Reading", options: KbOptions) -> int:
+    """Add documents, print the results, return the exit code: 3 if files were left out."""
     try:
-        report = kb.add(iter(reading.documents), scope=place.scope, show_progress=False)
+        report = kb.add(iter(reading.documents), scope=options.scope, show_progress=False)
     except KeyboardInterrupt:
-        say_aside(_interrupted(kb, place), style="yellow")
+        say_aside(_interrupted(kb, options), style="yellow")
         raise typer.Exit(_INTERRUPTED) from None
     say_left_out(reading.left_out)
     left_out = f", {counted(len(reading.left_out), 'file')} left out" if reading.left_out else ""
     say(f"{report}{left_out}")
     say_left_out(report.skipped)
     say_left_out({name: describe(error) for name, error in report.failures.items()})
-    _delete_outdated(kb, reading, place)
+    _delete_outdated(kb, reading, options)
     if not report.added + report.updated + report.unchanged:
         raise typer.Exit(_FAILED)
     return _LEFT_OUT if reading.left_out or report.failures else 0
 
 
-def _interrupted(kb: "ext.KnowledgeBase", place: Target) -> str:
-    if place.is_in_memory:
+def _interrupted(kb: "ext.KnowledgeBase", options: KbOptions) -> str:
+    if options.is_in_memory:
         return "interrupted"
-    count = counted(len(kb.documents(scope=place.scope)), "document")
-    return f"interrupted: {count} in {place.url}; run the same command again to add the rest"
+    count = counted(len(kb.documents(scope=options.scope)), "document")
+    return f"interrupted: {count} in {options.url}; run the same command again to add the rest"
 
 
-def _delete_outdated(kb: "ext.KnowledgeBase", reading: "Reading", place: Target) -> None:
+def _delete_outdated(kb: "ext.KnowledgeBase", reading: "Reading", options: KbOptions) -> None:
     here = (
         document.document_id
-        for document in kb.documents(scope=place.scope)
-        if (document.tenant_id, document.kb_id) == (place.tenant_id, place.kb_id)
+        for document in kb.documents(scope=options.scope)
+        if (document.tenant_id, document.kb_id) == (options.tenant_id, options.kb_id)
     )
     outdated = reading.outdated(here)
     for document_id in outdated:
-        kb.delete(document_id, scope=place.scope)
+        kb.delete(document_id, scope=options.scope)
     if outdated:
         say(f"{len(outdated)} removed: pages or rows that their files no longer have")
 

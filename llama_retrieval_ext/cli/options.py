@@ -31,14 +31,13 @@ EmbedModel = Annotated[
     ),
 ]
 Tenant = Annotated[
-    str | None,
-    typer.Option("--tenant", metavar="ID", help="Only what belongs to this tenant."),
+    str | None, typer.Option("--tenant", metavar="ID", help="Only what belongs to this tenant.")
 ]
 KbId = Annotated[
     str | None,
     typer.Option("--kb-id", metavar="ID", help="Only what belongs to this knowledge base id."),
 ]
-
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ReadOnly = Annotated[
     bool,
     typer.Option(
@@ -56,7 +55,7 @@ def scope_of(tenant_id: str | None, kb_id: str | None) -> "ext.Scope | None":
 
 
 @dataclass(frozen=True)
-class Target:
+class KbOptions:
     """Location of a knowledge base, and the scope of a command."""
 
     url: str
@@ -84,15 +83,7 @@ class Target:
         return scope_of(self.tenant_id, self.kb_id)
 
     def open(self, *, must_exist: bool = False, needs_scope: bool = True) -> "ext.KnowledgeBase":
-        """Return the knowledge base; create it if it does not exist, unless ``must_exist``.
-
-        Args:
-            must_exist: Whether it must exist.
-            needs_scope: Whether the command needs a scope if the knowledge base requires one.
-
-        Raises:
-            ConfigurationError: It must exist and does not, or a required scope is missing.
-        """
+        """Return the knowledge base, created unless it must exist; check its need of a scope."""
         if self.require_scope and self.scope is None:
             raise ConfigurationError("--require-scope needs a scope: add --tenant or --kb-id")
         model = ext.resolve_embed_model(self.embed_model)
@@ -118,12 +109,5 @@ class Target:
         return opened
 
     def reopen(self, *, needs_scope: bool = True) -> "ext.KnowledgeBase":
-        """Return an existing knowledge base: a typing error must not create an empty one.
-
-        Args:
-            needs_scope: As for `open`.
-
-        Raises:
-            ConfigurationError: It does not exist, or a required scope is missing.
-        """
+        """Return an existing knowledge base: a typing error must not create an empty one."""
         return self.open(must_exist=True, needs_scope=needs_scope)

@@ -1,5 +1,6 @@
-"""Output to a terminal or a pipe."""
+"""Output to a terminal or a pipe: messages, tables, passages and hits."""
 
+import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,6 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+import llama_retrieval_ext as ext
+from llama_retrieval_ext.text.highlighting import matched_spans
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 _NARROWEST = 100
@@ -40,6 +43,11 @@ def console(*, stderr: bool = False) -> Console:
 def say(text: str = "", *, style: str | None = None) -> None:
     """Print a paragraph without wrapping its lines."""
     console().print(text, style=style, soft_wrap=True)
+
+
+def say_json(value: object) -> None:
+    """Print a value as JSON."""
+    say(json.dumps(value, ensure_ascii=False, indent=2))
 
 
 def say_aside(text: str, *, style: str | None = None) -> None:
@@ -82,13 +90,7 @@ def say_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def say_wrapped(text: Text, *, indent: int, wrap: bool = True) -> None:
-    """Print a paragraph with every line indented.
-
-    Args:
-        text: What to print; its styles are for terminals.
-        indent: How many columns to leave free.
-        wrap: Whether to wrap lines at the width of the terminal or pipe.
-    """
+    """Print a paragraph with every line indented."""
     plain = console()
     lines = text.wrap(plain, plain.width - indent) if wrap else text.split("\n", allow_blank=True)
     for line in lines:
@@ -231,3 +233,50 @@ def _unfinished(lines: Sequence[str], width: int) -> list[str]:
     *others, last = lines
     is_short = cell_len(last) + 2 <= width
     return [*others, f"{last} …" if is_short else one_line(f"{last} …", cells=width)]
+
+
+_INDENT = 4
+_QUOTED_LINES = 3
+_TITLE_CELLS = 60
+_MATCH = "bold yellow"
+
+
+def show_hits(hits: Sequence["ext.Hit"], query: str, *, full: bool) -> None:
+    """Print hits, best first, each with its whole passage or with its best lines.
+
+    Terms of the query are highlighted on a terminal.
+    """
+    scores = [three_digits(hit.score or 0.0) for hit in hits]
+    width = max(map(len, scores), default=0)
+    for rank, (hit, score) in enumerate(zip(hits, scores, strict=True), start=1):
+        head = Text(f"{rank:>{_INDENT - 2}}  {score:>{width}}  ")
+        head.append(_title(hit), style="bold")
+        if hit.contributions:
+            head.append(f"  ({_legs(hit)})", style="dim")
+        console().print(head, soft_wrap=True)
+        show_passage(hit.text, query, full=full)
+        if full:
+            say()
+
+
+def show_passage(text: str, query: str, *, full: bool) -> None:
+    """Print a passage, with matching terms highlighted on a terminal."""
+    terminal = console()
+    if not full:
+        text = "\n".join(quote(text, query, width=terminal.width - _INDENT, lines=_QUOTED_LINES))
+    shown = Text(text)
+    for start, end in matched_spans(text, query):
+        shown.stylize(_MATCH, start, end)
+    say_wrapped(shown, indent=_INDENT, wrap=terminal.is_terminal and full)
+
+
+def _title(hit: "ext.Hit") -> str:
+    """Return a readable name of a hit's document: its file and page, or its id."""
+    # The import of LlamaIndex takes two seconds; --help does not need it.
+    from llama_retrieval_ext.display.results import document_title  # noqa: PLC0415
+
+    return one_line(document_title(hit), cells=_TITLE_CELLS)
+
+
+def _legs(hit: "ext.Hit") -> str:
+    return ", ".join(f"{part.leg} {part.rank or '-'}" for part in hit.contributions)

@@ -3,19 +3,22 @@
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.cli.graph import show_graph_quickstart
-from llama_retrieval_ext.cli.hits import show_passage
 from llama_retrieval_ext.cli.ingest import add, read, watched
-from llama_retrieval_ext.cli.options import EmbedModel, Target
-from llama_retrieval_ext.cli.output import say, say_table, three_digits
+from llama_retrieval_ext.cli.options import EmbedModel, KbOptions
+from llama_retrieval_ext.cli.output import say, say_table, show_passage, three_digits
 from llama_retrieval_ext.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from llama_index.core.schema import Document
+
+    from llama_retrieval_ext.ingest.readers.files import Reading
 
 DEPTH = 10
 """How many passages each retriever returns."""
@@ -24,42 +27,24 @@ _RANK_CELLS = 2
 _SCORE_CELLS = 6
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Results of several retrievers for one question.
-
-    Attributes:
-        question: The question.
-        results: The result of each retriever, by its name.
-    """
-
-    question: str
-    results: "Mapping[str, ext.SearchResult]"
-
-    def header(self) -> list[str]:
-        """Return the table header: a column for each retriever, with its time."""
-        return ["document", *(f"{name} {_took(each)}" for name, each in self.results.items())]
-
-    def rows(self) -> Iterator[list[str]]:
-        """Yield a row for each document found by any retriever: its rank and score in each.
-
-        Each document has the rank of its best passage. The last retriever determines the order.
-        """
-        columns = [best_passages(each) for each in self.results.values()]
-        documents = dict.fromkeys(
-            name for column in reversed(columns) for name in list(column)[:_SHOWN]
-        )
-        for name in documents:
-            yield [name, *(_cell(column, name) for column in columns)]
-
-
-def compare(kb: "ext.KnowledgeBase", question: str) -> Comparison:
+def compare(kb: "ext.KnowledgeBase", question: str) -> "dict[str, ext.SearchResult]":
     """Return the results of vector, keyword and hybrid search."""
     modes: tuple[Literal["vector", "keyword", "hybrid"], ...] = ("vector", "keyword", "hybrid")
-    asked: dict[str, ext.SearchResult] = {
-        mode: kb.search(question, mode, top_k=DEPTH) for mode in modes
-    }
-    return Comparison(question, asked)
+    return {mode: kb.search(question, mode, top_k=DEPTH) for mode in modes}
+
+
+def table_of(results: "Mapping[str, ext.SearchResult]") -> tuple[list[str], list[list[str]]]:
+    """Return a header with the time of each retriever, and the ranks and scores of documents.
+
+    Each document that any retriever found has the rank of its best passage in each. The last
+    retriever determines the order.
+    """
+    columns = [best_passages(each) for each in results.values()]
+    documents = dict.fromkeys(
+        name for column in reversed(columns) for name in list(column)[:_SHOWN]
+    )
+    header = ["document", *(f"{name} {_took(each)}" for name, each in results.items())]
+    return header, [[name, *(_cell(column, name) for column in columns)] for name in documents]
 
 
 def best_passages(result: "ext.SearchResult") -> "dict[str, ext.Hit]":
@@ -102,8 +87,7 @@ def quickstart(
     ] = None,
     *,
     ask: Annotated[
-        list[str] | None,
-        typer.Option(metavar="QUESTION", help="Ask this. May be repeated."),
+        list[str] | None, typer.Option(metavar="QUESTION", help="Ask this. May be repeated.")
     ] = None,
     kb: Annotated[
         str,
@@ -115,8 +99,7 @@ def quickstart(
     ] = "embedded::memory:",
     embed_model: EmbedModel = "local",
     graph: Annotated[
-        bool,
-        typer.Option("--graph", help="Answer from the sample graph by rules, with proofs."),
+        bool, typer.Option("--graph", help="Answer from the sample graph by rules, with proofs.")
     ] = False,
 ) -> None:
     """Index samples or your files, and answer questions.
@@ -128,25 +111,22 @@ def quickstart(
         _check_alone(paths, ask)
         show_graph_quickstart()
         return
-    # The import of LlamaIndex takes two seconds; --help does not need it.
-    from llama_retrieval_ext.cli.demonstration import samples  # noqa: PLC0415
-
-    place = Target(kb, embed_model)
-    _check_questions(ask, place, has_paths=bool(paths))
-    reading = read(paths, place) if paths else samples(watched)
+    options = KbOptions(kb, embed_model)
+    _check_questions(ask, options, has_paths=bool(paths))
+    reading = read(paths, options) if paths else samples()
     code = 0
-    with place.open() as opened:
+    with options.open() as opened:
         adds_nothing = not paths and _holds_other_documents(opened)
         if adds_nothing:
             say(_unchanged(opened, ask))
         else:
-            code = add(opened, reading, place)
+            code = add(opened, reading, options)
         uses_samples = not paths and not adds_nothing
         asked = _answer(opened, ask or (QUESTIONS if uses_samples else _prompted()))
         if asked:
             _show_query_engine(opened, asked[0])
     if not asked:
-        say(f"no question was asked; {_next_step(place)}")
+        say(f"no question was asked; {_next_step(options)}")
     elif adds_nothing:
         _show_program(opening_lines(asked[0], kb, embed_model))
     else:
@@ -162,22 +142,35 @@ def _check_alone(paths: list[Path] | None, ask: list[str] | None) -> None:
         )
 
 
-def _check_questions(ask: list[str] | None, place: Target, *, has_paths: bool) -> None:
+def _check_questions(ask: list[str] | None, options: KbOptions, *, has_paths: bool) -> None:
     """Raise before indexing if no question could be answered afterwards."""
     if not all(question.strip() for question in ask or ()):
         raise ConfigurationError("--ask is empty; write a question: --ask 'What is ...?'")
-    if has_paths and not ask and place.is_in_memory and not sys.stdin.isatty():
+    if has_paths and not ask and options.is_in_memory and not sys.stdin.isatty():
         raise ConfigurationError(
             "there is no question, and the index would not be kept; add --ask QUESTION, or keep "
             "the index with --kb embedded:./kb and search it afterwards"
         )
 
 
-def _holds_other_documents(kb: "ext.KnowledgeBase") -> bool:
-    from llama_retrieval_ext.cli.demonstration import sample_documents  # noqa: PLC0415
+# The imports of LlamaIndex, here and below, take two seconds; --help does not need them.
+def samples() -> "Reading":
+    """Return Python's language reference and four Chinese laws."""
+    from llama_retrieval_ext.ingest.readers.files import Reading  # noqa: PLC0415
 
+    return Reading(watched(_sample_documents()))
+
+
+def _sample_documents() -> "list[Document]":
+    from llama_retrieval_ext.samples.python_topics import python_topics  # noqa: PLC0415
+    from llama_retrieval_ext.samples.regulations import zh_safety_laws  # noqa: PLC0415
+
+    return [*python_topics(), *zh_safety_laws()]
+
+
+def _holds_other_documents(kb: "ext.KnowledgeBase") -> bool:
     documents = {document.document_id for document in kb.documents()}
-    return bool(documents) and not documents <= {each.doc_id for each in sample_documents()}
+    return bool(documents) and not documents <= {each.doc_id for each in _sample_documents()}
 
 
 def _unchanged(kb: "ext.KnowledgeBase", ask: list[str] | None) -> str:
@@ -187,10 +180,10 @@ def _unchanged(kb: "ext.KnowledgeBase", ask: list[str] | None) -> str:
     return count
 
 
-def _next_step(place: Target) -> str:
-    if place.is_in_memory:
+def _next_step(options: KbOptions) -> str:
+    if options.is_in_memory:
         return "add --ask QUESTION, or keep the index with --kb embedded:./kb"
-    return f"the index is kept: llama-retrieval search QUESTION --kb {place.url}"
+    return f"the index is kept: llama-retrieval search QUESTION --kb {options.url}"
 
 
 def _prompted() -> Iterator[str]:
@@ -207,36 +200,36 @@ def _answer(kb: "ext.KnowledgeBase", questions: Iterable[str]) -> list[str]:
     for question in questions:
         if not asked:
             say(_LEGEND)
-        _show_comparison(compare(kb, question))
+        _show_comparison(question, compare(kb, question))
         asked.append(question)
     return asked
 
 
-def _show_comparison(comparison: Comparison) -> None:
-    say(f"\n{comparison.question}", style="bold")
-    say_table(comparison.header(), comparison.rows())
-    for name, hit in list(best_passages(comparison.results["hybrid"]).items())[:1]:
+def _show_comparison(question: str, results: "Mapping[str, ext.SearchResult]") -> None:
+    say(f"\n{question}", style="bold")
+    say_table(*table_of(results))
+    for name, hit in list(best_passages(results["hybrid"]).items())[:1]:
         say(f"{name}:", style="dim")
-        show_passage(hit.text, comparison.question, full=False)
+        show_passage(hit.text, question, full=False)
 
 
 def _show_query_engine(kb: "ext.KnowledgeBase", question: str) -> None:
-    from llama_retrieval_ext.cli.demonstration import query_engine_sources  # noqa: PLC0415
+    """Show the nodes that LlamaIndex's query engine passes to an LLM."""
+    from llama_index.core.llms import MockLLM  # noqa: PLC0415
+    from llama_index.core.query_engine import RetrieverQueryEngine  # noqa: PLC0415
+    from llama_index.core.response_synthesizers.no_text import NoText  # noqa: PLC0415
 
     say("\nThe hybrid retriever in LlamaIndex's RetrieverQueryEngine", style="bold")
-    sources = query_engine_sources(kb.retriever("hybrid", top_k=3), question)
+    # Never called; without an LLM LlamaIndex tries OpenAI's.
+    synthesizer = NoText(llm=MockLLM())
+    engine = RetrieverQueryEngine(kb.retriever("hybrid", top_k=3), response_synthesizer=synthesizer)
+    sources = engine.query(question).source_nodes
     say(f"{question} -> {len(sources)} source nodes:")
-    say_table(
-        ("", "score", "document"),
-        (
-            (
-                str(rank),
-                three_digits(source.score or 0.0),
-                source.node.ref_doc_id or source.node.node_id,
-            )
-            for rank, source in enumerate(sources, start=1)
-        ),
-    )
+    rows = [
+        (str(rank), three_digits(each.score or 0.0), each.node.ref_doc_id or each.node.node_id)
+        for rank, each in enumerate(sources, start=1)
+    ]
+    say_table(("", "score", "document"), rows)
     say("No LLM is set up, so none wrote an answer: these are the sources it would have got.")
 
 
@@ -267,11 +260,6 @@ for hit in retriever.retrieve({question}):
 
 def five_lines(question: str, *paths: Path, embed_model: str = "local") -> str:
     """Return Python code that answers a question from the English samples, or from files.
-
-    Args:
-        question: The question.
-        paths: Files and folders; none for the samples.
-        embed_model: The embedding model as text.
 
     Examples:
         >>> print(five_lines("What is a tuple?").splitlines()[-1])

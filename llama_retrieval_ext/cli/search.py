@@ -1,6 +1,5 @@
-"""`llama-retrieval search`: query a knowledge base."""
+"""`llama-retrieval search`, and `schema` and `validate` for pipelines as files."""
 
-import json
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,9 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.hits import show_hits
-from llama_retrieval_ext.cli.options import EmbedModel, KbId, ReadOnly, Target, Tenant, Url
-from llama_retrieval_ext.cli.output import say, say_aside
+from llama_retrieval_ext.cli.options import (
+    AsJson,
+    EmbedModel,
+    KbId,
+    KbOptions,
+    ReadOnly,
+    Tenant,
+    Url,
+)
+from llama_retrieval_ext.cli.output import say, say_aside, say_json, say_wrong, show_hits
 from llama_retrieval_ext.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -31,7 +37,7 @@ class Mode(StrEnum):
     GRAPH = "graph"
 
 
-Filters = Annotated[
+FilterOptions = Annotated[
     list[str] | None,
     typer.Option(
         "--filter",
@@ -62,7 +68,7 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
     per_document: Annotated[
         int | None, typer.Option(min=1, help="How many hits of a document to show at most.")
     ] = None,
-    filters: Filters = None,
+    filters: FilterOptions = None,
     tenant: Tenant = None,
     kb_id: KbId = None,
     embed_model: EmbedModel = "local",
@@ -71,8 +77,7 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
         bool, typer.Option("--full", help="Show whole passages, not the lines that match best.")
     ] = False,
     explain: Annotated[
-        bool,
-        typer.Option("--explain", help="Also show what ran, and the account of each hit."),
+        bool, typer.Option("--explain", help="Also show what ran, and the account of each hit.")
     ] = False,
     why_not: Annotated[
         list[str] | None,
@@ -82,7 +87,7 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
             help="Also say why this passage is not among the hits. May be repeated.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Search a knowledge base.
 
@@ -96,8 +101,8 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
     if mode is not None and pipeline is not None:
         raise ConfigurationError("--mode and --pipeline exclude each other; give one of them")
     narrowed = parse_filter_options(filters or [])
-    place = Target(kb, embed_model, tenant, kb_id, read_only=read_only)
-    with place.reopen() as opened:
+    options = KbOptions(kb, embed_model, tenant, kb_id, read_only=read_only)
+    with options.reopen() as opened:
         collapse = None if per_document is None else ext.Collapse(per_document)
         if pipeline is None:
             kind = Mode.HYBRID if mode is None else mode
@@ -105,39 +110,36 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
         else:
             retriever = _from_file(pipeline, opened, collapse)
         ask = retriever.explain if explain or why_not else retriever.search
-        result = ask(query, top_k=top_k, filters=narrowed, scope=place.scope)
+        result = ask(query, top_k=top_k, filters=narrowed, scope=options.scope)
         reasons = _reasons(result, why_not or [])
         if as_json:
             more = {"why_not": [each.to_dict() for each in reasons]} if reasons else {}
-            answer = {"query": query, **result.to_dict(), **more}
-            say(json.dumps(answer, ensure_ascii=False, indent=2))
+            say_json({"query": query, **result.to_dict(), **more})
         else:
             _show(result, query, full=full, explain=explain)
             for each in reasons:
                 say(f"why not: {each}")
         if narrowed is not None and not result.hits:
-            _show_hints(opened, narrowed, place)
+            _show_hints(opened, narrowed, options)
 
 
 def _from_file(
     path: Path, kb: "ext.KnowledgeBase", collapse: "ext.Collapse | None"
 ) -> "ext.Retriever":
     """Return the retriever of a pipeline file over the knowledge base."""
-    from llama_retrieval_ext.config.registry import Registry  # noqa: PLC0415
-    from llama_retrieval_ext.config.yaml import load_pipeline  # noqa: PLC0415
     from llama_retrieval_ext.pipeline.pipeline import Pipeline  # noqa: PLC0415
 
-    made = load_pipeline(path, Registry().bind(kb))
+    made = ext.load_pipeline(path, ext.Registry().bind(kb))
     if isinstance(made, ext.Retriever) and collapse is None:
         return made
     return Pipeline(made, refines=[] if collapse is None else [collapse])
 
 
-def _show_hints(kb: "ext.KnowledgeBase", filters: "MetadataFilters", place: Target) -> None:
+def _show_hints(kb: "ext.KnowledgeBase", filters: "MetadataFilters", options: KbOptions) -> None:
     from llama_retrieval_ext.cli.filter_syntax import filter_hints  # noqa: PLC0415
 
-    fields = kb.metadata_fields(scope=place.scope, sample=_SAMPLE)
-    n_passages = min(_SAMPLE, kb.count(scope=place.scope))
+    fields = kb.metadata_fields(scope=options.scope, sample=_SAMPLE)
+    n_passages = min(_SAMPLE, kb.count(scope=options.scope))
     for hint in filter_hints(filters, fields, n_passages=n_passages):
         say_aside(f"hint: {hint}", style="yellow")
 
@@ -157,3 +159,26 @@ def _reasons(result: "ext.SearchResult", node_ids: list[str]) -> "list[WhyNot]":
     return (
         [result.why_not(each) for each in node_ids] if isinstance(result, ext.Explanation) else []
     )
+
+
+def schema() -> None:
+    """Print the JSON Schema of pipeline files, for editors."""
+    say_json(ext.pipeline_schema(ext.default_registry()))
+
+
+def validate(
+    file: Annotated[Path, typer.Argument(help="A pipeline file, in YAML.", show_default=False)],
+) -> None:
+    """Check a pipeline file, without opening anything that it names.
+
+    Each problem has its line and field. The program ends with 0 if there is none, else with 1.
+    """
+    # The import of LlamaIndex takes two seconds; --help does not need it.
+    from llama_retrieval_ext.config.yaml import read_file  # noqa: PLC0415
+
+    found = ext.validate_yaml(read_file(file), ext.default_registry(), file=str(file))
+    for problem in found:
+        say_wrong(f"{file}, {problem}")
+    if found:
+        raise typer.Exit(1)
+    say(f"{file} is valid")

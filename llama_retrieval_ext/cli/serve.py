@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from llama_retrieval_ext.cli.options import EmbedModel, KbId, ReadOnly, Target, Tenant, Url
+from llama_retrieval_ext import serve as servers
+from llama_retrieval_ext.cli.options import EmbedModel, KbId, KbOptions, ReadOnly, Tenant, Url
+from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
 
 if TYPE_CHECKING:
     from llama_index.core.llms import LLM
-
-    from llama_retrieval_ext.serve import ApiKeys
 
 Host = Annotated[str, typer.Option(help="The address to listen at; others need --keys.")]
 Port = Annotated[int, typer.Option(min=1, max=65_535, help="The port to listen at.")]
@@ -76,17 +76,15 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
 
     SIGTERM or Ctrl+C stops it: requests get ten seconds to end, and writes what they need.
     """
-    from llama_retrieval_ext.serve import ServeLimits, serve_http  # noqa: PLC0415 - LlamaIndex
-
-    place = _target(kb, embed_model, tenant, kb_id, read_only=read_only)
-    limits = ServeLimits(
+    options = _options(kb, embed_model, tenant, kb_id, read_only=read_only)
+    limits = servers.ServeLimits(
         max_body_bytes=max_body, max_top_k=max_top_k, concurrency=concurrency, timeout_s=timeout
     )
-    loaded = _keys(keys)
+    loaded = None if keys is None else servers.ApiKeys.load(keys)
     llm = _llm(llm_url, llm_model, key_env=llm_key_env, context=llm_context, timeout_s=timeout)
-    with place.open(must_exist=not create, needs_scope=False) as opened:
-        serve_http(
-            opened, host=host, port=port, keys=loaded, scope=place.scope, limits=limits, llm=llm
+    with options.open(must_exist=not create, needs_scope=False) as opened:
+        servers.serve_http(
+            opened, host=host, port=port, keys=loaded, scope=options.scope, limits=limits, llm=llm
         )
 
 
@@ -116,44 +114,31 @@ def mcp(  # noqa: PLR0913 - a command's options are its parameters
 
     --tenant and --kb-id apply to every call, regardless of its arguments.
     """
-    from llama_retrieval_ext.serve import ServeLimits, serve_mcp  # noqa: PLC0415 - LlamaIndex
-
-    place = _target(kb, embed_model, tenant, kb_id, read_only=read_only)
-    loaded = _keys(keys)
-    with place.reopen() as opened:
-        serve_mcp(
+    options = _options(kb, embed_model, tenant, kb_id, read_only=read_only)
+    loaded = None if keys is None else servers.ApiKeys.load(keys)
+    with options.reopen() as opened:
+        servers.serve_mcp(
             opened,
-            scope=place.scope,
+            scope=options.scope,
             about=about,
             rules=rules,
             address=(host, port) if http else None,
             keys=loaded,
-            limits=ServeLimits(timeout_s=timeout),
+            limits=servers.ServeLimits(timeout_s=timeout),
         )
 
 
-def _target(
+def _options(
     kb: str, embed_model: str, tenant: str | None, kb_id: str | None, *, read_only: bool
-) -> Target:
+) -> KbOptions:
     refresh_s = _REFRESH_S if read_only else None
-    return Target(kb, embed_model, tenant, kb_id, read_only=read_only, refresh_s=refresh_s)
-
-
-def _keys(source: str | None) -> "ApiKeys | None":
-    from llama_retrieval_ext.serve import ApiKeys  # noqa: PLC0415 - LlamaIndex
-
-    return None if source is None else ApiKeys.load(source)
+    return KbOptions(kb, embed_model, tenant, kb_id, read_only=read_only, refresh_s=refresh_s)
 
 
 def _llm(
     url: str | None, model: str | None, *, key_env: str | None, context: int, timeout_s: float
 ) -> "LLM | None":
     """Return the LLM of the options; None if they name none."""
-    from llama_retrieval_ext.errors import (  # noqa: PLC0415 - as above
-        ConfigurationError,
-        MissingDependencyError,
-    )
-
     if url is None and model is None and key_env is None:
         return None
     if not url or not model:

@@ -26,22 +26,14 @@ _CHOICES: Final = ("parameter", "before", "after", "why")
 
 
 def experiment_html(experiment: Experiment) -> Markup:
-    """Return the table of an experiment as HTML, with the best values in bold.
-
-    Args:
-        experiment: An experiment that has run.
-    """
+    """Return the table of an experiment as HTML, with the best values in bold."""
     header, rows = _results(experiment)
-    marked = ([_bold(cell) for cell in row] for row in rows)
+    marked = ([tag("b", cell) if _BEST in cell else cell for cell in row] for row in rows)
     return page(table(header, marked), tag("small", _legend(experiment)))
 
 
 def experiment_console(experiment: Experiment) -> RenderableType:
-    """Return the table of an experiment for a rich console.
-
-    Args:
-        experiment: An experiment that has run.
-    """
+    """Return the table of an experiment for a rich console."""
     header, rows = _results(experiment)
     shown = _console_table(header, rows)
     for column in shown.columns[1:]:
@@ -50,11 +42,7 @@ def experiment_console(experiment: Experiment) -> RenderableType:
 
 
 def comparison_html(comparison: Comparison) -> Markup:
-    """Return the questions whose answers differ most, side by side, as HTML.
-
-    Args:
-        comparison: Comparison of retrievers.
-    """
+    """Return the questions whose answers differ most, side by side, as HTML."""
     parts = [
         join([tag("b", short(question, _QUESTION)), table(*_side_by_side(comparison, question))])
         for question in comparison.different()[:_QUESTIONS]
@@ -63,11 +51,7 @@ def comparison_html(comparison: Comparison) -> Markup:
 
 
 def comparison_console(comparison: Comparison) -> RenderableType:
-    """Return the questions whose answers differ most, side by side, for a rich console.
-
-    Args:
-        comparison: Comparison of retrievers.
-    """
+    """Return the questions whose answers differ most, side by side, for a rich console."""
     tables: list[RenderableType] = [Text(repr(comparison))]
     for question in comparison.different()[:_QUESTIONS]:
         tables += [Text(short(question, _QUESTION), style="bold")]
@@ -76,21 +60,13 @@ def comparison_console(comparison: Comparison) -> RenderableType:
 
 
 def tuning_html(tuning: Tuning) -> Markup:
-    """Return the choices and their reasons as HTML.
-
-    Args:
-        tuning: Tuning of a pipeline.
-    """
+    """Return the choices and their reasons as HTML."""
     rows = [(each.parameter, each.before, each.after, each.why) for each in tuning.choices]
     return page(tag("p", tuning.verdict), *([table(_CHOICES, rows)] if rows else []))
 
 
 def tuning_console(tuning: Tuning) -> RenderableType:
-    """Return the choices and their reasons for a rich console.
-
-    Args:
-        tuning: Tuning of a pipeline.
-    """
+    """Return the choices and their reasons for a rich console."""
     rows = [(each.parameter, each.before, each.after, each.why) for each in tuning.choices]
     verdict = Text(tuning.verdict)
     return Group(verdict, _console_table(_CHOICES, rows)) if rows else verdict
@@ -130,10 +106,6 @@ def _legend(experiment: Experiment) -> str:
         f"{_BEST} best; ↑ ↓ better or worse than {experiment.baseline}: p < {SIGNIFICANT}, paired "
         "randomisation test with Holm's correction."
     )
-
-
-def _bold(cell: str) -> str:
-    return tag("b", cell) if _BEST in cell else cell
 
 
 def _side_by_side(comparison: Comparison, question: str) -> tuple[Cells, list[Cells]]:

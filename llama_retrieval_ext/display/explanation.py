@@ -1,12 +1,13 @@
-"""Views of explanations: text, HTML, rich console."""
+"""Views of explanations, and of two side by side: text, HTML, rich console."""
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
-from llama_retrieval_ext.display.html import Markup, arrow, chip, page, table, tag
+from llama_retrieval_ext.display.html import Markup, arrow, chip, page, table, tag, tile
 from llama_retrieval_ext.display.results import (
     degraded_html,
     document_title,
@@ -18,56 +19,46 @@ from llama_retrieval_ext.display.results import (
 )
 from llama_retrieval_ext.pipeline.explanation import (
     Explanation,
+    ExplanationComparison,
     HitAccount,
+    RankPair,
     StageRank,
     StageRanking,
 )
 from llama_retrieval_ext.trace import Trace
 
-# Limits of hits, stages and steps, and of the characters of a name.
+# Limits of hits, stages and steps, and of the characters of names, titles and texts.
 _HITS: Final = 20
+_PAIRS: Final = 40
 _CARDS: Final = 10
 _STAGES: Final = 8
 _STEPS: Final = 40
 _NAME: Final = 60
 _TITLE: Final = 40
+_TEXT: Final = 120
 # Notes of a step that are shown, with their labels.
 _NOTES: Final = {"pushed_down": "pushed down", "cache_hits": "from cache", "engine": "engine"}
 
 
 def explanation_text(explanation: Explanation) -> str:
-    """Return an explanation as text: the executed steps, and the account of each hit.
-
-    Args:
-        explanation: Explanation of a retrieval.
-    """
-    steps = (
-        f"  {'  ' * step.depth}{_step_line(step.trace)}" for step in _steps(explanation.recorded)
-    )
+    """Return an explanation as text: the executed steps, and the account of each hit."""
+    steps = (f"  {'  ' * depth}{_step_line(step)}" for depth, step in explanation.recorded.walk())
     hits = (line for account in explanation.accounts[:_HITS] for line in _account_lines(account))
     return "\n".join([f"Explanation({result_summary(explanation)})", *steps, *hits])
 
 
 def explanation_console(explanation: Explanation) -> RenderableType:
-    """Return an explanation for a rich console; its text is not parsed as markup.
-
-    Args:
-        explanation: Explanation of a retrieval.
-    """
+    """Return an explanation for a rich console; its text is not parsed as markup."""
     return Text(explanation_text(explanation))
 
 
 def explanation_html(explanation: Explanation) -> str:
-    """Return an explanation as HTML: a waterfall of times, ranks by stage, and one card per hit.
-
-    Args:
-        explanation: Explanation of a retrieval.
-    """
+    """Return an explanation as HTML: a waterfall of times, ranks by stage, and one card per hit."""
     accounts = explanation.accounts[:_CARDS]
     cards = hit_cards(
         explanation.hits[:_CARDS],
         query=explanation.query,
-        more=[list(_account_chips(account)) for account in accounts],
+        more=[list(map(chip, _account_facts(account))) for account in accounts],
     )
     return page(
         tag("h3", result_summary(explanation)),
@@ -77,19 +68,6 @@ def explanation_html(explanation: Explanation) -> str:
         *_rank_changes(explanation),
         *([tag("h4", "Why each hit stands there"), cards] if accounts else []),
     )
-
-
-class _Step(NamedTuple):
-    """Step of a trace, with its nesting depth."""
-
-    trace: Trace
-    depth: int
-
-
-def _steps(trace: Trace, depth: int = 0) -> Iterator[_Step]:
-    yield _Step(trace, depth)
-    for child in trace.children:
-        yield from _steps(child, depth + 1)
 
 
 def _step_line(step: Trace) -> str:
@@ -141,25 +119,19 @@ def _stood(at: StageRank) -> str:
     return f"#{at.rank}" if at.score is None else f"#{at.rank} ({at.score:.4g})"
 
 
-def _account_chips(account: HitAccount) -> Iterator[Markup]:
-    return map(chip, _account_facts(account))
-
-
 def _waterfall(trace: Trace) -> Markup:
     """Return each step with a bar from its start to its end."""
-    steps = list(_steps(trace))
-    whole = max(trace.duration_s or 0.0, *(_end(step, trace) for step, _ in steps), 1e-9)
+    steps = list(trace.walk())
+    ends = (step.started - trace.started + (step.duration_s or 0.0) for _, step in steps)
+    whole = max(trace.duration_s or 0.0, *ends, 1e-9)
     more = [tag("small", f"… {len(steps) - _STEPS} more", class_="wide")]
-    cells = (cell for step in steps[:_STEPS] for cell in _step_cells(step, trace, whole))
+    cells = (
+        cell for depth, step in steps[:_STEPS] for cell in _step_cells(step, depth, trace, whole)
+    )
     return tag("div", *cells, *(more if len(steps) > _STEPS else []), class_="steps")
 
 
-def _end(step: Trace, origin: Trace) -> float:
-    return step.started - origin.started + (step.duration_s or 0.0)
-
-
-def _step_cells(step: _Step, origin: Trace, whole: float) -> Iterator[Markup]:
-    trace, depth = step
+def _step_cells(trace: Trace, depth: int, origin: Trace, whole: float) -> Iterator[Markup]:
     start = 100 * max(0.0, trace.started - origin.started) / whole
     width = 100 * (trace.duration_s or 0.0) / whole
     indent = f"padding-left:{1.1 * min(depth, 10):.1f}em"
@@ -185,10 +157,7 @@ def _rank_changes(explanation: Explanation) -> list[Markup]:
     if len(stages) <= 1 or not explanation.hits:
         return []
     rows = (
-        (
-            short(document_title(hit), _TITLE),
-            *(_stage_cell(stage, hit.node_id) for stage in stages),
-        )
+        (short(document_title(hit), _TITLE), *(_stage_cell(stage, hit.node_id) for stage in stages))
         for hit in explanation.hits[:_HITS]
     )
     titles = [short(stage.name, _TITLE // 2) for stage in stages]
@@ -203,3 +172,71 @@ def _stage_cell(stage: StageRanking, node_id: str) -> Markup:
     score = "" if now.score is None else f"{now.score:.3g}"
     moved = [] if before is None else [arrow(before.rank - now.rank)]
     return tag("span", f"#{now.rank} ", *moved, " ", tag("small", score), class_="cell")
+
+
+def comparison_text(comparison: ExplanationComparison) -> str:
+    """Return a comparison as text: one line for each hit in either explanation."""
+    lines = (
+        f"  {_rank(pair.first):>4} {_rank(pair.second):>4} {_move(pair):>8}  "
+        f"{short(document_title(pair.hit), _TITLE)}"
+        for pair in comparison.pairs
+    )
+    return "\n".join([_comparison_summary(comparison), *lines])
+
+
+def comparison_console(comparison: ExplanationComparison) -> RenderableType:
+    """Return a comparison as a table for a rich console."""
+    grid = Table(box=None, pad_edge=False)
+    for title in ("first", "second", "moved", "document", "text"):
+        grid.add_column(title)
+    for pair in comparison.pairs:
+        texts = (document_title(pair.hit), short(pair.hit.text))
+        grid.add_row(*map(Text, (_rank(pair.first), _rank(pair.second), _move(pair), *texts)))
+    return Group(Text(_comparison_summary(comparison)), grid)
+
+
+def comparison_html(comparison: ExplanationComparison) -> str:
+    """Return a comparison as HTML: both summaries, and the rank of each hit in both."""
+    rows = (
+        (
+            _rank(pair.first),
+            _rank(pair.second),
+            _moved(pair),
+            document_title(pair.hit),
+            short(pair.hit.text, _TEXT),
+        )
+        for pair in comparison.pairs[:_PAIRS]
+    )
+    sides = (comparison.first, comparison.second)
+    tiles = (
+        tile(f"{100 * comparison.overlap:.0f} %", "in both"),
+        tile(str(len(comparison.only_first)), "only in the first"),
+        tile(str(len(comparison.only_second)), "only in the second"),
+    )
+    return page(
+        tag("h3", "Two explanations side by side"),
+        *(tag("p", tag("b", f"{n}. "), result_summary(each)) for n, each in enumerate(sides, 1)),
+        tag("div", *tiles, class_="tiles"),
+        table(("first", "second", "moved", "document", "text"), rows),
+    )
+
+
+def _rank(rank: int | None) -> str:
+    return "—" if rank is None else f"#{rank}"
+
+
+def _move(pair: RankPair) -> str:
+    if pair.moved is None:
+        return "new" if pair.first is None else "gone"
+    return "=" if pair.moved == 0 else f"{'▲' if pair.moved > 0 else '▼'}{abs(pair.moved)}"
+
+
+def _moved(pair: RankPair) -> Markup:
+    if pair.moved is None:
+        return tag("span", _move(pair), class_="good" if pair.first is None else "bad")
+    return arrow(pair.moved)
+
+
+def _comparison_summary(comparison: ExplanationComparison) -> str:
+    sides = [result_summary(each) for each in (comparison.first, comparison.second)]
+    return f"{sides[0]} | {sides[1]}: {100 * comparison.overlap:.0f} % in both"

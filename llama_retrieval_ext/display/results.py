@@ -25,11 +25,7 @@ _CARD_TEXT: Final = 320
 
 
 def result_text(result: SearchResult) -> str:
-    """Return the short form of a result: a summary, and one line for each of the first hits.
-
-    Args:
-        result: Result of a search.
-    """
+    """Return the short form of a result: a summary, and one line for each of the first hits."""
     more = len(result) - _SHOWN_HITS
     return "\n".join(
         [
@@ -44,11 +40,7 @@ def result_text(result: SearchResult) -> str:
 
 
 def result_summary(result: SearchResult) -> str:
-    """Return a result on one line: query, number of hits, time, and degraded parts.
-
-    Args:
-        result: Result of a search.
-    """
+    """Return a result on one line: query, number of hits, time, and degraded parts."""
     duration_s = None if result.trace is None else result.trace.duration_s
     return ", ".join(
         [
@@ -62,21 +54,16 @@ def result_summary(result: SearchResult) -> str:
 
 
 def result_html(result: SearchResult) -> str:
-    """Return a result as HTML: one card per hit, missing parts, and times.
-
-    Args:
-        result: Result of a search.
-    """
-    steps = [] if result.trace is None else [_folded("steps and times", trace_html(result.trace))]
-    return page(tag("h3", result_summary(result)), degraded_html(result), hit_cards(result), *steps)
+    """Return a result as HTML: one card per hit, missing parts, and times."""
+    parts = [tag("h3", result_summary(result)), degraded_html(result), hit_cards(result)]
+    if result.trace is not None:
+        summary = tag("summary", "steps and times")
+        parts.append(tag("details", summary, trace_html(result.trace)))
+    return page(*parts)
 
 
 def result_console(result: SearchResult) -> RenderableType:
-    """Return a result for a rich console; its text is not parsed as markup.
-
-    Args:
-        result: Result of a search.
-    """
+    """Return a result for a rich console; its text is not parsed as markup."""
     legs = _legs(result.hits)
     grid = Table(box=None, pad_edge=False)
     for title in ("", "score", "document", *(legs or ["source"]), "text"):
@@ -91,50 +78,30 @@ def result_console(result: SearchResult) -> RenderableType:
 
 
 def hit_html(hit: Hit) -> str:
-    """Return one hit as an HTML card.
-
-    Args:
-        hit: Hit of a ranking.
-    """
+    """Return one hit as an HTML card."""
     return page(hit_cards([hit]))
 
 
 def hit_console(hit: Hit) -> RenderableType:
-    """Return one hit for a rich console.
-
-    Args:
-        hit: Hit of a ranking.
-    """
+    """Return one hit for a rich console."""
     return Text(f"{hit_score(hit)}  {document_title(hit)}  {short(hit.text, _LONG_TEXT)}")
 
 
 def trace_html(trace: Trace) -> Markup:
-    """Return a trace's outline as HTML.
-
-    Args:
-        trace: Trace of a search.
-    """
+    """Return a trace's outline as HTML."""
     lines = list(trace.lines())
     more = [f"… {len(lines) - _SHOWN_STEPS} more"] if len(lines) > _SHOWN_STEPS else []
-    shown = [f"{line[:_LONG_TEXT]}" for line in lines[:_SHOWN_STEPS]]
+    shown = [line[:_LONG_TEXT] for line in lines[:_SHOWN_STEPS]]
     return tag("pre", "\n".join([*shown, *more]))
 
 
 def trace_console(trace: Trace) -> RenderableType:
-    """Return a trace's outline for a rich console.
-
-    Args:
-        trace: Trace of a search.
-    """
+    """Return a trace's outline for a rich console."""
     return Text(trace.outline())
 
 
 def document_title(hit: Hit) -> str:
-    """Return the document title of a hit: file and page, or the id.
-
-    Args:
-        hit: Hit of a ranking.
-    """
+    """Return the document title of a hit: file and page, or the id."""
     metadata = hit.node.metadata
     name = str(metadata.get("file_name") or hit.node.ref_doc_id or hit.node.node_id)
     page = metadata.get("page_label")
@@ -142,21 +109,12 @@ def document_title(hit: Hit) -> str:
 
 
 def hit_score(hit: Hit) -> str:
-    """Return the score with four digits; empty without a score.
-
-    Args:
-        hit: Hit of a ranking.
-    """
+    """Return the score with four digits; empty without a score."""
     return "" if hit.score is None else f"{hit.score:.4g}"
 
 
 def short(text: str, length: int = _SHORT_TEXT) -> str:
-    """Return text on one line, cut to a number of characters.
-
-    Args:
-        text: Text of any length.
-        length: Maximum number of characters.
-    """
+    """Return text on one line, cut to a number of characters."""
     line = " ".join(text.split())
     return line if len(line) <= length else f"{line[:length]}…"
 
@@ -183,11 +141,7 @@ def _in_leg(part: Contribution | None) -> str:
 
 
 def degraded_html(result: SearchResult) -> Markup:
-    """Return the missing parts of a result as HTML; empty if there are none.
-
-    Args:
-        result: Result of a search.
-    """
+    """Return the missing parts of a result as HTML; empty if there are none."""
     missing = result.degraded[:_SHOWN_PARTS]
     return join(
         tag("p", f"degraded: {part.where}: {short(part.reason, _LONG_TEXT)}", class_="bad")
@@ -200,10 +154,7 @@ def hit_cards(
 ) -> Markup:
     """Return one card per hit: document, score shares by leg, text, metadata, path and proof.
 
-    Args:
-        hits: Hits, best first; a result includes its query.
-        query: Query whose terms are marked in the texts.
-        more: Further chips of each hit; the contribution of each leg is then written in full.
+    With ``more``, further chips of each hit, the contributions of legs are written in full.
     """
     if query is None:
         query = hits.query if isinstance(hits, SearchResult) else ""
@@ -279,12 +230,7 @@ def _origins(hit: Hit) -> Iterator[str]:
 
 
 def in_leg(part: Contribution, score: float | None) -> str:
-    """Return a leg's contribution to a hit: rank, score, weight and share.
-
-    Args:
-        part: The leg's contribution.
-        score: Score of the hit.
-    """
+    """Return a leg's contribution to a hit: rank, score, weight and share."""
     scaled = "" if part.normalised is None else f", normalised {part.normalised:.4g}"
     of_all = f" ({100 * part.share / score:.0f} %)" if score else ""
     added = f", weight {part.weight:.4g}, adds {part.share:.4g}{of_all}" if part.share else ""
@@ -293,8 +239,3 @@ def in_leg(part: Contribution, score: float | None) -> str:
 
 def _in_short(part: Contribution) -> str:
     return f"{short(part.leg)} {_in_leg(part)}{f' +{part.share:.3g}' if part.share else ''}"
-
-
-def _folded(title: str, *contents: str) -> Markup:
-    """Return contents that unfold on a click."""
-    return tag("details", tag("summary", title), *contents)

@@ -9,10 +9,15 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.evaluation.datasets import load_judgements
     from llama_retrieval_ext.evaluation.experiment import Experiment
     from llama_retrieval_ext.evaluation.judgements import Judgements, Level
-    from llama_retrieval_ext.evaluation.path_plot import PathStep, plot_paths
     from llama_retrieval_ext.evaluation.plots import plot_latency, plot_recall, plot_sweep
     from llama_retrieval_ext.evaluation.questions import generated_questions, known_item_questions
-    from llama_retrieval_ext.evaluation.ranking_plots import plot_overlap, plot_ranks, plot_scores
+    from llama_retrieval_ext.evaluation.retrieval_plots import (
+        PathStep,
+        plot_overlap,
+        plot_paths,
+        plot_ranks,
+        plot_scores,
+    )
     from llama_retrieval_ext.evaluation.tuning import Tuning, tune
 
 
@@ -44,14 +49,12 @@ if not TYPE_CHECKING:
         "llama_retrieval_ext.evaluation.datasets": ("load_judgements",),
         "llama_retrieval_ext.evaluation.experiment": ("Experiment",),
         "llama_retrieval_ext.evaluation.judgements": ("Judgements", "Level"),
-        "llama_retrieval_ext.evaluation.path_plot": ("PathStep", "plot_paths"),
         "llama_retrieval_ext.evaluation.plots": ("plot_latency", "plot_recall", "plot_sweep"),
-        "llama_retrieval_ext.evaluation.questions": (
-            "generated_questions",
-            "known_item_questions",
-        ),
-        "llama_retrieval_ext.evaluation.ranking_plots": (
+        "llama_retrieval_ext.evaluation.questions": ("generated_questions", "known_item_questions"),
+        "llama_retrieval_ext.evaluation.retrieval_plots": (
+            "PathStep",
             "plot_overlap",
+            "plot_paths",
             "plot_ranks",
             "plot_scores",
         ),

@@ -6,7 +6,8 @@ from dataclasses import replace
 from functools import cache
 from itertools import cycle
 from typing import TYPE_CHECKING, Final
-from unicodedata import east_asian_width
+
+from rich.cells import cell_len
 
 from llama_retrieval_ext.errors import MissingDependencyError
 
@@ -36,16 +37,7 @@ _MISSING: Final = "\N{WHITE SQUARE}"
 
 
 def new_axes(axes: "Axes | None", *, width: float = 6.4, height: float = 3.6) -> "Axes":
-    """Return the passed axes, or those of a new figure.
-
-    Args:
-        axes: Axes of the caller; None for new ones.
-        width: Width of a new figure, in inches.
-        height: Height of a new figure, in inches.
-
-    Raises:
-        MissingDependencyError: matplotlib is not installed.
-    """
+    """Return the passed axes, or those of a new figure."""
     if axes is not None:
         return axes
     try:
@@ -59,12 +51,6 @@ def finished(axes: "Axes", *, title: str, x: str = "", y: str = "") -> "Axes":
     """Return the axes with titles, without a frame, in fonts that cover the texts.
 
     A character that no font has is drawn as an empty square.
-
-    Args:
-        axes: Axes with all content drawn.
-        title: Title of the plot.
-        x: Title of the horizontal axis.
-        y: Title of the vertical axis.
     """
     from matplotlib.text import Text  # noqa: PLC0415 - optional
 
@@ -81,30 +67,18 @@ def finished(axes: "Axes", *, title: str, x: str = "", y: str = "") -> "Axes":
 
 
 def drawable(texts: Iterable[str]) -> list[str]:
-    """Return texts with an empty square for each character that no font has.
-
-    Args:
-        texts: Texts of ticks, which are created only when drawn.
-    """
+    """Return texts with an empty square for each character that no font has."""
     letters = _fonts()[1]
     return [_drawable(each, letters) for each in texts]
 
 
 def colours(names: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Return a colour and a marker for each name.
-
-    Args:
-        names: Names of legs or retrievers.
-    """
+    """Return a colour and a marker for each name."""
     return dict(zip(names, cycle(zip(COLOURS, _MARKERS, strict=True)), strict=False))
 
 
 def cut(text: str, columns: int) -> str:
     """Return a text on one line of limited width; its middle is cut out if too long.
-
-    Args:
-        text: Text of a node or document.
-        columns: Maximum width in columns; a Chinese character takes two.
 
     Examples:
         >>> cut("annual leave of employees", 12), cut("中华人民共和国安全生产法#第九条", 16)
@@ -112,18 +86,14 @@ def cut(text: str, columns: int) -> str:
 
     """
     line = " ".join(text.split())
-    if _width(line) > columns:
+    if cell_len(line) > columns:
         head, tail = line, line
-        while _width(head) > (columns - 1) * 0.6:
+        while cell_len(head) > (columns - 1) * 0.6:
             head = head[:-1]
-        while _width(head) + _width(tail) > columns - 1:
+        while cell_len(head) + cell_len(tail) > columns - 1:
             tail = tail[1:]
         line = f"{head.rstrip()}…{tail.lstrip()}"
     return line.replace("$", r"\$")  # an unescaped $ starts a formula
-
-
-def _width(text: str) -> int:
-    return sum(2 if east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
 def _drawable(text: str, letters: frozenset[int]) -> str:

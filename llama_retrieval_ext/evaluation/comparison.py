@@ -10,10 +10,10 @@ from llama_index.core.base.base_retriever import BaseRetriever
 
 from llama_retrieval_ext.checks import checked_call
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.evaluation.answers import SharedRankings
 from llama_retrieval_ext.evaluation.datasets import load_judgements
 from llama_retrieval_ext.evaluation.experiment import frame_of, named_retrievers
 from llama_retrieval_ext.evaluation.judgements import Judgements, Level
-from llama_retrieval_ext.evaluation.shared_rankings import SharedRankings
 from llama_retrieval_ext.execution.context import Context, Session, entered
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.retrieval import hits_of
@@ -108,7 +108,7 @@ class Comparison(Viewed):
 
     def _overlap(self, question: str) -> float:
         pairs = list(combinations(map(set, self._ids(question).values()), 2))
-        return sum(_shared(a, b) for a, b in pairs) / len(pairs)
+        return sum(jaccard(a, b) for a, b in pairs) / len(pairs)
 
     def _difference(self, question: str) -> dict[str, object]:
         ids = self._ids(question)
@@ -195,7 +195,8 @@ def _answers(named: Mapping[str, BaseRetriever], text: str, top_k: int) -> dict[
     return answers
 
 
-def _shared(one: set[str], other: set[str]) -> float:
+def jaccard(one: set[str], other: set[str]) -> float:
+    """Return the share of common elements, in [0, 1]; 1 for two empty sets."""
     return len(one & other) / len(one | other) if one | other else 1.0
 
 

@@ -136,7 +136,7 @@ def _from_rows(rows: Iterable[Mapping[str, object]], level: Level | None, where:
         query_id = _value(row, ("query_id", "query-id"))
         judged.add(question, target, 1 if grade is None else round(float(grade)), query_id or "")
         origin = _value(row, ("origin",)) or origin
-    return Judgements(judged.queries, judged.relevant, known or Level.DOCUMENT, origin)
+    return judged.judgements(known or Level.DOCUMENT, origin)
 
 
 def _value(row: Mapping[str, object], names: Sequence[str]) -> str | None:
@@ -165,12 +165,9 @@ def _from_beir(folder: Path, level: Level) -> Judgements:
             f"{folder} is no BEIR folder: it needs queries.jsonl, and qrels/test.tsv or qrels.tsv"
         )
     queries = {str(row["_id"]): str(row["text"]) for row in _json_rows(texts)}
-    judged = Collector()
     with qrels.open(encoding="utf-8", newline="") as lines:
-        for query_id, target, grade in list(csv.reader(lines, delimiter="\t"))[1:]:
-            if query_id in queries:
-                judged.add(queries[query_id], target, int(grade), query_id)
-    return Judgements(judged.queries, judged.relevant, level)
+        rows = list(csv.reader(lines, delimiter="\t"))[1:]
+    return _from_qrels(queries, ((id_, target, int(grade)) for id_, target, grade in rows), level)
 
 
 def _from_ir_datasets(id_: str, level: Level) -> Judgements:
@@ -180,11 +177,19 @@ def _from_ir_datasets(id_: str, level: Level) -> Judgements:
         raise MissingDependencyError(f"{_IR_DATASETS}{id_}", package="ir-datasets") from error
     dataset = ir_datasets.load(id_)
     queries = {str(each.query_id): str(each.default_text()) for each in dataset.queries_iter()}
+    rows = ((each.query_id, each.doc_id, int(each.relevance)) for each in dataset.qrels_iter())
+    return _from_qrels(queries, rows, level)
+
+
+def _from_qrels(
+    queries: Mapping[str, str], rows: Iterable[tuple[str, str, int]], level: Level
+) -> Judgements:
+    """Return the judgements of known questions from rows of question id, target and grade."""
     judged = Collector()
-    for each in dataset.qrels_iter():
-        if each.query_id in queries:
-            judged.add(queries[each.query_id], each.doc_id, int(each.relevance), each.query_id)
-    return Judgements(judged.queries, judged.relevant, level)
+    for query_id, target, grade in rows:
+        if query_id in queries:
+            judged.add(queries[query_id], target, grade, query_id)
+    return judged.judgements(level)
 
 
 def _from_json(path: Path, level: Level | None) -> Judgements:
@@ -204,9 +209,8 @@ def _from_json(path: Path, level: Level | None) -> Judgements:
 def _from_pairs(
     queries: Mapping[str, str], documents: Mapping[str, Sequence[str]], level: Level
 ) -> Judgements:
-    return Judgements(
-        queries, {id_: dict.fromkeys(own, 1) for id_, own in documents.items()}, level
-    )
+    relevant = {id_: dict.fromkeys(own, 1) for id_, own in documents.items()}
+    return Judgements(queries, relevant, level)
 
 
 def _from_rag_examples(rows: Sequence[Mapping[str, Any]], level: Level) -> Judgements:
@@ -217,4 +221,4 @@ def _from_rag_examples(rows: Sequence[Mapping[str, Any]], level: Level) -> Judge
         for context in row["reference_contexts"] or ():
             judged.add(row["query"], context)
     origin = BY_LLM if is_synthetic else LABELS
-    return Judgements(judged.queries, judged.relevant, level, origin)
+    return judged.judgements(level, origin)

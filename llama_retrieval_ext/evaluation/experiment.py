@@ -15,18 +15,16 @@ from llama_retrieval_ext.errors import ConfigurationError, describe
 from llama_retrieval_ext.evaluation.answers import (
     Answer,
     AnswerLog,
+    Cost,
     JudgedHit,
+    SharedRankings,
+    counted_calls,
+    counting,
     describe_retriever,
 )
 from llama_retrieval_ext.evaluation.datasets import Source, load_judgements
 from llama_retrieval_ext.evaluation.judgements import Judgements
 from llama_retrieval_ext.evaluation.measures import MEASURES, measure_queries, parse_measures
-from llama_retrieval_ext.evaluation.shared_rankings import (
-    Cost,
-    SharedRankings,
-    counted_calls,
-    counting,
-)
 from llama_retrieval_ext.evaluation.significance import (
     holm,
     paired_t_test,
@@ -122,7 +120,7 @@ class Experiment(Viewed):
                     if self._log.get(name, query_id, question) is None:
                         self._log.add(self._answer(name, query_id, question, shared))
                     bar.update()
-        self._values = {name: self._measured(name) for name in self.retrievers}
+        self._values.clear()
         return self
 
     @property
@@ -221,17 +219,24 @@ class Experiment(Viewed):
         calls = (cost.embeddings, cost.llm_calls)
         return Answer(name, query_id, question, hits, took_s * 1e3, *calls, degraded, error)
 
-    def _measured(self, name: str) -> dict[str, dict[str, float]]:
-        run_of = self.judgements.run_of
-        runs = {
-            answer.query_id: run_of(answer.query_id, [hit.names for hit in answer.hits])
+    def run_of(self, name: str) -> dict[str, dict[str, float]]:
+        """Return the rankings of a retriever for measures: scores of targets, by question id.
+
+        Args:
+            name: Name of the retriever.
+
+        Raises:
+            ConfigurationError: A question has no answer yet.
+        """
+        return {
+            answer.query_id: self.judgements.run_of(answer.query_id, [h.names for h in answer.hits])
             for answer in self.answers(name)
         }
-        return measure_queries(self.measures, self.judgements.relevant, runs)
 
     def _value(self, name: str, measure: str) -> Mapping[str, float]:
         if name not in self._values:
-            self._values[name] = self._measured(name)
+            run = self.run_of(name)
+            self._values[name] = measure_queries(self.measures, self.judgements.relevant, run)
         return self._values[name][measure]
 
     def _grades(self, query_id: str, hit: JudgedHit) -> Iterable[int]:

@@ -151,12 +151,7 @@ class Judgements:
 
 @dataclass(slots=True)
 class Collector:
-    """Collector of judgements, row by row.
-
-    Attributes:
-        queries: Text of each question, by id.
-        relevant: Grade of each target, by question id.
-    """
+    """Collector of judgements by row: questions by id, grades by question id and target."""
 
     queries: dict[str, str] = field(default_factory=dict)
     relevant: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -165,6 +160,10 @@ class Collector:
         """Add a row; rows without an id are merged by question text."""
         self.queries.setdefault(query_id or question, question)
         self.relevant.setdefault(query_id or question, {})[target] = grade
+
+    def judgements(self, level: Level, origin: str = LABELS) -> Judgements:
+        """Return all rows as judgements."""
+        return Judgements(self.queries, self.relevant, level, origin)
 
 
 def _plain(text: str) -> str:

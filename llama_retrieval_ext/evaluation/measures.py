@@ -11,13 +11,6 @@ MEASURES = ("nDCG@10", "R@10", "RR@10")
 def parse_measures(names: Sequence[str]) -> list[Any]:  # Any: the package has no types
     """Return the `ir-measures` objects with these names, such as ``nDCG@10`` or ``R@100``.
 
-    Args:
-        names: At least one name.
-
-    Raises:
-        ConfigurationError: A name is not a measure, or ``names`` is a string or empty.
-        MissingDependencyError: The extra ``eval`` is not installed.
-
     Examples:
         >>> parse_measures(["nDCG@10", "RR@10"])
         [nDCG@10, RR@10]
@@ -43,15 +36,6 @@ def measure_queries(
     run: Mapping[str, Mapping[str, float]],
 ) -> dict[str, dict[str, float]]:
     """Return the value of each measure for each judged query.
-
-    Args:
-        names: Names of the measures.
-        relevant: Grade of each target, by query.
-        run: Score of each target, by query; higher is better. A missing query, or one without
-            targets, counts as one without an answer.
-
-    Returns:
-        Value of each query by measure, in the order of ``relevant``.
 
     Examples:
         >>> measure_queries(["RR"], {"q1": {"a": 1}, "q2": {"b": 1}}, {"q1": {"x": 2.0, "a": 1.0}})

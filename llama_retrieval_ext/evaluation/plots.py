@@ -9,6 +9,7 @@ import numpy as np
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.evaluation.axes import colours, cut, drawable, finished, new_axes
 from llama_retrieval_ext.evaluation.experiment import Experiment
+from llama_retrieval_ext.evaluation.judgements import Judgements
 from llama_retrieval_ext.evaluation.measures import measure_queries
 from llama_retrieval_ext.evaluation.tuning import Tuning
 
@@ -40,26 +41,21 @@ def plot_recall(experiment: Experiment, *, axes: "Axes | None" = None) -> "Axes"
         [0.5, 1.0]
 
     """
-    judged, runs = experiment.judgements, dict[str, dict[str, dict[str, float]]]()
-    for name in experiment.retrievers:
-        answers = {answer.query_id: answer.hits for answer in experiment.answers(name)}
-        runs[name] = {
-            query_id: judged.run_of(query_id, [hit.names for hit in hits])
-            for query_id, hits in answers.items()
-        }
+    runs = {name: experiment.run_of(name) for name in experiment.retrievers}
     longest = max(len(ranking) for run in runs.values() for ranking in run.values())
     depths = sorted({*(each for each in _DEPTHS if each < longest), max(longest, 1)})
+    measures = [f"R@{each}" for each in depths]
     axes = new_axes(axes)
     for (name, run), (colour, marker) in zip(runs.items(), colours(runs).values(), strict=True):
-        measured = measure_queries([f"R@{each}" for each in depths], judged.relevant, run)
-        means = [fmean(measured[f"R@{each}"].values()) for each in depths]
+        measured = measure_queries(measures, experiment.judgements.relevant, run)
+        means = [fmean(each.values()) for each in measured.values()]
         axes.plot(depths, means, color=colour, marker=marker, label=drawable([name])[0])
     axes.set_xscale("log")
     axes.set_xticks(depths, list(map(str, depths)))
     axes.minorticks_off()
     axes.set_ylim(0.0, 1.03)
     axes.legend(frameon=False)
-    return finished(axes, title=_questions(experiment), x="hits looked at", y="recall")
+    return finished(axes, title=_title(experiment.judgements), x="hits looked at", y="recall")
 
 
 def plot_latency(
@@ -116,7 +112,7 @@ def plot_latency(
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_formatter("{x:g}" if times[-1] < 10 * times[0] else "")
     axes.margins(0.18)
-    title = _questions(experiment)
+    title = _title(experiment.judgements)
     return finished(axes, title=title, x=f"milliseconds (percentile {percentile})", y=name)
 
 
@@ -174,8 +170,7 @@ def plot_sweep(tuning: Tuning, *, leg: str | None = None, axes: "Axes | None" = 
             dot = axes.scatter([x], [y], s=170, marker=marker, label=label, zorder=4)
             dot.set(facecolors="none", edgecolors="black")
     axes.legend(frameon=False, fontsize="small")
-    title = f"{len(tuning.judgements)} questions ({tuning.judgements.origin})"
-    return finished(axes, title=title, x=column, y=tuning.measure)
+    return finished(axes, title=_title(tuning.judgements), x=column, y=tuning.measure)
 
 
 def _front(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -222,5 +217,5 @@ def _number(value: object) -> float:
     return float(str(value))
 
 
-def _questions(experiment: Experiment) -> str:
-    return f"{len(experiment.judgements)} questions ({experiment.judgements.origin})"
+def _title(judgements: Judgements) -> str:
+    return f"{len(judgements)} questions ({judgements.origin})"

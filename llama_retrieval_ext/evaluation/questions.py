@@ -87,7 +87,7 @@ def known_item_questions(
             f"none of the {len(known)} nodes has a title or a sentence of {_FEWEST_TERMS} terms; "
             "pass the nodes of the collection, or label questions by hand"
         )
-    return Judgements(judged.queries, judged.relevant, Level.NODE, KNOWN_ITEMS)
+    return judged.judgements(Level.NODE, KNOWN_ITEMS)
 
 
 def generated_questions(nodes: Nodes, llm: LLM, *, count: int = 50, seed: int = 0) -> Judgements:
@@ -117,7 +117,7 @@ def generated_questions(nodes: Nodes, llm: LLM, *, count: int = 50, seed: int = 
             judged.add(question, node.node_id)
     if not judged.queries:
         raise ConfigurationError(f"the LLM wrote no question about any of {len(known)} nodes")
-    return Judgements(judged.queries, judged.relevant, Level.NODE, BY_LLM)
+    return judged.judgements(Level.NODE, BY_LLM)
 
 
 def _nodes_of(nodes: Nodes) -> list[BaseNode]:

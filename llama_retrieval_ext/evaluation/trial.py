@@ -1,6 +1,6 @@
 """Trial of pipeline settings on saved rankings of the legs, and choice of the best."""
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,7 +32,7 @@ Tunable: TypeAlias = FusedPipeline | SeededGraph
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ParameterChoice:
     """Choice for one parameter, with the reason.
 
     Attributes:
@@ -142,34 +142,30 @@ class Trial:
             "questions": self.judgements.origin,
         }
 
-    def choose(self, rows: Rows) -> tuple[Setting, list[Choice]]:
+    def choose(self, rows: Rows) -> tuple[Setting, list[ParameterChoice]]:
         """Return the setting that these questions justify, and the choice for each parameter."""
-        current, choices = self.pipeline.default, list[Choice]()
-        steps = self.pipeline.steps(current)
-        try:
-            parameter, settings = next(steps)
-            while True:
-                chosen, choice = self._choose_one(parameter, settings, current, rows)
+        current, choices = self.pipeline.default, list[ParameterChoice]()
+        for parameter in self.pipeline.parameters:
+            settings = self.pipeline.settings_of(parameter, current)
+            if settings:
+                current, choice = self._choose_one(parameter, settings, current, rows)
                 choices.append(choice)
-                current = chosen
-                parameter, settings = steps.send(current)
-        except StopIteration:
-            return current, choices
+        return current, choices
 
     def _choose_one(
         self, parameter: str, settings: Sequence[Setting], current: Setting, rows: Rows
-    ) -> tuple[Setting, Choice]:
+    ) -> tuple[Setting, ParameterChoice]:
         self._bar.total += sum(repr(each) not in self._known for each in settings)
         base = self.values(current)[rows]
         gains = [(self.values(each)[rows] - base).tolist() for each in settings]
         bounds = [_mean(each) - _MARGIN * standard_error(each) for each in gains]
-        before = _value_of(parameter, current)
+        before = current.value_of(parameter)
         best = int(np.argmax(bounds))
         gain, error = _mean(gains[best]), standard_error(gains[best])
-        other, is_better = _value_of(parameter, settings[best]), bounds[best] > 0
+        other, is_better = settings[best].value_of(parameter), bounds[best] > 0
         why = _reason(other, gain, error, is_better=is_better)
         after = other if is_better else before
-        choice = Choice(parameter, before, after, gain, error, why)
+        choice = ParameterChoice(parameter, before, after, gain, error, why)
         return (settings[best] if is_better else current), choice
 
     def validated(self, seed: int) -> tuple[Gain, Gain | None, str]:
@@ -210,18 +206,6 @@ def _best(legs: dict[str, Values], rows: Rows) -> str:
 def _gain(differences: Values) -> Gain:
     values = differences.tolist()
     return Gain(_mean(values), standard_error(values), randomisation_test(values))
-
-
-_SHOWN: Final[dict[str, Callable[[Setting], str]]] = {
-    "fusion and weights": lambda setting: setting.fused,
-    "depth": lambda setting: str(setting.depth),
-    "MMR lambda": lambda setting: str(setting.mmr_lambda),
-    "damping": lambda setting: str(setting.damping),
-}
-
-
-def _value_of(parameter: str, setting: Setting) -> str:
-    return _SHOWN[parameter](setting)
 
 
 def _reason(other: str, gain: float, error: float, *, is_better: bool) -> str:

@@ -1,10 +1,10 @@
 """Settings of a pipeline with a fusion, and rebuilding it with other settings."""
 
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 
 import numpy as np
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -33,9 +33,7 @@ from llama_retrieval_ext.stages.rerank.mmr import MMR
 from llama_retrieval_ext.stages.selection import Top
 
 # Hits with scores, best first, by leg.
-Rankings: TypeAlias = Mapping[str, Sequence[tuple[str, float | None]]]
-# Yields a parameter with the settings that differ in it; receives the chosen setting.
-Steps: TypeAlias = "Generator[tuple[str, list[Setting]], Setting, Setting]"
+LegRankings: TypeAlias = Mapping[str, Sequence[tuple[str, float | None]]]
 Fused: TypeAlias = HybridRetriever | FusionRetriever
 
 R = TypeVar("R", bound=Retriever)
@@ -77,20 +75,19 @@ class Setting:
         """The fusion as an expression."""
         return "the default fusion" if self.fusion is None else repr(self.fusion)
 
-    @property
-    def fused(self) -> str:
-        """The fusion with its weights."""
+    def value_of(self, parameter: str) -> str:
+        """Return the value of a parameter as text."""
         weights = ", ".join(f"{leg} {weight:.2g}" for leg, weight in self.weights)
-        return f"{self.formula} with {weights}"
+        return {
+            "fusion and weights": f"{self.formula} with {weights}",
+            "depth": str(self.depth),
+            "MMR lambda": str(self.mmr_lambda),
+            "damping": str(self.damping),
+        }[parameter]
 
 
 class LegRecorder(Retriever):
-    """Leg with the rewrites of its pipeline before it; keeps its hits for later stages.
-
-    Args:
-        leg: The leg; called with its own number of hits if it has one.
-        rewrites: Rewrites of the query before the leg.
-    """
+    """Leg with the rewrites of its pipeline before it; keeps its hits for later stages."""
 
     def __init__(self, leg: Leg, rewrites: Sequence[Rewrite] = ()) -> None:
         super().__init__(top_k=None, name=leg.name)
@@ -112,14 +109,9 @@ class LegRecorder(Retriever):
 
 @dataclass(slots=True)
 class FusedPipeline:
-    """A `HybridRetriever` or fused legs, perhaps inside a pipeline with MMR.
+    """A `HybridRetriever` or fused legs, perhaps inside a pipeline with MMR."""
 
-    Args:
-        retriever: The whole pipeline.
-
-    Raises:
-        ConfigurationError: The retriever has another type, or parts that need more than rankings.
-    """
+    parameters: ClassVar = ("fusion and weights", "depth", "MMR lambda")
 
     retriever: BaseRetriever
     source: Fused = field(init=False)
@@ -147,7 +139,7 @@ class FusedPipeline:
         is_default = isinstance(source, HybridRetriever) and source.uses_default_fusion
         return Setting(
             tuple((name, weight / whole) for name, weight in source.weights.items()),
-            None if is_default else _weighted(source.fusion, None),
+            None if is_default else _with_fields(source.fusion, weights=None),
             self.depth,
             None if self.mmr is None else self.mmr.lambda_mult,
         )
@@ -160,14 +152,6 @@ class FusedPipeline:
             return max(source.candidates, source.top_k or 1)
         own = [leg.top_k or getattr(leg.retriever, "top_k", None) for leg in source.legs]
         return max([each for each in own if isinstance(each, int)], default=_FUSED_HITS)
-
-    def steps(self, current: Setting) -> Steps:
-        """Yield each parameter with settings to try, receive the chosen one, return the last."""
-        for parameter in ("fusion and weights", "depth", "MMR lambda"):
-            settings = self.settings_of(parameter, current)
-            if settings:
-                current = yield parameter, settings
-        return current
 
     def settings_of(self, parameter: str, current: Setting) -> list[Setting]:
         """Return the settings that differ from the current one in a parameter; may be empty."""
@@ -193,7 +177,7 @@ class FusedPipeline:
         formulas = {repr(each): each for each in [current.fusion, *_formulas(self.source)]}
         return [replace(current, weights=w, fusion=f) for f in formulas.values() for w in grid]
 
-    def ranking(self, setting: Setting, question: str, rankings: Rankings) -> list[str]:
+    def ranking(self, setting: Setting, question: str, rankings: LegRankings) -> list[str]:
         """Return the first node ids of the pipeline with a setting, best first."""
         legs = {name: list(hits)[: setting.depth] for name, hits in rankings.items()}
         fusion = setting.fusion
@@ -318,42 +302,30 @@ def _formulas(source: Fused) -> list[Fusion]:
         by_leg = {"vector": Normalisation.MIN_MAX, "keyword": Normalisation.FROM_ZERO}
         formulas[0] = WeightedSum(normalise=by_leg)
     formulas += [RRF(k) for k in _RRF_CONSTANTS]
-    own = {"min_success": source.fusion.min_success}
-    return [_with_fields(each, own) for each in formulas]
+    return [_with_fields(each, min_success=source.fusion.min_success) for each in formulas]
 
 
-def _weighted(fusion: Fusion, weights: Mapping[str, float] | None) -> Fusion:
-    return _with_fields(fusion, {"weights": weights})
-
-
-def _with_fields(fusion: Fusion, values: Mapping[str, object]) -> Fusion:
+def _with_fields(fusion: Fusion, **values: object) -> Fusion:
     changed: Fusion = replace(fusion, **values)  # type: ignore[type-var]  # they all are dataclasses
     return changed
 
 
 def _with_fusion(source: Fused, setting: Setting) -> Retriever:
     weights = dict(setting.weights)
-    arguments: dict[str, Any] = dict(arguments_of(source))  # the constructor's arguments
+    own = setting.fusion
     if isinstance(source, HybridRetriever):
-        # Reuses the open backend: some stores cannot be opened twice by URL.
-        store, arguments["store"] = arguments["store"], source.backend
-        arguments["embed_model"] = source.embed_model
-        arguments |= {"candidates": setting.depth, "fusion": None, "alpha": None}
-        if setting.fusion is None:
-            arguments["alpha"] = round(weights["vector"], 4)
-        else:
-            arguments["fusion"] = _weighted(setting.fusion, weights)
-        hybrid = bound_as(source, HybridRetriever(**arguments))
-        record_argument(hybrid, "store", store)
-        return hybrid
-    fusion = _weighted(setting.fusion or source.fusion, weights)
+        return remade(
+            source,
+            store=source.backend,
+            embed_model=source.embed_model,
+            candidates=setting.depth,
+            fusion=None if own is None else _with_fields(own, weights=weights),
+            alpha=round(weights["vector"], 4) if own is None else None,
+        )
+    fusion = _with_fields(own or source.fusion, weights=weights)
     if isinstance(source, QueryFusionRetriever):
-        arguments |= {
-            "retrievers": _cut(source, setting),
-            "mode": fusion,
-            "retriever_weights": None,
-        }
-        return bound_as(source, QueryFusionRetriever(**arguments))
+        legs = _cut(source, setting)
+        return remade(source, retrievers=legs, mode=fusion, retriever_weights=None)
     fused = FusionRetriever(
         replace(source.branches, legs=_cut(source, setting)),
         fusion,
@@ -367,6 +339,19 @@ def _with_fusion(source: Fused, setting: Setting) -> Retriever:
 def _cut(source: FusionRetriever, setting: Setting) -> tuple[Leg, ...]:
     is_less = setting.depth < FusedPipeline(source).depth
     return tuple(replace(leg, top_k=setting.depth) if is_less else leg for leg in source.legs)
+
+
+def remade(original: R, **changed: Any) -> R:  # noqa: ANN401 - the constructor's arguments
+    """Return a retriever with some other arguments, in the same scope.
+
+    Stores and graphs are passed open, because some cannot be opened twice by URL; they stay
+    recorded as they were.
+    """
+    arguments = arguments_of(original)
+    retriever = type(original)(**{**arguments, **changed})
+    for name in {"store", "graph"} & changed.keys():
+        record_argument(retriever, name, arguments[name])
+    return bound_as(original, retriever)
 
 
 def bound_as(original: Retriever, retriever: R) -> R:

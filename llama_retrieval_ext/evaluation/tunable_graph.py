@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import ClassVar, Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import BaseNode, TextNode
 
-from llama_retrieval_ext.arguments import arguments_of, record_argument
-from llama_retrieval_ext.evaluation.tunable import LegRecorder, Rankings, Setting, Steps, bound_as
+from llama_retrieval_ext.evaluation.tunable import LegRankings, LegRecorder, Setting, remade
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.execution.plan import Plan, finished
 from llama_retrieval_ext.pipeline.retriever import Retriever
@@ -33,12 +32,9 @@ class _Replay(Retriever):
 
 @dataclass(slots=True)
 class SeededGraph:
-    """A `GraphRetriever` with a seed; the settings of the seed are tuned separately, before.
+    """A `GraphRetriever` with a seed; the settings of the seed are tuned separately, before."""
 
-    Args:
-        retriever: The whole retriever; it has a seed.
-        seed: Its seed.
-    """
+    parameters: ClassVar = ("damping",)
 
     retriever: GraphRetriever
     seed: BaseRetriever
@@ -61,12 +57,12 @@ class SeededGraph:
         """Number of hits used from the seed."""
         return max(self.retriever.candidates, self.retriever.top_k or 1)
 
-    def steps(self, current: Setting) -> Steps:
-        """Yield damping with settings to try; return the chosen one."""
+    def settings_of(self, _: str, current: Setting) -> list[Setting]:
+        """Return the settings that differ from the current one in damping."""
         settings = [replace(current, damping=each) for each in _DAMPINGS]
-        return (yield "damping", [each for each in settings if each != current])
+        return [each for each in settings if each != current]
 
-    def ranking(self, setting: Setting, question: str, rankings: Rankings) -> list[str]:
+    def ranking(self, setting: Setting, question: str, rankings: LegRankings) -> list[str]:
         """Return the first node ids of the walk with a damping, best first."""
         if setting.damping not in self._walks:
             replay = _Replay()
@@ -84,11 +80,11 @@ class SeededGraph:
 
     def _built(self, seed: BaseRetriever, setting: Setting) -> GraphRetriever:
         own = self.retriever
-        arguments: dict[str, Any] = dict(arguments_of(own))  # the constructor's arguments
-        store, graph = arguments["store"], arguments["graph"]
-        arguments |= {"store": own.backend, "graph": own.graphs, "embed_model": own.embed_model}
-        walk = GraphRetriever(**{**arguments, "seed": seed, "damping": setting.damping})
-        record_argument(walk, "store", store)
-        record_argument(walk, "graph", graph)
-        bound_as(own, walk)
-        return walk
+        return remade(
+            own,
+            store=own.backend,
+            graph=own.graphs,
+            embed_model=own.embed_model,
+            seed=seed,
+            damping=setting.damping,
+        )

@@ -12,9 +12,10 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_retrieval_ext.arguments import arguments_of
 from llama_retrieval_ext.checks import check_count, checked_call
 from llama_retrieval_ext.evaluation.datasets import Source, load_judgements
+from llama_retrieval_ext.evaluation.experiment import frame_of
 from llama_retrieval_ext.evaluation.judgements import KNOWN_ITEMS, Judgements
 from llama_retrieval_ext.evaluation.measures import parse_measures
-from llama_retrieval_ext.evaluation.trial import Choice, Gain, Trial, Tunable
+from llama_retrieval_ext.evaluation.trial import Gain, ParameterChoice, Trial, Tunable
 from llama_retrieval_ext.evaluation.tunable import FusedPipeline
 from llama_retrieval_ext.evaluation.tunable_graph import SeededGraph
 from llama_retrieval_ext.lazy import Viewed
@@ -50,7 +51,7 @@ class Tuning(Viewed):
     retriever: BaseRetriever
     measure: str
     judgements: Judgements
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[ParameterChoice, ...] = ()
     gain: Gain | None = None
     fusion_gain: Gain | None = None
     best_leg: str = ""
@@ -65,9 +66,7 @@ class Tuning(Viewed):
     @property
     def table(self) -> "DataFrame":
         """One row per setting: weights by leg, fusion, depth, and the mean of the measure."""
-        from pandas import DataFrame  # noqa: PLC0415 - optional
-
-        return DataFrame(list(self.sweep))
+        return frame_of(self.sweep)
 
     def to_yaml(
         self, path: str | Path | None = None, *, live: Mapping[str, object] | None = None
@@ -173,7 +172,7 @@ def _tuned(trial: Trial, unchanged: Tuning, *, seed: int) -> Tuning:
     return replace(result, verdict=_verdict(result))
 
 
-def _kept_for_known_items(choice: Choice) -> Choice:
+def _kept_for_known_items(choice: ParameterChoice) -> ParameterChoice:
     why = (
         f"Kept: known items share their words with what answers them; {choice.after} need not be "
         "better for real questions."

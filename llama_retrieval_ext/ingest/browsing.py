@@ -270,7 +270,7 @@ class Browsable(Searchable):
         return f"KnowledgeBase({', '.join(shown)})"
 
     def _repr_html_(self) -> str:
-        from llama_retrieval_ext.display.ingestion import facts_html  # noqa: PLC0415 - a view
+        from llama_retrieval_ext.display.html import facts_html  # noqa: PLC0415 - a view
 
         return facts_html("KnowledgeBase", self._facts())
 

@@ -21,7 +21,7 @@ class _Report(Viewed):
 
     __slots__ = ()
 
-    _view: ClassVar[str] = "ingestion.report"
+    _view: ClassVar[str] = "reports.report"
     _done: ClassVar[str]
     failures: Mapping[str, Exception]
 

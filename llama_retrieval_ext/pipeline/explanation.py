@@ -14,7 +14,6 @@ from llama_retrieval_ext.pipeline.why_not import (
     WhyNot,
     ranked_children,
     requests_in,
-    steps_of,
     why_not,
 )
 from llama_retrieval_ext.query import described_binding
@@ -74,7 +73,7 @@ class ExplanationComparison(Viewed):
 
     """
 
-    _view: ClassVar[str] = "comparison.comparison"
+    _view: ClassVar[str] = "explanation.comparison"
 
     first: SearchResult
     second: SearchResult
@@ -250,7 +249,7 @@ class Explanation(SearchResult):
     def accounts(self) -> list[HitAccount]:
         """Account of each hit, in the order of the hits."""
         stages = self.stages
-        steps = list(steps_of(self.recorded))
+        steps = [step for _, step in self.recorded.walk()]
         into = {old: new for step in steps for old, new in _merged(step).items()}
         requests = requests_in(self.recorded)
         return [

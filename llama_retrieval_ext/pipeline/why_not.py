@@ -172,13 +172,6 @@ def rank_in(trace: Trace, node_id: str) -> int | None:
     return ids.index(node_id) + 1 if node_id in ids else None
 
 
-def steps_of(trace: Trace) -> Iterator[Trace]:
-    """Yield a step and its nested steps, outer before inner."""
-    yield trace
-    for child in trace.children:
-        yield from steps_of(child)
-
-
 def ranked_children(trace: Trace) -> list[Trace]:
     """Return the direct nested steps that returned hits."""
     return [child for child in trace.children if child.ranking is not None]
@@ -203,7 +196,7 @@ def _loss(trace: Trace, node_id: str) -> tuple[Trace, int] | None:
 
 
 def _merged_into(stage: Trace, node_id: str) -> str | None:
-    for step in steps_of(stage):
+    for _, step in stage.walk():
         merged = step.notes.get("merged")
         if isinstance(merged, dict) and node_id in merged:
             return str(merged[node_id])
@@ -241,7 +234,7 @@ def _never_found(trace: Trace, node_id: str, depths: Sequence[Depth]) -> Plan[Wh
 
 def requests_in(trace: Trace) -> list[TracedRequest]:
     """Return the retrievers that ran in a step with their queries, outer before inner."""
-    requests = (each for step in steps_of(trace) for each in step.requests)
+    requests = (each for _, step in trace.walk() for each in step.requests)
     return [each for each in requests if isinstance(each, TracedRequest)]
 
 

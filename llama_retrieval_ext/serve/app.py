@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.resources import files
 from typing import Any, Final
 
 from fastapi import FastAPI, Request, Response, Security
@@ -20,7 +21,6 @@ from llama_retrieval_ext.serve.document_routes import document_router
 from llama_retrieval_ext.serve.guard import DEADLINE_HEADER, Guard, ServeLimits
 from llama_retrieval_ext.serve.http_errors import HttpError
 from llama_retrieval_ext.serve.keys import ApiKeys
-from llama_retrieval_ext.serve.page import search_page
 from llama_retrieval_ext.serve.search_routes import search_router
 from llama_retrieval_ext.serve.service import Service, as_json
 from llama_retrieval_ext.serve.service_routes import service_router
@@ -74,6 +74,9 @@ def build_app(
 
 
 def _add_open_routes(app: FastAPI, service: Service) -> None:
+    # Search with explanations; one file, nothing from another host.
+    text = files("llama_retrieval_ext.serve").joinpath("page.html").read_text(encoding="utf-8")
+
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
         nonce = secrets.token_urlsafe(16)
@@ -83,7 +86,7 @@ def _add_open_routes(app: FastAPI, service: Service) -> None:
             "form-action 'none'; frame-ancestors 'none'"
         )
         headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer"}
-        return HTMLResponse(search_page(nonce), headers=headers)
+        return HTMLResponse(text.replace("{{nonce}}", nonce), headers=headers)
 
     @app.get("/health", tags=["server"])
     async def health() -> Response:

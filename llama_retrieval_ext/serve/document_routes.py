@@ -50,11 +50,7 @@ _PASSAGES: Final = {
 
 
 def document_router(service: Service) -> APIRouter:
-    """Return the routes over a knowledge base.
-
-    Args:
-        service: State shared by the routes.
-    """
+    """Return the routes over a knowledge base."""
     router = APIRouter(prefix="/v1/documents", tags=["documents"])
     kb = service.kb
 

@@ -20,7 +20,7 @@ from llama_retrieval_ext.checks import check_count, check_seconds
 from llama_retrieval_ext.errors import ConfigurationError, DeadlineExceededError
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of, raised_at
-from llama_retrieval_ext.serve.keys import ApiKeys, Caller
+from llama_retrieval_ext.serve.keys import ApiKeys, KeyHolder
 
 # ASGI types; values are strings, bytes, numbers and lists.
 Message: TypeAlias = MutableMapping[str, Any]
@@ -77,7 +77,7 @@ class RequestContext:
         notes: Further log fields, such as the number of hits; never content.
     """
 
-    caller: Caller
+    caller: KeyHolder
     deadline: float
     request_id: str = field(default_factory=lambda: secrets.token_hex(8))
     notes: dict[str, object] = field(default_factory=dict)
@@ -98,12 +98,8 @@ class RequestContext:
 class Guard:
     """ASGI middleware that passes on only requests that are allowed.
 
-    Args:
-        app: The application behind it.
-        limits: Limits of requests.
-        keys: The accepted keys; None to answer processes of this machine only.
-        scope: Bounds every request; None for no bound.
-        open_paths: Paths that need no key and do not queue.
+    Without keys, it answers processes of this machine only; ``scope`` bounds every request;
+    ``open_paths`` need no key and do not queue.
     """
 
     def __init__(
@@ -118,7 +114,7 @@ class Guard:
         self._app = app
         self._limits = limits
         self._keys = None if keys is None else keys.within(scope)
-        self._local = Caller(_KEYLESS, scope, may_write=True)
+        self._local = KeyHolder(_KEYLESS, scope, may_write=True)
         self._open_paths = open_paths
         self._turns = asyncio.Semaphore(limits.concurrency)
         self._n_pending = 0
@@ -154,7 +150,7 @@ class Guard:
             if scope["path"] not in self._open_paths:
                 _record(scope, response, context, 1e3 * (time.monotonic() - start))
 
-    def _caller(self, scope: Message) -> Caller:
+    def _caller(self, scope: Message) -> KeyHolder:
         if self._keys is None:
             return self._local
         match = _BEARER.fullmatch(_header(scope, "Authorization"))
@@ -253,15 +249,19 @@ def _check_local(scope: Message) -> None:
 
     The check of ``Host`` and ``Origin`` stops web pages: DNS rebinding and cross-origin requests.
     """
-    host = (scope.get("client") or ("",))[0]
-    try:
-        is_local = ip_address(host).is_loopback
-    except ValueError:
-        is_local = False
+    is_local = is_loopback((scope.get("client") or ("",))[0])
     origin = _header(scope, "Origin").removeprefix("http://")
     names = (_header(scope, "Host"), *([origin] if origin else []))
     if not is_local or not all(map(_LOOPBACK.fullmatch, names)):
         raise HttpError(403, "not_local", "without API keys only this machine is answered")
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address is one of this machine only."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _header(scope: Message, name: str) -> str:

@@ -2,6 +2,7 @@
 
 import hmac
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -20,10 +21,11 @@ _ENV: Final = "env:"
 _FIELDS: Final = ("name", "key", "sha256", "tenant_id", "kb_ids", "everything", "write")
 # Keys must be generated secrets: a password typed by a person is guessed within hours.
 _LEAST_LENGTH: Final = 16
+_DIGEST: Final = re.compile(r"(?:\s*[0-9a-fA-F]{2}){32}\s*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class KeyHolder:
     """The holder of an API key: its name, scope and rights.
 
     Attributes:
@@ -37,14 +39,7 @@ class Caller:
     may_write: bool
 
     def bounded(self, requested: Scope | None) -> Scope | None:
-        """Return the caller's scope, narrowed by the scope of a request.
-
-        Args:
-            requested: The scope in the request; None if it has none.
-
-        Raises:
-            ScopeError: They have nothing in common.
-        """
+        """Return the caller's scope, narrowed by that of a request, or raise ScopeError."""
         return requested if self.scope is None else self.scope.narrowed(requested)
 
     def reaches(self, scope: Scope | None) -> bool:
@@ -61,14 +56,9 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key of the server, stored as its digest.
+    """A key of the server, stored as its SHA-256."""
 
-    Args:
-        caller: The holder of the key.
-        digest: The SHA-256 of the key, 32 bytes.
-    """
-
-    caller: Caller
+    caller: KeyHolder
     digest: bytes = field(repr=False)
 
 
@@ -92,7 +82,7 @@ class ApiKeys:
         ...   - {name: acme-web, key: correct-horse-battery, tenant_id: acme}
         ... ''')
         >>> keys.caller("correct-horse-battery")
-        Caller(name='acme-web', scope=Scope(tenant_id='acme'), may_write=False)
+        KeyHolder(name='acme-web', scope=Scope(tenant_id='acme'), may_write=False)
         >>> keys.caller("correct-horse-staple") is None
         True
 
@@ -148,7 +138,7 @@ class ApiKeys:
             raise ConfigurationError(f"{where} needs a list of keys under 'keys:'")
         return cls([_key(each, f"{where}, key {i}") for i, each in enumerate(listed, start=1)])
 
-    def caller(self, secret: str) -> Caller | None:
+    def caller(self, secret: str) -> KeyHolder | None:
         """Return the caller of a key; None for an unknown key.
 
         The key is compared with all keys in constant time, so that response times reveal nothing.
@@ -174,16 +164,16 @@ class ApiKeys:
         check_scope(scope)
         return ApiKeys([ApiKey(_narrowed(each.caller, scope), each.digest) for each in self._keys])
 
-    def __iter__(self) -> Iterator[Caller]:
+    def __iter__(self) -> Iterator[KeyHolder]:
         return (each.caller for each in self._keys)
 
     def __repr__(self) -> str:
         return f"ApiKeys({', '.join(caller.name for caller in self)})"
 
 
-def _narrowed(caller: Caller, scope: Scope) -> Caller:
+def _narrowed(caller: KeyHolder, scope: Scope) -> KeyHolder:
     try:
-        return Caller(caller.name, caller.bounded(scope) or scope, caller.may_write)
+        return KeyHolder(caller.name, caller.bounded(scope) or scope, caller.may_write)
     except ScopeError as error:
         raise ScopeError(f"the key {caller.name!r} cannot be used: {error}") from error
 
@@ -198,7 +188,7 @@ def _key(content: object, where: str) -> ApiKey:
             raise ConfigurationError(f"{where} has the unknown field {name!r}; {advice}")
     name = _typed(content.get("name"), str, f"name of {where}")
     may_write = _typed(content.get("write", False), bool, f"write of {where}")
-    return ApiKey(Caller(name, _scope(content, where), may_write), _secret(content, where))
+    return ApiKey(KeyHolder(name, _scope(content, where), may_write), _secret(content, where))
 
 
 def _scope(content: Mapping[str, object], where: str) -> Scope | None:
@@ -226,22 +216,15 @@ def _secret(content: Mapping[str, object], where: str) -> bytes:
     if (key is None) == (digest is None):
         raise ConfigurationError(f"{where} needs one of key and sha256")
     if digest is not None:
-        try:
-            return _whole_digest(bytes.fromhex(str(digest)))
-        except ValueError:
-            raise ConfigurationError(f"sha256 of {where} must be 64 hexadecimal digits") from None
+        if not _DIGEST.fullmatch(str(digest)):
+            raise ConfigurationError(f"sha256 of {where} must be 64 hexadecimal digits")
+        return bytes.fromhex(str(digest))
     secret = _variable(str(key.get("env"))) if isinstance(key, dict) else key
     if not isinstance(secret, str) or len(secret) < _LEAST_LENGTH:
         raise ConfigurationError(
             f"the key of {where} must be a string of at least {_LEAST_LENGTH} characters"
         )
     return _digest(secret)
-
-
-def _whole_digest(digest: bytes) -> bytes:
-    if len(digest) != sha256().digest_size:
-        raise ValueError(len(digest))
-    return digest
 
 
 def _digest(secret: str) -> bytes:

@@ -1,39 +1,78 @@
-"""The MCP server, and its ASGI application for HTTP."""
+"""The MCP server: its tools, which search and read a knowledge base, and its ASGI application."""
 
-from typing import Final
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Annotated, Any, Final, Literal, ParamSpec, TypeAlias
 
+from llama_index.core.vector_stores.types import MetadataFilters
 from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.tools import Tool
 from mcp.server.transport_security import TransportSecuritySettings
+from mcp.types import ToolAnnotations
+from pydantic import Field
 
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.drivers import arun
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.graph.backend import GraphBackend
+from llama_retrieval_ext.graph.elements import GraphNode, Hop
+from llama_retrieval_ext.graph.entity_linking import EntityLinker
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.kg_rule import Rules
-from llama_retrieval_ext.serve.graph_tools import graph_tools
-from llama_retrieval_ext.serve.guard import CONTEXT, App, Guard, Message, Receive, Send, ServeLimits
-from llama_retrieval_ext.serve.http_errors import HttpError
+from llama_retrieval_ext.serve.guard import (
+    CONTEXT,
+    App,
+    Guard,
+    Message,
+    Receive,
+    Send,
+    ServeLimits,
+    log,
+)
+from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of, raised_at
 from llama_retrieval_ext.serve.keys import ApiKeys
-from llama_retrieval_ext.serve.mcp_tools import Bound, search_tools
+from llama_retrieval_ext.serve.requests import SCOPE_KEYS, FieldCondition
+
+P = ParamSpec("P")
+Facts: TypeAlias = dict[str, Any]  # Any: tools return JSON
 
 _ABOUT: Final = "The documents of the knowledge base."
+_READS: Final = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+_TOP_K: Final = 8
+_PASSAGES: Final = 20
+_MAX_PASSAGES: Final = 100
+_EDGES: Final = 50
+_MOST_EDGES: Final = 200
+_SHOWN: Final = 100
+_SERVER_ERROR: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """Knowledge base and limits of the tools, and the scope of every call."""
+
+    kb: KnowledgeBase
+    scope: Scope | None
+    limits: ServeLimits
 
 
 def build_mcp_server(
-    kb: KnowledgeBase,
-    *,
-    scope: Scope | None,
-    about: str,
-    rules: Rules | None,
-    limits: ServeLimits,
+    kb: KnowledgeBase, *, scope: Scope | None, about: str, rules: Rules | None, limits: ServeLimits
 ) -> MCPServer:
     """Return the server; see `create_mcp_server`."""
-    bound = Bound(kb, scope, limits)
+    bound = _Bound(kb, scope, limits)
     # The LlamaIndex tool builds the description of the metadata fields.
     described = kb.retriever("hybrid").as_tool("search", about or _ABOUT, scope=scope)
-    tools = search_tools(bound, about=described.metadata.description)
+    tools = _search_tools(bound, about=described.metadata.description)
     if kb.graph is not None:
-        tools += graph_tools(bound, kb.graph, rules=rules)
+        tools += _graph_tools(bound, kb.graph, rules=rules)
     elif rules is not None:
         raise ConfigurationError(f"rules are for a graph, which {kb.url} has not")
     return MCPServer(
@@ -48,14 +87,7 @@ def build_mcp_server(
 def mcp_app(
     server: MCPServer, *, scope: Scope | None, keys: ApiKeys | None, limits: ServeLimits
 ) -> App:
-    """Return an ASGI application that serves MCP over streamable HTTP at ``/mcp``.
-
-    Args:
-        server: The server from `build_mcp_server`.
-        scope: The scope of its tools; a key must reach all of it.
-        keys: The accepted keys; None to answer processes of this machine only.
-        limits: Limits of requests.
-    """
+    """Return an ASGI application that serves MCP at ``/mcp``; keys must reach all of the scope."""
     app = server.streamable_http_app(
         json_response=True,
         stateless_http=True,
@@ -73,3 +105,168 @@ def mcp_app(
         await app(request, receive, send)
 
     return Guard(reached, limits=limits, keys=keys, scope=None)
+
+
+def _search_tools(bound: _Bound, *, about: str) -> list[Tool]:
+    """Return ``search`` and ``read_document``."""
+    most = bound.limits.max_top_k
+
+    async def search(
+        query: Annotated[str, Field(min_length=1, description="What to look for, in words.")],
+        filters: Annotated[list[FieldCondition] | None, Field(description="Conditions.")] = None,
+        top_k: Annotated[int, Field(ge=1, le=most, description="How many passages.")] = min(
+            _TOP_K, most
+        ),
+        mode: Annotated[
+            Literal["hybrid", "vector", "keyword"],
+            Field(description="By meaning and words, by meaning, or by words."),
+        ] = "hybrid",
+    ) -> Facts:
+        """Search the knowledge base for passages that answer a question.
+
+        Returns the best passages with their document ids; read_document returns a whole document.
+        Filters are conditions on metadata fields, all of which must hold.
+        """
+        conditions = [each.to_filter() for each in filters or ()]
+        asked = Query(
+            query,
+            filters=MetadataFilters(filters=[*conditions]) if conditions else None,
+            scope=bound.scope,
+            top_k=top_k,
+            timeout_s=bound.limits.timeout_s,
+        )
+        found = await bound.kb.retriever(mode, top_k=top_k).asearch(asked)
+        degraded = [f"{each.where} failed" for each in found.degraded]
+        return {"passages": [_passage(hit) for hit in found.hits], "degraded": degraded}
+
+    async def read_document(
+        document_id: Annotated[str, Field(min_length=1, description="As search returns it.")],
+        offset: Annotated[int, Field(ge=0, description="The first passage, from 0.")] = 0,
+        limit: Annotated[int, Field(ge=1, le=_MAX_PASSAGES)] = _PASSAGES,
+    ) -> Facts:
+        """Read the passages of a document in their order, some at a time."""
+        nodes = await asyncio.wait_for(
+            asyncio.to_thread(bound.kb.get, document_id, scope=bound.scope), bound.limits.timeout_s
+        )
+        if not nodes:
+            raise ToolError(f"there is no document {document_id!r}; search returns document ids")
+        return {
+            "document_id": document_id,
+            "n_passages": len(nodes),
+            "metadata": _shown(nodes[0].metadata),
+            "passages": [node.get_content() for node in nodes[offset : offset + limit]],
+        }
+
+    return [_tool_of(search, more=about), _tool_of(read_document)]
+
+
+def _graph_tools(bound: _Bound, graph: GraphBackend, *, rules: Rules | None) -> list[Tool]:
+    """Return ``neighbours`` and ``rules``."""
+    linker = EntityLinker(graph)
+    concluding = bound.kb.retriever("kg_rule", linker=linker, rules=rules)
+
+    async def neighbours(
+        entity: Annotated[str, Field(min_length=1, description="Its name or id.")],
+        limit: Annotated[int, Field(ge=1, le=_MOST_EDGES, description="Most relations.")] = _EDGES,
+    ) -> Facts:
+        """List the relations of an entity of the knowledge graph, the strongest first."""
+        plan = _neighbours(bound, graph, linker, entity, limit)
+        return await asyncio.wait_for(arun(plan), bound.limits.timeout_s)
+
+    async def conclude(
+        question: Annotated[str, Field(min_length=1, description="It names the entities.")],
+        top_k: Annotated[int, Field(ge=1, le=bound.limits.max_top_k)] = min(
+            _EDGES, bound.limits.max_top_k
+        ),
+    ) -> Facts:
+        """List what rules conclude from the knowledge graph for a question, each with its proof."""
+        timeout_s = bound.limits.timeout_s
+        query = Query(question, scope=bound.scope, top_k=top_k, timeout_s=timeout_s)
+        found = await concluding.asearch(query)
+        return {"conclusions": [_conclusion(hit) for hit in found.hits]}
+
+    return [_tool_of(neighbours), _tool_of(conclude, name="rules")]
+
+
+def _neighbours(
+    bound: _Bound, graph: GraphBackend, linker: EntityLinker, entity: str, limit: int
+) -> Plan[Facts]:
+    node_id = entity
+    if not (yield graph.nodes([entity], scope=bound.scope)):
+        linked = yield from linker.link(entity, scope=bound.scope, limit=1)
+        if not linked:
+            raise ToolError(f"the graph has no entity {entity!r}")
+        node_id = linked[0].node_id
+    edges = (yield graph.neighbours([node_id], Hop(fan_out=limit), scope=bound.scope))[node_id]
+    ends = {end for edge in edges for end in (edge.source, edge.target)}
+    nodes = yield graph.nodes(sorted({node_id, *ends}), scope=bound.scope)
+    relations = [
+        {"from": _named(nodes[e.source]), "relation": e.type, "to": _named(nodes[e.target])}
+        for e in edges
+        if e.source in nodes and e.target in nodes
+    ]
+    start = nodes[node_id]
+    return {
+        "entity": _named(start),
+        "label": start.label,
+        "properties": _shown(dict(start.properties)),
+        "relations": relations,
+    }
+
+
+def _named(node: GraphNode) -> str:
+    return node.name if node.text is None else f"passage {node.text[:_SHOWN]!r}"
+
+
+def _conclusion(hit: Hit) -> Facts:
+    return {
+        "text": hit.text,
+        "rule": hit.node.metadata.get("rule"),
+        "confidence": hit.score,
+        "proof": [edge.text for edge in hit.proof],
+    }
+
+
+def _tool_of(function: Callable[P, Awaitable[Facts]], *, name: str = "", more: str = "") -> Tool:
+    """Return a read-only tool that refuses unknown arguments; its docstring is the description."""
+    description = f"{inspect.getdoc(function)}\n\n{more}".strip()
+    tool = Tool.from_function(
+        _answered(function), name=name or None, description=description, annotations=_READS
+    )
+    model = tool.fn_metadata.arg_model
+    model.model_config["extra"] = "forbid"
+    model.model_rebuild(force=True)
+    return tool.model_copy(update={"parameters": model.model_json_schema(by_alias=True)})
+
+
+def _answered(tool: Callable[P, Awaitable[Facts]]) -> Callable[P, Awaitable[Facts]]:
+    """Return a tool whose errors become messages that are safe for a model."""
+
+    @wraps(tool)
+    async def wrapped(*args: P.args, **kwargs: P.kwargs) -> Facts:
+        try:
+            return await tool(*args, **kwargs)
+        except ToolError:
+            raise
+        except Exception as error:  # noqa: BLE001 - said in words, and logged without content
+            known = http_error_of(error)
+            if known.status >= _SERVER_ERROR:  # the MCP package would log the message of the error
+                facts = {"tool": tool.__name__, "error": type(error).__name__}
+                log.error("tool", extra={"facts": {**facts, "at": raised_at(error)}})
+            raise ToolError(known.message) from None
+
+    return wrapped
+
+
+def _shown(metadata: Facts) -> Facts:
+    """Return metadata without the scope, which models must not see."""
+    return {key: value for key, value in metadata.items() if key not in SCOPE_KEYS}
+
+
+def _passage(hit: Hit) -> Facts:
+    return {
+        "document_id": hit.node.ref_doc_id,
+        "text": hit.text,
+        "score": hit.score,
+        "metadata": _shown(hit.node.metadata),
+    }

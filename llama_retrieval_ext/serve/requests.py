@@ -1,6 +1,7 @@
 """Request models for HTTP and MCP; an unknown field is an error."""
 
-from typing import Annotated, Literal, TypeAlias, Union
+from datetime import date
+from typing import Annotated, Final, Literal, TypeAlias, Union
 
 from llama_index.core.vector_stores.types import (
     FilterCondition,
@@ -9,6 +10,7 @@ from llama_index.core.vector_stores.types import (
     MetadataFilters,
 )
 from pydantic import (
+    AwareDatetime,
     BaseModel,
     ConfigDict,
     Discriminator,
@@ -24,8 +26,10 @@ from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Scope
 
 _MAX_TEXT = 10_000
 _MAX_CONDITIONS = 100
+_MAX_HOPS = 5
+SCOPE_KEYS: Final = (TENANT_KEY, KB_KEY)
 
-Operator: TypeAlias = Literal[
+OperatorSign: TypeAlias = Literal[
     "==",
     "!=",
     ">",
@@ -41,9 +45,11 @@ Operator: TypeAlias = Literal[
     "text_match_insensitive",
     "is_empty",
 ]
-Value: TypeAlias = StrictInt | StrictFloat | str | list[str] | list[StrictInt] | list[StrictFloat]
+ComparedValue: TypeAlias = (
+    StrictInt | StrictFloat | str | list[str] | list[StrictInt] | list[StrictFloat]
+)
 # The last three need a graph.
-Mode: TypeAlias = Literal["hybrid", "vector", "keyword", "graph", "kg_rule", "knowledge"]
+SearchMode: TypeAlias = Literal["hybrid", "vector", "keyword", "graph", "kg_rule", "knowledge"]
 
 
 class Sent(BaseModel):
@@ -52,12 +58,16 @@ class Sent(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Comparison(Sent):
+def _example(**fields: JsonValue) -> ConfigDict:
+    return ConfigDict(json_schema_extra={"examples": [fields]})
+
+
+class FieldCondition(Sent):
     """A condition on a metadata field."""
 
     key: str = Field(description="The metadata field.")
-    operator: Operator = "=="
-    value: Value | None = Field(default=None, description="Nothing for is_empty.")
+    operator: OperatorSign = "=="
+    value: ComparedValue | None = Field(default=None, description="Nothing for is_empty.")
 
     def to_filter(self) -> MetadataFilter:
         """Return the condition as a LlamaIndex filter."""
@@ -74,14 +84,14 @@ def _kind(value: object) -> str:
 class Filters(Sent):
     """Conditions on metadata, in the form of LlamaIndex's ``MetadataFilters``."""
 
-    filters: list["Condition"] = Field(min_length=1, max_length=_MAX_CONDITIONS)
+    filters: list["SentCondition"] = Field(min_length=1, max_length=_MAX_CONDITIONS)
     condition: Literal["and", "or", "not"] = "and"
 
     def to_filters(self) -> MetadataFilters:
         """Return the conditions as LlamaIndex filters."""
         return MetadataFilters(
             filters=[
-                each.to_filter() if isinstance(each, Comparison) else each.to_filters()
+                each.to_filter() if isinstance(each, FieldCondition) else each.to_filters()
                 for each in self.filters
             ],
             condition=FilterCondition(self.condition),
@@ -89,9 +99,9 @@ class Filters(Sent):
 
 
 # Discriminated, so that an error names the field of the right alternative.
-Condition: TypeAlias = Annotated[
+SentCondition: TypeAlias = Annotated[
     Union[  # noqa: UP007 - one part is a name that comes later
-        Annotated[Comparison, Tag("comparison")], Annotated["Filters", Tag("group")]
+        Annotated[FieldCondition, Tag("comparison")], Annotated["Filters", Tag("group")]
     ],
     Discriminator(_kind),
 ]
@@ -115,7 +125,7 @@ class SearchRequest(Sent):
     """A search."""
 
     query: str = Field(min_length=1, max_length=_MAX_TEXT)
-    mode: Mode = "hybrid"
+    mode: SearchMode = "hybrid"
     top_k: int = Field(default=10, ge=1, description="How many hits; the server has a limit.")
     per_source: int | None = Field(
         default=None, ge=1, description="How many hits of each source at most."
@@ -123,18 +133,11 @@ class SearchRequest(Sent):
     filters: Filters | None = None
     scope: RequestedScope | None = None
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [
-                {
-                    "query": "How many days of annual leave?",
-                    "mode": "hybrid",
-                    "top_k": 5,
-                    "filters": {"filters": [{"key": "year", "operator": ">=", "value": 2024}]},
-                }
-            ]
-        },
+    model_config = _example(
+        query="How many days of annual leave?",
+        mode="hybrid",
+        top_k=5,
+        filters={"filters": [{"key": "year", "operator": ">=", "value": 2024}]},
     )
 
 
@@ -148,7 +151,7 @@ class SentDocument(Sent):
     @field_validator("metadata")
     @classmethod
     def _no_scope(cls, metadata: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        for key in (TENANT_KEY, KB_KEY):
+        for key in SCOPE_KEYS:
             if key in metadata:
                 raise ValueError(f"{key} is set by the scope; leave it out")
         return metadata
@@ -160,20 +163,96 @@ class AddRequest(Sent):
     documents: Annotated[list[SentDocument], Field(min_length=1)]
     scope: RequestedScope | None = None
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [
-                {
-                    "documents": [
-                        {
-                            "id": "leave",
-                            "text": "Annual leave is 25 days.",
-                            "metadata": {"file_path": "handbook.md", "year": 2025},
-                        }
-                    ],
-                    "scope": {"kb_ids": ["handbook"]},
-                }
-            ]
-        },
+    model_config = _example(
+        documents=[
+            {
+                "id": "leave",
+                "text": "Annual leave is 25 days.",
+                "metadata": {"file_path": "handbook.md", "year": 2025},
+            }
+        ],
+        scope={"kb_ids": ["handbook"]},
     )
+
+
+class AskRequest(Sent):
+    """A question, topic or task, and conditions on the documents."""
+
+    query: str = Field(min_length=1, max_length=_MAX_TEXT)
+    filters: Filters | None = None
+    scope: RequestedScope | None = None
+
+    model_config = _example(query="How many days of annual leave?")
+
+
+class DocumentsRequest(AskRequest):
+    """A search for whole documents."""
+
+    top_k: int = Field(default=10, ge=1, description="How many; the server has a limit.")
+
+    model_config = _example(query="annual leave", top_k=3)
+
+
+class MimicRequest(AskRequest):
+    """A task for a reply in a person's style."""
+
+    temperature: float | None = Field(
+        default=0.8, ge=0, le=2, description="Of the model; null for its own."
+    )
+    use_history: bool = Field(default=True, description="False for the model's own style.")
+    user_id: str | None = Field(default=None, description="Imitate what this person wrote.")
+    conversation_id: str | None = Field(default=None, description="Only this conversation.")
+
+    model_config = _example(query="Confirm the meeting at ten.", user_id="anna")
+
+
+class InsightsRequest(AskRequest):
+    """A topic for insights."""
+
+    top_k: int = Field(default=20, ge=1, description="How many passages are read.")
+
+    model_config = _example(query="delays of deliveries", top_k=20)
+
+
+class RelatedRequest(AskRequest):
+    """A subject to find related entities for."""
+
+    top_k: int = Field(default=10, ge=1, description="How many; the server has a limit.")
+    max_hops: int = Field(default=2, ge=1, le=_MAX_HOPS, description="Greatest distance.")
+
+    model_config = _example(query="Tower Crane", top_k=5)
+
+
+class TimelineRequest(AskRequest):
+    """A topic over time."""
+
+    start: date | None = Field(default=None, description="The first day.")
+    end: date | None = Field(default=None, description="The last day, inclusive.")
+    top_k: int = Field(default=20, ge=1, description="How many passages, and how many memories.")
+
+    model_config = _example(query="crane", start="2026-05-01", end="2026-05-31")
+
+
+class WorkLogRequest(Sent):
+    """A work log to store."""
+
+    user_id: str = Field(min_length=1)
+    text: str = Field(min_length=1, max_length=_MAX_TEXT)
+    timestamp: AwareDatetime | None = Field(default=None, description="None for now.")
+    scope: RequestedScope | None = None
+
+    model_config = _example(
+        user_id="anna", text="The crane came two days late.", timestamp="2026-05-06T09:00:00Z"
+    )
+
+
+class WeeklyReportRequest(Sent):
+    """The user and the days of a weekly report."""
+
+    user_id: str = Field(min_length=1)
+    start_date: date
+    end_date: date = Field(description="Inclusive.")
+    style: str = Field(default="professional", min_length=1, max_length=100)
+    scope: RequestedScope | None = None
+
+    model_config = _example(user_id="anna", start_date="2026-05-04", end_date="2026-05-10")

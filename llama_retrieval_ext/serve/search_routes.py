@@ -8,19 +8,22 @@ from fastapi.responses import HTMLResponse
 
 from llama_retrieval_ext.display.explanation import explanation_html
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import SearchResult
-from llama_retrieval_ext.serve.events import Events, event_stream, events_example
 from llama_retrieval_ext.serve.guard import RequestContext
 from llama_retrieval_ext.serve.http_errors import kind_of
-from llama_retrieval_ext.serve.requests import SearchRequest
+from llama_retrieval_ext.serve.requests import SCOPE_KEYS, SearchRequest
 from llama_retrieval_ext.serve.service import (
+    HIT_EXAMPLE,
     Context,
+    Events,
     QueryScope,
     Service,
     as_json,
-    body_scope,
+    event_stream,
+    events_example,
     json_example,
+    query_of,
 )
 from llama_retrieval_ext.stages.selection import Collapse
 
@@ -30,13 +33,7 @@ _EXAMPLE: Final = {
     "query": "How many days of annual leave?",
     "hits": [
         {
-            "chunk_id": "5e1c",
-            "text": "Annual leave is 25 days.",
-            "score": 0.0328,
-            "metadata": {"file_path": "handbook.md", "year": 2025},
-            "knowledge_base_id": None,
-            "document_id": "leave",
-            "source": "hybrid",
+            **HIT_EXAMPLE,
             "contributions": [
                 {"leg": "vector", "rank": 1, "score": 0.71, "weight": 0.5, "share": 0.0164}
             ],
@@ -48,11 +45,7 @@ _EVENTS: Final = 'event: partial\ndata: {"query": …, "hits": […]}\n\nevent: 
 
 
 def search_router(service: Service) -> APIRouter:
-    """Return the routes over a knowledge base.
-
-    Args:
-        service: State shared by the routes.
-    """
+    """Return the routes over a knowledge base."""
     router = APIRouter(prefix="/v1", tags=["search"])
 
     @router.post("/search", responses={200: json_example(_EXAMPLE)})
@@ -77,8 +70,7 @@ def search_router(service: Service) -> APIRouter:
         return event_stream(_events(retriever, query, context), context)
 
     @router.post(
-        "/explain",
-        responses={200: {"content": {"application/json": {}, "text/html": {}}}},
+        "/explain", responses={200: {"content": {"application/json": {}, "text/html": {}}}}
     )
     async def explain(
         body: SearchRequest, context: Context, view: Literal["json", "html"] = "json"
@@ -95,8 +87,7 @@ def search_router(service: Service) -> APIRouter:
     async def fields(context: Context, scope: QueryScope) -> Response:
         """Return the metadata fields to filter by, with the types of a sample of their values."""
         found = await service.read(context, lambda: service.kb.metadata_fields(scope=scope))
-        hidden = (TENANT_KEY, KB_KEY)
-        return as_json({"fields": {k: v for k, v in found.items() if k not in hidden}})
+        return as_json({"fields": {k: v for k, v in found.items() if k not in SCOPE_KEYS}})
 
     return router
 
@@ -106,13 +97,7 @@ def _prepare(
 ) -> tuple[Retriever, Query]:
     """Return the retriever and the query of a request, or raise if it is invalid."""
     service.check_top_k(body.top_k)
-    query = Query(
-        body.query,
-        filters=None if body.filters is None else body.filters.to_filters(),
-        scope=body_scope(context, body.scope),
-        top_k=body.top_k,
-        timeout_s=context.left_s,
-    )
+    query = query_of(body, context, top_k=body.top_k)
     collapse = None if body.per_source is None else Collapse(body.per_source)
     return service.kb.retriever(body.mode, top_k=body.top_k, collapse=collapse), query
 
@@ -129,11 +114,8 @@ def _answer(result: SearchResult) -> dict[str, object]:
 
 def _redacted(result: R) -> R:
     """Return the result with error kinds instead of messages, which may name servers."""
-    pending = [] if result.trace is None else [result.trace]
-    while pending:
-        step = pending.pop()
+    for _, step in () if result.trace is None else result.trace.walk():
         step.error = step.error and kind_of(step.error)
-        pending += step.children
     return replace(
         result,
         degraded=tuple(replace(each, reason=kind_of(each.reason)) for each in result.degraded),

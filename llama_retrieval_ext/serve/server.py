@@ -7,14 +7,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from ipaddress import ip_address
 from types import FrameType
 from typing import Final
 
 import uvicorn
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.serve.guard import App, log
+from llama_retrieval_ext.serve.guard import App, is_loopback, log
 from llama_retrieval_ext.serve.keys import ApiKeys
 
 # Seconds for requests to end during shutdown; writes have no limit.
@@ -27,9 +26,6 @@ _KEEP_ALIVE_S: Final = 75
 def check_host(host: str, keys: ApiKeys | None) -> None:
     """Check that a server may listen on an address: without keys, only a loopback address.
 
-    Raises:
-        ConfigurationError: There are no keys, and the address is not a loopback address.
-
     Examples:
         >>> check_host("127.0.0.1", None)
         >>> check_host("0.0.0.0", None)
@@ -38,13 +34,7 @@ def check_host(host: str, keys: ApiKeys | None) -> None:
         llama_retrieval_ext.errors.ConfigurationError: without API keys a server listens to ...
 
     """
-    if keys is not None or host == "localhost":
-        return
-    try:
-        is_loopback = ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = False
-    if not is_loopback:
+    if keys is None and host != "localhost" and not is_loopback(host):
         raise ConfigurationError(
             f"without API keys a server listens to this machine only, at 127.0.0.1, not {host!r}; "
             "add keys: --keys FILE or --keys env:NAME"

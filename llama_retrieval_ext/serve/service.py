@@ -1,38 +1,49 @@
-"""`Service`: the shared state of routes: knowledge base, limits and pending writes."""
+"""What routes share: `Service`, with pending writes; scopes and queries of requests; answers."""
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
-from fastapi import Depends, Query, Request, Response
+from fastapi import Depends, Request, Response
+from fastapi import Query as Param
+from fastapi.responses import StreamingResponse
 from pydantic_core import to_json
 
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.serve.guard import CONTEXT, RequestContext, ServeLimits
-from llama_retrieval_ext.serve.http_errors import HttpError
-from llama_retrieval_ext.serve.requests import RequestedScope
+from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of
+from llama_retrieval_ext.serve.requests import AskRequest, RequestedScope, SearchRequest
 
 T = TypeVar("T")
+# Event names and their JSON.
+Events: TypeAlias = AsyncGenerator[tuple[str, object], None]
 
 # Seconds to cache the readiness of the store, because `/ready` needs no key.
 _READY_S: Final = 1.0
 _READY_TIMEOUT_S: Final = 5.0
 # Writes have their own threads, so that reads do not wait for them.
 _WRITERS: Final = 4
+_EVENT_STREAM: Final = "text/event-stream"
+HIT_EXAMPLE: Final = {
+    "chunk_id": "5e1c",
+    "text": "Annual leave is 25 days.",
+    "score": 0.0328,
+    "metadata": {"file_path": "handbook.md", "year": 2025},
+    "knowledge_base_id": None,
+    "document_id": "leave",
+    "source": "hybrid",
+    "contributions": [],
+}
 
 
 @dataclass(slots=True)
 class Service:
-    """Shared state of the routes of a server.
-
-    Args:
-        kb: The knowledge base; its owner closes it.
-        limits: Limits of requests.
-    """
+    """Shared state of the routes of a server; the owner of the knowledge base closes it."""
 
     kb: KnowledgeBase
     limits: ServeLimits
@@ -54,11 +65,7 @@ class Service:
         return await asyncio.wait_for(asyncio.to_thread(function), context.left_s)
 
     async def write(self, context: RequestContext, function: Callable[[], T]) -> T:
-        """Return the result of a write in a thread; the write continues after a timeout.
-
-        Raises:
-            HttpError: The key may only read, the server is stopping, or the deadline ran out.
-        """
+        """Return the result of a write in a thread; the write continues after a timeout."""
         if not context.caller.may_write:
             raise HttpError(403, "read_only", "this API key may only read")
         if self._is_stopping:
@@ -124,8 +131,8 @@ Context = Annotated[RequestContext, Depends(_context)]
 
 def _scope_of_query(
     context: Context,
-    tenant_id: Annotated[str | None, Query(description="Narrows the scope of the key.")] = None,
-    kb_id: Annotated[list[str] | None, Query(description="Likewise; may be repeated.")] = None,
+    tenant_id: Annotated[str | None, Param(description="Narrows the scope of the key.")] = None,
+    kb_id: Annotated[list[str] | None, Param(description="Likewise; may be repeated.")] = None,
 ) -> Scope | None:
     requested = RequestedScope(tenant_id=tenant_id, kb_ids=kb_id or [])
     return context.caller.bounded(requested.to_scope())
@@ -137,3 +144,45 @@ QueryScope = Annotated[Scope | None, Depends(_scope_of_query)]
 def body_scope(context: RequestContext, requested: RequestedScope | None) -> Scope | None:
     """Return the scope of a request, narrowed by the scope in its body."""
     return context.caller.bounded(None if requested is None else requested.to_scope())
+
+
+def query_of(
+    body: SearchRequest | AskRequest, context: RequestContext, *, top_k: int | None = None
+) -> Query:
+    """Return the query of a request, in its scope and within its deadline."""
+    return Query(
+        body.query,
+        filters=None if body.filters is None else body.filters.to_filters(),
+        scope=body_scope(context, body.scope),
+        top_k=top_k,
+        timeout_s=context.left_s,
+    )
+
+
+def event_stream(events: Events, context: RequestContext) -> Response:
+    """Return a response of server-sent events; an error becomes the last event.
+
+    The events are closed when the client disconnects.
+    """
+    return StreamingResponse(_encoded(events, context), media_type=_EVENT_STREAM)
+
+
+def events_example(description: str, example: str) -> dict[str, object]:
+    """Return the OpenAPI documentation of a response of events."""
+    return {"description": description, "content": {_EVENT_STREAM: {"example": example}}}
+
+
+async def _encoded(events: Events, context: RequestContext) -> AsyncIterator[bytes]:
+    try:
+        async with aclosing(events):
+            async for name, value in events:
+                yield _event(name, value)
+    except Exception as error:  # noqa: BLE001 - the status is sent: the error is an event
+        failure = http_error_of(error)
+        context.notes |= {"stream_status": failure.status, "error": type(error).__name__}
+        yield _event("error", failure.to_dict())
+
+
+def _event(name: str, value: object) -> bytes:
+    data = to_json(value, inf_nan_mode="null", fallback=str)
+    return b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final, Literal, NoReturn
+from typing import Any, Final, Literal, NoReturn
 
 from fastapi import APIRouter, Depends, Response
 from fastapi.responses import HTMLResponse
@@ -12,12 +12,21 @@ from llama_retrieval_ext.capabilities.factory import CapabilityFactory
 from llama_retrieval_ext.capabilities.language_model import Caller
 from llama_retrieval_ext.capabilities.rag import RAGAnswer, RAGGenerator
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.serve import service_examples as examples
-from llama_retrieval_ext.serve import service_requests as sent
-from llama_retrieval_ext.serve.events import Events, event_stream, events_example
+from llama_retrieval_ext.serve import requests as sent
 from llama_retrieval_ext.serve.guard import RequestContext
 from llama_retrieval_ext.serve.http_errors import HttpError, kind_of
-from llama_retrieval_ext.serve.service import Context, Service, as_json, body_scope, json_example
+from llama_retrieval_ext.serve.service import (
+    HIT_EXAMPLE,
+    Context,
+    Events,
+    Service,
+    as_json,
+    body_scope,
+    event_stream,
+    events_example,
+    json_example,
+    query_of,
+)
 from llama_retrieval_ext.services import (
     KnowledgeService,
     MimicService,
@@ -27,19 +36,94 @@ from llama_retrieval_ext.services import (
 from llama_retrieval_ext.trace import Degradation
 
 _NO_LLM: Final = "this server has no LLM; start it with --llm-url and --llm-model (in Python llm=)"
+_LLM_FAILURES: Final[dict[int | str, dict[str, Any]]] = {  # Any: FastAPI's
+    501: {"description": "The server has no LLM."},
+    502: {"description": "The LLM fails, or gives no usable answer."},
+}
+# Example answers, for the documentation.
+_DOCUMENTS: Final = {
+    "documents": [
+        {
+            "doc_id": "leave",
+            "content": "Annual leave is 25 days.",
+            "score": 0.0328,
+            "source": "hybrid",
+            "metadata": {"file_path": "handbook.md", "year": 2025},
+        }
+    ]
+}
+_REPLY: Final = {
+    "text": "Cheers, at ten then!",
+    "examples": [{**HIT_EXAMPLE, "chunk_id": "77aa", "text": "Cheers, works for me!"}],
+    "degraded": [],
+}
+_WORK_LOG: Final = {
+    "id": "0b6f",
+    "user_id": "anna",
+    "text": "The crane came two days late.",
+    "timestamp": "2026-05-06T09:00:00+00:00",
+}
+_REPORT: Final = {
+    "user_id": "anna",
+    "start_date": "2026-05-04",
+    "end_date": "2026-05-10",
+    "style": "professional",
+    "overview": "The week went well, but the crane was late [1].",
+    "sections": {
+        "key_tasks": [],
+        "achievements": [],
+        "challenges": [
+            {"metric": "challenges", "text": "The crane was late.", "sources": ["0b6f"]}
+        ],
+    },
+    "comparison": "",
+    "work_logs": [
+        {"id": "0b6f", "timestamp": "2026-05-06T09:00:00Z", "text": "The crane came two days late."}
+    ],
+    "problems": [],
+    "degraded": [],
+}
+_ANSWER: Final = {
+    "answer": "You have 25 days [1].",
+    "is_answered": True,
+    "is_supported": True,
+    "citations": [{"number": 1, "statement": "You have 25 days [1].", **HIT_EXAMPLE}],
+    "problems": [],
+    "degraded": [],
+}
+_EVENTS: Final = 'event: partial\ndata: {"answer": "You have"}\n\nevent: result\ndata: {…}\n\n'
+_INSIGHTS: Final = {
+    "insights": [
+        {
+            "title": "Deliveries are late",
+            "explanation": "Both cranes came after the day that was agreed.",
+            "evidence": ["5e1c", "77aa"],
+            "confidence": 0.8,
+        }
+    ],
+    "degraded": [],
+}
+_RELATED: Final = {
+    "entities": [{"name": "North Quay", "hops": None, "path": "", "passages": ["5e1c"]}]
+}
+_TIMELINE: Final = {
+    "events": [
+        {
+            "timestamp": "2026-05-04T00:00:00+00:00",
+            "text": "Ada Stone checked the Tower Crane at North Quay.",
+            "node_id": "5e1c",
+            "source": "document",
+        }
+    ]
+}
 
 
 def service_router(service: Service, *, llm: LLM | Caller | None) -> APIRouter:
-    """Return the routes over the services; routes that need an LLM answer 501 without one.
-
-    Args:
-        service: State shared by the routes.
-        llm: Writes answers, replies, insights and reports; None for no LLM.
-    """
+    """Return the routes over the services; routes that need an LLM answer 501 without one."""
     router = APIRouter(prefix="/v1/services", tags=["services"])
     # Services need an LLM at construction; without one, a dependency refuses these routes.
     refused = [Depends(_refuse)] if llm is None else []
-    writing = APIRouter(dependencies=refused, responses=examples.LLM_FAILURES)
+    writing = APIRouter(dependencies=refused, responses=_LLM_FAILURES)
     factory = CapabilityFactory.of(service.kb, llm=_refuse if llm is None else llm)
     _add_search(router, service, SearchService.of(factory))
     _add_mimic(writing, MimicService.of(factory))
@@ -56,11 +140,11 @@ async def _refuse() -> NoReturn:
 
 
 def _add_search(router: APIRouter, service: Service, searches: SearchService) -> None:
-    @router.post("/documents", responses={200: json_example(examples.DOCUMENTS)})
+    @router.post("/documents", responses={200: json_example(_DOCUMENTS)})
     async def documents(body: sent.DocumentsRequest, context: Context) -> Response:
         """Return whole documents for a query, each once, by their best passage."""
         service.check_top_k(body.top_k)
-        query = _query(body, context)
+        query = query_of(body, context)
         search = searches.asearch(query, body.top_k, scope=query.scope)
         found = await asyncio.wait_for(search, context.left_s)
         context.notes |= {"documents": len(found)}
@@ -68,10 +152,10 @@ def _add_search(router: APIRouter, service: Service, searches: SearchService) ->
 
 
 def _add_mimic(router: APIRouter, mimic: MimicService) -> None:
-    @router.post("/mimic", responses={200: json_example(examples.REPLY)})
+    @router.post("/mimic", responses={200: json_example(_REPLY)})
     async def reply(body: sent.MimicRequest, context: Context) -> Response:
         """Return a reply in a person's style, from texts of that person."""
-        query = _query(body, context)
+        query = query_of(body, context)
         text = await mimic.agenerate_response(
             query,
             body.temperature,
@@ -88,7 +172,7 @@ def _add_mimic(router: APIRouter, mimic: MimicService) -> None:
 def _add_reports(
     router: APIRouter, writing: APIRouter, service: Service, reports: ReportService
 ) -> None:
-    @router.post("/work-logs", responses={200: json_example(examples.WORK_LOG)})
+    @router.post("/work-logs", responses={200: json_example(_WORK_LOG)})
     async def work_log(body: sent.WorkLogRequest, context: Context) -> Response:
         """Store a work log for weekly reports; the key must have the right to write."""
         scope = body_scope(context, body.scope)
@@ -101,7 +185,7 @@ def _add_reports(
         facts = {"id": log.id, "user_id": body.user_id, "text": log.text}
         return as_json({**facts, "timestamp": log.timestamp.isoformat()})
 
-    formats = {"application/json": {"example": examples.REPORT}, "text/markdown": {}}
+    formats = {"application/json": {"example": _REPORT}, "text/markdown": {}}
 
     @writing.post("/weekly-report", responses={200: {"content": {**formats, "text/html": {}}}})
     async def weekly_report(
@@ -128,21 +212,21 @@ def _add_reports(
 
 
 def _add_found(router: APIRouter, service: Service, knowledge: KnowledgeService) -> None:
-    @router.post("/related", responses={200: json_example(examples.RELATED)})
+    @router.post("/related", responses={200: json_example(_RELATED)})
     async def related(body: sent.RelatedRequest, context: Context) -> Response:
         """Return the entities related to a subject, nearest first."""
         service.check_top_k(body.top_k)
-        query = _query(body, context)
+        query = query_of(body, context)
         entities = await knowledge.arelated_entities(
             query, top_k=body.top_k, max_hops=body.max_hops, scope=query.scope
         )
         return as_json({"entities": [each.to_dict() for each in entities]})
 
-    @router.post("/timeline", responses={200: json_example(examples.TIMELINE)})
+    @router.post("/timeline", responses={200: json_example(_TIMELINE)})
     async def timeline(body: sent.TimelineRequest, context: Context) -> Response:
         """Return dated passages and memories about a topic, oldest first."""
         service.check_top_k(body.top_k)
-        query = _query(body, context)
+        query = query_of(body, context)
         events = await knowledge.atimeline(
             query, start=body.start, end=body.end, top_k=body.top_k, scope=query.scope
         )
@@ -150,25 +234,25 @@ def _add_found(router: APIRouter, service: Service, knowledge: KnowledgeService)
 
 
 def _add_written(router: APIRouter, service: Service, knowledge: KnowledgeService) -> None:
-    @router.post("/ask", responses={200: json_example(examples.ANSWER)})
+    @router.post("/ask", responses={200: json_example(_ANSWER)})
     async def ask(body: sent.AskRequest, context: Context) -> Response:
         """Return the answer to a question, with citations that are checked."""
-        query = _query(body, context)
+        query = query_of(body, context)
         return as_json(_answer(await knowledge.aask(query, scope=query.scope), context))
 
     described = "Events `partial` with the answer so far; then `result` or `error`."
 
-    @router.post("/ask/stream", responses={200: events_example(described, examples.EVENTS)})
+    @router.post("/ask/stream", responses={200: events_example(described, _EVENTS)})
     async def ask_stream(body: sent.AskRequest, context: Context) -> Response:
         """Return the answer as it is written, as server-sent events, and last with citations."""
-        events = _written(knowledge.rag_generator, _query(body, context), context)
+        events = _written(knowledge.rag_generator, query_of(body, context), context)
         return event_stream(events, context)
 
-    @router.post("/insights", responses={200: json_example(examples.INSIGHTS)})
+    @router.post("/insights", responses={200: json_example(_INSIGHTS)})
     async def insights(body: sent.InsightsRequest, context: Context) -> Response:
         """Return insights about a topic, each with the ids of its passages."""
         service.check_top_k(body.top_k)
-        query = _query(body, context)
+        query = query_of(body, context)
         report = await knowledge.ainsights(query, top_k=body.top_k, scope=query.scope)
         found = report.model_dump(mode="json")
         return as_json({**found, "degraded": [kind_of(each) for each in report.degraded]})
@@ -180,15 +264,6 @@ async def _written(rag: RAGGenerator, query: Query, context: RequestContext) -> 
         yield "partial", {"answer": answer.text}
     if answer is not None:
         yield "result", _answer(answer, context)
-
-
-def _query(body: sent.AskRequest, context: RequestContext) -> Query:
-    return Query(
-        body.query,
-        filters=None if body.filters is None else body.filters.to_filters(),
-        scope=body_scope(context, body.scope),
-        timeout_s=context.left_s,
-    )
 
 
 def _answer(answer: RAGAnswer, context: RequestContext) -> dict[str, object]:

@@ -119,14 +119,14 @@ class WeeklyReport(BaseModel):
 
     def to_html(self) -> str:
         """Return the report as a self-contained HTML page; all text in it is escaped."""
-        from llama_retrieval_ext.display.report import report_page  # noqa: PLC0415 - a view
+        from llama_retrieval_ext.display.reports import weekly_report_page  # noqa: PLC0415 - a view
 
-        return report_page(self)
+        return weekly_report_page(self)
 
     def _repr_html_(self) -> str:
-        from llama_retrieval_ext.display.report import report_html  # noqa: PLC0415 - a view
+        from llama_retrieval_ext.display.reports import weekly_report_html  # noqa: PLC0415 - a view
 
-        return report_html(self)
+        return weekly_report_html(self)
 
 
 def _inline(text: str) -> str:

@@ -5,10 +5,7 @@ from typing import TYPE_CHECKING
 from llama_retrieval_ext.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from llama_retrieval_ext.testing.backend_contract import (
-        BackendContract,
-        BothSearchesContract,
-    )
+    from llama_retrieval_ext.testing.backend_contract import BackendContract, BothSearchesContract
     from llama_retrieval_ext.testing.corpus import sample_nodes
     from llama_retrieval_ext.testing.fake_backend import FakeBackend
     from llama_retrieval_ext.testing.fakes import (
@@ -51,10 +48,7 @@ __all__ = [
 # Hidden from type checkers, which would otherwise accept any misspelled name.
 if not TYPE_CHECKING:
     _MODULES = {
-        "llama_retrieval_ext.testing.backend_contract": (
-            "BackendContract",
-            "BothSearchesContract",
-        ),
+        "llama_retrieval_ext.testing.backend_contract": ("BackendContract", "BothSearchesContract"),
         "llama_retrieval_ext.testing.corpus": ("sample_nodes",),
         "llama_retrieval_ext.testing.fake_backend": ("FakeBackend",),
         "llama_retrieval_ext.testing.fakes": (

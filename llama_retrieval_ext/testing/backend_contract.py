@@ -157,7 +157,7 @@ class _Choosing:
 
 
 # A function for one kind of search, of a text and the other arguments.
-EngineQuery: TypeAlias = Callable[[str, Search], Call[list[Candidate]]]
+SearchFunction: TypeAlias = Callable[[str, Search], Call[list[Candidate]]]
 
 _EVERYTHING = len(sample_nodes())
 
@@ -186,9 +186,9 @@ class BackendContract(BothSearchesContract):
         raise NotImplementedError(f"{type(self).__name__} needs a fixture named backend")
 
     @pytest.fixture
-    def searches(self, backend: Backend, embed_model: BaseEmbedding) -> list[EngineQuery]:
+    def searches(self, backend: Backend, embed_model: BaseEmbedding) -> list[SearchFunction]:
         """Return the kinds of search that the backend declares."""
-        kinds: list[EngineQuery] = []
+        kinds: list[SearchFunction] = []
         if backend.features.dense is not None:
             kinds.append(
                 lambda text, search: backend.dense(embed_model.get_query_embedding(text), search)
@@ -197,13 +197,15 @@ class BackendContract(BothSearchesContract):
             kinds.append(backend.keyword)
         return kinds
 
-    def test_it_declares_a_search_that_finds_something(self, searches: list[EngineQuery]) -> None:
+    def test_it_declares_a_search_that_finds_something(
+        self, searches: list[SearchFunction]
+    ) -> None:
         assert searches
         for ask in searches:
             assert all(found_by(ask(text, Search(top_k=3))) for text in SAMPLE_QUERIES)
 
     def test_there_are_at_most_top_k_best_first_and_ties_go_by_node_id(
-        self, searches: list[EngineQuery]
+        self, searches: list[SearchFunction]
     ) -> None:
         for ask, text in product(searches, SAMPLE_QUERIES):
             everything = found_by(ask(text, Search(top_k=_EVERYTHING)))
@@ -215,13 +217,13 @@ class BackendContract(BothSearchesContract):
                     found = found_by(ask(text, Search(top_k=top_k)))
                     assert ids_of(found) == ids_of(everything)[:top_k]
 
-    def test_async_finds_what_sync_finds(self, searches: list[EngineQuery]) -> None:
+    def test_async_finds_what_sync_finds(self, searches: list[SearchFunction]) -> None:
         for ask in searches:
             for text in SAMPLE_QUERIES:
                 found = asyncio.run(arun(call(ask(text, Search(top_k=5)))))
                 assert_same(found, found_by(ask(text, Search(top_k=5))))
 
-    def test_nodes_come_back_whole(self, searches: list[EngineQuery]) -> None:
+    def test_nodes_come_back_whole(self, searches: list[SearchFunction]) -> None:
         originals = {node.node_id: node for node in sample_nodes()}
         for ask in searches:
             for node in _nodes(found_by(ask(SAMPLE_QUERIES[0], Search(top_k=_EVERYTHING)))):
@@ -231,7 +233,7 @@ class BackendContract(BothSearchesContract):
                 assert node.ref_doc_id == original.ref_doc_id
 
     def test_scores_are_within_the_declared_range(
-        self, backend: Backend, searches: list[EngineQuery]
+        self, backend: Backend, searches: list[SearchFunction]
     ) -> None:
         ranges = [backend.features.dense, backend.features.keyword]
         for ask, declared in zip(searches, filter(None, ranges), strict=True):
@@ -266,7 +268,7 @@ class BackendContract(BothSearchesContract):
         assert found_by(backend.keyword("?! ...", everything)) == []
 
     def test_a_condition_keeps_exactly_what_matches_it_or_is_refused(
-        self, backend: Backend, searches: list[EngineQuery]
+        self, backend: Backend, searches: list[SearchFunction]
     ) -> None:
         served = backend.features.operators
         for ask, text in product(searches, SAMPLE_QUERIES):
@@ -282,7 +284,7 @@ class BackendContract(BothSearchesContract):
                             limited()
 
     def test_a_scope_shows_what_belongs_to_it_and_only_that(
-        self, searches: list[EngineQuery]
+        self, searches: list[SearchFunction]
     ) -> None:
         for ask, text in product(searches, SAMPLE_QUERIES):
             everything = _nodes(found_by(ask(text, Search(top_k=_EVERYTHING))))
@@ -323,7 +325,7 @@ class BackendContract(BothSearchesContract):
         assert parsed["engine"] == backend.engine
 
 
-def _later(ask: EngineQuery, text: str, search: Search) -> Callable[[], list[Candidate]]:
+def _later(ask: SearchFunction, text: str, search: Search) -> Callable[[], list[Candidate]]:
     """Return the search as a function: a backend may refuse at creation or execution."""
     return lambda: found_by(ask(text, search))
 

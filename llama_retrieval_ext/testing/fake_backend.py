@@ -61,23 +61,13 @@ class FakeBackend:
     ) -> None:
         self.nodes = list(nodes)
         self._features = features
-        self._drop_violations = drop_violations
-        self._store = SimpleVectorStore()
-
-    @property
-    def store(self) -> BasePydanticVectorStore:
-        """An unused store."""
-        return self._store
+        self.drop_violations = drop_violations
+        self.store: BasePydanticVectorStore = SimpleVectorStore()  # unused
 
     @property
     def features(self) -> EngineFeatures:
         """The configured features."""
         return self._features
-
-    @property
-    def drop_violations(self) -> bool:
-        """The configured value."""
-        return self._drop_violations
 
     def describe(self) -> Mapping[str, object]:
         """Return its name and size."""
@@ -85,20 +75,20 @@ class FakeBackend:
 
     def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
         """Return nodes by cosine."""
-        if self._features.dense is None:
+        if self.features.dense is None:
             raise UnsupportedModeError("this fake has no vector search")
         return Call(lambda: self._best(search, lambda node: _cosine(embedding, node)))
 
     def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
         """Return nodes by the number of words shared with the text."""
-        if self._features.keyword is None:
+        if self.features.keyword is None:
             raise UnsupportedModeError("this fake has no keyword search")
         words = Counter(word for word in words_of(text) if word)
         return Call(lambda: self._best(search, lambda node: _shared(words, node)))
 
     def batch(self, queries: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
         """Return the results of all queries, or None if batches are not supported."""
-        if not self._features.one_round_trip:
+        if not self.features.one_round_trip:
             return None
         calls = [
             self.dense(each.embedding, each.search)

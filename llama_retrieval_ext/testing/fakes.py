@@ -49,11 +49,7 @@ class FakeRetriever(BaseRetriever):
     """
 
     def __init__(
-        self,
-        rows: Iterable[Row] = (),
-        *,
-        delay_s: float = 0.0,
-        error: BaseException | None = None,
+        self, rows: Iterable[Row] = (), *, delay_s: float = 0.0, error: BaseException | None = None
     ) -> None:
         super().__init__()
         self.hits = [_hit(row) for row in rows]

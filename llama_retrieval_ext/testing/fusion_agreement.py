@@ -49,12 +49,7 @@ _NOTHING = Share(0.0, 0.0)
 
 
 def sample_fusions(native: NativeFusion, *, candidates: int) -> Iterator[FusedSearch]:
-    """Yield fusions of a kind that an engine declares, with several constants and weights.
-
-    Args:
-        native: The declared fusion.
-        candidates: Number of hits of each leg.
-    """
+    """Yield fusions of a kind that an engine declares, with several constants and weights."""
     weights = [(1.0, 1.0), (0.5, 0.5)]
     if not native.equal_weights:
         weights += [(3.0, 1.0), (0.2, 0.8)]
@@ -73,17 +68,14 @@ def assert_fusion_agrees(backend: Backend, case: SearchCase, how: FusedSearch) -
 
     If no two nodes tie in a leg, there is exactly one such ranking, up to equal fused scores.
     Scores may differ by a millionth of the legs' shares, for distribution fusion by five.
-
-    Args:
-        backend: A backend that declares the fusion.
-        case: The search.
-        how: The fusion.
     """
     uncut = Normalisation.DISTRIBUTION_BASED_UNCUT
     tolerance = _BY_DISTRIBUTION if uncut in (how.scales or ()) else TOLERANCE
     fused = run(call(fusing(backend).fused(case.embedding, case.text, case.search, how)))
     native = next(n for n in backend.features.fusions if n.is_as(how.fusion, how.weights))
-    legs = [_dense(backend, case), _keyword(backend, case)]
+    everything = replace(case.search, top_k=1_000)
+    searches = (backend.dense(case.embedding, everything), backend.keyword(case.text, everything))
+    legs = [run(call(each)) for each in searches]
     cuts = [how.candidates, math.inf if native.whole_keyword_leg else how.candidates]
     shares = [
         _shares(leg, cut, how, index)
@@ -108,18 +100,6 @@ def assert_fusion_agrees(backend: Backend, case: SearchCase, how: FusedSearch) -
         worst = fused[-1].score
         for id_ in certain - set(_ids(fused)):
             assert total[id_].low <= worst + slack[id_], (id_, total[id_], worst, how)
-
-
-def _dense(backend: Backend, case: SearchCase) -> list[Candidate]:
-    return run(call(backend.dense(case.embedding, _all(case.search))))
-
-
-def _keyword(backend: Backend, case: SearchCase) -> list[Candidate]:
-    return run(call(backend.keyword(case.text, _all(case.search))))
-
-
-def _all(search: Search) -> Search:
-    return replace(search, top_k=1_000)
 
 
 def _shares(

@@ -9,7 +9,7 @@ from llama_index_instrumentation.base import BaseEvent
 from llama_index_instrumentation.event_handlers import BaseEventHandler
 from llama_index_instrumentation.span import BaseSpan
 from llama_index_instrumentation.span_handlers import BaseSpanHandler
-from pydantic import PrivateAttr
+from pydantic import Field
 
 
 @dataclass(slots=True)
@@ -58,9 +58,6 @@ class Recording:
 def recorded() -> Generator[Recording]:
     """Record all spans and events reported within the block.
 
-    Yields:
-        The recording, filled during the block.
-
     Examples:
         >>> from llama_retrieval_ext.testing.fakes import FakeRetriever
         >>> with recorded() as recording:
@@ -69,14 +66,11 @@ def recorded() -> Generator[Recording]:
         ['retrieve', '_retrieve']
 
     """
-    recording, root = Recording(), get_dispatcher()
-    spans, events = _SpanHandler(), _EventHandler()
-    spans.tell(recording)
-    events.tell(recording)
+    root, spans, events = get_dispatcher(), _SpanHandler(), _EventHandler()
     root.add_span_handler(spans)
     root.add_event_handler(events)
     try:
-        yield recording
+        yield Recording(spans.seen, events.seen)
     finally:
         root.span_handlers.remove(spans)
         root.event_handlers.remove(events)
@@ -84,10 +78,7 @@ def recorded() -> Generator[Recording]:
 
 # The signatures are LlamaIndex's; unused arguments go into the keywords.
 class _SpanHandler(BaseSpanHandler[BaseSpan]):
-    _recording: Recording = PrivateAttr()
-
-    def tell(self, recording: Recording) -> None:
-        self._recording = recording
+    seen: list[SeenSpan] = Field(default_factory=list)
 
     def new_span(
         self,
@@ -97,7 +88,7 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
         parent_span_id: str | None = None,
         **__: object,
     ) -> None:
-        self._recording.spans.append(SeenSpan(id_, parent_span_id, instance))
+        self.seen.append(SeenSpan(id_, parent_span_id, instance))
 
     def prepare_to_exit_span(self, id_: str, *_: object, **__: object) -> None:
         self._end(id_)
@@ -106,16 +97,13 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
         self._end(id_)
 
     def _end(self, id_: str) -> None:
-        for span in self._recording.spans:
+        for span in self.seen:
             if span.id_ == id_:
                 span.ended = True
 
 
 class _EventHandler(BaseEventHandler):
-    _recording: Recording = PrivateAttr()
-
-    def tell(self, recording: Recording) -> None:
-        self._recording = recording
+    seen: list[BaseEvent] = Field(default_factory=list)
 
     def handle(self, event: BaseEvent, **_: object) -> None:
-        self._recording.events.append(event)
+        self.seen.append(event)

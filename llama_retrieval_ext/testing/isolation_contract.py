@@ -27,21 +27,22 @@ from llama_retrieval_ext.testing.corpus import (
 )
 from llama_retrieval_ext.testing.with_pytest import case, pytest
 
-_ENGLISH = MetadataFilters(filters=[MetadataFilter(key="lang", value="en")])
-_RECENT = MetadataFilters(
-    filters=[MetadataFilter(key="year", value=2021, operator=FilterOperator.GTE)]
-)
+
+def _where(
+    key: str, value: str | int | list[str] | None, operator: FilterOperator = FilterOperator.EQ
+) -> MetadataFilters:
+    return MetadataFilters(filters=[MetadataFilter(key=key, value=value, operator=operator)])
+
+
+_ENGLISH = _where("lang", "en")
+_RECENT = _where("year", 2021, FilterOperator.GTE)
 _FILTERS = {
     "one language": _ENGLISH,
     "from a year on": _RECENT,
-    "with a tag": MetadataFilters(
-        filters=[MetadataFilter(key="tags", value="leave", operator=FilterOperator.CONTAINS)]
-    ),
+    "with a tag": _where("tags", "leave", FilterOperator.CONTAINS),
     "either of two": MetadataFilters(filters=[_ENGLISH, _RECENT], condition=FilterCondition.OR),
     "neither of two": MetadataFilters(filters=[_ENGLISH, _RECENT], condition=FilterCondition.NOT),
-    "without a field": MetadataFilters(
-        filters=[MetadataFilter(key="lang", value=None, operator=FilterOperator.IS_EMPTY)]
-    ),
+    "without a field": _where("lang", None, FilterOperator.IS_EMPTY),
 }
 _SCOPES = (ACME, GLOBEX, Scope("acme", ["engineering"]), Scope(kb_ids=["handbook"]))
 
@@ -100,14 +101,8 @@ class IsolationContract(RetrieverFixtures):
             asyncio.run(bound.aretrieve(Query(self.queries[0], scope=GLOBEX)))
 
     def test_filters_cannot_widen_a_scope(self, retriever: Retriever) -> None:
-        others = MetadataFilters(filters=[MetadataFilter(key="tenant_id", value="globex")])
-        both = MetadataFilters(
-            filters=[
-                MetadataFilter(
-                    key="tenant_id", value=["acme", "globex"], operator=FilterOperator.IN
-                )
-            ]
-        )
+        others = _where("tenant_id", "globex")
+        both = _where("tenant_id", ["acme", "globex"], FilterOperator.IN)
         bound = retriever.for_scope(ACME)
         for query in self.queries:
             assert bound.search(query, filters=others).hits == []
@@ -119,7 +114,7 @@ class IsolationContract(RetrieverFixtures):
     ) -> None:
         filtered = copy.copy(retriever)
         filtered.filters = _ENGLISH
-        handbook = MetadataFilters(filters=[MetadataFilter(key="kb_id", value="handbook")])
+        handbook = _where("kb_id", "handbook")
         for query in self.queries:
             asked = Query(query, filters=_RECENT, top_k=CORPUS_SIZE)
             hits = filtered.search(asked, filters=handbook).hits

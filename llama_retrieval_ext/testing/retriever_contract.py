@@ -5,7 +5,6 @@ import asyncio
 import copy
 import json
 import math
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from llama_index.core.llms import MockLLM
@@ -28,7 +27,6 @@ from llama_retrieval_ext.testing.corpus import (
 )
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
 from llama_retrieval_ext.testing.with_pytest import case, pytest
-from llama_retrieval_ext.trace import Trace
 
 
 class RankingContract(RetrieverFixtures):
@@ -143,15 +141,7 @@ class RankingContract(RetrieverFixtures):
         assert " at 0x" not in before
 
 
-_HIT_KEYS = {
-    "chunk_id",
-    "text",
-    "score",
-    "metadata",
-    "knowledge_base_id",
-    "document_id",
-    "source",
-}
+_HIT_KEYS = {"chunk_id", "text", "score", "metadata", "knowledge_base_id", "document_id", "source"}
 
 
 class ResultContract(RetrieverFixtures):
@@ -179,7 +169,7 @@ class ResultContract(RetrieverFixtures):
         assert result.trace is not None
         assert result.trace.name == retriever.name
         assert result.trace.count == len(result.hits)
-        for part in _parts(result.trace):
+        for _, part in result.trace.walk():
             assert part.name
             assert part.error is None
             assert part.duration_s is not None
@@ -217,12 +207,6 @@ class ResultContract(RetrieverFixtures):
             assert shown["text"] == hit.node.get_content()
             assert shown["knowledge_base_id"] == hit.node.metadata.get("kb_id")
             assert shown["document_id"] == hit.node.ref_doc_id
-
-
-def _parts(trace: Trace) -> Iterator[Trace]:
-    yield trace
-    for child in trace.children:
-        yield from _parts(child)
 
 
 _THREADS = 8

@@ -4,8 +4,8 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from typing import TypeAlias, TypeVar
 
 from llama_index.core.base.llms.generic_utils import (
     completion_response_to_chat_response,
@@ -26,7 +26,8 @@ from llama_index.core.llms.custom import CustomLLM
 from llama_index.core.utils import get_tokenizer
 from pydantic import PrivateAttr
 
-Answer: TypeAlias = str | BaseException | tuple[float, str]
+T = TypeVar("T")
+ScriptedAnswer: TypeAlias = str | BaseException | tuple[float, str]
 
 
 class ScriptedLLM(CustomLLM):
@@ -55,13 +56,13 @@ class ScriptedLLM(CustomLLM):
 
     context_window: int = 32_000
     num_output: int = 1_000
-    _left: deque[Answer] = PrivateAttr()
-    _answer: Callable[[str], Answer] | None = PrivateAttr(default=None)
+    _left: deque[ScriptedAnswer] = PrivateAttr()
+    _answer: Callable[[str], ScriptedAnswer] | None = PrivateAttr(default=None)
     _prompts: list[str] = PrivateAttr(default_factory=list)
 
     def __init__(
         self,
-        answers: Sequence[Answer] | Callable[[str], Answer],
+        answers: Sequence[ScriptedAnswer] | Callable[[str], ScriptedAnswer],
         *,
         context_window: int = 32_000,
         num_output: int = 1_000,
@@ -131,29 +132,17 @@ class ScriptedLLM(CustomLLM):
 
     @llm_completion_callback()
     def stream_complete(
-        self,
-        prompt: str,
-        formatted: bool = False,
-        **_: object,
+        self, prompt: str, formatted: bool = False, **_: object
     ) -> CompletionResponseGen:
         """Return the next answer, word by word."""
         return _streamed(self.complete(prompt, formatted=formatted))
 
     @llm_completion_callback()
     async def astream_complete(
-        self,
-        prompt: str,
-        formatted: bool = False,
-        **_: object,
+        self, prompt: str, formatted: bool = False, **_: object
     ) -> CompletionResponseAsyncGen:
         """Return the next answer, word by word, without blocking the loop."""
-        whole = await self.acomplete(prompt, formatted=formatted)
-
-        async def words() -> CompletionResponseAsyncGen:
-            for part in _streamed(whole):
-                yield part
-
-        return words()
+        return _awaited(_streamed(await self.acomplete(prompt, formatted=formatted)))
 
     @llm_chat_callback()
     async def achat(self, messages: Sequence[ChatMessage], **_: object) -> ChatResponse:
@@ -163,24 +152,22 @@ class ScriptedLLM(CustomLLM):
 
     @llm_chat_callback()
     async def astream_chat(
-        self,
-        messages: Sequence[ChatMessage],
-        **_: object,
+        self, messages: Sequence[ChatMessage], **_: object
     ) -> ChatResponseAsyncGen:
         """Return the next answer as a message, word by word, without blocking the loop."""
-        whole = await self.acomplete(self._prompt(messages), formatted=True)
-
-        async def words() -> ChatResponseAsyncGen:
-            for part in stream_completion_response_to_chat_response(_streamed(whole)):
-                yield part
-
-        return words()
+        words = _streamed(await self.acomplete(self._prompt(messages), formatted=True))
+        return _awaited(stream_completion_response_to_chat_response(words))
 
 
 def _said(answer: str | BaseException) -> CompletionResponse:
     if isinstance(answer, BaseException):
         raise answer
     return CompletionResponse(text=answer)
+
+
+async def _awaited(parts: Iterable[T]) -> AsyncGenerator[T, None]:
+    for part in parts:
+        yield part
 
 
 def _streamed(whole: CompletionResponse) -> CompletionResponseGen:

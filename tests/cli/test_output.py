@@ -1,10 +1,15 @@
-"""What a pipe gets to see."""
+"""What a pipe gets to see, what is quoted of a passage, and how hits look."""
+
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 from rich.cells import cell_len
 from rich.text import Text
 
-from llama_retrieval_ext.cli.output import one_line, say, say_table, say_wrapped, say_wrong
+from llama_retrieval_ext.cli.output import one_line, quote, say, say_table, say_wrapped, say_wrong
+from llama_retrieval_ext.text.highlighting import matched_spans
 from tests.cases import each_case
 
 Captured = pytest.CaptureFixture[str]
@@ -81,3 +86,152 @@ def test_text_that_is_not_wrapped_stays_as_it_is(capsys: Captured) -> None:
     text = f"{'word ' * 30}end\n\n  code"
     say_wrapped(Text(text), indent=0, wrap=False)
     assert capsys.readouterr().out == f"{text}\n"
+
+
+@each_case(
+    ("text", "question", "quoted"),
+    [
+        ("Lunch is free. Leave is 25 days.", "days of leave", ["Leave is 25 days."]),
+        ("第一条 总则。第二条 有效期为3年。", "有效期是多久", ["第二条 有效期为3年。"]),
+        ("Heading\n\nThe answer is here", "where is the answer", ["The answer is here"]),
+        ("Leave. Leave.", "leave", ["Leave. Leave."]),
+        ("Nothing of it. At all.", "zeppelin", ["Nothing of it. At all."]),
+        ("", "zeppelin", []),
+        ("No end", "", ["No end"]),
+    ],
+)
+def test_quote_begins_with_the_sentence_that_answers(
+    text: str, question: str, quoted: list[str]
+) -> None:
+    assert quote(text, question, width=50, lines=3) == quoted
+
+
+@each_case("lines", [1, 2, 3])
+@each_case("text", ["word " * 90, "安全生产 " * 90, "Donaudampfschifffahrt" * 20])
+def test_quote_fills_its_lines_and_ends_with_a_word(text: str, lines: int) -> None:
+    quoted = quote(text, "", width=30, lines=lines)
+    assert len(quoted) == lines
+    assert all(20 < cell_len(line) <= 30 for line in quoted)
+    assert quoted[-1].rstrip("… ").split()[-1] in {"word", "安全生产"} or " " not in text
+
+
+CODE = """The call binds its arguments. For example:
+
+    def bind(first, second):
+        return first + second
+
+Defaults are evaluated once."""
+
+
+@pytest.mark.parametrize("lines", [1, 2])
+def test_quote_does_not_end_within_code(lines: int) -> None:
+    assert quote(CODE, "call", width=60, lines=lines) == [
+        "The call binds its arguments. For example: …"
+    ]
+
+
+def test_quote_holds_code_that_fits_in_its_own_lines() -> None:
+    assert quote(CODE, "call", width=60, lines=3) == [
+        "The call binds its arguments. For example:",
+        "def bind(first, second):",
+        "    return first + second …",
+    ]
+
+
+def test_quote_does_not_begin_within_code() -> None:
+    assert quote(CODE, "bind first second", width=60, lines=2)[0] == "def bind(first, second):"
+
+
+def test_fenced_code_is_code_to_its_end() -> None:
+    fenced = "Do this.\n\n```\na = 1\n\nb = 2\n```\n\nThen that."
+    assert quote(fenced, "do this", width=60, lines=4) == ["Do this. …"]
+    assert quote(fenced, "do this", width=60, lines=9)[-1] == "Then that."
+
+
+def test_prose_that_is_indented_is_no_code() -> None:
+    text = "str.split(sep=None)\n\n   Return a list of the words in the string."
+    assert quote(text, "str.split", width=40, lines=1) == ["str.split(sep=None) Return a list of…"]
+
+
+@each_case(
+    ("text", "question", "matched"),
+    [
+        ("Leaves are paid.", "leave", ["Leaves"]),
+        ("C++ is not C.", "C++", ["C++"]),
+        ("call os.path.join twice", "os.path.join", ["os.path.join"]),
+        ("安全生产许可证", "生产许可", ["生产许可"]),
+        ("年假 is leave", "leave 年假", ["年假", "leave"]),
+        ("Nothing here.", "zeppelin", []),
+    ],
+)
+def test_terms_of_the_question_are_found_in_the_text(
+    text: str, question: str, matched: list[str]
+) -> None:
+    assert [text[start:end] for start, end in matched_spans(text, question)] == matched
+
+
+Run = Callable[..., "CompletedProcess[str]"]
+
+LONG = "\n\n".join(f"Paragraph {number} is about leave and lunch." for number in range(40))
+
+
+@pytest.fixture
+def search(tmp_path: Path, run: Run, handbook: Path) -> Callable[..., str]:
+    (handbook / "long.md").write_text(LONG)
+    url = f"embedded:{tmp_path / 'kb'}"
+    assert run("ingest", handbook, "--kb", url).returncode == 0
+
+    def shown(*args: str) -> str:
+        finished = run("search", *args, "--kb", url)
+        assert finished.returncode == 0, finished.stderr
+        return finished.stdout
+
+    return shown
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    def set_width(columns: int) -> None:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setenv("COLUMNS", str(columns))
+
+    return set_width
+
+
+def test_hit_has_rank_score_document_and_its_rank_in_each_leg(
+    search: Callable[..., str],
+) -> None:
+    head, passage, *_ = search("annual leave").splitlines()
+    assert head.split()[0] == "1"
+    assert 0 < float(head.split()[1]) <= 1
+    assert head.endswith("leave.md  (vector 1, keyword 1)")
+    assert passage == "    Every employee has 25 days of annual leave."
+
+
+def test_pipe_gets_plain_text(search: Callable[..., str]) -> None:
+    assert "\x1b" not in search("annual leave", "--full")
+
+
+@pytest.mark.parametrize("columns", [60, 120, 200])
+def test_passage_takes_the_width_of_the_terminal(
+    search: Callable[..., str], terminal: Callable[[int], None], columns: int
+) -> None:
+    terminal(columns)
+    lines = search("zeppelin", "--mode", "vector", "--filter", "file_name=long.md").splitlines()
+    widths = [cell_len(line) for line in lines[1:]]
+    assert len(widths) == 3
+    assert columns - 12 < max(widths) <= columns
+
+
+def test_matched_terms_are_highlighted_on_a_terminal(
+    search: Callable[..., str], terminal: Callable[[int], None]
+) -> None:
+    terminal(80)
+    assert "\x1b[1;33mannual\x1b[0m \x1b[1;33mleave\x1b[0m" in search("annual leaves")
+    assert "\x1b[1;33m年假\x1b[0m" in search("年假")
+
+
+def test_full_shows_the_whole_passage_in_its_own_lines(search: Callable[..., str]) -> None:
+    shown = search("lunch", "--filter", "file_name=long.md", "--full")
+    assert "\n".join(line[4:] for line in shown.splitlines()[1:]).strip() == LONG

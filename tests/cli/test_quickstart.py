@@ -10,8 +10,14 @@ import openpyxl
 import pytest
 
 from llama_retrieval_ext import KnowledgeBase, LocalEmbedding
-from llama_retrieval_ext.cli.demonstration import samples
-from llama_retrieval_ext.cli.quickstart import QUESTIONS, best_passages, compare, five_lines
+from llama_retrieval_ext.cli.quickstart import (
+    QUESTIONS,
+    best_passages,
+    compare,
+    five_lines,
+    samples,
+    table_of,
+)
 from tests.ingest.test_readers import write_pdf
 
 Shown = subprocess.CompletedProcess[str]
@@ -43,16 +49,13 @@ def shown() -> Shown:
 def test_hybrid_has_the_right_document_in_its_top_3(
     kb: KnowledgeBase, question: str, expected: set[str]
 ) -> None:
-    hybrid = best_passages(compare(kb, question).results["hybrid"])
+    hybrid = best_passages(compare(kb, question)["hybrid"])
     assert expected & set(list(hybrid)[:3])
 
 
 def test_table_has_rank_and_score_of_each_retriever(kb: KnowledgeBase) -> None:
-    comparison = compare(kb, QUESTIONS[3])
-    assert [cell.split()[0] for cell in comparison.header()] == [
-        *("document", "vector", "keyword", "hybrid")
-    ]
-    first = next(comparison.rows())
+    header, (first, *_) = table_of(compare(kb, QUESTIONS[3]))
+    assert [cell.split()[0] for cell in header] == ["document", "vector", "keyword", "hybrid"]
     assert first[3].split()[0] == "1"
     assert all(cell.split() == ["-"] or len(cell.split()) == 2 for cell in first[1:])
 
@@ -63,10 +66,10 @@ def test_missing_rank_is_explained(shown: Shown) -> None:
 
 def test_best_document_of_every_retriever_has_a_row(kb: KnowledgeBase) -> None:
     for question in QUESTIONS:
-        comparison = compare(kb, question)
-        rows = [row[0] for row in comparison.rows()]
+        results = compare(kb, question)
+        rows = [row[0] for row in table_of(results)[1]]
         assert len(rows) == len(set(rows))
-        for result in comparison.results.values():
+        for result in results.values():
             assert set(list(best_passages(result))[:3]) <= set(rows)
 
 

@@ -41,7 +41,7 @@ from llama_retrieval_ext.testing.fakes import (
     FixedRetriever,
     HangingRetriever,
 )
-from llama_retrieval_ext.testing.scripted_llm import Answer, ScriptedLLM
+from llama_retrieval_ext.testing.scripted_llm import ScriptedAnswer, ScriptedLLM
 from tests.cases import each_case
 from tests.meeting import Meeting, Meets, MeetsAsync, met_by_the_loop
 from tests.patience import unless_stalled
@@ -326,7 +326,7 @@ def test_scope_and_filters_reach_every_route(searched: Searched) -> None:
         assert node_ids(searched(router, "query").hits) == ["a-1", "a-2"]
 
 
-LLM_ANSWERS: dict[str, tuple[Answer, list[str], bool]] = {
+LLM_ANSWERS: dict[str, tuple[ScriptedAnswer, list[str], bool]] = {
     "a number": ("2", ["code"], False),
     "a number and a full stop": ("2.", ["code"], False),
     "several": ("2, 1", ["code"], False),
@@ -352,7 +352,7 @@ LLM_ANSWERS: dict[str, tuple[Answer, list[str], bool]] = {
 
 @each_case(("answer", "expected", "degraded"), LLM_ANSWERS.values(), ids=LLM_ANSWERS)
 def test_r4_whatever_the_llm_answers_the_query_is_answered(
-    answer: Answer, expected: list[str], degraded: bool, searched: Searched
+    answer: ScriptedAnswer, expected: list[str], degraded: bool, searched: Searched
 ) -> None:
     selector = LLMSelector(ScriptedLLM([answer]), timeout_s=0.5)
     result = searched(RouterRetriever(selector, routes(), fallback="food"), "parse it")
@@ -374,7 +374,7 @@ def test_the_llm_is_told_the_routes_and_the_question_as_they_are() -> None:
     assert "Question: what is {most}?" in llm.prompts[0]
 
 
-THEIR_ANSWERS: dict[str, tuple[Answer, list[str]]] = {
+THEIR_ANSWERS: dict[str, tuple[ScriptedAnswer, list[str]]] = {
     "as it should be": ('[{"choice": 2, "reason": "code"}]', ["code"]),
     "zero": ('[{"choice": 0, "reason": "none"}]', ["food"]),
     "nine": ('[{"choice": 9, "reason": "none"}]', ["food"]),
@@ -388,7 +388,7 @@ THEIR_ANSWERS: dict[str, tuple[Answer, list[str]]] = {
 @each_case(("answer", "expected"), THEIR_ANSWERS.values(), ids=THEIR_ANSWERS)
 @each_case("multi", [False, True])
 def test_selectors_of_llama_index_are_followed_where_their_answer_makes_sense(
-    answer: Answer, expected: list[str], multi: bool, searched: Searched
+    answer: ScriptedAnswer, expected: list[str], multi: bool, searched: Searched
 ) -> None:
     kind = LLMMultiSelector if multi else LLMSingleSelector
     selector = kind.from_defaults(llm=ScriptedLLM([answer]))

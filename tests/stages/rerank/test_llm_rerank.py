@@ -16,12 +16,12 @@ from llama_retrieval_ext.results import SearchResult, node_ids, score_of
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever
 from llama_retrieval_ext.stages.rerank.llm import LLMRerank
 from llama_retrieval_ext.testing.fakes import FakeRetriever
-from llama_retrieval_ext.testing.scripted_llm import Answer, ScriptedLLM
+from llama_retrieval_ext.testing.scripted_llm import ScriptedAnswer, ScriptedLLM
 from tests.cases import each_case
 from tests.meeting import Meeting
 
 ROWS = [("a", 0.9, "travel"), ("b", 0.8, "annual {leave}"), ("c", 0.7, "sick leave")]
-USELESS: dict[str, Answer] = {
+USELESS: dict[str, ScriptedAnswer] = {
     "empty": "",
     "a fence": "```\n```",
     "a zero": "0",
@@ -53,7 +53,7 @@ class MeetingLLM(ScriptedLLM):
 
     _meeting: Meeting = PrivateAttr()
 
-    def __init__(self, answers: list[Answer], meeting: Meeting) -> None:
+    def __init__(self, answers: list[ScriptedAnswer], meeting: Meeting) -> None:
         super().__init__(answers)
         self._meeting = meeting
 
@@ -95,7 +95,7 @@ def test_the_model_sees_the_numbered_documents_and_the_query_as_they_are() -> No
 
 @each_case("answer", USELESS.values(), ids=USELESS)
 def test_m3_the_order_stays_when_nothing_usable_is_said(
-    answer: Answer, *, asynchronous: bool
+    answer: ScriptedAnswer, *, asynchronous: bool
 ) -> None:
     result = searched(LLMRerank(ScriptedLLM([answer])), asynchronous=asynchronous)
     assert [(hit.node_id, hit.score) for hit in result.hits] == [("a", 0.9), ("b", 0.8), ("c", 0.7)]

@@ -14,7 +14,7 @@ from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rewrite.hyde import HyDE, HyDEFanOut
 from llama_retrieval_ext.stages.rewrite.multi_query import Decompose, MultiQuery, StepBack
 from llama_retrieval_ext.testing.fakes import FakeRetriever
-from llama_retrieval_ext.testing.scripted_llm import Answer, ScriptedLLM
+from llama_retrieval_ext.testing.scripted_llm import ScriptedAnswer, ScriptedLLM
 from tests.cases import each_case
 from tests.patience import unless_stalled
 
@@ -30,7 +30,7 @@ BUILDS: dict[str, Build] = {
     "multi-query retriever": lambda llm, source: MultiQueryRetriever(source, llm),
 }
 BUILT = each_case("build", BUILDS.values(), ids=BUILDS)
-USELESS: dict[str, Answer] = {
+USELESS: dict[str, ScriptedAnswer] = {
     "empty": "",
     "blank": " \n",
     "a number": "0",
@@ -58,7 +58,7 @@ USEFUL: dict[str, str] = {
 @BUILT
 @each_case("answer", USELESS.values(), ids=USELESS)
 def test_f14_without_help_the_query_is_asked_as_it_is(
-    answer: Answer, build: Build, searched: Callable[[Retriever, Query], SearchResult]
+    answer: ScriptedAnswer, build: Build, searched: Callable[[Retriever, Query], SearchResult]
 ) -> None:
     source = FakeRetriever([("a", 0.9)])
     result = searched(build(ScriptedLLM([answer]), source), Query("annual leave"))
