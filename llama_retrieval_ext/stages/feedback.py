@@ -14,8 +14,7 @@ from llama_retrieval_ext.errors import ExecutionError
 from llama_retrieval_ext.execution.context import note_details
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import check_retriever, embed, hits_of
-from llama_retrieval_ext.formulas.relevance_model import relevance_model
-from llama_retrieval_ext.formulas.rocchio import rocchio
+from llama_retrieval_ext.formulas.feedback import relevance_model, rocchio
 from llama_retrieval_ext.pipeline.stages import Rewrite
 from llama_retrieval_ext.query import Query, reworded
 from llama_retrieval_ext.results import Hit
@@ -72,7 +71,7 @@ class RM3(Feedback):
         ConfigurationError: An argument is out of range.
 
     Source:
-        `llama_retrieval_ext.formulas.relevance_model`.
+        `llama_retrieval_ext.formulas.feedback`.
 
     Examples:
         >>> from llama_retrieval_ext.testing.fakes import FakeRetriever
@@ -152,7 +151,7 @@ class Rocchio(Feedback):
             with embeddings of different models.
 
     Source:
-        `llama_retrieval_ext.formulas.rocchio`.
+        `llama_retrieval_ext.formulas.feedback`.
 
     Examples:
         >>> from llama_retrieval_ext.testing.fakes import FakeRetriever

@@ -7,8 +7,12 @@ from typing import Final
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.borda import borda_shares
-from llama_retrieval_ext.formulas.comb_max import best_of_legs, comb_max_shares
-from llama_retrieval_ext.formulas.comb_mnz import comb_mnz_shares, sum_times_count
+from llama_retrieval_ext.formulas.comb import (
+    best_of_legs,
+    comb_max_shares,
+    comb_mnz_shares,
+    sum_times_count,
+)
 from llama_retrieval_ext.formulas.consensus import in_at_least
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.formulas.rrf import reciprocal_rank_shares
@@ -38,7 +42,7 @@ class Max(Fusion):
             setting of the legs, or else 1.
 
     Source:
-        `llama_retrieval_ext.formulas.comb_max`.
+        `llama_retrieval_ext.formulas.comb`.
     """
 
     weights: Weights = None
@@ -74,7 +78,7 @@ class CombMNZ(Fusion):
         ConfigurationError: The scale has negative scores.
 
     Source:
-        `llama_retrieval_ext.formulas.comb_mnz`.
+        `llama_retrieval_ext.formulas.comb`.
     """
 
     weights: Weights = None

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_retrieval_ext.formulas.borda import borda_count
-from llama_retrieval_ext.formulas.comb_max import comb_max
-from llama_retrieval_ext.formulas.comb_mnz import comb_mnz
+from llama_retrieval_ext.formulas.comb import comb_max, comb_mnz
 from llama_retrieval_ext.formulas.consensus import in_at_least
 from llama_retrieval_ext.formulas.rrf import reciprocal_rank_fusion
 from llama_retrieval_ext.formulas.scores import ranked

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from llama_retrieval_ext.formulas.borda import borda_count
-from llama_retrieval_ext.formulas.comb_max import comb_max
-from llama_retrieval_ext.formulas.comb_mnz import comb_mnz
+from llama_retrieval_ext.formulas.comb import comb_max, comb_mnz
 from llama_retrieval_ext.formulas.normalisation import min_max, rank_normalise, z_score
 from llama_retrieval_ext.formulas.rrf import reciprocal_rank_fusion
 from llama_retrieval_ext.formulas.scores import ranked

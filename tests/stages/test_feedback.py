@@ -5,8 +5,7 @@ from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext import BM25Retriever, KnowledgeBase, Query, Scope
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.formulas.relevance_model import relevance_model
-from llama_retrieval_ext.formulas.rocchio import rocchio
+from llama_retrieval_ext.formulas.feedback import relevance_model, rocchio
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.stages import RM3, Rocchio
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever

@@ -1,12 +1,79 @@
-"""CombMNZ: the sum of scores, multiplied by the number of legs that found the id."""
+"""CombMAX and CombMNZ: the best score of any leg; the sum of scores times the number of legs."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from llama_retrieval_ext.errors import ScoreError
-from llama_retrieval_ext.formulas.comb_max import comb_max_shares
 from llama_retrieval_ext.formulas.scores import check_scores, sum_of_legs, weighted_legs
+
+
+def comb_max(
+    scores: Sequence[Mapping[str, float]], *, weights: Sequence[float] | None = None
+) -> dict[str, float]:
+    r"""Fuse scores by the best weighted score of any leg.
+
+    .. math:: s(d) = \max_{i : d \in L_i} w_i \, s_i(d)
+
+    A leg that did not find an id is ignored for that id, so negative scores are allowed.
+
+    Args:
+        scores: One mapping per leg, id to score, on a common scale; higher is better.
+        weights: One per leg, finite and 0 or more; they are not normalised. None weighs each 1.0.
+            A leg of weight 0 is left out.
+
+    Returns:
+        Fused score of every id in any leg with a weight above 0; without weights in the range of
+        the scores. Empty for no legs.
+
+    Raises:
+        ConfigurationError: The weights do not fit.
+        ScoreError: A score is None or not finite.
+
+    Source:
+        Fox and Shaw, "Combination of Multiple Searches", TREC-2, 1994, the definition of
+        CombMAX, https://trec.nist.gov/pubs/trec2/papers/txt/23.txt. The weights are an addition.
+
+    Examples:
+        >>> comb_max([{"a": 0.2, "b": -0.5}, {"a": 0.9}])
+        {'a': 0.9, 'b': -0.5}
+
+    """
+    for leg, _ in weighted_legs(scores, weights=weights):
+        check_scores(leg)
+    return best_of_legs(comb_max_shares(scores, weights=weights))
+
+
+def comb_max_shares(
+    scores: Sequence[Mapping[str, float]], *, weights: Sequence[float] | None = None
+) -> list[dict[str, float]]:
+    """Return the weighted scores of each leg with a weight; arguments as for `comb_max`.
+
+    Scores are not checked: the normalisation has already checked them.
+
+    Examples:
+        >>> comb_max_shares([{"a": 0.5}, {"a": 0.9}], weights=[2, 1])
+        [{'a': 1.0}, {'a': 0.9}]
+
+    """
+    legs = weighted_legs(scores, weights=weights)
+    return [{node_id: weight * score for node_id, score in leg.items()} for leg, weight in legs]
+
+
+def best_of_legs(shares: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the best share of every id.
+
+    Examples:
+        >>> best_of_legs([{"a": 1.0}, {"a": 0.9, "b": -1.0}])
+        {'a': 1.0, 'b': -1.0}
+
+    """
+    best: dict[str, float] = {}
+    for leg in shares:
+        for node_id, share in leg.items():
+            if node_id not in best or share > best[node_id]:
+                best[node_id] = share
+    return best
 
 
 def comb_mnz(

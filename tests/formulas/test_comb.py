@@ -1,7 +1,36 @@
+import math
+
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError, ScoreError
-from llama_retrieval_ext.formulas.comb_mnz import comb_mnz
+from llama_retrieval_ext.formulas.comb import comb_max, comb_mnz
+
+
+def test_the_best_score_of_any_leg_wins() -> None:
+    assert comb_max([{"a": 0.2, "b": 0.7}, {"a": 0.9, "b": 0.1}, {"c": 0.3}]) == {
+        "a": 0.9,
+        "b": 0.7,
+        "c": 0.3,
+    }
+
+
+def test_missing_from_a_leg_is_not_zero_in_it() -> None:
+    assert comb_max([{"a": -0.5}, {"b": 1.0}]) == {"a": -0.5, "b": 1.0}
+
+
+def test_the_best_weighted_score_wins() -> None:
+    fused = comb_max([{"a": 0.5, "b": 0.5}, {"a": 0.25}, {"c": 1.0}], weights=[1, 4, 0])
+    assert fused == {"a": 4 * 0.25, "b": 1 * 0.5}
+
+
+def test_nothing_gives_nothing() -> None:
+    assert comb_max([]) == {}
+    assert comb_max([{}]) == {}
+
+
+def test_a_score_that_is_not_finite_is_refused() -> None:
+    with pytest.raises(ScoreError, match="'a' is inf"):
+        comb_max([{"a": 1.0}, {"a": math.inf}])
 
 
 def test_the_sum_is_multiplied_by_the_number_of_legs_that_agree() -> None:
@@ -22,7 +51,7 @@ def test_a_leg_of_weight_zero_is_left_out_also_from_the_count() -> None:
     assert comb_mnz([{"a": 0.5}, {"a": 0.5, "b": 1.0}], weights=[1, 0]) == {"a": 1 * 0.5}
 
 
-def test_nothing_gives_nothing() -> None:
+def test_no_legs_give_nothing() -> None:
     assert comb_mnz([]) == {}
     assert comb_mnz([{}, {}]) == {}
 
