@@ -196,10 +196,9 @@ class EntityLinker:
             lambda: model.get_query_embedding(query), lambda: model.aget_query_embedding(query)
         )
         scores = known @ _unit([vector])[0]
-        return [
-            LinkedEntity(*names.pairs[at][::-1], query, float(scores[at]), "embedding")
-            for at in np.flatnonzero(scores >= self.min_similarity)
-        ]
+        near = np.flatnonzero(scores >= self.min_similarity)
+        found = ((*names.pairs[at], float(scores[at])) for at in near)
+        return [LinkedEntity(id_, name, query, score, "embedding") for name, id_, score in found]
 
 
 def _linked(mention: Mention, text: str) -> list[LinkedEntity]:
