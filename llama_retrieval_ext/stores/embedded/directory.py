@@ -91,7 +91,7 @@ class StoreDirectory:
                 self.config = request.resolve(recorded or EmbeddedConfig(), path)
                 if self.config != recorded:
                     write_config(path, self.config)
-                self._shard = open_shard(path, self.config)
+                self._shard = open_shard(path, self.config, logged=not temporary)
             except BaseException:
                 self._unlock()
                 raise
@@ -164,7 +164,7 @@ class StoreDirectory:
                 return
             self._abandon_draft()
             after = self._next_config()
-            new = create_shard(self.path, after)
+            new = create_shard(self.path, after, logged=not self._temporary)
             try:
                 fill(old, new)
                 new.flush()
@@ -186,7 +186,8 @@ class StoreDirectory:
             if config.dimension is not None:
                 copy_folder(shard_folder(source, config), shard_folder(self.path, after))
             write_config(self.path, after)
-            self._switch(after, open_shard(self.path, after))  # removes the files of other shards
+            new = open_shard(self.path, after, logged=not self._temporary)  # removes other shards
+            self._switch(after, new)
             if old is not None:
                 old.close()
 
@@ -327,7 +328,7 @@ class StoreDirectory:
                 write_config(self.path, config)
                 self.config = config
             if self._shard is None:
-                self._shard = open_shard(self.path, config)
+                self._shard = open_shard(self.path, config, logged=not self._temporary)
 
 
 MEMORY: Final = ":memory:"

@@ -38,10 +38,11 @@ DATATYPES: Final = {"float32": "Float32", "float16": "Float16", "int8": "Float16
 _BATCH: Final = 256
 
 
-def open_shard(directory: Path, config: EmbeddedConfig) -> EdgeShard | None:
+def open_shard(directory: Path, config: EmbeddedConfig, *, logged: bool) -> EdgeShard | None:
     """Return the config's shard, created if missing; None without a dimension.
 
-    Other shards, which may remain after a crash, are deleted.
+    Other shards, which may remain after a crash, are deleted. A shard that is not ``logged`` has no
+    write-ahead log, and loses its last changes in a crash.
     """
     kept = shard_folder(directory, config) if config.dimension else None
     for folder in directory.glob("shard*"):
@@ -51,7 +52,7 @@ def open_shard(directory: Path, config: EmbeddedConfig) -> EdgeShard | None:
         return None
     check_room(directory, needed=SOME_BYTES)
     if not kept.exists():
-        _create(directory, config, config.dimension)
+        _create(directory, config, config.dimension, logged=logged)
     return EdgeShard.load(str(kept))
 
 
@@ -61,12 +62,12 @@ def shard_folder(directory: Path, config: EmbeddedConfig) -> Path:
     return directory / f"shard{suffix}"
 
 
-def create_shard(directory: Path, config: EmbeddedConfig) -> EdgeShard:
-    """Create and open the shard of a config."""
+def create_shard(directory: Path, config: EmbeddedConfig, *, logged: bool) -> EdgeShard:
+    """Create and open the shard of a config; ``logged`` as for `open_shard`."""
     folder = shard_folder(directory, config)
     for left in (directory / _DRAFT, folder):
         shutil.rmtree(left, ignore_errors=True)
-    _create(directory, config, config.dimension or 1)
+    _create(directory, config, config.dimension or 1, logged=logged)
     return EdgeShard.load(str(folder))
 
 
@@ -77,7 +78,7 @@ def remove_shard(directory: Path, config: EmbeddedConfig) -> None:
     shutil.rmtree(directory / _OLD, ignore_errors=True)
 
 
-def _create(directory: Path, config: EmbeddedConfig, dimension: int) -> None:
+def _create(directory: Path, config: EmbeddedConfig, dimension: int, *, logged: bool) -> None:
     # Renamed when complete, because a partial shard would look broken.
     dense = EdgeVectorParams(
         dimension,
@@ -85,10 +86,10 @@ def _create(directory: Path, config: EmbeddedConfig, dimension: int) -> None:
         datatype=getattr(VectorStorageDatatype, DATATYPES[config.vectors]),
     )
     sparse = EdgeSparseVectorParams(modifier=Modifier.Idf)
-    shard = EdgeShard.create(
-        str(directory / _DRAFT), EdgeConfig(vectors={DENSE: dense}, sparse_vectors={BM25: sparse})
+    settings = EdgeConfig(
+        vectors={DENSE: dense}, sparse_vectors={BM25: sparse}, wal_enabled=None if logged else False
     )
-    shard.close()
+    EdgeShard.create(str(directory / _DRAFT), settings).close()
     (directory / _DRAFT).rename(shard_folder(directory, config))
 
 
