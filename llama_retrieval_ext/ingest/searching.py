@@ -55,13 +55,9 @@ class Searchable:
     require_scope: bool
     _is_closed: bool = False
     _backend: Backend
+    _confidence: Confidence | None = None
     _embed_model: BaseEmbedding
     _graphs: "PassageGraphs | None" = None
-
-    @property
-    def _confidence(self) -> Confidence | None:
-        """The confidence of answers; None if nothing estimates it."""
-        return None
 
     @property
     def embed_model(self) -> BaseEmbedding:
