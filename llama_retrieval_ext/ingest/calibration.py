@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from hashlib import blake2b
 from itertools import islice
 from random import Random
@@ -17,13 +16,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.ingest.ledger.ledger import KnowledgeBaseConfig, Ledger
 from llama_retrieval_ext.ingest.snapshot import Refreshable
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.retrievers.confidence import (
-    DEPTH,
-    Calibration,
-    Confidence,
-    LegScores,
-    n_terms,
-)
+from llama_retrieval_ext.retrievers.confidence import DEPTH, Calibration, LegScores, n_terms
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.text.normalization import CJK
 
@@ -79,16 +72,7 @@ class Calibrations(dict[str, Calibration]):
 class Calibrated(Refreshable):
     """The methods of a knowledge base that estimate whether it has an answer."""
 
-    _ledger: Ledger
-
-    @cached_property
-    def _calibrations(self) -> Calibrations:
-        return Calibrations(self._ledger)
-
-    @property
-    def _confidence(self) -> Confidence:
-        """The calibrations, which queries share: a later one counts at once."""
-        return self._calibrations
+    _calibrations: Calibrations
 
     def calibrate(
         self, *, scope: Scope | None = None, questions: int = QUESTIONS, seed: int = 0

@@ -55,13 +55,9 @@ class Searchable:
     require_scope: bool
     _is_closed: bool = False
     _backend: Backend
+    _confidence: Confidence | None = None
     _embed_model: BaseEmbedding
     _graphs: "PassageGraphs | None" = None
-
-    @property
-    def _confidence(self) -> Confidence | None:
-        """The confidence of answers; None if nothing estimates it."""
-        return None
 
     @property
     def embed_model(self) -> BaseEmbedding:
@@ -144,10 +140,10 @@ class Searchable:
             candidates: For ``hybrid``: number of hits per leg; None for 100.
             name: Name in traces and ``Hit.source``; None for the kind.
             similarity_top_k: LlamaIndex's name of ``top_k``; pass one of them.
-            options: Of presets, see `PresetOptions`. For ``graph``: ``seed``, ``linker``,
-                ``enable_multi_hop``, ``max_hops``, ``max_entities``, ``fan_out`` of
-                `GraphRetriever`; for ``kg_rule`` and ``knowledge``: ``rules``, ``linker``; for
-                ``knowledge``: ``policy``.
+            options: For presets: those of `build_preset`, ``llm``, and ``reranker``, which replaces
+                `RuleRerank`. For ``graph``: ``seed``, ``linker``, ``enable_multi_hop``,
+                ``max_hops``, ``max_entities``, ``fan_out`` of `GraphRetriever`; for ``kg_rule`` and
+                ``knowledge``: ``rules``, ``linker``; for ``knowledge``: ``policy``.
 
         Raises:
             ConfigurationError: The kind is unknown, its arguments are invalid, or it needs a graph

@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 def lock_of(identity: Hashable | None) -> RLock:
-    """Return the lock held during writes, shared by this process; None for one in memory."""
+    """Return the lock that all writers of this process share; without an identity, a new one."""
     if identity is None:
         return RLock()
     with _creating:

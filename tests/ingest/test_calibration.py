@@ -15,6 +15,7 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter,
 from llama_retrieval_ext import KnowledgeBase, Query, Scope, Threshold, Top
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.execution.context import RetrievalDegradedEvent
+from llama_retrieval_ext.ingest.ledger.local_ledger import LocalLedger
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.instrumentation import recorded
 
@@ -123,6 +124,17 @@ def test_calibration_stays_within_its_scope(tmp_path: Path) -> None:
         assert kb.search("badimko folganko", scope=acme).confidence == sure
     with KnowledgeBase.open(url, embed_model=FakeEmbedding()) as kb:  # it is stored
         assert kb.search(Query("badimko folganko", scope=acme)).confidence == sure
+
+
+def test_retrievers_are_made_without_reading_the_ledger(
+    kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as down:
+        # On a server it is a request, which would block an event loop, or fail.
+        down.setattr(LocalLedger, "config", lambda _: pytest.fail("the ledger was read"))
+        retriever = kb.retriever("hybrid")
+    kb.calibrate(questions=80)
+    assert retriever.search("badimko folganko").confidence is not None
 
 
 def test_too_little_to_learn_from_is_refused(kb: KnowledgeBase) -> None:

@@ -66,7 +66,7 @@ class Journal(ABC):
 
     @abstractmethod
     def begin(self, documents: Sequence[Prepared]) -> list[Reply]:
-        """Claim documents before they are written; errors, as for duplicate ids, are of one."""
+        """Claim documents before they are written; an error, as of a duplicate id, is a reply."""
 
     @abstractmethod
     def begin_deleting(self, keys: Sequence[DocumentKey]) -> list[Reply]:

@@ -36,6 +36,7 @@ from llama_retrieval_ext.ingest.readers.documents import (
     unpack_node,
 )
 
+# The node ids of a document, and of its new version.
 _Ids: TypeAlias = tuple[Sequence[str], Sequence[str]]
 _NO_IDS: Final[_Ids] = ((), ())
 
