@@ -248,10 +248,15 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
         if temperature is not None and (not is_number(temperature) or temperature < 0):
             raise ConfigurationError(f"temperature must be 0 or more, got {temperature!r}")
         is_bound = bound.scope is not None or bound.filters is not None
-        if is_bound and (passages is not None or not self._retrieves):
+        if is_bound and not self._retrieves:
             raise ConfigurationError(
-                f"scope and filters bound the retrieval, and with {name}=, or without a retriever, "
-                f"nothing is retrieved; leave them out, or {name}"
+                "scope and filters bound the retrieval, and there is no retriever; leave them "
+                "out, or give the generator a retriever"
+            )
+        if is_bound and passages is not None:
+            raise ConfigurationError(
+                f"scope and filters bound the retrieval, and with {name}= nothing is retrieved; "
+                f"leave them out, or {name}"
             )
         own = None if passages is None else tuple(as_hits(passages, name=name))
         return GenerationRequest(bound, own, temperature)

@@ -36,7 +36,11 @@ _URL_NAMES: Final = ("base_url", "api_base", "endpoint", "url", "azure_endpoint"
 
 
 class EnvironmentReference(BaseModel):
-    """``{env: NAME}``: the value of an environment variable, read on use."""
+    """``{env: NAME}``: the value of an environment variable, read on use.
+
+    Attributes:
+        env: The name of the variable.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     env: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200)

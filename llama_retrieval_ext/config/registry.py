@@ -317,7 +317,7 @@ mean 'hybrid'?
         try:
             retriever = Builder(known, parts.live, parts).value(data)
         except BuildError as error:
-            raise error.cause from None
+            raise error.cause from error.cause.__cause__
         if isinstance(retriever, BaseRetriever):
             return retriever
         raise ConfigurationError(f"{name!r} must make a LlamaIndex retriever, got {retriever!r}")

@@ -154,8 +154,16 @@ class GraphRows:
         self, sources: Sequence[str], partitions: Sequence[int]
     ) -> tuple[list[int], list[int]]:
         """Remove the support of sources in partitions; return the keys of its nodes and edges."""
-        listed = json.dumps(list(sources)), json.dumps(list(partitions))
-        nodes, edges = (self._read(each, listed).fetchall() for each in (_NODES_OF, _EDGES_OF))
+        visible = set(partitions)
+        nodes, edges = (
+            [
+                (source, key)
+                for source in dict.fromkeys(sources)
+                for key, partition in self._read(statement, (source,))
+                if partition in visible
+            ]
+            for statement in (_NODES_OF, _EDGES_OF)
+        )
         self._db.executemany("DELETE FROM node_sources WHERE source = ? AND node = ?", nodes)
         self._db.executemany("DELETE FROM edge_sources WHERE source = ? AND edge = ?", edges)
         return [key for _, key in nodes], [key for _, key in edges]
@@ -174,13 +182,13 @@ class GraphRows:
 
     def said_by(self, sources: Sequence[str]) -> dict[str, Contents]:
         """Return the rows that each source supports, with embeddings."""
-        found = {source: Contents([], []) for source in sources}
-        listed = (json.dumps(list(found)),)
-        for source, *node in self._read(_SAID_NODES, listed):
-            found[source].nodes.append(_node(*node))
-        for source, *edge in self._read(_SAID_EDGES, listed):
-            found[source].edges.append(Edge(*edge))
-        return found
+        return {
+            source: Contents(
+                [_node(*node) for node in self._read(_SAID_NODES, (source,))],
+                [Edge(*edge) for edge in self._read(_SAID_EDGES, (source,))],
+            )
+            for source in sources
+        }
 
     def load(self, source: Path) -> None:
         """Replace all rows by the rows of another file, which may be open elsewhere."""
@@ -263,16 +271,13 @@ class GraphRows:
             raise StoreFormatError(f"the graph {self._path} is damaged: {error}") from error
 
 
+# A source is a parameter of its own: SQLite cuts strings in JSON at a NUL character.
 _NODES_OF: Final = (
-    "SELECT source, node FROM node_sources JOIN nodes ON nodes.key = node "
-    "WHERE source IN (SELECT value FROM json_each(?)) "
-    "AND partition IN (SELECT value FROM json_each(?))"
+    "SELECT node, partition FROM node_sources JOIN nodes ON nodes.key = node WHERE source = ?"
 )
 _EDGES_OF: Final = (
-    "SELECT edge_sources.source, edge FROM edge_sources JOIN edges ON edges.key = edge "
-    "JOIN nodes ON nodes.key = edges.source "
-    "WHERE edge_sources.source IN (SELECT value FROM json_each(?)) "
-    "AND partition IN (SELECT value FROM json_each(?))"
+    "SELECT edge, partition FROM edge_sources JOIN edges ON edges.key = edge "
+    "JOIN nodes ON nodes.key = edges.source WHERE edge_sources.source = ?"
 )
 _UNSUPPORTED_NODES: Final = (
     "SELECT key FROM nodes WHERE key IN (SELECT value FROM json_each(?)) "
@@ -283,14 +288,14 @@ _UNSUPPORTED_EDGES: Final = (
     "AND NOT EXISTS (SELECT 1 FROM edge_sources WHERE edge = key)"
 )
 _SAID_NODES: Final = (
-    "SELECT node_sources.source, id, label, name, properties, text, embedding FROM node_sources "
-    "JOIN nodes ON nodes.key = node WHERE source IN (SELECT value FROM json_each(?)) ORDER BY key"
+    "SELECT id, label, name, properties, text, embedding FROM node_sources "
+    "JOIN nodes ON nodes.key = node WHERE source = ? ORDER BY key"
 )
 _SAID_EDGES: Final = (
-    "SELECT edge_sources.source, a.id, type, b.id, weight, edges.properties FROM edge_sources "
+    "SELECT a.id, type, b.id, weight, edges.properties FROM edge_sources "
     "JOIN edges ON edges.key = edge JOIN nodes a ON a.key = edges.source "
     "JOIN nodes b ON b.key = edges.target "
-    "WHERE edge_sources.source IN (SELECT value FROM json_each(?)) ORDER BY edges.key"
+    "WHERE edge_sources.source = ? ORDER BY edges.key"
 )
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Final
 
@@ -67,7 +67,8 @@ class RetrievalItem:
 
     def to_dict(self) -> dict[str, object]:
         """Return the item as JSON."""
-        return asdict(self)
+        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {**own, "metadata": dict(self.metadata)}
 
 
 @dataclass(frozen=True, slots=True, repr=False)

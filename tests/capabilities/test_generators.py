@@ -49,6 +49,14 @@ def test_style_references_are_chosen_by_similarity_and_diversity() -> None:
     assert [each.node.get_content() for each in plain.examples] == ["Lunch at noon.", near]
 
 
+def test_a_scope_without_a_retrieval_is_refused_with_its_reason(kb: KnowledgeBase) -> None:
+    llm = ScriptedLLM([])
+    with pytest.raises(ConfigurationError, match="there is no retriever"):
+        StyleGenerator(llm=llm).generate("a task", scope=ACME)
+    with pytest.raises(ConfigurationError, match="with style_references= nothing is retrieved"):
+        StyleGenerator(kb.retriever(), llm=llm).generate("a task", ["Tea"], scope=ACME)
+
+
 def test_temperature_is_set_for_one_answer_or_refused() -> None:
     temperatures: list[float] = []
 

@@ -255,6 +255,17 @@ def test_added_names_are_like_our_own(registry: Registry, monkeypatch: pytest.Mo
     assert len(ask(fresh.get("retriever", "installed")())) == 2
 
 
+def test_the_cause_of_an_error_stays_with_it(registry: Registry) -> None:
+    @registry.register_retriever("broken")
+    def broken(parts: RegistryParts) -> BaseRetriever:
+        del parts
+        raise ConfigurationError("there is no such model") from OSError("404")
+
+    with pytest.raises(ConfigurationError, match="no such model") as raised:
+        registry.get_retriever("broken")
+    assert isinstance(raised.value.__cause__, OSError)
+
+
 def _installed(parts: RegistryParts) -> BaseRetriever:
     return parts.retriever("bm25")
 

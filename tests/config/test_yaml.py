@@ -169,6 +169,7 @@ def test_the_schema_knows_every_type_and_accepts_what_is_written() -> None:
     hybrid = schema["$defs"]["hybrid"]
     assert hybrid["properties"]["dense_weight"]["default"] == 0.7
     assert hybrid["additionalProperties"] is False
+    assert "name of the variable" in schema["$defs"]["EnvironmentReference"]["description"]
     references = set(_references(schema))
     assert references <= {f"#/$defs/{name}" for name in schema["$defs"]}
 

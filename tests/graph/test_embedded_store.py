@@ -165,6 +165,19 @@ def test_what_is_written_is_there_after_opening_again(tmp_path: Path) -> None:
         assert graph.names(scope=None).function() == []
 
 
+def test_a_source_is_its_whole_name_also_after_a_nul() -> None:
+    with EmbeddedGraph(":memory:") as graph:
+        for source in ("a", "a\0b"):
+            own = [GraphNode(f"{source}-1"), GraphNode(f"{source}-2")]
+            edge = Edge.of(own[0].id, "R", own[1].id)
+            graph.upsert(own, [edge], source=source).function()
+        assert len(graph.said_by(["a\0b"]).function()["a\0b"].edges) == 1
+        graph.delete_sources(["a\0b"], scope=None).function()
+        nodes, edges = graph.contents(scope=None).function()
+        assert {node.id for node in nodes} == {"a-1", "a-2"}
+        assert [edge.source for edge in edges] == ["a-1"]
+
+
 def test_a_directory_is_open_once(tmp_path: Path) -> None:
     with EmbeddedGraph(tmp_path), pytest.raises(StoreUnavailableError, match="open already"):
         EmbeddedGraph(tmp_path)

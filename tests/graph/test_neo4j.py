@@ -17,7 +17,7 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.cypher import Rows
-from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Hop
+from llama_retrieval_ext.graph.elements import CHUNK_LABEL, Contents, Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.expansion import expand
 from llama_retrieval_ext.graph.neo4j import Neo4jGraph
 from llama_retrieval_ext.graph.open import graph_of
@@ -194,3 +194,20 @@ def test_what_many_documents_say_is_written_in_one_round_trip(
 
 def mention(passage: str, properties: dict[str, str]) -> Edge:
     return Edge.of(passage, "MENTIONS", "crane", properties)
+
+
+def test_rows_of_several_batches_are_as_of_one(
+    graph: Neo4jGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("llama_retrieval_ext.graph.neo4j._BATCH", 2)
+    things = [GraphNode(f"n{number}", "Thing") for number in range(4)]
+    nodes = [*things, *(GraphNode(f"n{number}", CHUNK_LABEL, text="x") for number in range(4, 8))]
+    edges = [Edge.of(a.id, "R", b.id) for a in nodes for b in nodes if a != b]
+    graph.upsert(nodes, edges, source="d").function()
+    found = graph.said_by(["d"]).function()["d"]
+    assert sorted((each.id, each.label, each.text) for each in found.nodes) == [
+        (each.id, each.label, each.text) for each in nodes
+    ]
+    assert {edge.id for edge in found.edges} == {edge.id for edge in edges}
+    graph.delete_sources(["d"], scope=None).function()
+    assert graph.contents(scope=None).function() == Contents([], [])

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -14,6 +15,7 @@ from llama_retrieval_ext import (
     KnowledgeResponse,
     KnowledgeRetriever,
     Query,
+    RetrievalItem,
     Scope,
     VectorRetriever,
     open_graph,
@@ -91,6 +93,11 @@ def test_rules_come_before_cases_and_cases_before_templates(rules: KGRuleRetriev
     shown = json.loads(json.dumps(response.to_dict(), ensure_ascii=False))
     assert shown["items"][0]["source"] == shown["hits"][0]["source"] == "kg_rule"
     assert response.degraded == ()
+
+
+def test_an_item_has_any_mapping_as_metadata() -> None:
+    item = RetrievalItem("text", "vector", 2, 0.5, MappingProxyType({"year": 2024}))
+    assert item.to_dict()["metadata"] == {"year": 2024}
 
 
 def test_sync_and_async_agree(rules: KGRuleRetriever) -> None:
