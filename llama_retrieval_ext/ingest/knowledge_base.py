@@ -20,7 +20,7 @@ from llama_retrieval_ext.filters import as_metadata_filters, parse_filters
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.ingest.add import Addition, IngestionParts
-from llama_retrieval_ext.ingest.calibration import Calibrated
+from llama_retrieval_ext.ingest.calibration import Calibrated, Calibrations
 from llama_retrieval_ext.ingest.graph import extraction_for, open_graph_side
 from llama_retrieval_ext.ingest.ledger.ledger import Entry, KnowledgeBaseConfig, Ledger
 from llama_retrieval_ext.ingest.opening import open_ledger, remove_knowledge_base, writer_of
@@ -70,6 +70,7 @@ class KnowledgeBase(Calibrated):
         self._embed_model = parts.preparation.embed_model
         self._storage = storage
         self._ledger = ledger
+        self._calibrations = Calibrations(ledger)
         self._parts = parts
         self._graphs = None if storage.graph is None else storage.graph.graphs
         self._backend = backend_for(storage.store)
