@@ -299,12 +299,21 @@ class LoopThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether it runs; a forked child process does not inherit its parent's thread."""
+        return self._thread.is_alive()
+
     async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Return the result of the coroutine; cancelling the caller cancels the coroutine."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
 
     def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
         """Run a last coroutine, cancel the others, then stop the loop and the thread."""
+        if not self.is_alive:
+            if last is not None:
+                last.close()
+            return
         ended = asyncio.run_coroutine_threadsafe(_ended(last), self._loop)
         ended.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._loop.stop))
         # The garbage collector may close a store on any thread, including this one.

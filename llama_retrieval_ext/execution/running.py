@@ -173,6 +173,7 @@ def _show_result(function: Any, plan: Any, stream_type: Any = None) -> None:  # 
     (*_, result) = get_args(planned) or (planned,)
     result = result if stream_type is None else stream_type[result]
     function.__signature__ = shown.replace(return_annotation=result)
+    function.__annotations__ = {**plan.__annotations__, "return": result}
 
 
 def called(

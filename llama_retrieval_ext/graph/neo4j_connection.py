@@ -189,8 +189,8 @@ class Neo4jConnection:
     def _own_loop(self) -> LoopThread:
         self._check_open()
         with self._lock:
-            if self._loop is None:
-                self._loop = LoopThread("neo4j")
+            if self._loop is None or not self._loop.is_alive:  # as in a forked process
+                self._loop, self._on_loop = LoopThread("neo4j"), None
             return self._loop
 
     def _check_open(self) -> None:

@@ -55,6 +55,10 @@ class Calibrations(dict[str, Calibration]):
         calibration = self.get(_key(query.scope))
         return None if calibration is None else calibration.estimate(query, legs)
 
+    def read(self) -> None:
+        """Read them from the ledger; queries may run meanwhile."""
+        self._replace(_calibrations_in(self._ledger.config()))
+
     def keep(self, calibration: Calibration, scope: Scope | None) -> Calibration:
         """Record and return the calibration of a scope, replacing an earlier one."""
 
@@ -65,14 +69,22 @@ class Calibrations(dict[str, Calibration]):
             text = json.dumps({key: each.to_dict() for key, each in known.items()})
             return replace(config, calibrations=text)
 
-        self.update(_calibrations_in(self._ledger.update_config(changed)))
+        self._replace(_calibrations_in(self._ledger.update_config(changed)))
         return calibration
+
+    def _replace(self, known: Mapping[str, Calibration]) -> None:
+        self.update(known)
+        for key in self.keys() - known.keys():
+            self.pop(key, None)
 
 
 class Calibrated(Refreshable):
     """The methods of a knowledge base that estimate whether it has an answer."""
 
     _calibrations: Calibrations
+
+    def _read_again(self) -> None:
+        self._calibrations.read()
 
     def calibrate(
         self, *, scope: Scope | None = None, questions: int = QUESTIONS, seed: int = 0
@@ -83,8 +95,8 @@ class Calibrated(Refreshable):
         works behind such a retriever. The questions are generated from sentences of random nodes,
         without labels or an LLM. Each is searched once and counted twice: with its node among the
         candidates and without. The cost is about 10 ms per question, whatever the number of nodes.
-        The result is stored in the ledger; other objects read it when they open the knowledge base.
-        Calibrate again when half of the collection has changed.
+        The result is stored in the ledger; other objects read it when they open the knowledge base,
+        and copies when they are refreshed. Calibrate again when half of the collection has changed.
 
         A calibration applies only to queries of its scope, and uses only nodes visible to that
         scope: the confidence of one tenant's answers does not reveal another tenant's nodes. The

@@ -11,6 +11,7 @@ import shutil
 import sqlite3
 import tempfile
 import weakref
+from abc import abstractmethod
 from contextlib import ExitStack, closing
 from pathlib import Path
 from threading import Event, Thread
@@ -196,7 +197,12 @@ class Refreshable(Browsable):
             changed = self._copied.refresh(store, ledger, graph)
             if changed:
                 self._parts.writer.settle()
+                self._read_again()
             return changed
+
+    @abstractmethod
+    def _read_again(self) -> None:
+        """Read what queries keep of the ledger."""
 
     def _read_from(
         self, copied: ReadOnlyCopy | None, refresh_s: float | None, resources: ExitStack

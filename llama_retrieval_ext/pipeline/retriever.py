@@ -268,7 +268,8 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
         """Return a plan that runs the searches that several queries certainly need as a batch.
 
-        The queries then read the results from the session. By default nothing runs.
+        The queries, as this retriever receives them, then read the results from the session. By
+        default nothing runs.
         """
         del queries
         return finished(None)

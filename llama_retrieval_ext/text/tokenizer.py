@@ -168,7 +168,7 @@ class Tokenizer:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> "Tokenizer":
-        """Return the tokenizer that `to_dict` recorded.
+        """Return the tokenizer that `to_dict` recorded, from exactly all its fields.
 
         Returns:
             A tokenizer equal to the recorded one.

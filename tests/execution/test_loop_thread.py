@@ -1,6 +1,10 @@
 """A loop in a thread of its own, and how it ends."""
 
 import asyncio
+import os
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 
@@ -42,3 +46,34 @@ def test_what_goes_wrong_at_the_end_is_told() -> None:
 
     with pytest.raises(ConnectionError, match="not closed"):
         LoopThread("failing").close(failing())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows cannot fork")
+def test_a_forked_child_makes_its_own_loop_and_ends() -> None:
+    code = """
+    import asyncio, os, signal
+    from llama_retrieval_ext.stores.engine.connection import AsyncClient
+
+    class Client:
+        async def answer(self):
+            return os.getpid()
+
+        async def close(self):
+            print("closed")
+
+    def answered(client):
+        assert asyncio.run(client.run(lambda each: each.answer())) == os.getpid()
+
+    used, other = (AsyncClient(Client, ValueError) for _ in range(2))
+    answered(used), answered(other)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)  # otherwise it could hang
+        answered(used), used.close(), other.close()
+    else:
+        assert os.waitpid(child, 0)[1] == 0
+        answered(used), used.close(), other.close()
+    """
+    command = [sys.executable, "-u", "-W", "error", "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.stderr, done.returncode, done.stdout) == ("", 0, "closed\n" * 3)

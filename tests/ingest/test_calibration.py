@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -135,6 +136,22 @@ def test_retrievers_are_made_without_reading_the_ledger(
         retriever = kb.retriever("hybrid")
     kb.calibrate(questions=80)
     assert retriever.search("badimko folganko").confidence is not None
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no flock")
+def test_a_refreshed_copy_has_the_calibrations_of_its_source(tmp_path: Path) -> None:
+    url = f"embedded:{tmp_path / 'kb'}"
+    with KnowledgeBase.open(url, embed_model=FakeEmbedding()) as writer:
+        writer.add(nodes(40, seed=0), show_progress=False)
+        with KnowledgeBase.open(url, embed_model=FakeEmbedding(), read_only=True) as reader:
+            retriever = reader.retriever("hybrid")
+            assert retriever.search("badimko").confidence is None
+            writer.calibrate(questions=20)
+            assert retriever.search("badimko").confidence is None
+            reader.refresh()
+            confidence = writer.search("badimko").confidence
+            assert confidence is not None
+            assert retriever.search("badimko").confidence == confidence
 
 
 def test_too_little_to_learn_from_is_refused(kb: KnowledgeBase) -> None:

@@ -129,7 +129,7 @@ class AsyncClient(Generic[C]):
         with self._lock:
             if self._closed:
                 raise self._closed_error()
-            if self._parts is None:
+            if self._parts is None or not self._parts[0].is_alive:
                 self._parts = LoopThread(self._name), self._make()
             return self._parts
 
