@@ -16,11 +16,10 @@ import pytest
 from hypothesis import settings
 
 # What starts processes or servers, compiles, draws, or takes seconds to try much.
-_SLOW = (
+SLOW_PLACES = (
     "llama_retrieval_ext/evaluation/axes.py",
-    "llama_retrieval_ext/evaluation/path_plot.py",
     "llama_retrieval_ext/evaluation/plots.py",
-    "llama_retrieval_ext/evaluation/ranking_plots.py",
+    "llama_retrieval_ext/evaluation/retrieval_plots.py",
     "llama_retrieval_ext/graph/neo4j_connection.py",
     "llama_retrieval_ext/stores/elasticsearch",
     "llama_retrieval_ext/stores/milvus",
@@ -62,8 +61,8 @@ _SLOW = (
     "tests/testing/test_retriever_contract.py::TestCompositeNestedThreeDeep",
     "tests/text/test_hostile_text.py::test_hostile_text_is_cut_in_linear_time",
 )
-_PLACES = tuple(place for place in _SLOW if "::" not in place)
-_WITHIN = tuple(place for place in _SLOW if "::" in place)
+_PLACES = tuple(place for place in SLOW_PLACES if "::" not in place)
+_WITHIN = tuple(place for place in SLOW_PLACES if "::" in place)
 # A module all of whose tests are slow.
 _ALL_SLOW = re.compile(r"^pytestmark = (?:\[[^\]]*?)?pytest\.mark\.slow\b", re.MULTILINE)
 # The quick run has these promises for retrievers that are no composites.

@@ -23,6 +23,11 @@ _UNLIMITED = 1_000_000
 _SHOWN = 20
 _FOUR_DIGITS = 999.5
 _NUMBER = re.compile(r"[\d.,+-]+(?:e[+-]\d+)?|")
+# Of hits: columns before a passage, its most lines, the most columns of a title.
+_INDENT = 4
+_QUOTED_LINES = 3
+_TITLE_CELLS = 60
+_MATCH = "bold yellow"
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -233,12 +238,6 @@ def _unfinished(lines: Sequence[str], width: int) -> list[str]:
     *others, last = lines
     is_short = cell_len(last) + 2 <= width
     return [*others, f"{last} …" if is_short else one_line(f"{last} …", cells=width)]
-
-
-_INDENT = 4
-_QUOTED_LINES = 3
-_TITLE_CELLS = 60
-_MATCH = "bold yellow"
 
 
 def show_hits(hits: Sequence["ext.Hit"], query: str, *, full: bool) -> None:

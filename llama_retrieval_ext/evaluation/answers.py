@@ -70,15 +70,15 @@ class Answer:
     error: str | None = None
 
     @classmethod
-    def from_json(cls, line: str) -> "Answer":
+    def from_json(cls, line: bytes) -> "Answer":
         """Return the answer from a line written by `to_json`."""
         row = json.loads(line)
         hits = tuple(JudgedHit(id_, score, tuple(names)) for id_, score, names in row["hits"])
         return cls(**{**row, "hits": hits, "degraded": tuple(row["degraded"])})
 
-    def to_json(self) -> str:
+    def to_json(self) -> bytes:
         """Return the answer as one line of JSON."""
-        return json.dumps(asdict(self), ensure_ascii=False) + "\n"
+        return json.dumps(asdict(self), ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
 
 
 class AnswerLog:
@@ -107,7 +107,7 @@ class AnswerLog:
         """Add an answer."""
         self._answers[answer.retriever, answer.query_id] = answer
         if self._path is not None:
-            with self._path.open("a", encoding="utf-8") as file:
+            with self._path.open("ab") as file:
                 file.write(answer.to_json())
 
     def _load(self, path: Path) -> None:
@@ -117,7 +117,7 @@ class AnswerLog:
         whole = content[: content.rfind(b"\n") + 1]
         if len(whole) < len(content):
             path.write_bytes(whole)
-        for line in whole.decode("utf-8").splitlines():
+        for line in whole.splitlines():  # of bytes: no letter of a text ends a line
             answer = Answer.from_json(line)
             if answer.error is None:
                 self._answers[answer.retriever, answer.query_id] = answer

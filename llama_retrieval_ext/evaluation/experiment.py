@@ -104,7 +104,7 @@ class Experiment(Viewed):
         self._values: dict[str, dict[str, dict[str, float]]] = {}
 
     def run(self, *, progress: bool = True) -> "Experiment":
-        """Answer all questions without an answer, and compute the measures.
+        """Answer all questions without an answer.
 
         Args:
             progress: Whether to show a progress bar.

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from scipy.stats import ttest_rel
 
 from llama_retrieval_ext.checks import check_count
 
@@ -51,6 +50,8 @@ def paired_t_test(differences: Sequence[float]) -> float:
         return 1.0
     if np.ptp(values) == 0.0:  # no deviation at all
         return 0.0
+    from scipy.stats import ttest_rel  # noqa: PLC0415 - slow to import
+
     return float(ttest_rel(values, np.zeros(len(values))).pvalue)
 
 

@@ -122,6 +122,14 @@ def test_a_run_that_was_killed_goes_on(tmp_path: Path) -> None:
         Experiment({"one": BM25Retriever([TextNode(text="a")])}, JUDGED, folder=tmp_path)
 
 
+@pytest.mark.parametrize("question", ["annual\u2028leave\x85", "annual \ud800"])
+def test_an_answer_to_any_question_is_read_again(question: str, tmp_path: Path) -> None:
+    judged = Judgements({"q": question}, {"q": {"a": 1}})
+    for hits in ([("a", 1.0)], []):  # the second retriever is not called
+        experiment = Experiment([FakeRetriever(hits)], judged, measures=["RR"], folder=tmp_path)
+        assert experiment.run(progress=False).results["RR"].tolist() == [1.0]
+
+
 def test_a_question_that_fails_counts_as_unanswered_and_is_asked_again(tmp_path: Path) -> None:
     retrievers = {"down": FakeRetriever(error=ConnectionError("down")), "up": Shifted(1)}
     experiment = Experiment(retrievers, JUDGED, measures=["RR"], folder=tmp_path)

@@ -1,0 +1,27 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from llama_retrieval_ext.stores.embedded.files import bytes_on_disk, copy_folder
+
+_MB = 2**20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems fill the holes of a copy")
+def test_a_copy_has_the_same_bytes_and_the_same_holes(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for name, places in {"ends": (0, 31), "middle": (7,), "hole": (), "tail": (31,)}.items():
+        with (source / name).open("wb") as file:
+            for place in places:
+                file.seek(place * _MB)
+                file.write(f"{name} {place}".encode())
+            file.truncate(32 * _MB)
+    (source / "empty").touch()
+
+    copy_folder(source, tmp_path / "copy")
+
+    for each in source.iterdir():
+        assert (tmp_path / "copy" / each.name).read_bytes() == each.read_bytes()
+    assert bytes_on_disk(tmp_path / "copy") <= bytes_on_disk(source) < _MB
