@@ -273,7 +273,8 @@ _OPERATORS: Final[Mapping[FilterOperator, Test]] = {
     FilterOperator.ANY: lambda field, values: any(_has(field, value) for value in values),
     FilterOperator.ALL: _has_all,
     FilterOperator.CONTAINS: _has,
-    FilterOperator.TEXT_MATCH: _substring(str),
+    # Not `str`, which changes members of a string enumeration.
+    FilterOperator.TEXT_MATCH: _substring(lambda text: text),
     FilterOperator.TEXT_MATCH_INSENSITIVE: _substring(str.lower),
     FilterOperator.IS_EMPTY: _is_empty,
 }

@@ -157,6 +157,10 @@ class UrlForm:
     def parse(self, url: str) -> Address:
         """Parse ``scheme://host:port/collection?options`` or ``scheme:path?options``.
 
+        Raises:
+            ConfigurationError: The URL has another form; messages never contain a possible
+                password.
+
         Examples:
             >>> form = UrlForm(
             ...     engine="Qdrant", scheme="qdrant", example="qdrant://host/name",
@@ -173,9 +177,9 @@ class UrlForm:
             raise ConfigurationError(f"{scheme}: is no URL of {self.engine}; write {self.example}")
         if rest.startswith("//"):
             return self._parse_server(url, has_tls=has_tls)
-        if has_tls or not rest or self.local_options is None:
-            raise ConfigurationError(f"{scheme}: needs a host; write {self.example}")
         path, _, query = rest.partition("?")
+        if has_tls or not path or self.local_options is None:
+            raise ConfigurationError(f"{scheme}: needs a host; write {self.example}")
         options = _options(query, self.local_options)
         name = self.check_name(options.pop("collection", "") or _COLLECTION)
         return Address(name, path=path, timeout_s=self._timeout_s(options), options=options)

@@ -1,3 +1,4 @@
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -49,6 +50,10 @@ class Missing:
         return "missing"
 
 
+class Verb(str, Enum):  # noqa: UP042 - as users have them
+    HAVE = "have"
+
+
 MISSING = Missing()
 # What each operator says of a field: operator, value, fields that match, fields that do not.
 TABLE: list[tuple[FilterOperator, Value, list[object], list[object]]] = [
@@ -74,7 +79,7 @@ TABLE: list[tuple[FilterOperator, Value, list[object], list[object]]] = [
     (OP.ALL, (1,), [[1], [1.0, 2]], [["1"], [True], MISSING]),
     (OP.CONTAINS, "a", [["a"], ["b", "a"]], [["ab"], [], "a", "abc", None, MISSING]),
     (OP.CONTAINS, 1, [[1], [2, 1.0]], [["1"], [True], 1, MISSING]),
-    (OP.TEXT_MATCH, "av", ["have", "av"], ["HAVE", "", ["av"], 5, None, MISSING]),
+    (OP.TEXT_MATCH, "av", ["have", "av", Verb.HAVE], ["HAVE", "", ["av"], 5, None, MISSING]),
     (OP.TEXT_MATCH, "%", ["5 %"], ["abc", MISSING]),
     (OP.TEXT_MATCH_INSENSITIVE, "AV", ["have", "HAVE"], ["abc", ["av"], None, MISSING]),
     (OP.IS_EMPTY, None, [None, [], (), MISSING], ["", 0, False, [0], "a"]),

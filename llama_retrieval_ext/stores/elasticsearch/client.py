@@ -184,13 +184,13 @@ class Transport(Connection):
     @classmethod
     def of_address(cls, address: Address) -> Self:
         """Return a transport to the server of an address; read the credentials now."""
+        names = address.options.keys()
+        if "api_key_env" in names and names & {"user_env", "password_env"}:
+            raise ConfigurationError("give an API key, or a user and a password, not both")
         options: dict[str, Any] = {}
         for api_key in address.secrets("api_key_env"):
             options["api_key"] = api_key
-        user = address.secrets("user_env", "password_env")
-        if user and options:
-            raise ConfigurationError("give an API key, or a user and a password, not both")
-        if user:
+        if user := address.secrets("user_env", "password_env"):
             options["basic_auth"] = tuple(user)
         if address.options.get("ca_certs"):
             options["ca_certs"] = address.options["ca_certs"]

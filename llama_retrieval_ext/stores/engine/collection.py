@@ -7,7 +7,12 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from llama_index.core.schema import BaseNode
 
-from llama_retrieval_ext.errors import DimensionMismatchError, StoreError, StoreFormatError
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    DimensionMismatchError,
+    StoreError,
+    StoreFormatError,
+)
 from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.stores.encoding.vectors import Vectors, document_vectors
 from llama_retrieval_ext.stores.engine.config import (
@@ -145,10 +150,12 @@ class Collection(ABC, Generic[C, K, P]):
             return empty
 
     def config_of(self, record: Any) -> C:  # noqa: ANN401 - JSON
-        """Return the config of a record; raise `StoreFormatError` unless it has this format."""
+        """Return the config of a record, or raise an error that says what wrote it."""
         try:
             if record["format"] == self.format:
                 return self.config_type.from_dict(record)  # type: ignore[return-value]  # C is its type
+        except ConfigurationError:  # a ValueError: the tokenizer is of another release
+            raise
         except (KeyError, TypeError, ValueError) as error:
             raise StoreFormatError(
                 f"{self.where} was not made by this package; name another {self.kind}, or hand in "

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Final, TypeVar
 
-import grpc
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, FilterOperator
 from llama_index.core.vector_stores.utils import metadata_dict_to_node
@@ -40,7 +39,11 @@ from llama_retrieval_ext.stores.engine.backend import (
 from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage
 from llama_retrieval_ext.stores.engine.llama_index import PrefilteredEngineSearch, PrefilteredSearch
 from llama_retrieval_ext.stores.engine.search import EngineBackend, EngineRequest
-from llama_retrieval_ext.stores.milvus.client import is_released, translate_error
+from llama_retrieval_ext.stores.milvus.client import (
+    CLIENT_ERRORS,
+    is_released,
+    translate_error,
+)
 from llama_retrieval_ext.stores.milvus.filters import (
     Expression,
     all_of,
@@ -125,7 +128,7 @@ class LlamaIndexMilvusSearch(PrefilteredEngineSearch[Hit]):
                     raise
             client.load_collection(self._name)  # Milvus Lite opens collections unloaded
             return function(client)
-        except (MilvusException, grpc.RpcError, grpc.FutureTimeoutError) as error:
+        except CLIENT_ERRORS as error:
             raise translate_error(error, str(self._store.uri)) from error
 
     def vector_search(

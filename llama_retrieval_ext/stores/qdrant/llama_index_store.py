@@ -14,6 +14,7 @@ from weakref import finalize
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, FilterOperator
 from llama_index.vector_stores.qdrant import QdrantVectorStore
+from llama_index.vector_stores.qdrant.utils import SparseEncoderCallable
 from qdrant_client import models
 
 from llama_retrieval_ext.errors import (
@@ -94,8 +95,6 @@ class LlamaIndexQdrantSearch(QdrantSearch):
         super().__init__(store.collection_name, self.connection, payload=True)
         self._store = store
         self._layout: Layout | None = None
-        # Without enable_hybrid the attribute is missing.
-        self._encode = getattr(store, "_sparse_query_fn", None) if store.enable_hybrid else None
 
     @property
     def has_keywords(self) -> bool:
@@ -202,6 +201,11 @@ class LlamaIndexQdrantSearch(QdrantSearch):
         if self._layout is None:  # another search has found that it is gone
             raise CollectionMissingError(f"{self.where} does not exist")
         return self._layout
+
+    @property
+    def _encode(self) -> SparseEncoderCallable | None:
+        # Without enable_hybrid the attribute is missing. LlamaIndex may replace it at any time.
+        return getattr(self._store, "_sparse_query_fn", None) if self._store.enable_hybrid else None
 
     def _node_id(self, point: models.ScoredPoint) -> str:
         # The point's id is the node id, but with UUIDs in Qdrant's format.

@@ -31,6 +31,7 @@ def test_a_file_has_a_collection(tmp_path: Path) -> None:
     "url",
     [
         "milvus:",
+        "milvus:?collection=kb",
         "milvus:./kb",
         "milvus:./no-such-folder/kb.db",
         "milvus:./kb.db?token_env=X",

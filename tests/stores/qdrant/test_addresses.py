@@ -36,6 +36,7 @@ def test_a_url_means_a_place(url: str, expected: Address) -> None:
         ("milvus://db/kb", "no URL of Qdrant"),
         ("qdrant:", "needs a host"),
         ("qdrants:./dir", "needs a host"),
+        ("qdrant:?collection=kb", "needs a host"),
         ("qdrant://db:6333", "without host or collection"),
         ("qdrant:///kb", "without host or collection"),
         ("qdrant://db:99999/kb", "port"),

@@ -74,6 +74,15 @@ def test_a_query_before_the_first_node_and_after_the_last_finds_nothing(
     assert all(call.function())
 
 
+def test_a_query_is_encoded_as_the_store_now_does(client: QdrantClient) -> None:
+    store = foreign_store(client, hybrid=True)
+    store.add(nodes_with_uuids(MODEL))
+    backend = LlamaIndexQdrantBackend(store)
+    assert backend.keyword("leave", Search(3)).function()
+    store.set_query_functions(sparse_query_fn=lambda texts: ([[] for _ in texts], [[]]))
+    assert backend.keyword("leave", Search(3)).function() == []
+
+
 def test_rows_without_the_field_are_not_lost(client: QdrantClient) -> None:
     store = foreign_store(client)
     store.add(nodes_with_uuids(MODEL))

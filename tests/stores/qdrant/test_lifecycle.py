@@ -23,6 +23,7 @@ from llama_retrieval_ext.stores.qdrant.store import (
     backend_of,
     open_qdrant,
 )
+from llama_retrieval_ext.text.tokenizer import Tokenizer
 from tests.cases import each_case
 from tests.stores.qdrant.fake_server import FakeServer
 from tests.stores.store_contract import StoreContract
@@ -107,6 +108,15 @@ def test_a_collection_of_a_newer_release_is_refused(fake: FakeServer) -> None:
     metadata = {"llama_retrieval_ext": {"format": 99}}
     fake.client.create_collection("kb", vectors, metadata=metadata)
     with pytest.raises(StoreFormatError, match="format 99"):
+        QdrantStore(f"qdrant://{fake.host}/kb")
+
+
+def test_a_tokenizer_of_another_release_is_named(fake: FakeServer) -> None:
+    vectors = {"dense": models.VectorParams(size=2, distance=models.Distance.COSINE)}
+    tokenizer = {**Tokenizer().to_dict(), "stemmer": "new"}
+    metadata = {"llama_retrieval_ext": {"format": 3, "tokenizer": tokenizer}}
+    fake.client.create_collection("kb", vectors, metadata=metadata)
+    with pytest.raises(ConfigurationError, match="recorded by another release"):
         QdrantStore(f"qdrant://{fake.host}/kb")
 
 
