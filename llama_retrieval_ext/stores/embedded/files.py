@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 import sys
 from collections.abc import Generator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import RLock
@@ -215,15 +215,17 @@ def copy_folder(source: Path, target: Path) -> None:
 
 
 def _copy_file(source: str, target: str) -> str:
-    if sys.platform != "linux":
-        return str(shutil.copy2(source, target))
-    with Path(source).open("rb") as old, Path(target).open("wb") as new:
-        try:
-            fcntl.ioctl(new, _FICLONE, old.fileno())
-        except OSError:  # the file system has no shared blocks
-            _copy_data(old.fileno(), new.fileno())
-    shutil.copystat(source, target)
-    return target
+    if sys.platform == "linux":
+        for copy in (_share_blocks, _copy_data):
+            with suppress(OSError), Path(source).open("rb") as old, Path(target).open("wb") as new:
+                copy(old.fileno(), new.fileno())
+                shutil.copystat(source, target)
+                return target
+    return str(shutil.copy2(source, target))
+
+
+def _share_blocks(old: int, new: int) -> None:
+    fcntl.ioctl(new, _FICLONE, old)
 
 
 def _copy_data(old: int, new: int) -> None:
@@ -234,7 +236,10 @@ def _copy_data(old: int, new: int) -> None:
         end = os.lseek(old, start, os.SEEK_HOLE)
         os.lseek(new, start, os.SEEK_SET)
         while start < end:
-            start += os.sendfile(new, old, start, end - start)
+            sent = os.sendfile(new, old, start, end - start)
+            if not sent:
+                raise OSError(errno.EIO, "the file has become shorter")
+            start += sent
         start = _next_data(old, end)
 
 
