@@ -6,11 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self, TypedDict
 
 from llama_index.core.schema import BaseNode, QueryBundle
-from llama_index.core.vector_stores.types import (
-    FilterCondition,
-    FilterOperator,
-    MetadataFilters,
-)
+from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilters
 
 from llama_retrieval_ext.arguments import RecordsArguments
 from llama_retrieval_ext.checks import check_count, check_seconds, checked_arguments

@@ -10,11 +10,7 @@ from llama_retrieval_ext.results import Contribution, Hit
 
 
 def reranked(
-    hits: Sequence[Hit],
-    picks: Sequence[tuple[int, float]],
-    *,
-    by: str,
-    ceiling: float = math.inf,
+    hits: Sequence[Hit], picks: Sequence[tuple[int, float]], *, by: str, ceiling: float = math.inf
 ) -> list[Hit]:
     """Return the hits in a new order with new scores.
 

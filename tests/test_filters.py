@@ -148,10 +148,7 @@ def test_groups_nest(condition: Condition, matched: set[str]) -> None:
             group(one("a", "x"), one("b", 1), condition=FilterCondition.NOT),
             Not(AnyOf((Compare("a", OP.EQ, "x"), Compare("b", OP.EQ, 1)))),
         ),
-        (
-            group(one("a", "x"), condition=FilterCondition.NOT),
-            Not(Compare("a", OP.EQ, "x")),
-        ),
+        (group(one("a", "x"), condition=FilterCondition.NOT), Not(Compare("a", OP.EQ, "x"))),
         (
             group(group(one("a", "x"), condition=FilterCondition.NOT), one("b", 1)),
             AllOf((Not(Compare("a", OP.EQ, "x")), Compare("b", OP.EQ, 1))),

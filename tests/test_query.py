@@ -109,11 +109,7 @@ def test_a_scope_sees_what_was_put_into_it(tenant: str, kb_id: str | None) -> No
 def test_a_query_is_a_query_bundle_of_llama_index() -> None:
     query = Query("annual leave", custom_embedding_strs=["leave"], embedding=[0.5])
     assert isinstance(query, QueryBundle)
-    assert (str(query), query.embedding_strs, query.embedding) == (
-        "annual leave",
-        ["leave"],
-        [0.5],
-    )
+    assert (str(query), query.embedding_strs, query.embedding) == ("annual leave", ["leave"], [0.5])
 
 
 def test_text_and_bundles_become_queries_and_queries_stay_what_they_are() -> None:

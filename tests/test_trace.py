@@ -33,11 +33,7 @@ def test_a_step_ends_once() -> None:
     trace.end(error=TimeoutError("late"))
     duration_s = trace.duration_s
     trace.end(result=hits(3))
-    assert (trace.duration_s, trace.count, trace.error) == (
-        duration_s,
-        None,
-        "TimeoutError: late",
-    )
+    assert (trace.duration_s, trace.count, trace.error) == (duration_s, None, "TimeoutError: late")
 
 
 def test_a_snapshot_stays_as_it_is() -> None:

@@ -205,11 +205,7 @@ class CapabilityFactory:
 
     @_cached_by_key
     def create_rag_generator(
-        self,
-        *,
-        retriever: BaseRetriever | None = None,
-        cache_key: Hashable = None,
-        **options: Any,
+        self, *, retriever: BaseRetriever | None = None, cache_key: Hashable = None, **options: Any
     ) -> RAGGenerator:
         """Return a `RAGGenerator`.
 

@@ -103,10 +103,7 @@ class CallableLLM(CustomLLM):
 
     @llm_completion_callback()
     async def acomplete(
-        self,
-        prompt: str,
-        formatted: bool = False,
-        **kwargs: Any,
+        self, prompt: str, formatted: bool = False, **kwargs: Any
     ) -> CompletionResponse:
         """Return the function's answer; a sync function runs in a thread."""
         options = self._options(kwargs)

@@ -7,10 +7,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 from llama_index.core.node_parser import SentenceSplitter
 from pydantic import BaseModel
 
-from llama_retrieval_ext.capabilities.language_model import (
-    LanguageModel,
-    structured_prompt,
-)
+from llama_retrieval_ext.capabilities.language_model import LanguageModel, structured_prompt
 from llama_retrieval_ext.errors import GenerationError
 from llama_retrieval_ext.execution.context import current_context, note_degraded
 from llama_retrieval_ext.execution.legs import MISTAKES

@@ -231,11 +231,7 @@ class MemoryManager:
 
     @blocking
     def consolidate(
-        self,
-        *,
-        similarity: float = 0.9,
-        memory_type: str | None = None,
-        scope: Scope | None = None,
+        self, *, similarity: float = 0.9, memory_type: str | None = None, scope: Scope | None = None
     ) -> Plan[Consolidation]:
         """Merge memories of one type with nearly the same content.
 

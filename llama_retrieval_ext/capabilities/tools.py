@@ -6,11 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from llama_index.core.tools import FunctionTool, ToolMetadata
-from llama_index.core.vector_stores.types import (
-    FilterOperator,
-    MetadataFilter,
-    MetadataFilters,
-)
+from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 from pydantic import BaseModel, Field, StrictFloat, StrictInt, ValidationError
 
 from llama_retrieval_ext.capabilities.language_model import Tokenize, Tokens

@@ -206,17 +206,13 @@ def _opened(url: str) -> "closing[GraphBackend]":
 
 
 def _sample() -> "tuple[EmbeddedGraph, RuleSet]":
-    from llama_retrieval_ext.samples.construction_safety import (  # noqa: PLC0415 - LlamaIndex
-        open_construction_safety,
-    )
+    from llama_retrieval_ext.samples.construction_safety import open_construction_safety  # noqa: PLC0415 - LlamaIndex
 
     return open_construction_safety()
 
 
 def _sample_rules() -> "RuleSet":
-    from llama_retrieval_ext.samples.construction_safety import (  # noqa: PLC0415 - LlamaIndex
-        construction_rules,
-    )
+    from llama_retrieval_ext.samples.construction_safety import construction_rules  # noqa: PLC0415 - LlamaIndex
 
     return construction_rules()
 

@@ -139,11 +139,7 @@ def enum_members() -> Mapping[str, Enum]:
 
 
 def retrieval_pipeline(
-    name: str,
-    *,
-    stages: Sequence[object] = (),
-    top_k: int | None = None,
-    description: str = "",
+    name: str, *, stages: Sequence[object] = (), top_k: int | None = None, description: str = ""
 ) -> RetrievalPipeline:
     """Return a pipeline built step by step."""
     pipe = RetrievalPipeline(name, top_k=top_k, description=description)

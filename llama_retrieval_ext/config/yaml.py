@@ -40,11 +40,7 @@ from llama_retrieval_ext.config.models import (
 )
 from llama_retrieval_ext.config.registry import Registry
 from llama_retrieval_ext.config.spec import Builder, BuildError, to_data
-from llama_retrieval_ext.errors import (
-    ConfigFileError,
-    RetrievalExtError,
-    describe,
-)
+from llama_retrieval_ext.errors import ConfigFileError, RetrievalExtError, describe
 from llama_retrieval_ext.text.yaml_nodes import Reader, composed, position
 
 VERSION: Final = 1

@@ -104,11 +104,7 @@ def _drawable(text: str, letters: frozenset[int]) -> str:
 def _fonts() -> tuple[tuple[str, ...], frozenset[int]]:
     """Return the font families to draw with, and the characters that they cover."""
     from matplotlib import rcParams  # noqa: PLC0415 - optional
-    from matplotlib.font_manager import (  # noqa: PLC0415
-        FontProperties,
-        findSystemFonts,
-        fontManager,
-    )
+    from matplotlib.font_manager import FontProperties, findSystemFonts, fontManager  # noqa: PLC0415
     from matplotlib.ft2font import FT2Font  # noqa: PLC0415
 
     chinese = _chinese_font()

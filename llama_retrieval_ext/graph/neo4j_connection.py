@@ -8,13 +8,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 import neo4j
-from neo4j.exceptions import (
-    AuthError,
-    ConstraintError,
-    DriverError,
-    Neo4jError,
-    ServiceUnavailable,
-)
+from neo4j.exceptions import AuthError, ConstraintError, DriverError, Neo4jError, ServiceUnavailable
 
 from llama_retrieval_ext.errors import (
     ConfigurationError,
@@ -31,12 +25,7 @@ from llama_retrieval_ext.urls import bracketed, seconds, secret
 T = TypeVar("T")
 
 DEFAULT_TIMEOUT_S: Final = 30.0
-_SCHEMES: Final = {
-    "neo4j": "neo4j",
-    "neo4js": "neo4j+s",
-    "bolt": "bolt",
-    "bolts": "bolt+s",
-}
+_SCHEMES: Final = {"neo4j": "neo4j", "neo4js": "neo4j+s", "bolt": "bolt", "bolts": "bolt+s"}
 _OPTIONS: Final = ("user_env", "password_env", "timeout_s")
 _ADVICE: Final = (
     "write neo4j://host:7687/database?user_env=NAME&password_env=NAME, neo4js:// for TLS, or "

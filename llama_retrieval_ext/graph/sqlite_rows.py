@@ -59,9 +59,7 @@ class GraphRows:
         self._path = path
         with self._errors():
             self._db = sqlite3.connect(
-                ":memory:" if path is None else path,
-                check_same_thread=False,
-                isolation_level=None,
+                ":memory:" if path is None else path, check_same_thread=False, isolation_level=None
             )
             try:
                 self._prepare()

@@ -118,11 +118,7 @@ class Calibrated(Refreshable):
         self._check_writable()
         self._check(scope)
         retriever = HybridRetriever(
-            self._backend,
-            embed_model=self.embed_model,
-            top_k=1,
-            scope=scope,
-            candidates=DEPTH + 1,
+            self._backend, embed_model=self.embed_model, top_k=1, scope=scope, candidates=DEPTH + 1
         )
         ids = self._ledger.visible_ids(scope)
 

@@ -178,11 +178,7 @@ def serve_mcp(  # noqa: PLR0913 - what a server is
     server = create_mcp_server(kb, scope=scope, about=about, rules=rules, limits=limits)
     # uvicorn is a dependency of the MCP package.
     from llama_retrieval_ext.serve.mcp_server import mcp_app  # noqa: PLC0415 - an extra
-    from llama_retrieval_ext.serve.server import (  # noqa: PLC0415 - likewise
-        check_host,
-        json_logs,
-        run_server,
-    )
+    from llama_retrieval_ext.serve.server import check_host, json_logs, run_server  # noqa: PLC0415 - likewise
 
     if address is not None:
         host, port = address

@@ -126,9 +126,7 @@ def elasticsearch() -> Iterator[Opened]:
     """A real Elasticsearch, and its client."""
     from elasticsearch import Elasticsearch  # noqa: PLC0415
 
-    from llama_retrieval_ext.stores.elasticsearch.store import (  # noqa: PLC0415
-        open_elasticsearch,
-    )
+    from llama_retrieval_ext.stores.elasticsearch.store import open_elasticsearch  # noqa: PLC0415
     from tests.servers.elasticsearch import URL_VARIABLE, start  # noqa: PLC0415
 
     given = os.environ.get(URL_VARIABLE)
@@ -148,12 +146,7 @@ def elasticsearch() -> Iterator[Opened]:
             patient.indices.forcemerge(index=name, max_num_segments=1)
 
             def raw(vector: list[float]) -> object:
-                knn = {
-                    "field": "vector",
-                    "query_vector": vector,
-                    "k": TOP_K,
-                    "num_candidates": 100,
-                }
+                knn = {"field": "vector", "query_vector": vector, "k": TOP_K, "num_candidates": 100}
                 return client.search(index=name, knn=knn, size=TOP_K, source={"includes": ["node"]})
 
             yield backend_for(store), raw
@@ -163,12 +156,7 @@ def elasticsearch() -> Iterator[Opened]:
             server.stop()
 
 
-ENGINES = {
-    "embedded": embedded,
-    "qdrant": qdrant,
-    "milvus": milvus,
-    "elasticsearch": elasticsearch,
-}
+ENGINES = {"embedded": embedded, "qdrant": qdrant, "milvus": milvus, "elasticsearch": elasticsearch}
 
 
 def native_fusion(backend: Backend) -> Fusion:
@@ -195,10 +183,7 @@ def run(engine: str) -> None:
         print(f"--- {engine}: {NODES} nodes, top {TOP_K}; {fusion!r}, 100 candidates")
         compare(
             "vector",
-            {
-                "ours": lambda n: vector.retrieve(asked[n]),
-                "raw client": lambda n: raw(rows[n]),
-            },
+            {"ours": lambda n: vector.retrieve(asked[n]), "raw client": lambda n: raw(rows[n])},
             rounds=ROUNDS,
             goal="<= 1.15",
         )

@@ -27,11 +27,7 @@ class Row:
 
 
 def compare(
-    title: str,
-    rivals: Mapping[str, Callable[[int], object]],
-    *,
-    rounds: int = 100,
-    goal: str = "",
+    title: str, rivals: Mapping[str, Callable[[int], object]], *, rounds: int = 100, goal: str = ""
 ) -> Row:
     """Medians of the rivals, run one after the other in every round; the first is ours.
 

@@ -94,10 +94,7 @@ ROWS = [(year, lang) for year in (2020, 2021) for lang in ("en", "zh", "de")]
         ("not lang=zh and year>2020", lambda year, lang: lang != "zh" and year > 2020),
         ("not (lang=zh or year=2021)", lambda year, lang: lang != "zh" and year != 2021),
         ("NOT not lang=zh", lambda _, lang: lang == "zh"),
-        (
-            "lang in (zh, en) OR year<2021",
-            lambda year, lang: lang in {"zh", "en"} or year < 2021,
-        ),
+        ("lang in (zh, en) OR year<2021", lambda year, lang: lang in {"zh", "en"} or year < 2021),
         ("((lang not in (zh)))", lambda _, lang: lang != "zh"),
     ],
 )

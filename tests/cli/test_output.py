@@ -199,9 +199,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return set_width
 
 
-def test_hit_has_rank_score_document_and_its_rank_in_each_leg(
-    search: Callable[..., str],
-) -> None:
+def test_hit_has_rank_score_document_and_its_rank_in_each_leg(search: Callable[..., str]) -> None:
     head, passage, *_ = search("annual leave").splitlines()
     assert head.split()[0] == "1"
     assert 0 < float(head.split()[1]) <= 1

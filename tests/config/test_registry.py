@@ -21,9 +21,7 @@ from llama_retrieval_ext.config import (
     from_yaml,
     to_yaml,
 )
-from llama_retrieval_ext.config import (
-    registry as shared,
-)
+from llama_retrieval_ext.config import registry as shared
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     MissingDependencyError,
@@ -64,12 +62,7 @@ PARAMETERS: dict[str, dict[str, object]] = {
         "rrf_k": 60,
         **BASE,
     },
-    "llama_dense": {
-        "top_k": 5,
-        "store_type": None,
-        "store_params": None,
-        "embedding_config": None,
-    },
+    "llama_dense": {"top_k": 5, "store_type": None, "store_params": None, "embedding_config": None},
     "llama_bm25": {"top_k": 5, "max_chunks": 5000, "cache_ttl": 60},
     "llama_hybrid": {"dense_weight": 0.7, "bm25_weight": 0.3, "top_k": 5},
     "graph": {"enable_multi_hop": True, "max_hops": 2},

@@ -8,11 +8,7 @@ import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, QueryType
 
-from llama_retrieval_ext.errors import (
-    DeadlineExceededError,
-    ExecutionError,
-    TooFewLegsError,
-)
+from llama_retrieval_ext.errors import DeadlineExceededError, ExecutionError, TooFewLegsError
 from llama_retrieval_ext.execution.context import Context, Session
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.legs import Leg
@@ -20,11 +16,7 @@ from llama_retrieval_ext.execution.plan import Call, Plan, Sleep, Task, Together
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, SearchResult, node_ids
-from llama_retrieval_ext.testing.fakes import (
-    FakeAsyncRetriever,
-    FakeRetriever,
-    HangingRetriever,
-)
+from llama_retrieval_ext.testing.fakes import FakeAsyncRetriever, FakeRetriever, HangingRetriever
 from tests.cases import each_case
 from tests.execution.conftest import in_threads, inside_a_running_loop, on_a_loop
 from tests.patience import unless_stalled

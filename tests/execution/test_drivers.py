@@ -14,11 +14,7 @@ from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.execution.plan import Call, Effect, Outcome, Plan, Sleep, Task, Together
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.results import SearchResult, node_ids
-from llama_retrieval_ext.testing.fakes import (
-    FakeAsyncRetriever,
-    FakeRetriever,
-    HangingRetriever,
-)
+from llama_retrieval_ext.testing.fakes import FakeAsyncRetriever, FakeRetriever, HangingRetriever
 from tests.meeting import Meeting, Meets, MeetsAsync, met_by_the_loop
 
 Search = Callable[[Retriever, QueryType], SearchResult]
@@ -93,9 +89,7 @@ def test_a_plan_may_live_with_an_error(drive: Driver) -> None:
 
 
 @both_drivers
-def test_an_error_that_no_plan_handles_comes_out_as_it_is(
-    drive: Driver,
-) -> None:
+def test_an_error_that_no_plan_handles_comes_out_as_it_is(drive: Driver) -> None:
     error = ConnectionError("down")
     with pytest.raises(ConnectionError) as caught:
         drive(plan_of(raising(error)))
@@ -103,9 +97,7 @@ def test_an_error_that_no_plan_handles_comes_out_as_it_is(
 
 
 @both_drivers
-def test_tasks_give_their_outcomes_in_order_whoever_ends_first(
-    drive: Driver,
-) -> None:
+def test_tasks_give_their_outcomes_in_order_whoever_ends_first(drive: Driver) -> None:
     def slow() -> Plan[str]:
         yield Sleep(0.05)
         return "slow"

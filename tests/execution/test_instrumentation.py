@@ -4,10 +4,7 @@ from collections.abc import Callable
 import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.instrumentation.events.exception import ExceptionEvent
-from llama_index.core.instrumentation.events.retrieval import (
-    RetrievalEndEvent,
-    RetrievalStartEvent,
-)
+from llama_index.core.instrumentation.events.retrieval import RetrievalEndEvent, RetrievalStartEvent
 from llama_index.core.schema import QueryType
 
 from llama_retrieval_ext.errors import TooFewLegsError

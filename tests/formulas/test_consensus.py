@@ -7,8 +7,7 @@ RANKINGS = [["a", "b", "c"], ["b", "c"], ["c", "d"]]
 
 
 @pytest.mark.parametrize(
-    ("at_least", "expected"),
-    [(1, {"a", "b", "c", "d"}), (2, {"b", "c"}), (3, {"c"}), (4, set())],
+    ("at_least", "expected"), [(1, {"a", "b", "c", "d"}), (2, {"b", "c"}), (3, {"c"}), (4, set())]
 )
 def test_ids_in_enough_rankings_remain(at_least: int, expected: set[str]) -> None:
     assert in_at_least(RANKINGS, at_least=at_least) == expected

@@ -9,11 +9,7 @@ import pytest
 from llama_index.core.graph_stores.types import ChunkNode, EntityNode, Relation
 from llama_index.core.vector_stores.types import FilterOperator
 
-from llama_retrieval_ext.errors import (
-    ConfigurationError,
-    DuplicateNodeError,
-    StoreError,
-)
+from llama_retrieval_ext.errors import ConfigurationError, DuplicateNodeError, StoreError
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.cypher import Rows

@@ -47,9 +47,7 @@ def test_credentials_are_read_from_the_environment(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("GRAPH_USER", "me")
     monkeypatch.setenv("GRAPH_PASSWORD", "secret")
     query = "user_env=GRAPH_USER&password_env=GRAPH_PASSWORD&timeout_s=5"
-    from llama_retrieval_ext.graph.neo4j_connection import (  # noqa: PLC0415 - slow to import
-        Neo4jAddress,
-    )
+    from llama_retrieval_ext.graph.neo4j_connection import Neo4jAddress  # noqa: PLC0415 - slow to import
 
     address = Neo4jAddress.parse(f"neo4js://db.example/safety?{query}")
     assert (address.uri, address.database) == ("neo4j+s://db.example:7687", "safety")

@@ -175,10 +175,7 @@ def test_each_kind_of_evidence_has_a_switch() -> None:
 
 def test_what_a_model_extracted_links_passages_too() -> None:
     chunks = [GraphNode(id_, "text_chunk", text=f"text {id_}") for id_ in ("p", "q", "r")]
-    entities = [
-        GraphNode("pit", properties={"triplet_source_id": "p"}),
-        GraphNode("crane"),
-    ]
+    entities = [GraphNode("pit", properties={"triplet_source_id": "p"}), GraphNode("crane")]
     edges = [
         Edge.of("pit", "USES", "crane", {"triplet_source_id": "q"}),
         Edge.of("q", "CITES", "r"),

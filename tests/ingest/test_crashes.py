@@ -77,10 +77,7 @@ class FusedStore(BasePydanticVectorStore):
         raise NotImplementedError
 
     def delete_nodes(
-        self,
-        node_ids: list[str] | None = None,
-        filters: MetadataFilters | None = None,
-        **_: Any,
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **_: Any
     ) -> None:
         for node_id in node_ids or []:
             self.fuse.step()
@@ -307,10 +304,7 @@ def test_there_is_no_step_at_which_a_crash_does_harm(
 
 
 interrupted = given(
-    before=batches(),
-    last=batches(),
-    steps=st.integers(0, 60),
-    kind=st.sampled_from(sorted(WORLDS)),
+    before=batches(), last=batches(), steps=st.integers(0, 60), kind=st.sampled_from(sorted(WORLDS))
 )
 
 

@@ -8,20 +8,11 @@ from typing import Any
 import pytest
 from llama_index.core import Document
 from llama_index.core.graph_stores import SimplePropertyGraphStore
-from llama_index.core.graph_stores.types import (
-    KG_NODES_KEY,
-    KG_RELATIONS_KEY,
-    EntityNode,
-    Relation,
-)
+from llama_index.core.graph_stores.types import KG_NODES_KEY, KG_RELATIONS_KEY, EntityNode, Relation
 from llama_index.core.indices.property_graph import ImplicitPathExtractor
 from llama_index.core.schema import BaseNode, TransformComponent
 
-from llama_retrieval_ext.errors import (
-    ConfigurationError,
-    GraphRequiredError,
-    StoreUnavailableError,
-)
+from llama_retrieval_ext.errors import ConfigurationError, GraphRequiredError, StoreUnavailableError
 from llama_retrieval_ext.graph.backend import WritableGraph
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph

@@ -7,11 +7,7 @@ from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import Document, NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
-from llama_retrieval_ext.errors import (
-    ConfigurationError,
-    ScopeRequiredError,
-    UnsupportedModeError,
-)
+from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError, UnsupportedModeError
 from llama_retrieval_ext.ingest.kinds import StoreKind
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope

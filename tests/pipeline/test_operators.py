@@ -124,9 +124,7 @@ def test_what_does_not_fit_is_refused_with_what_to_write_instead() -> None:
 
 
 @pytest.mark.parametrize(
-    "right",
-    [Twice() >> (a | b), Say() >> (a | b), Say() >> Twice() >> a, Twice() >> a],
-    ids=repr,
+    "right", [Twice() >> (a | b), Say() >> (a | b), Say() >> Twice() >> a, Twice() >> a], ids=repr
 )
 def test_a_fan_out_of_what_is_not_plain_is_refused_with_what_to_write_instead(
     right: Branches,

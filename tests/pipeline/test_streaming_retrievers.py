@@ -183,9 +183,7 @@ def test_no_queries_have_no_answers(retrieve_many: Callable[..., list[list[str]]
 
 
 @many_ways
-def test_the_error_of_one_of_many_is_raised(
-    retrieve_many: Callable[..., list[list[str]]],
-) -> None:
+def test_the_error_of_one_of_many_is_raised(retrieve_many: Callable[..., list[list[str]]]) -> None:
     with pytest.raises(ConnectionError, match="down"):
         retrieve_many(FixedRetriever(error=ConnectionError("down")), ["x", "y"])
 

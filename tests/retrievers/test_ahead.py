@@ -101,8 +101,7 @@ def cut_fusion(backend: Counting) -> Retriever:
 
 @ways
 @pytest.mark.parametrize(
-    ("made", "batches"),
-    [(vector, 1), (keyword, 1), (hybrid, 1), (reranked, 1), (cut_fusion, 2)],
+    ("made", "batches"), [(vector, 1), (keyword, 1), (hybrid, 1), (reranked, 1), (cut_fusion, 2)]
 )
 def test_many_queries_are_one_request_for_each_leg(
     made: Callable[[Counting], Retriever],

@@ -97,10 +97,7 @@ def answers(store: VectorStoreIndex, graph: Graph) -> list[object]:
 
 
 def check(
-    graph: Graph,
-    own: tuple[Passages, Edges],
-    other: tuple[Passages, Edges],
-    where: dict[str, str],
+    graph: Graph, own: tuple[Passages, Edges], other: tuple[Passages, Edges], where: dict[str, str]
 ) -> None:
     """Check that answers are the same before and after others write."""
     store = VectorStoreIndex([], embed_model=MODEL)

@@ -140,9 +140,7 @@ def test_distribution_based_scores_are_llama_indexs(fusion: type[LlamaIndexFusio
 
 
 @both
-def test_the_llm_writes_the_other_queries_and_all_are_asked(
-    fusion: type[LlamaIndexFusion],
-) -> None:
+def test_the_llm_writes_the_other_queries_and_all_are_asked(fusion: type[LlamaIndexFusion]) -> None:
     llm = ScriptedLLM(["days off\nholiday entitlement"])
     child = FakeRetriever([("a", 0.9)])
     retriever = fusion([child], llm=llm, num_queries=3, use_async=False)
@@ -231,10 +229,7 @@ def test_f2_weights_count_in_every_mode_by_position_and_by_name(
             (legs, weights),
             (legs, by_name),
             ([Leg(name, leg) for name, leg in legs.items()], by_name),
-            (
-                {name: Leg(name, leg, weight=by_name[name]) for name, leg in legs.items()},
-                None,
-            ),
+            ({name: Leg(name, leg, weight=by_name[name]) for name, leg in legs.items()}, None),
         ):
             fusion = QueryFusionRetriever(
                 retrievers, mode=mode, num_queries=1, retriever_weights=given
@@ -500,11 +495,7 @@ def test_assigning_an_attribute_of_llama_index_takes_effect(searched: Searched) 
     for name, value in (("similarity_top_k", 0), ("mode", "best"), ("num_queries", 0)):
         with pytest.raises(ConfigurationError):
             setattr(fusion, name, value)
-    assert (fusion.similarity_top_k, fusion.mode, fusion.num_queries) == (
-        3,
-        "reciprocal_rerank",
-        2,
-    )
+    assert (fusion.similarity_top_k, fusion.mode, fusion.num_queries) == (3, "reciprocal_rerank", 2)
 
 
 def test_a_callback_manager_is_taken() -> None:

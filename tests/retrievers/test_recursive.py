@@ -183,10 +183,7 @@ def test_however_densely_references_go_to_and_fro_each_target_is_asked_once(
 def test_c3_the_best_score_of_a_node_counts_and_the_result_is_ordered(searched: Searched) -> None:
     retriever = RecursiveRetriever(
         "root",
-        {
-            "root": Linked(("x", 0.1), ("->a", 0.05)),
-            "a": FixedRetriever([("t", 0.95), ("x", 0.6)]),
-        },
+        {"root": Linked(("x", 0.1), ("->a", 0.05)), "a": FixedRetriever([("t", 0.95), ("x", 0.6)])},
     )
     assert scores(searched(retriever, "query").hits) == [("t", 0.95), ("x", 0.6)]
 

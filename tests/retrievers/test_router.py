@@ -13,11 +13,7 @@ from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.llms import MockLLM
 from llama_index.core.prompts.mixin import PromptDictType
 from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle, TextNode
-from llama_index.core.selectors import (
-    EmbeddingSingleSelector,
-    LLMMultiSelector,
-    LLMSingleSelector,
-)
+from llama_index.core.selectors import EmbeddingSingleSelector, LLMMultiSelector, LLMSingleSelector
 from llama_index.core.tools import RetrieverTool, ToolMetadata
 
 from llama_retrieval_ext.errors import ConfigurationError, TooFewLegsError

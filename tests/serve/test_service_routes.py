@@ -54,9 +54,7 @@ def client(connect: Connect) -> TestClient:
     return connect(llm=ScriptedLLM(said))
 
 
-def test_each_service_answers_each_tenant_from_its_own_documents(
-    client: TestClient,
-) -> None:
+def test_each_service_answers_each_tenant_from_its_own_documents(client: TestClient) -> None:
     for tenant, other in (("acme", "globex"), ("globex", "acme")):
         log = {**LOG, "text": f"The crane of {tenant} was late."}
         assert post(client, "work-logs", log, tenant).json()["user_id"] == "ann"

@@ -182,11 +182,7 @@ def _somebody_else() -> list[str]:
 
 
 def _set_password(home: Path, environment: dict[str, str], password: str) -> None:
-    tool = [
-        *setpriv(*_somebody_else()),
-        "bash",
-        str(home / "bin/elasticsearch-keystore"),
-    ]
+    tool = [*setpriv(*_somebody_else()), "bash", str(home / "bin/elasticsearch-keystore")]
     for arguments, told in (
         (["create"], b""),
         (["add", "-x", "bootstrap.password"], password.encode()),

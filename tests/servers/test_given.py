@@ -4,13 +4,7 @@ import socket
 
 import pytest
 
-from tests.servers.given import (
-    collection_url,
-    given_hosts,
-    given_server,
-    local_port,
-    reachable,
-)
+from tests.servers.given import collection_url, given_hosts, given_server, local_port, reachable
 
 VARIABLE = "LLAMA_RETRIEVAL_MILVUS_URL"
 

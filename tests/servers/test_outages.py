@@ -11,10 +11,7 @@ from typing import Self
 import pytest
 from llama_index.core.schema import Document
 
-from llama_retrieval_ext.errors import (
-    DeadlineExceededError,
-    StoreUnavailableError,
-)
+from llama_retrieval_ext.errors import DeadlineExceededError, StoreUnavailableError
 from llama_retrieval_ext.graph.elements import Edge
 from llama_retrieval_ext.graph.open import open_graph
 from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase

@@ -67,12 +67,7 @@ _SETTINGS: Final[Mapping[str, Any]] = {
     "elasticsearch": {"number_of_replicas": 0, "index_options": {"type": "flat"}},
     "milvus server": {"index_type": "FLAT"},
 }
-BOUNDS: Final = {
-    "qdrant": _ALIKE,
-    "milvus": _LESS,
-    "milvus server": _LESS,
-    "elasticsearch": _ALIKE,
-}
+BOUNDS: Final = {"qdrant": _ALIKE, "milvus": _LESS, "milvus server": _LESS, "elasticsearch": _ALIKE}
 
 
 def corpus() -> list[BaseNode]:

@@ -121,10 +121,7 @@ def test_distances_are_turned_round(ask: SearchFunction) -> None:
     backend = GenericBackend(Remote().answers(("far", 0.9), ("near", 0.1)), lower_is_better=True)
     assert told(ask(backend, Search(5))) == [("near", -0.1), ("far", -0.9)]
     assert backend.features.dense is not None
-    assert (backend.features.dense.kind, backend.features.dense.high) == (
-        "negative_distance",
-        0.0,
-    )
+    assert (backend.features.dense.kind, backend.features.dense.high) == ("negative_distance", 0.0)
 
 
 @each_case("score", [None, math.nan, math.inf])

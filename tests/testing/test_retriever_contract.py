@@ -121,14 +121,8 @@ CONTRACT = RetrieverContract()
     ("broken", "promise"),
     [
         (TooMany, CONTRACT.test_there_are_at_most_top_k_hits_the_first_of_a_longer_ranking),
-        (
-            WorstFirst,
-            CONTRACT.test_every_query_has_hits_best_first_and_equal_scores_go_by_node_id,
-        ),
-        (
-            Nameless,
-            CONTRACT.test_each_hit_is_another_node_whole_with_a_finite_score_and_a_source,
-        ),
+        (WorstFirst, CONTRACT.test_every_query_has_hits_best_first_and_equal_scores_go_by_node_id),
+        (Nameless, CONTRACT.test_each_hit_is_another_node_whole_with_a_finite_score_and_a_source),
         (Writer, CONTRACT.test_the_query_is_not_changed),
         (Hoarder, CONTRACT.test_what_is_done_to_a_hit_does_not_show_in_the_next_answer),
         (Blabber, CONTRACT.test_each_tenant_has_an_answer_and_they_share_nothing),

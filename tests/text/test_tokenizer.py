@@ -33,8 +33,7 @@ SNIPPETS = st.sampled_from(
     ]
 )
 TEXTS = st.one_of(
-    st.text(),
-    st.lists(st.one_of(SNIPPETS, st.sampled_from([" ", "\n", ""]))).map("".join),
+    st.text(), st.lists(st.one_of(SNIPPETS, st.sampled_from([" ", "\n", ""]))).map("".join)
 )
 CONFIGURATIONS = st.sampled_from(TOKENIZERS)
 

@@ -193,11 +193,7 @@ def stored_properties(node: GraphNode) -> dict[str, object]:
     return {**node.properties, "id": node.id, **own}
 
 
-_ARROWS: Final = {
-    Direction.OUT: ("-", "->"),
-    Direction.IN: ("<-", "-"),
-    Direction.ANY: ("-", "-"),
-}
+_ARROWS: Final = {Direction.OUT: ("-", "->"), Direction.IN: ("<-", "-"), Direction.ANY: ("-", "-")}
 _IS_LIST: Final = "{0} IS :: LIST<ANY> NOT NULL"
 # Templates by operator, for property and parameter. A comparison with null is false.
 _CONDITIONS: Final[Mapping[FilterOperator, str]] = {
@@ -308,10 +304,7 @@ class _Compilation:
 
     def _exclusion(self, at: int, step: Step) -> str:
         self.names.setdefault(step.target, f"u{at}")
-        conditions = [
-            *self._node_conditions(step.target),
-            *self._path_conditions(f"x{at}", step),
-        ]
+        conditions = [*self._node_conditions(step.target), *self._path_conditions(f"x{at}", step)]
         return f"NOT EXISTS {{ MATCH {self._path(f'x{at}', step)} {_where(conditions)} }}"
 
     def _condition(self, variable: str, compare: Compare) -> str:

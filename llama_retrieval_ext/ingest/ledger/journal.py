@@ -216,8 +216,7 @@ def _begin_update(
         "UPDATE nodes SET role = 'doomed' WHERE node_id = ?", [(gone,) for gone in claim.doomed]
     )
     connection.executemany(
-        "INSERT INTO redo VALUES (?, ?, ?)",
-        [(id_, *pack_node(node)) for node in document.nodes],
+        "INSERT INTO redo VALUES (?, ?, ?)", [(id_, *pack_node(node)) for node in document.nodes]
     )
     connection.execute(
         "UPDATE documents SET digest = ?, state = ?, source = ? WHERE id = ?",

@@ -70,11 +70,7 @@ class ElasticsearchRecords:
         )
 
     def replace(
-        self,
-        records: Sequence[Record],
-        *,
-        remove: Sequence[Record] = (),
-        held: bool = False,
+        self, records: Sequence[Record], *, remove: Sequence[Record] = (), held: bool = False
     ) -> dict[str, str]:
         """Write and remove records if their versions match; see `RecordStore.replace`."""
         removals = {each.id for each in remove}

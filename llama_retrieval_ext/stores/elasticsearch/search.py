@@ -27,17 +27,9 @@ from llama_retrieval_ext.stores.elasticsearch.schema import (
     Index,
     compact_vector,
 )
-from llama_retrieval_ext.stores.engine.backend import (
-    Candidate,
-    KeywordQuery,
-    VectorQuery,
-)
+from llama_retrieval_ext.stores.engine.backend import Candidate, KeywordQuery, VectorQuery
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
-from llama_retrieval_ext.stores.engine.search import (
-    EngineRequest,
-    EngineSearch,
-    NativeSearch,
-)
+from llama_retrieval_ext.stores.engine.search import EngineRequest, EngineSearch, NativeSearch
 
 # A server's default limit of hits, and of candidates that it examines.
 WINDOW: Final = 10_000

@@ -26,9 +26,7 @@ from llama_retrieval_ext.stores.engine.vector_store import StoreBackend
 # The engine adds scores; a cosine counts as (1 + cosine) / 2. Other similarities are not linear.
 _FUSIONS: Final = (
     NativeFusion(
-        kind=WeightedSum,
-        scales=(Normalisation.COSINE, Normalisation.NONE),
-        whole_keyword_leg=True,
+        kind=WeightedSum, scales=(Normalisation.COSINE, Normalisation.NONE), whole_keyword_leg=True
     ),
 )
 

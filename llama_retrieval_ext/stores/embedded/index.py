@@ -14,12 +14,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Final
 
-from qdrant_edge import (
-    EdgeShard,
-    Query,
-    QueryRequest,
-    Sample,
-)
+from qdrant_edge import EdgeShard, Query, QueryRequest, Sample
 
 from llama_retrieval_ext.errors import RetrievalExtError, StoreUnavailableError
 from llama_retrieval_ext.stores.embedded import build_index

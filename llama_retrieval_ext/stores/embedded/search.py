@@ -187,8 +187,7 @@ def vector_params(config: EmbeddedConfig, top_k: int, *, exact: bool) -> SearchP
         return SearchParams(exact=True)
     rescored = QuantizationSearchParams(rescore=True, oversampling=_OVERSAMPLING)
     return SearchParams(
-        hnsw_ef=max(_EF, 2 * top_k),
-        quantization=rescored if config.vectors == "int8" else None,
+        hnsw_ef=max(_EF, 2 * top_k), quantization=rescored if config.vectors == "int8" else None
     )
 
 

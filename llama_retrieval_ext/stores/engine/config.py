@@ -7,11 +7,7 @@ from typing import Any, ClassVar, Final, Self, TypeVar, get_args
 
 from pydantic_core import to_jsonable_python
 
-from llama_retrieval_ext.errors import (
-    ConfigurationError,
-    DimensionMismatchError,
-    StoreFormatError,
-)
+from llama_retrieval_ext.errors import ConfigurationError, DimensionMismatchError, StoreFormatError
 from llama_retrieval_ext.stores.encoding.vectors import Distance, query_vector
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 

@@ -13,10 +13,7 @@ E = TypeVar("E")
 # Any: `parse_filters` has checked that each operator has a value of its kind.
 Comparison: TypeAlias = Callable[[str, Any], E]
 
-_NEGATIONS: Final = {
-    FilterOperator.NE: FilterOperator.EQ,
-    FilterOperator.NIN: FilterOperator.IN,
-}
+_NEGATIONS: Final = {FilterOperator.NE: FilterOperator.EQ, FilterOperator.NIN: FilterOperator.IN}
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,10 +91,7 @@ class FusedSearch:
     def lines(self) -> tuple["Line", "Line"]:
         """Linear function from the raw score of each leg to its part of the fused score."""
         vector, keyword = self.scales or (Normalisation.NONE, Normalisation.NONE)
-        return (
-            _line(vector, self.proportions[0]),
-            _line(keyword, self.proportions[1]),
-        )
+        return (_line(vector, self.proportions[0]), _line(keyword, self.proportions[1]))
 
 
 class Line(NamedTuple):

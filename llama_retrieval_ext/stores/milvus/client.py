@@ -199,9 +199,7 @@ def _require_lite(_: Path) -> None:
 
 
 def _stop_server(path: Path, _: None) -> None:
-    from milvus_lite.server_manager import (  # noqa: PLC0415 - half a second, and for files only
-        server_manager_instance,
-    )
+    from milvus_lite.server_manager import server_manager_instance  # noqa: PLC0415 - half a second, and for files only
 
     server_manager_instance.release_server(str(path))
 

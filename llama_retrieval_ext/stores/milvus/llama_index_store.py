@@ -39,11 +39,7 @@ from llama_retrieval_ext.stores.engine.backend import (
 from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage
 from llama_retrieval_ext.stores.engine.llama_index import PrefilteredEngineSearch, PrefilteredSearch
 from llama_retrieval_ext.stores.engine.search import EngineBackend, EngineRequest
-from llama_retrieval_ext.stores.milvus.client import (
-    CLIENT_ERRORS,
-    is_released,
-    translate_error,
-)
+from llama_retrieval_ext.stores.milvus.client import CLIENT_ERRORS, is_released, translate_error
 from llama_retrieval_ext.stores.milvus.filters import (
     Expression,
     all_of,

@@ -17,11 +17,7 @@ from llama_retrieval_ext.stores.encoding.values import utf8_safe
 from llama_retrieval_ext.stores.encoding.vectors import Distance, cosine_score
 from llama_retrieval_ext.stores.engine.backend import Candidate, KeywordQuery, VectorQuery
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, NativeFusion
-from llama_retrieval_ext.stores.engine.search import (
-    EngineRequest,
-    EngineSearch,
-    NativeSearch,
-)
+from llama_retrieval_ext.stores.engine.search import EngineRequest, EngineSearch, NativeSearch
 from llama_retrieval_ext.stores.milvus.filters import Expression, compile_condition, filter_text
 from llama_retrieval_ext.stores.milvus.nodes import query_terms
 from llama_retrieval_ext.stores.milvus.schema import BM25, DENSE, METRICS, NODE, MilvusCollection

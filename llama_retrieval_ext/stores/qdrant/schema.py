@@ -203,9 +203,7 @@ class QdrantCollection(Collection[QdrantConfig, QdrantConnection, StoreParams]):
             self.indexed.add(field.name)
             if not self.connection.is_local:  # local mode warns about each index
                 yield self.request(
-                    "create_payload_index",
-                    field_name=field.path,
-                    field_schema=INDEXES[field.kind],
+                    "create_payload_index", field_name=field.path, field_schema=INDEXES[field.kind]
                 )
 
     def _make(self, config: QdrantConfig) -> Steps[QdrantConfig]:

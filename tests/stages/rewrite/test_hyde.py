@@ -97,9 +97,7 @@ def test_c4_an_embedding_that_the_query_brings_is_kept(source: FakeRetriever) ->
     assert result.degraded == ()
 
 
-def test_embedding_texts_that_the_query_brings_count_as_the_original(
-    source: FakeRetriever,
-) -> None:
+def test_embedding_texts_that_the_query_brings_count_as_the_original(source: FakeRetriever) -> None:
     query = Query("travel", custom_embedding_strs=["trips"])
     (HyDE(ScriptedLLM([PASSAGE])) >> source).retrieve(query)
     assert source.calls[0].embedding_strs == ["trips", PASSAGE]

@@ -23,10 +23,7 @@ def test_one_more_general_question_is_asked(source: FakeRetriever) -> None:
     result = (StepBack(llm) >> source >> RRF()).search("Do five days carry over to March?")
     assert asked(source) == ["Do five days carry over to March?", "How is leave regulated?"]
     assert result.degraded == ()
-    assert result.details == {
-        "generated_queries": ["How is leave regulated?"],
-        "queries_count": 2,
-    }
+    assert result.details == {"generated_queries": ["How is leave regulated?"], "queries_count": 2}
 
 
 def test_a_question_that_is_general_already_is_asked_once(source: FakeRetriever) -> None:

@@ -37,9 +37,7 @@ def base_url(elasticsearch_url: str) -> str:
 @pytest.fixture(scope="module")
 def open_store(base_url: str) -> "Iterator[Opener]":
     """Opens stores that are cleared and closed after the tests of the module."""
-    from llama_retrieval_ext.stores.elasticsearch.store import (  # noqa: PLC0415
-        open_elasticsearch,
-    )
+    from llama_retrieval_ext.stores.elasticsearch.store import open_elasticsearch  # noqa: PLC0415
 
     opened: list[ElasticsearchVectorStore] = []
 

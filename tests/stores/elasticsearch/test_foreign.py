@@ -23,12 +23,7 @@ from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.retriever_contract import RankingContract
 
-OPERATORS = (
-    FilterOperator.EQ,
-    FilterOperator.NE,
-    FilterOperator.CONTAINS,
-    FilterOperator.IS_EMPTY,
-)
+OPERATORS = (FilterOperator.EQ, FilterOperator.NE, FilterOperator.CONTAINS, FilterOperator.IS_EMPTY)
 
 
 def foreign_index(url: str, nodes: list[TextNode]) -> LlamaIndexElasticsearchBackend:

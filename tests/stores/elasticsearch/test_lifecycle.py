@@ -6,16 +6,9 @@ from typing import Any
 import pytest
 from elasticsearch import Elasticsearch
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
-from llama_index.core.vector_stores.types import (
-    MetadataFilter,
-    MetadataFilters,
-    VectorStoreQuery,
-)
+from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQuery
 
-from llama_retrieval_ext.errors import (
-    ConfigurationError,
-    StoreFormatError,
-)
+from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.elasticsearch.store import (
     ElasticsearchBackend,

@@ -10,15 +10,7 @@ from llama_retrieval_ext.filters import Compare
 from llama_retrieval_ext.stores.embedded.store import EmbeddedBackend, EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.backend import Search
 from tests.stores.filters_contract import FiltersContract
-from tests.stores.odd_metadata import (
-    BIG,
-    HARD_STRINGS,
-    HUGE,
-    NUMBERS,
-    SIZED,
-    STRINGS,
-    OddMetadata,
-)
+from tests.stores.odd_metadata import BIG, HARD_STRINGS, HUGE, NUMBERS, SIZED, STRINGS, OddMetadata
 
 ODD = OddMetadata(strings=[*STRINGS, *HARD_STRINGS], numbers=[*NUMBERS, *BIG, *HUGE], sizes=NUMBERS)
 NODES = ODD.nodes(300, seed=7)

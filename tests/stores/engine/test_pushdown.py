@@ -8,12 +8,7 @@ import pytest
 from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.stages.fusion import RRF, CombMNZ, WeightedSum
-from llama_retrieval_ext.stores.engine.pushdown import (
-    FusedSearch,
-    Line,
-    NativeFusion,
-    check_native,
-)
+from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, Line, NativeFusion, check_native
 from tests.cases import each_case
 from tests.servers.elasticsearch import elasticsearch_url
 from tests.servers.milvus import milvus_url

@@ -74,9 +74,7 @@ class TestFilters(FiltersContract[MilvusStore]):
         assert self.found(corpus, [condition]) == [matching(NODES, condition)]
 
 
-def test_filters_nested_too_deeply_are_refused_before_anything_is_sent(
-    store: MilvusStore,
-) -> None:
+def test_filters_nested_too_deeply_are_refused_before_anything_is_sent(store: MilvusStore) -> None:
     condition: Condition = Compare("k", EQ, "a")
     for _ in range(20):
         condition = Not(AllOf((condition, Compare("k", EQ, "b"))))

@@ -96,9 +96,7 @@ def test_no_value_or_key_shows_a_foreign_row(backend: MilvusBackend) -> None:
         assert {each.node_id for each in found} <= {"n1"}
 
 
-def test_no_id_or_document_selects_or_deletes_what_it_does_not_name(
-    backend: MilvusBackend,
-) -> None:
+def test_no_id_or_document_selects_or_deletes_what_it_does_not_name(backend: MilvusBackend) -> None:
     rng = random.Random(6)
     store = backend.store
     # A server looks for what to delete until it has seen all writes before: some 0.2 s.

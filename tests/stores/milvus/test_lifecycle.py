@@ -15,10 +15,7 @@ from llama_index.core.vector_stores.types import (
 )
 from pymilvus import DataType
 
-from llama_retrieval_ext.errors import (
-    ConfigurationError,
-    StoreFormatError,
-)
+from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError
 from llama_retrieval_ext.stores.milvus.schema import (
     FORMAT,
     PROPERTY,

@@ -12,11 +12,7 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import VectorStoreQuery
 from qdrant_client import AsyncQdrantClient, QdrantClient
 
-from llama_retrieval_ext.errors import (
-    DeadlineExceededError,
-    StoreError,
-    StoreUnavailableError,
-)
+from llama_retrieval_ext.errors import DeadlineExceededError, StoreError, StoreUnavailableError
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever

@@ -14,12 +14,7 @@ from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
-from llama_retrieval_ext.stores.engine.backend import (
-    Candidate,
-    KeywordQuery,
-    Search,
-    VectorQuery,
-)
+from llama_retrieval_ext.stores.engine.backend import Candidate, KeywordQuery, Search, VectorQuery
 from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrantBackend
 from llama_retrieval_ext.testing.backend_contract import BackendContract, assert_same, found_by
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES

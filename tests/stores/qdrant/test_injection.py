@@ -108,9 +108,7 @@ def filters(rng: random.Random) -> MetadataFilters:
         }  # fmt: skip
         value = [text(rng), text(rng)] if many else text(rng)
         return MetadataFilter(
-            key=key,
-            operator=operator,
-            value=None if operator is FilterOperator.IS_EMPTY else value,
+            key=key, operator=operator, value=None if operator is FilterOperator.IS_EMPTY else value
         )
 
     return MetadataFilters(

@@ -5,18 +5,10 @@ from pathlib import Path
 
 import pytest
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
-from llama_index.core.vector_stores.types import (
-    MetadataFilter,
-    MetadataFilters,
-    VectorStoreQuery,
-)
+from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQuery
 from qdrant_client import QdrantClient, models
 
-from llama_retrieval_ext.errors import (
-    ConfigurationError,
-    StoreFormatError,
-    StoreUnavailableError,
-)
+from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError, StoreUnavailableError
 from llama_retrieval_ext.stores.qdrant.store import (
     QdrantBackend,
     QdrantStore,

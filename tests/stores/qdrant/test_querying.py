@@ -12,9 +12,7 @@ from llama_index.core.vector_stores.types import (
 )
 from qdrant_client import models
 
-from llama_retrieval_ext.errors import (
-    StoreError,
-)
+from llama_retrieval_ext.errors import StoreError
 from llama_retrieval_ext.filters import Compare
 from llama_retrieval_ext.formulas.rrf import reciprocal_rank_fusion
 from llama_retrieval_ext.query import Scope
