@@ -115,13 +115,13 @@ def document_of(node: BaseNode) -> tuple[str, str | None, str | None] | None:
 
     The same id in another scope is another document.
     """
-    return None if node.ref_doc_id is None else (node.ref_doc_id, *_place_of(node))
+    return None if node.ref_doc_id is None else (node.ref_doc_id, *_scope_ids(node))
 
 
 def source_of_node(node: BaseNode) -> tuple[str, str | None, str | None] | None:
     """Return the ``file_path`` of a node with its tenant and knowledge base, or `document_of`."""
     source = source_in(node.metadata)
-    return (source, *_place_of(node)) if source else document_of(node)
+    return (source, *_scope_ids(node)) if source else document_of(node)
 
 
 def source_in(metadata: Mapping[str, object]) -> str:
@@ -130,7 +130,7 @@ def source_in(metadata: Mapping[str, object]) -> str:
     return source if isinstance(source, str) else ""
 
 
-def _place_of(node: BaseNode) -> tuple[str | None, str | None]:
+def _scope_ids(node: BaseNode) -> tuple[str | None, str | None]:
     tenant_id, kb_id = (node.metadata.get(key) for key in (TENANT_KEY, KB_KEY))
     # Ids of a scope are strings.
     return (

@@ -339,14 +339,14 @@ def _columns(steps: Sequence[PathStep]) -> list[list[str]]:
     for name, distance in distances.items():
         columns[distance].append(name)
     for before, column in pairwise(columns):
-        places = {name: place for place, name in enumerate(before)}
-        column.sort(key=lambda name: _mean_place(name, steps, places))
+        positions = {name: position for position, name in enumerate(before)}
+        column.sort(key=lambda name: _mean_position(name, steps, positions))
     return columns
 
 
-def _mean_place(name: str, steps: Sequence[PathStep], places: dict[str, int]) -> float:
-    own = [places[step.start] for step in steps if step.end == name and step.start in places]
-    return sum(own) / len(own) if own else float(len(places))
+def _mean_position(name: str, steps: Sequence[PathStep], positions: dict[str, int]) -> float:
+    own = [positions[step.start] for step in steps if step.end == name and step.start in positions]
+    return sum(own) / len(own) if own else float(len(positions))
 
 
 def _draw_box(axes: "Axes", name: str, x: float, y: float) -> "Text":

@@ -141,7 +141,7 @@ class RetrieverRequest:
             "name": name or self.name,
         }
 
-    def given(self, *names: str) -> list[str]:
+    def non_default(self, *names: str) -> list[str]:
         """Return the arguments that differ from their defaults."""
         return [name for name in names if getattr(self, name) not in (None, False)]
 
@@ -172,7 +172,7 @@ def build_retriever(
         raise ConfigurationError(
             f"there is no retriever {kind!r}; {advice}Write one of {', '.join(map(repr, kinds))}"
         )
-    if kind != "hybrid" and request.given("fusion", "alpha", "candidates", "pushdown"):
+    if kind != "hybrid" and request.non_default("fusion", "alpha", "candidates", "pushdown"):
         raise ConfigurationError(
             "fusion, alpha, candidates and pushdown are for 'hybrid', which has two rankings to "
             f"fuse; {kind!r} has one"
@@ -255,7 +255,7 @@ def _preset(
     from llama_retrieval_ext.retrievers.presets import PresetParts, build_preset  # noqa: PLC0415
 
     kind = request.kind
-    unfit = request.given("fusion", "alpha", "candidates", "collapse", "pushdown")
+    unfit = request.non_default("fusion", "alpha", "candidates", "collapse", "pushdown")
     if unfit:
         raise ConfigurationError(
             f"the preset {kind!r} takes no {', '.join(unfit)}; put stages behind it with >>"

@@ -189,11 +189,11 @@ class FakeEmbedding(BaseEmbedding):
             raise self.fail
         vector = [0.0] * self.dim
         for word, count in Counter(words_of(text)).items():
-            vector[self._place(word)] += count
+            vector[self._dimension_of(word)] += count
         length = math.hypot(*vector)
         return [value / length for value in vector]
 
-    def _place(self, word: str) -> int:
+    def _dimension_of(self, word: str) -> int:
         digest = blake2b(f"{self.seed}:{word}".encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big") % self.dim
 

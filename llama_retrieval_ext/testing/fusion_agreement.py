@@ -110,7 +110,7 @@ def _shares(
     by_score = [] if how.by_rank else _share_by_score(cut_leg, how, index)
     shares = {}
     for each in leg:
-        better, as_good = _place(leg, each)
+        better, as_good = _rank_range(leg, each)
         if better >= cut:
             continue
         if how.by_rank is None:
@@ -139,7 +139,7 @@ def _share_by_score(
     return [(-each.score, shares[each.node_id]) for each in leg]
 
 
-def _place(leg: Sequence[Candidate], candidate: Candidate) -> tuple[int, int]:
+def _rank_range(leg: Sequence[Candidate], candidate: Candidate) -> tuple[int, int]:
     """Return how many candidates are better, and how many at least as good."""
     near = TOLERANCE * max(1.0, abs(candidate.score))
     better = bisect_left(leg, -candidate.score - near, key=_falling)
@@ -156,7 +156,7 @@ def _certain(legs: Sequence[Sequence[Candidate]], cuts: Sequence[float]) -> set[
         each.node_id
         for leg, cut in zip(legs, cuts, strict=True)
         for each in leg
-        if _place(leg, each)[1] <= cut
+        if _rank_range(leg, each)[1] <= cut
     }
 
 

@@ -76,7 +76,7 @@ class QdrantStore(CollectionStore):
         return self._collection.connection.client
 
     @property
-    def place(self) -> str:
+    def where(self) -> str:
         """The collection and its server or directory."""
         return self._collection.where
 
@@ -88,7 +88,7 @@ class QdrantStore(CollectionStore):
     def _location(self) -> Mapping[str, object]:
         version = self._collection.version
         return {
-            "place": self.place,
+            "place": self.where,
             "collection": self._collection.name,
             "version": f"{version.major}.{version.minor}",
             "rarity_in_scope": version.measures_rarity_in_scope,
