@@ -17,9 +17,9 @@ from llama_retrieval_ext.errors import (
     StoreError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.execution.drivers import LoopThread
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.cypher import Rows
+from llama_retrieval_ext.stores.engine.connection import AsyncClient
 from llama_retrieval_ext.urls import bracketed, seconds, secret
 
 T = TypeVar("T")
@@ -98,8 +98,10 @@ class Neo4jConnection:
     owned: bool = True
     _closed: bool = False
     _lock: Lock = field(default_factory=Lock)
-    _loop: LoopThread | None = None
-    _on_loop: neo4j.AsyncDriver | None = None
+    _async_client: AsyncClient[neo4j.AsyncDriver] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._async_client = AsyncClient(self.async_driver, self._closed_error)
 
     @classmethod
     def open(cls, address: Neo4jAddress) -> "Neo4jConnection":
@@ -139,10 +141,7 @@ class Neo4jConnection:
             if self._closed:
                 return
             self._closed = True
-            loop, on_loop = self._loop, self._on_loop
-        if loop is not None:
-            # An async driver, also of a store, must be closed on the loop it ran on.
-            loop.close(None if on_loop is None else on_loop.close())
+        self._async_client.close()  # also a store's driver: it can be closed only on its loop
         if self.owned:
             self.driver.close()
 
@@ -160,31 +159,22 @@ class Neo4jConnection:
         options: dict[str, Any] = {"routing_": routing, "database_": self.database}
 
         def function() -> T:
-            self._check_open()
+            if self._closed:
+                raise self._closed_error()
             with self._errors():
                 return take(self.driver.execute_query(query, values, **options))
 
         async def coroutine() -> T:
-            return await self._own_loop().run(on_own_loop())
+            return await self._async_client.run(send)
 
-        async def on_own_loop() -> T:
+        async def send(driver: neo4j.AsyncDriver) -> T:
             with self._errors():
-                if self._on_loop is None:
-                    self._on_loop = self.async_driver()
-                return take(await self._on_loop.execute_query(query, values, **options))
+                return take(await driver.execute_query(query, values, **options))
 
         return Call(function, coroutine)
 
-    def _own_loop(self) -> LoopThread:
-        self._check_open()
-        with self._lock:
-            if self._loop is None or not self._loop.is_alive:  # as in a forked process
-                self._loop, self._on_loop = LoopThread("neo4j"), None
-            return self._loop
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise StoreClosedError(f"the graph at {self.where} was closed; open it again")
+    def _closed_error(self) -> StoreClosedError:
+        return StoreClosedError(f"the graph at {self.where} was closed; open it again")
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
