@@ -57,6 +57,8 @@ class KnowledgeBase(Calibrated):
 
     """
 
+    _resources: ExitStack
+
     def __init__(self, *_: object, **__: object) -> None:
         raise ConfigurationError(
             "a knowledge base is opened, not constructed: write "

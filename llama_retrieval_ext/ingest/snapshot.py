@@ -170,7 +170,6 @@ class Refreshable(Browsable):
 
     _parts: IngestionParts
     _copied: ReadOnlyCopy | None = None
-    _resources: ExitStack
 
     def refresh(self) -> bool:
         """Copy a knowledge base opened with ``read_only=True`` again if it has changed.

@@ -161,7 +161,7 @@ class GraphRetriever(Retriever):
         hops = {"enable_multi_hop": self.enable_multi_hop, "max_hops": self.max_hops}
         return {**super()._current_arguments(), **hops, "seed": self.seed}
 
-    def by_entities(self, **hops: Unpack["Hops"]) -> Self:
+    def by_entities(self, **hops: Unpack[Hops]) -> Self:
         """Return a copy with new limits that runs entity search and has no seed."""
         changed = copy.copy(self)
         changed.seed = None

@@ -91,7 +91,7 @@ class StoreDirectory:
                 self.config = request.resolve(recorded or EmbeddedConfig(), path)
                 if self.config != recorded:
                     write_config(path, self.config)
-                self._shard = open_shard(path, self.config, logged=not temporary)
+                self._shard = self._open_shard(self.config)
             except BaseException:
                 self._unlock()
                 raise
@@ -186,8 +186,7 @@ class StoreDirectory:
             if config.dimension is not None:
                 copy_folder(shard_folder(source, config), shard_folder(self.path, after))
             write_config(self.path, after)
-            new = open_shard(self.path, after, logged=not self._temporary)  # removes other shards
-            self._switch(after, new)
+            self._switch(after, self._open_shard(after))  # removes the files of other shards
             if old is not None:
                 old.close()
 
@@ -328,7 +327,10 @@ class StoreDirectory:
                 write_config(self.path, config)
                 self.config = config
             if self._shard is None:
-                self._shard = open_shard(self.path, config, logged=not self._temporary)
+                self._shard = self._open_shard(config)
+
+    def _open_shard(self, config: EmbeddedConfig) -> EdgeShard | None:
+        return open_shard(self.path, config, logged=not self._temporary)
 
 
 MEMORY: Final = ":memory:"
