@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.evaluation import *
     from llama_retrieval_ext.execution import *
     from llama_retrieval_ext.graph import *
-    from llama_retrieval_ext.ingest import *
+    from llama_retrieval_ext.knowledge_base import *
     from llama_retrieval_ext.pipeline import *
     from llama_retrieval_ext.pipeline.branches import branches
     from llama_retrieval_ext.query import Query, Scope
@@ -71,7 +71,7 @@ if not TYPE_CHECKING:
     }
     _PACKAGES = (
         "llama_retrieval_ext.errors",
-        "llama_retrieval_ext.ingest",
+        "llama_retrieval_ext.knowledge_base",
         "llama_retrieval_ext.retrievers",
         "llama_retrieval_ext.stages",
         "llama_retrieval_ext.pipeline",

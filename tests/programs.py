@@ -20,7 +20,7 @@ _TIMEOUT_S = 200
 get_temp_dir()  # as long as this process; tests may have a folder for temporary files that goes
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
-    ["llama_retrieval_ext.ingest.knowledge_base", "llama_retrieval_ext.testing.fakes"]
+    ["llama_retrieval_ext.knowledge_base.knowledge_base", "llama_retrieval_ext.testing.fakes"]
 )
 
 

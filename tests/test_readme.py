@@ -11,7 +11,7 @@ from llama_retrieval_ext import open_store
 from llama_retrieval_ext.cli.quickstart import QUESTIONS, five_lines
 from llama_retrieval_ext.stages import RRF
 from llama_retrieval_ext.stores.open import backend_for
-from tests.ingest.engines import ENGINES, place, start
+from tests.knowledge_base.engines import ENGINES, place, start
 from tests.readme import LLM_REPLIES, LLM_URL, blocks_of, comparable, run
 from tests.servers.elasticsearch import elasticsearch_url
 from tests.servers.openai import FakeOpenAI
@@ -32,7 +32,7 @@ PACKAGES = (
     "display",
     "evaluation",
     "execution",
-    "ingest",
+    "knowledge_base",
     "pipeline",
     "retrievers",
     "serve",

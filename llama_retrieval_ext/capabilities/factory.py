@@ -26,7 +26,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.entity_linking import NameFinder
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs, as_passage_graphs
-from llama_retrieval_ext.ingest import KnowledgeBase
+from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 from llama_retrieval_ext.stages.rerank.chain import AnyReranker
 from llama_retrieval_ext.stores.open import Storage, source_of

@@ -15,7 +15,7 @@ from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import called
 from llama_retrieval_ext.filters import AllOf, as_metadata_filters, parse_filters
-from llama_retrieval_ext.ingest import KnowledgeBase
+from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever

@@ -17,7 +17,7 @@ from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.entity_linking import EntityLinker, NameFinder
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
-from llama_retrieval_ext.ingest import KnowledgeBase
+from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
 from llama_retrieval_ext.retrievers.graph import GraphRetriever
 from llama_retrieval_ext.retrievers.presets import PRESETS, PresetParts, build_preset

@@ -25,7 +25,7 @@ from llama_retrieval_ext.cli.output import (
 from llama_retrieval_ext.errors import ConfigurationError, describe
 
 if TYPE_CHECKING:
-    from llama_retrieval_ext.ingest.ledger.ledger import StoredSource
+    from llama_retrieval_ext.knowledge_base.ledger.ledger import StoredSource
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from llama_retrieval_ext.cli.output import console, counted, say, say_aside, say
 from llama_retrieval_ext.errors import ConfigurationError, describe
 
 if TYPE_CHECKING:
-    from llama_retrieval_ext.ingest.readers.files import Reading
+    from llama_retrieval_ext.knowledge_base.readers.files import Reading
 
 T = TypeVar("T")
 
@@ -93,7 +93,7 @@ def read(
 ) -> "Reading":
     """Return the documents in files and folders, read while they are added; none raise."""
     # The import of LlamaIndex takes two seconds; --help does not need it.
-    from llama_retrieval_ext.ingest.readers.files import iter_documents  # noqa: PLC0415
+    from llama_retrieval_ext.knowledge_base.readers.files import iter_documents  # noqa: PLC0415
 
     reading = iter_documents(
         paths, include=include, exclude=exclude, leave_out=options.folder, watched=watched

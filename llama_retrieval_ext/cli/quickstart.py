@@ -18,7 +18,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 if TYPE_CHECKING:
     from llama_index.core.schema import Document
 
-    from llama_retrieval_ext.ingest.readers.files import Reading
+    from llama_retrieval_ext.knowledge_base.readers.files import Reading
 
 DEPTH = 10
 """How many passages each retriever returns."""
@@ -156,7 +156,7 @@ def _check_questions(ask: list[str] | None, options: KbOptions, *, has_paths: bo
 # The imports of LlamaIndex, here and below, take two seconds; --help does not need them.
 def samples() -> "Reading":
     """Return Python's language reference and four Chinese laws."""
-    from llama_retrieval_ext.ingest.readers.files import Reading  # noqa: PLC0415
+    from llama_retrieval_ext.knowledge_base.readers.files import Reading  # noqa: PLC0415
 
     return Reading(watched(_sample_documents()))
 

@@ -13,7 +13,7 @@ from llama_index.core.storage.docstore.types import BaseDocumentStore
 from llama_retrieval_ext.config.embedding import EmbeddingConfig
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
-from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.retrievers.kg_rule import Rules
 from llama_retrieval_ext.retrievers.presets import PresetParts
 from llama_retrieval_ext.stages.rerank.chain import AnyReranker, as_reranker

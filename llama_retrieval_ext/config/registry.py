@@ -24,7 +24,7 @@ from llama_retrieval_ext.config.spec import Builder, BuildError
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs, as_passage_graphs
-from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope, check_top_k

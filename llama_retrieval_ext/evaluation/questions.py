@@ -21,7 +21,7 @@ from llama_retrieval_ext.evaluation.judgements import (
     Judgements,
     Level,
 )
-from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 Nodes: TypeAlias = Sequence[BaseNode] | KnowledgeBase

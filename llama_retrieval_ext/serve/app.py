@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.capabilities.language_model import Caller
-from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.serve.document_routes import document_router
 from llama_retrieval_ext.serve.guard import DEADLINE_HEADER, Guard, ServeLimits

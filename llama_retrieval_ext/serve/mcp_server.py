@@ -22,7 +22,7 @@ from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.elements import GraphNode, Hop
 from llama_retrieval_ext.graph.entity_linking import EntityLinker
-from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.kg_rule import Rules

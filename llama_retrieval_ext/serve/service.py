@@ -13,7 +13,7 @@ from fastapi import Query as Param
 from fastapi.responses import StreamingResponse
 from pydantic_core import to_json
 
-from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.serve.guard import CONTEXT, RequestContext, ServeLimits
 from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of

@@ -10,7 +10,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import Document
 
 from llama_retrieval_ext.embeddings.local import LocalEmbedding
-from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.benchmarks.bench_graph import DATA
 

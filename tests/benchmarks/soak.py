@@ -28,7 +28,7 @@ from llama_index.core.schema import Document
 
 from llama_retrieval_ext import KnowledgeBase, Scope, SearchResult
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.ingest.engines import remove
+from tests.knowledge_base.engines import remove
 from tests.servers import elasticsearch
 from tests.servers.given import collection_url, given_server
 

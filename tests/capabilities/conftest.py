@@ -6,10 +6,10 @@ import pytest
 from llama_index.core import Document
 
 from llama_retrieval_ext.capabilities.memory_storage import memory_filters
-from llama_retrieval_ext.ingest import KnowledgeBase
+from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.ingest.conftest import elasticsearch_url, engine, fast_disk, milvus_url, url
+from tests.knowledge_base.conftest import elasticsearch_url, engine, fast_disk, milvus_url, url
 
 __all__ = ["elasticsearch_url", "engine", "fast_disk", "milvus_url", "url"]
 

@@ -13,7 +13,7 @@ from llama_index.core.storage.docstore import SimpleDocumentStore
 
 from llama_retrieval_ext.capabilities import CallableLLM, CapabilityBundle, CapabilityFactory
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.ingest import KnowledgeBase
+from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.open import open_store
 from llama_retrieval_ext.testing import FakeEmbedding, ScriptedLLM

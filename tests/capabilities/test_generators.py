@@ -18,7 +18,7 @@ from llama_retrieval_ext.capabilities import (
 )
 from llama_retrieval_ext.capabilities.query_engine import as_hits
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
-from llama_retrieval_ext.ingest import KnowledgeBase
+from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.testing import FakeEmbedding, ScriptedLLM
 from tests.capabilities.conftest import ACME
 

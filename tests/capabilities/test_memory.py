@@ -12,7 +12,7 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_retrieval_ext.capabilities import Memory, MemoryManager, documents_only
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
-from llama_retrieval_ext.ingest import KnowledgeBase
+from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.open import open_store
 from llama_retrieval_ext.testing import FakeEmbedding, ScriptedLLM

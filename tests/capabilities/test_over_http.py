@@ -7,7 +7,7 @@ from llama_index.llms.openai_like import OpenAILike
 
 from llama_retrieval_ext.capabilities import CapabilityFactory
 from llama_retrieval_ext.errors import GenerationError
-from llama_retrieval_ext.ingest import KnowledgeBase
+from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from tests.capabilities.conftest import ACME
 from tests.servers.openai import Failure, FakeOpenAI, Never, Reply
 

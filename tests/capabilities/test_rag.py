@@ -20,7 +20,7 @@ from llama_retrieval_ext.errors import (
     GenerationError,
     ScopeRequiredError,
 )
-from llama_retrieval_ext.ingest import KnowledgeBase
+from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.samples.regulations import zh_safety_laws
 from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever, FlakyRetriever, ScriptedLLM

@@ -8,7 +8,7 @@ from llama_index.core import Document
 from llama_index.core.utils import get_tokenizer
 
 from llama_retrieval_ext.errors import ScopeError, ScopeRequiredError
-from llama_retrieval_ext.ingest import KnowledgeBase
+from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.testing import FakeEmbedding
 from tests.capabilities.conftest import ACME, BETA
 

@@ -14,7 +14,7 @@ from llama_retrieval_ext.graph import open_graph
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from tests.config.conftest import fill
-from tests.ingest.engines import place, start
+from tests.knowledge_base.engines import place, start
 from tests.servers.elasticsearch import elasticsearch_url
 from tests.servers.milvus import milvus_url
 from tests.servers.neo4j import neo4j_url

@@ -9,7 +9,7 @@ from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 from rich.console import Console
 
 from llama_retrieval_ext import Contribution, CopyReport, Hit, KnowledgeBase, SearchResult
-from llama_retrieval_ext.ingest.report import IngestionReport
+from llama_retrieval_ext.knowledge_base.report import IngestionReport
 from llama_retrieval_ext.pipeline.explanation import explanation_of
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
 from llama_retrieval_ext.trace import Degradation, Trace

@@ -23,7 +23,7 @@ from llama_retrieval_ext import (
 )
 from llama_retrieval_ext.capabilities import Finding
 from llama_retrieval_ext.evaluation import Experiment, Judgements, Level, compare, tune
-from llama_retrieval_ext.ingest.report import IngestionReport
+from llama_retrieval_ext.knowledge_base.report import IngestionReport
 from llama_retrieval_ext.results import Hit, ProofEdge, SearchResult
 from llama_retrieval_ext.services import WeeklyReport, WorkLog
 from llama_retrieval_ext.testing.corpus import sample_nodes

@@ -10,11 +10,11 @@ import pytest
 from llama_index.core import Document
 from starlette.testclient import TestClient
 
-from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.serve import ApiKeys, create_app
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.ingest.conftest import fast_disk
+from tests.knowledge_base.conftest import fast_disk
 
 __all__ = ["fast_disk"]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 
 from llama_retrieval_ext.embeddings.local import LocalEmbedding
-from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 
 

@@ -6,7 +6,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from llama_retrieval_ext.errors import ConfigurationError, ScopeError
-from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.serve import ApiKeys, create_app, serve_http
 from tests.cases import each_case

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.serve import ApiKeys, create_app
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.ingest.conftest import engine
-from tests.ingest.engines import place
+from tests.knowledge_base.conftest import engine
+from tests.knowledge_base.engines import place
 from tests.serve.conftest import KEYS, bearer, texts
 from tests.servers.elasticsearch import elasticsearch_url
 

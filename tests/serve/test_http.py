@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.serve import ApiKeys, ServeLimits, create_app
 from llama_retrieval_ext.stages.fusion import RRF

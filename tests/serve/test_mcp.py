@@ -20,7 +20,7 @@ from llama_retrieval_ext.errors import (
     ScopeRequiredError,
 )
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
-from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.serve import ApiKeys, ServeLimits, create_app, create_mcp_server, serve_mcp
 from llama_retrieval_ext.testing.fakes import FakeEmbedding

@@ -15,7 +15,7 @@ from mcp import Client, StdioServerParameters
 
 from llama_retrieval_ext.cli import main
 from llama_retrieval_ext.embeddings.local import LocalEmbedding
-from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 from tests.serve.load import load
 from tests.serve.running import command, fill, keys_of, secret_of, serving

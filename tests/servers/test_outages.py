@@ -14,7 +14,7 @@ from llama_index.core.schema import Document
 from llama_retrieval_ext.errors import DeadlineExceededError, StoreUnavailableError
 from llama_retrieval_ext.graph.elements import Edge
 from llama_retrieval_ext.graph.open import open_graph
-from llama_retrieval_ext.ingest.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.kg_rule import KGRetriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding

@@ -7,7 +7,7 @@ import pytest
 from llama_index.core import Document
 
 from llama_retrieval_ext.capabilities import MemoryManager
-from llama_retrieval_ext.ingest import KnowledgeBase
+from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.services.report import WORK_LOG
 from llama_retrieval_ext.testing.fakes import FakeEmbedding

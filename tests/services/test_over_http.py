@@ -7,7 +7,7 @@ import pytest
 
 from llama_retrieval_ext.capabilities import CapabilityFactory
 from llama_retrieval_ext.errors import GenerationError
-from llama_retrieval_ext.ingest import KnowledgeBase
+from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.services import KnowledgeService, MimicService, ReportService
 from tests.capabilities.test_over_http import client
 from tests.servers.openai import Failure, FakeOpenAI, Reply

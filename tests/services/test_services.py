@@ -19,7 +19,7 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.graph import open_graph
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
-from llama_retrieval_ext.ingest import KnowledgeBase
+from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.services import (
     KnowledgeService,

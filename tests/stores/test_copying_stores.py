@@ -11,7 +11,7 @@ from llama_index.core.schema import TextNode
 from llama_retrieval_ext.errors import StoreError
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
 from llama_retrieval_ext.stores.open import open_store
-from tests.ingest.engines import ENGINES, place, start
+from tests.knowledge_base.engines import ENGINES, place, start
 from tests.servers.elasticsearch import elasticsearch_url
 
 __all__ = ["elasticsearch_url"]

@@ -18,7 +18,7 @@ from llama_retrieval_ext.testing.fake_backend import FakeBackend
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from tests.cases import each_case
-from tests.ingest.engines import ENGINES, place, start
+from tests.knowledge_base.engines import ENGINES, place, start
 from tests.servers.elasticsearch import elasticsearch_url
 
 __all__ = ["elasticsearch_url"]

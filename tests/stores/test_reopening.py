@@ -11,7 +11,7 @@ from llama_index.core.vector_stores.types import VectorStoreQuery
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.open import open_store
-from tests.ingest.engines import place, start
+from tests.knowledge_base.engines import place, start
 from tests.servers.elasticsearch import elasticsearch_url
 from tests.servers.milvus import milvus_url
 

@@ -1,0 +1,296 @@
+"""`Browsable`: the part of a knowledge base that lists its contents."""
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from llama_index.core.schema import BaseNode
+
+from llama_retrieval_ext.checks import check_count
+from llama_retrieval_ext.embeddings.resolve import embed_model_name
+from llama_retrieval_ext.errors import RetrievalExtError, UnsupportedModeError
+from llama_retrieval_ext.graph.backend import WritableGraph
+from llama_retrieval_ext.knowledge_base.ledger.ledger import (
+    Entry,
+    Ledger,
+    StoredDocument,
+    StoredSource,
+)
+from llama_retrieval_ext.knowledge_base.searching import Searchable
+from llama_retrieval_ext.knowledge_base.storage import BY_TENANT, Storage
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.stores.embedded.files import bytes_on_disk
+from llama_retrieval_ext.stores.embedded.index import IndexInfo
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.urls import Location
+
+_TYPES: Final = {
+    str: "str",
+    bool: "bool",
+    int: "int",
+    float: "float",
+    list: "list",
+    dict: "dict",
+    type(None): "null",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KnowledgeBaseInfo:
+    """Settings and size of a knowledge base.
+
+    Attributes:
+        url: Its URL.
+        engine: ``embedded``, ``qdrant``, ``milvus`` or ``elasticsearch``.
+        embed_model: The name of its embedding model.
+        dimension: Dimension of its vectors; None until the first is stored.
+        documents: Number of documents.
+        sources: Number of files that they come from; a document without one is its own source.
+        nodes: Number of nodes.
+        size_bytes: Size of its directory or file on disk; None in memory and on a server.
+        require_scope: Whether every operation needs a scope.
+        many_tenants: Whether the engine groups nodes by tenant.
+        index: On the embedded engine, the storage of embeddings and the number indexed; None on
+            others.
+        graph: URL of its graph, which is updated with it; None for none.
+    """
+
+    url: str
+    engine: str
+    embed_model: str
+    dimension: int | None
+    documents: int
+    sources: int
+    nodes: int
+    size_bytes: int | None
+    require_scope: bool
+    many_tenants: bool
+    index: IndexInfo | None = None
+    graph: str | None = None
+
+
+class Browsable(Searchable):
+    """The methods of a knowledge base that list documents, sources and metadata."""
+
+    _ledger: Ledger
+    _storage: Storage
+
+    @property
+    def graph(self) -> WritableGraph | None:
+        """The graph that is updated with it; None if it has none."""
+        side = self._storage.graph
+        return None if side is None else side.graph
+
+    def get(self, source_or_id: str, *, scope: Scope | None = None) -> list[BaseNode]:
+        """Return the nodes of all documents of a source, or of one document, with embeddings.
+
+        Args:
+            source_or_id: The path of the file, or the id of a document.
+            scope: The scope it belongs to, as for `delete`.
+
+        Returns:
+            Ordered by document as added, then by position in the text where nodes have one, then by
+            node id. Empty if there is no such source or document.
+
+        Raises:
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        self._check(scope)
+        entries = self._named(source_or_id, scope)
+        ids = self._ledger.node_ids(entry.key for entry in entries)
+        owners = {
+            node_id: number
+            for number, entry in enumerate(entries)
+            for node_id in ids.get(entry.key, ())
+        }
+        found = self._storage.nodes(list(owners))
+        return sorted(found, key=lambda node: (owners[node.node_id], _start_of(node)))
+
+    def nodes(self, *, scope: Scope | None = None, limit: int = 1000) -> list[BaseNode]:
+        """Return the first nodes by node id, with embeddings.
+
+        Args:
+            scope: Return only nodes visible to it; None for all.
+            limit: Maximum number of nodes; at least 1.
+
+        Raises:
+            ConfigurationError: ``limit`` is below 1.
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        self._check(scope)
+        ids = self._ledger.visible_ids(scope, check_count(limit, "limit"))
+        return list(self._storage.nodes(ids))
+
+    def sources(self, *, scope: Scope | None = None) -> list[StoredSource]:
+        """Return the sources visible to a scope, by name; without a scope, all.
+
+        Raises:
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        self._check(scope)
+        return self._ledger.sources(scope)
+
+    def metadata_fields(
+        self, *, scope: Scope | None = None, sample: int = 1000
+    ) -> dict[str, dict[str, int]]:
+        """Return the metadata keys of nodes, with the number of values of each type.
+
+        Args:
+            scope: Return only nodes visible to it; None for all.
+            sample: Number of nodes to read, at least 1: the first by node id. Ids generated by
+                `add` are uniformly distributed, so this is an unbiased sample.
+
+        Returns:
+            For each key the types of its values (``str``, ``int``, ``float``, ``bool``, ``list``,
+            ``dict`` or ``null``), with the number of nodes in the sample that have one.
+
+        Raises:
+            ConfigurationError: ``sample`` is below 1.
+            ScopeRequiredError: The knowledge base requires a scope.
+
+        Examples:
+            >>> from llama_index.core import Document, MockEmbedding
+            >>> from llama_retrieval_ext import KnowledgeBase
+            >>> with KnowledgeBase.open("embedded::memory:", embed_model=MockEmbedding(4)) as kb:
+            ...     _ = kb.add([Document(text="leave", metadata={"year": 2024})])
+            ...     kb.metadata_fields()
+            {'year': {'int': 1}}
+
+        """
+        self._check(scope)
+        ids = self._ledger.visible_ids(scope, check_count(sample, "sample"))
+        found: dict[str, Counter[str]] = {}
+        for node in self._storage.nodes(ids):
+            for key, value in node.metadata.items():
+                found.setdefault(key, Counter())[_TYPES.get(type(value), "other")] += 1
+        return {key: dict(found[key].most_common()) for key in sorted(found)}
+
+    def info(self) -> KnowledgeBaseInfo:
+        """Return its settings and its size over all scopes.
+
+        Raises:
+            StoreUnavailableError: The server does not answer.
+        """
+        self._check_open()
+        location, store = Location.of(self.url), self._storage.store
+        documents, nodes = self._ledger.count()
+        config = self._ledger.config()
+        params = json.loads(config.params or "{}") if config else {}
+        return KnowledgeBaseInfo(
+            url=self.url,
+            engine=location.engine,
+            embed_model=embed_model_name(self.embed_model),
+            dimension=config.dimension if config else None,
+            documents=documents,
+            sources=self._ledger.n_sources(),
+            nodes=nodes,
+            size_bytes=None if location.path is None else bytes_on_disk(location.path),
+            require_scope=self.require_scope,
+            many_tenants=params.get(BY_TENANT.get(location.engine)) is True,
+            index=store.index_info() if isinstance(store, EmbeddedVectorStore) else None,
+            graph=(config.graph or None) if config else None,
+        )
+
+    def index(self) -> IndexInfo:
+        """Index all nodes of the embedded engine now; block until it is done.
+
+        Searches and writes continue meanwhile; see `EmbeddedVectorStore.build_index`. With
+        ``store_params={"index": "auto"}`` (100,000 nodes) or ``"hnsw"`` (10,000) the index is also
+        built automatically in the background.
+
+        Returns:
+            The number of indexed nodes.
+
+        Raises:
+            UnsupportedModeError: The engine is another one, which indexes automatically.
+            ConfigurationError: It was opened with ``store_params={"index": "exact"}``.
+            StoreUnavailableError: There is no disk space for a copy, or the engine failed.
+        """
+        store = self._embedded_store("index()")
+        store.build_index()
+        return store.index_info()
+
+    def check_recall(self, n: int = 100, *, top_k: int = 10) -> float:
+        """Return the recall of indexed vector search against exact search, in ``[0, 1]``.
+
+        Args:
+            n: Number of stored embeddings, chosen at random, to search with.
+            top_k: Number of nearest nodes per embedding, without itself.
+
+        Returns:
+            The mean share of an exact search's nodes that the indexed search finds; 1 if there is
+            no index.
+
+        Raises:
+            UnsupportedModeError: The engine is not the embedded one.
+            ConfigurationError: ``n`` or ``top_k`` is below 1.
+        """
+        return self._embedded_store("check_recall()").check_recall(n, top_k=top_k)
+
+    def _embedded_store(self, what: str) -> EmbeddedVectorStore:
+        self._check_open()
+        store = self._storage.store
+        if not isinstance(store, EmbeddedVectorStore):
+            raise UnsupportedModeError(
+                f"{what} is for the embedded engine, and {self.url} is on {self._backend.engine}, "
+                "which builds its index by itself"
+            )
+        return store
+
+    def documents(self, *, scope: Scope | None = None) -> list[StoredDocument]:
+        """Return the documents visible to a scope, by id; without a scope, all.
+
+        Raises:
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        self._check(scope)
+        return self._ledger.documents(scope)
+
+    def count(self, *, scope: Scope | None = None) -> int:
+        """Return the number of nodes visible to a scope; without a scope, of all nodes.
+
+        Raises:
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        self._check(scope)
+        if scope is None:
+            return self._ledger.count()[1]
+        return sum(document.n_nodes for document in self._ledger.documents(scope))
+
+    def _named(self, name: str, scope: Scope | None) -> list[Entry]:
+        """Return the documents with this id or source; a path may be relative."""
+        found = self._ledger.named(name, scope)
+        return found or self._ledger.named(str(Path(name).expanduser().resolve()), scope)
+
+    def __repr__(self) -> str:
+        facts = self._facts()
+        shown = [
+            repr(facts["url"]),
+            *([str(facts["state"])] if "state" in facts else []),
+            *(f"{facts[what]} {what}" for what in ("documents", "nodes") if what in facts),
+            *([repr(facts["model"])] if "model" in facts else []),
+        ]
+        return f"KnowledgeBase({', '.join(shown)})"
+
+    def _repr_html_(self) -> str:
+        from llama_retrieval_ext.display.html import facts_html  # noqa: PLC0415 - a view
+
+        return facts_html("KnowledgeBase", self._facts())
+
+    def _facts(self) -> dict[str, object]:
+        """Return the facts that its representations show, by name."""
+        if self._is_closed:
+            return {"url": self.url, "state": "closed"}
+        model = embed_model_name(self.embed_model)
+        try:
+            documents, nodes = self._ledger.count()
+        except RetrievalExtError as error:  # the repr must work while the server is down
+            return {"url": self.url, "state": type(error).__name__, "model": model}
+        counts = {"documents": documents, "nodes": nodes}
+        return {"url": self.url, **counts, "model": model, "requires scope": self.require_scope}
+
+
+def _start_of(node: BaseNode) -> int:
+    return getattr(node, "start_char_idx", None) or 0

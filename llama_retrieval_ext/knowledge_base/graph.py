@@ -1,0 +1,305 @@
+"""The graph of a knowledge base: opening it, writing passages to it, and extracting its rows.
+
+Each passage is a source of rows in the graph: itself, its document, and its entities. Deleting or
+replacing a passage deletes its rows, except those that other passages support.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from llama_index.core.graph_stores.types import (
+    KG_NODES_KEY,
+    KG_RELATIONS_KEY,
+    TRIPLET_SOURCE_KEY,
+    LabelledNode,
+    Relation,
+)
+from llama_index.core.ingestion import run_transformations
+from llama_index.core.schema import BaseNode, TransformComponent
+from pydantic_core import to_jsonable_python
+
+from llama_retrieval_ext.checks import of_type
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.graph.backend import WritableGraph
+from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode
+from llama_retrieval_ext.graph.embedded import MEMORY, EmbeddedGraph
+from llama_retrieval_ext.graph.open import Graph, graph_of, open_graph
+from llama_retrieval_ext.graph.passage_links import (
+    DOCUMENT_LABEL,
+    MENTIONS,
+    PassageLinks,
+    passage_rows,
+)
+from llama_retrieval_ext.knowledge_base.readers.documents import (
+    ROWS_KEY,
+    Prepared,
+    check_transformations,
+    each_or_error,
+    fingerprint_of,
+    without_rows,
+)
+from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
+from llama_retrieval_ext.urls import Location
+
+if TYPE_CHECKING:
+    from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
+
+_IN_MEMORY = f"graph:{MEMORY}"
+_OBJECT = ", given as an object"
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSide:
+    """The open graph of a knowledge base."""
+
+    url: str  # a description for an object without a URL
+    graph: WritableGraph
+    graphs: "PassageGraphs"  # shared by all retrievers
+    links: PassageLinks
+    close: Callable[[], None]  # a graph that was passed as an object stays open
+
+    def target(self, key: str) -> "GraphTarget":
+        """Return the graph as a target of writes of the knowledge base with this key."""
+        return GraphTarget(self.graph, self.links, key)
+
+
+def open_graph_side(graph: Graph, links: PassageLinks | None, kb_url: str) -> GraphSide:
+    """Open the graph of a knowledge base; both must be in memory or neither."""
+    from llama_retrieval_ext.graph.passage_graphs import PassageGraphs  # noqa: PLC0415 - scipy
+
+    links = PassageLinks() if links is None else links
+    if isinstance(graph, str):
+        opened, close = _shared(graph)
+    else:
+        opened, close = _writable(graph), lambda: None
+    url = getattr(opened, "url", "") or f"a graph on {opened.engine}{_OBJECT}"
+    if (url == _IN_MEMORY) == Location.of(kb_url).is_in_memory:
+        return GraphSide(url, opened, PassageGraphs(opened, links=links), links, close)
+    close()
+    raise ConfigurationError(
+        f"the knowledge base {kb_url} and its graph {url} must both be in memory or neither, since "
+        "closing deletes what is in memory"
+    )
+
+
+def open_recorded(recorded: str, kb_url: str) -> GraphSide:
+    """Open the graph recorded by a knowledge base."""
+    if not recorded.endswith(_OBJECT):
+        return open_graph_side(recorded, None, kb_url)
+    raise ConfigurationError(
+        f"{kb_url} has {recorded}, which cannot be opened from here; what needs it is to be done "
+        "with KnowledgeBase.open(url, graph=...): clear() before it is removed, for instance"
+    )
+
+
+def _writable(graph: Graph) -> WritableGraph:
+    backend = graph_of(graph)
+    if isinstance(backend, WritableGraph):
+        return backend
+    raise ConfigurationError(
+        f"a knowledge base cannot write to {backend!r}; pass graph='graph:./dir', 'neo4j://...', "
+        "an EmbeddedPropertyGraphStore or a Neo4jPropertyGraphStore"
+    )
+
+
+def directory_of(url: str) -> Path | None:
+    """Return the directory of an embedded graph; None for any other URL."""
+    scheme, _, name = url.partition(":")
+    is_directory = scheme == "graph" and name not in ("", MEMORY) and not name.startswith("//")
+    return Path(name).expanduser().resolve() if is_directory else None
+
+
+# Module state: a process can open a directory only once, but a knowledge base many times.
+_opening = Lock()
+_users: dict[Path, tuple[WritableGraph, int]] = {}
+
+
+def _shared(url: str) -> tuple[WritableGraph, Callable[[], None]]:
+    """Open the graph at a URL; on disk, knowledge bases of this process share it."""
+    path = directory_of(url)
+    if path is None:
+        opened = open_graph(url)
+        return opened, opened.close
+    with _opening:
+        graph, users = _users.get(path) or (EmbeddedGraph(path), 0)
+        _users[path] = graph, users + 1
+
+    def close() -> None:
+        with _opening:
+            kept, left = _users.pop(path)
+            if left > 1:
+                _users[path] = kept, left - 1
+            else:
+                kept.close()
+
+    return graph, close
+
+
+class GraphTarget:
+    """A graph as the target of writes; the key distinguishes the rows of a knowledge base."""
+
+    def __init__(self, graph: WritableGraph, links: PassageLinks, key: str) -> None:
+        self._graph = graph
+        self._links = links
+        self._key = key
+
+    def check(self) -> None:
+        """Raise if the graph cannot be reached or was closed."""
+        self._graph.nodes([], scope=None).function()
+
+    def upsert(self, nodes: Sequence[BaseNode]) -> None:
+        """Write the rows of passages, replacing their earlier rows."""
+        known: set[tuple[object, str]] = set()
+        said: dict[str, Contents] = {}
+        for node in nodes:
+            rows = self._rows(node)
+            # The first passage writes the row of its document; edges of the others support it.
+            own = {(n.partition, n.id): n for n in rows.nodes if n.label == DOCUMENT_LABEL}
+            kept = [n for n in rows.nodes if (n.partition, n.id) not in own.keys() & known]
+            known |= own.keys()
+            said[self._source(node.node_id)] = Contents(kept, rows.edges)
+        if said:
+            self._graph.replace_sources(said).function()
+
+    def delete(self, node_ids: Sequence[str]) -> None:
+        """Delete the rows of passages; missing ids are ignored."""
+        self._graph.delete_sources([*map(self._source, node_ids)], scope=None).function()
+
+    def flush(self) -> None:
+        """No-op: graphs write to disk at once."""
+
+    def copy_unsaid_to(self, other: WritableGraph) -> None:
+        """Copy the rows that come from no document, such as an equipment graph."""
+        rows = self._graph.said_by([""]).function()[""]
+        if rows.nodes or rows.edges:
+            other.upsert(*rows).function()
+
+    def rows_of(self, node_ids: Sequence[str]) -> dict[str, Contents]:
+        """Return the rows of each passage, without the passage itself."""
+        ids = {self._source(node_id): node_id for node_id in node_ids}
+        found = self._graph.said_by(list(ids)).function()
+        return {
+            ids[source]: Contents([n for n in rows.nodes if n.id != ids[source]], rows.edges)
+            for source, rows in found.items()
+        }
+
+    def _source(self, node_id: str) -> str:
+        return f"{self._key}:{node_id}"
+
+    def _rows(self, node: BaseNode) -> Contents:
+        metadata = to_jsonable_python(
+            without_rows(node).metadata, inf_nan_mode="null", serialize_unknown=True
+        )
+        passage = node.model_copy(update={"metadata": metadata})
+        nodes, edges = passage_rows([passage], self._links)
+        # Entities are written as ends of edges only, so that their existing rows stay.
+        nodes = [each for each in nodes if each.is_passage or each.label == DOCUMENT_LABEL]
+        packed = node.metadata.get(ROWS_KEY)
+        if packed is None:
+            return Contents(nodes, edges)
+        scope = {key: metadata[key] for key in (TENANT_KEY, KB_KEY) if key in metadata}
+        more = unpacked_rows(packed, scope)
+        return Contents(nodes + more.nodes, edges + more.edges)
+
+
+def with_rows(node: BaseNode, rows: Contents) -> BaseNode:
+    """Return a copy of a node with rows for the graph in its metadata."""
+    nodes = [
+        (each.id, each.label, each.name, dict(each.properties), each.text, each.embedding)
+        for each in rows.nodes
+    ]
+    edges = [(*edge.id, edge.properties) for edge in rows.edges]
+    packed = json.dumps(
+        to_jsonable_python([nodes, edges], inf_nan_mode="null", serialize_unknown=True)
+    )
+    return node.model_copy(update={"metadata": {**node.metadata, ROWS_KEY: packed}})
+
+
+def unpacked_rows(packed: str, scope: Mapping[str, object]) -> Contents:
+    """Return the rows in the metadata of a node, each in the scope of the node."""
+    nodes, edges = json.loads(packed)
+    return Contents(
+        [
+            GraphNode(id_, label, name, _scoped(properties, scope), text, embedding)
+            for id_, label, name, properties, text, embedding in nodes
+        ],
+        [
+            Edge.of(source, type_, target, _scoped(properties, scope))
+            for source, type_, target, properties in edges
+        ],
+    )
+
+
+def _scoped(properties: Mapping[str, object], scope: Mapping[str, object]) -> dict[str, object]:
+    own = {key: value for key, value in properties.items() if key not in (TENANT_KEY, KB_KEY)}
+    return {**own, **scope}
+
+
+class Extraction:
+    """Extracts entities and relations from passages by LlamaIndex's extractors, run in order."""
+
+    def __init__(
+        self, links: PassageLinks | None, extractors: Sequence[TransformComponent]
+    ) -> None:
+        links = PassageLinks() if links is None else of_type(links, PassageLinks, "links")
+        example = "kg_extractors=[SimpleLLMPathExtractor(llm=...)]"
+        self._extractors = check_transformations(extractors, "extractors", example)
+        ner = getattr(links.ner, "__qualname__", type(links.ner).__qualname__)
+        names = (links.entities, links.entity_fields, links.gazetteer)
+        self.fingerprint = repr((*names, ner, fingerprint_of(extractors)))
+
+    def extracted(self, documents: Sequence[Prepared]) -> list[Prepared | Exception]:
+        """Return each document with graph rows on its nodes, or its error."""
+        return each_or_error(documents, self._extracted) if self._extractors else [*documents]
+
+    def _extracted(self, documents: Sequence[Prepared]) -> list[Prepared]:
+        # Extractors modify their input.
+        copies = [
+            node.model_copy(update={"metadata": dict(node.metadata)})
+            for document in documents
+            for node in document.nodes
+        ]
+        made = {node.node_id: node for node in run_transformations(copies, self._extractors)}
+
+        def extended(node: BaseNode) -> BaseNode:
+            return with_rows(node, _rows(made.get(node.node_id, node)))
+
+        return [replace(each, nodes=tuple(map(extended, each.nodes))) for each in documents]
+
+
+def extraction_for(
+    graph: object, links: PassageLinks | None, extractors: Sequence[TransformComponent] | None
+) -> Extraction | None:
+    """Return the extraction for a graph; None without one."""
+    if graph is not None:
+        return Extraction(links, extractors or ())
+    if links is None and extractors is None:
+        return None
+    raise ConfigurationError(
+        "links and kg_extractors are for a graph: pass graph='graph:./dir', for instance"
+    )
+
+
+def _rows(passage: BaseNode) -> Contents:
+    """Return the extracted rows in the metadata, with an edge from the passage to each entity."""
+    nodes: list[LabelledNode] = passage.metadata.get(KG_NODES_KEY) or []
+    relations: list[Relation] = passage.metadata.get(KG_RELATIONS_KEY) or []
+    document = {passage.ref_doc_id: f"{DOCUMENT_LABEL}:{passage.ref_doc_id}"}
+    edges = [
+        edge._replace(
+            source=document.get(edge.source, edge.source),
+            target=document.get(edge.target, edge.target),
+        )
+        for edge in map(Edge.from_llama_index, relations)
+    ]
+    named = dict.fromkeys(node.id for node in nodes)
+    for edge in edges:
+        if passage.node_id not in (edge.source, edge.target):  # then it is linked already
+            named |= {edge.source: None, edge.target: None}
+    source = {TRIPLET_SOURCE_KEY: passage.node_id}
+    mentions = [Edge.of(passage.node_id, MENTIONS, name, source) for name in named]
+    return Contents([*map(GraphNode.from_llama_index, nodes)], edges + mentions)

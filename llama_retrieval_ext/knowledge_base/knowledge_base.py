@@ -1,0 +1,395 @@
+"""`KnowledgeBase`: documents in, retrievers out."""
+
+import asyncio
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Self
+
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.schema import BaseNode, TransformComponent
+from llama_index.core.vector_stores.types import MetadataFilters
+
+from llama_retrieval_ext.checks import checked_call, of_type
+from llama_retrieval_ext.embeddings.resolve import (
+    embed_model_dimension,
+    embed_model_name,
+    resolve_embed_model,
+)
+from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError, StoreClosedError
+from llama_retrieval_ext.filters import as_metadata_filters, parse_filters
+from llama_retrieval_ext.graph.open import Graph
+from llama_retrieval_ext.graph.passage_links import PassageLinks
+from llama_retrieval_ext.knowledge_base.add import Addition, IngestionParts
+from llama_retrieval_ext.knowledge_base.calibration import Calibrated, Calibrations
+from llama_retrieval_ext.knowledge_base.graph import extraction_for, open_graph_side
+from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, KnowledgeBaseConfig, Ledger
+from llama_retrieval_ext.knowledge_base.opening import open_ledger, remove_knowledge_base, writer_of
+from llama_retrieval_ext.knowledge_base.preparation import Preparation, Splitter
+from llama_retrieval_ext.knowledge_base.readers.documents import key_of_node
+from llama_retrieval_ext.knowledge_base.report import IngestionReport
+from llama_retrieval_ext.knowledge_base.snapshot import open_copy
+from llama_retrieval_ext.knowledge_base.storage import (
+    RequestedSetup,
+    Storage,
+    batches,
+    open_storage,
+)
+from llama_retrieval_ext.query import Scope, check_scope
+from llama_retrieval_ext.stores.engine.search import EngineBackend
+from llama_retrieval_ext.stores.open import backend_for
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+
+
+class KnowledgeBase(Calibrated):
+    """A searchable store of documents, updated by `add` and `delete`.
+
+    Created by `open`. Thread-safe; a process may open the same one several times.
+
+    The *source* of a document is the file that it came from, which readers record in its metadata
+    as ``file_path``; a document without one is its own source.
+
+    Attributes:
+        url: Its URL.
+        require_scope: Whether every operation needs a scope.
+
+    Examples:
+        >>> from llama_index.core import Document, MockEmbedding
+        >>> with KnowledgeBase.open("embedded::memory:", embed_model=MockEmbedding(4)) as kb:
+        ...     report = kb.add([Document(text="Annual leave: 25 days.", id_="leave")])
+        ...     hits = kb.retriever("keyword", top_k=3).retrieve("leave days")
+        >>> report.added, [hit.node.ref_doc_id for hit in hits]
+        (1, ['leave'])
+
+    """
+
+    _resources: ExitStack
+
+    def __init__(self, *_: object, **__: object) -> None:
+        raise ConfigurationError(
+            "a knowledge base is opened, not constructed: write "
+            "KnowledgeBase.open(url, embed_model=...), for instance with "
+            "'embedded:./kb' and 'local'"
+        )
+
+    def _set_up(self, url: str, storage: Storage, ledger: Ledger, parts: IngestionParts) -> None:
+        self.url = url
+        self.require_scope = ledger.requires_scope
+        self._embed_model = parts.preparation.embed_model
+        self._storage = storage
+        self._ledger = ledger
+        # One object for all retrievers: a later calibration counts in each at once.
+        self._confidence = self._calibrations = Calibrations(ledger)
+        self._parts = parts
+        self._graphs = None if storage.graph is None else storage.graph.graphs
+        self._backend = backend_for(storage.store)
+        if isinstance(self._backend, EngineBackend):
+            self._backend.requires_scope = self.require_scope
+
+    @classmethod
+    @checked_call
+    def open(  # noqa: PLR0913 - all settings in one place
+        cls,
+        url: str,
+        *,
+        embed_model: str | BaseEmbedding | None = None,
+        require_scope: bool | None = None,
+        tokenizer: Tokenizer | None = None,
+        transformations: Sequence[TransformComponent] | None = None,
+        many_tenants: bool | None = None,
+        store_params: Mapping[str, object] | None = None,
+        must_exist: bool = False,
+        read_only: bool = False,
+        refresh_s: float | None = None,
+        graph: Graph | None = None,
+        links: PassageLinks | None = None,
+        kg_extractors: Sequence[TransformComponent] | None = None,
+    ) -> Self:
+        """Open the knowledge base at a URL, or create it.
+
+        Changes interrupted by a crash are finished or undone; on a server, by the next process that
+        writes.
+
+        Engines with collections store the configuration and the list of documents in a second
+        collection, whose name ends in ``__ledger``; the first is created when a document is added.
+        Any number of processes may write to a knowledge base on a server at the same time. They
+        wait for each other only to write the same document; the later version replaces the earlier
+        one as a whole. If a process dies during a write, its documents stay claimed for 30 seconds.
+
+        Args:
+            url: ``embedded:DIRECTORY``, or ``embedded::memory:``, which is lost on close;
+                ``qdrant://``, ``milvus://`` or ``elasticsearch://HOST:PORT/COLLECTION``,
+                ``qdrant:DIRECTORY`` or ``milvus:FILE.db``, as for `open_store`.
+            embed_model: The embedding model: a LlamaIndex object, or its notation, such as
+                ``local`` or ``huggingface:NAME``. Required; must be the recorded model.
+            require_scope: Whether every operation needs a scope; None for the recorded setting, or
+                False. If it was created with True, or its first document was added with True, it
+                cannot be opened with False. True is always allowed, and applies to this object.
+            tokenizer: Tokenizer of keyword search; None for the recorded one, or the default.
+            transformations: LlamaIndex transformations for documents (not nodes); None for a
+                ``SentenceSplitter`` of 512 tokens, the window of current encoders, with an overlap
+                of 64. If they change, documents that are added again count as changed.
+            many_tenants: Whether the engine groups nodes by tenant, with Milvus's
+                partition key or Elasticsearch's routing. Qdrant and the embedded engine always
+                index the tenant. It cannot be changed later; None for the recorded setting, or
+                False.
+            store_params: Settings of the engine, as for `open_store`: search settings apply to this
+                object; the others are recorded, and apply when the first document creates the
+                collection.
+            must_exist: Whether to raise if it does not exist.
+            read_only: Whether to open a copy of ``embedded:DIRECTORY``, made now in the system's
+                temporary folder. Another process may write to the directory; it waits while files
+                are copied. It must exist, and may be on a read-only file system. With ``graph``,
+                which must be its graph and ``graph:DIRECTORY``, both are copied as of one moment;
+                without, the graph is not copied. Not supported on Windows, which lacks the locks.
+            refresh_s: Interval in seconds at which the copy is renewed if something was written;
+                None to copy only when `refresh` is called.
+            graph: A graph that is updated with it, for ``retriever("graph")`` and rules:
+                ``graph:DIRECTORY``, ``graph::memory:`` for one in memory, ``neo4j://HOST/DATABASE``
+                as for `open_graph`, or an object, which stays open. It stores each passage under
+                its node id, with its document and its entities. Its URL is recorded and cannot
+                change.
+            links: With a graph, the evidence that links passages: titles that they name, entities,
+                and phrases that they share; None for all three. If the entities change, documents
+                that are added again count as changed.
+            kg_extractors: With a graph, LlamaIndex's extractors, such as
+                ``SimpleLLMPathExtractor``; their entities and relations are written to the graph.
+
+        Raises:
+            ConfigurationError: An argument is invalid, it was created with other settings, or it
+                must exist and does not.
+            GraphRequiredError: It has a recorded graph, and none is given.
+            ModelMismatchError: It was created with another embedding model, or one with another
+                dimension.
+            StoreFormatError: The directory is no knowledge base, or a newer version wrote it.
+            StoreUnavailableError: It cannot be reached, read or written, or another process has its
+                directory open.
+            MissingDependencyError: The engine's extra is not installed.
+        """
+        if embed_model is None:
+            raise ConfigurationError(
+                "KnowledgeBase.open needs embed_model=, there is no default: a LlamaIndex "
+                "embedding model, or 'local' (no network, extra 'local'), 'huggingface:NAME', ..."
+            )
+        for name, value in (("require_scope", require_scope), ("many_tenants", many_tenants)):
+            if value is not None:
+                of_type(value, bool, name)
+        setup = RequestedSetup(tokenizer, many_tenants, store_params, must_exist)
+        model, splitter = resolve_embed_model(embed_model), Splitter(transformations)
+        extraction = extraction_for(graph, links, kg_extractors)
+        requested = KnowledgeBaseConfig(
+            embed_model_name(model),
+            require_scope=require_scope,
+            dimension=embed_model_dimension(model),
+        )
+        kb = cls.__new__(cls)
+        with ExitStack() as resources:
+            copied = open_copy(url, graph, read_only=read_only, refresh_s=refresh_s)
+            if copied is not None:
+                resources.callback(copied.close)
+            storage = open_storage(url if copied is None else copied.url, setup)
+            resources.callback(storage.close)
+            beside = graph if copied is None else copied.graph
+            if beside is not None:
+                storage = storage.beside(open_graph_side(beside, links, url), resources)
+            ledger = open_ledger(storage, requested, url, resources)
+            preparation = Preparation(splitter, model, extraction)
+            parts = IngestionParts(preparation, writer_of(storage, ledger), ledger)
+            kb._set_up(url, storage, ledger, parts)  # noqa: SLF001 - of its own
+            kb._read_from(copied, refresh_s, resources)  # noqa: SLF001 - of its own
+            kb._resources = resources.pop_all()  # noqa: SLF001 - of its own
+        return kb
+
+    remove = staticmethod(remove_knowledge_base)
+
+    def add(
+        self,
+        documents: Iterable[BaseNode],
+        *,
+        scope: Scope | None = None,
+        show_progress: bool = True,
+    ) -> IngestionReport:
+        """Add new documents, replace changed ones and skip unchanged ones.
+
+        A document that fails is reported, and the others are stored. Each document is stored
+        atomically, also after a crash: its old version stays until the new one is stored.
+
+        Args:
+            documents: LlamaIndex documents, which are split; nodes, which are stored unchanged,
+                with their embedding if they have one; or both, from a list or an iterator. An
+                iterator is read in batches, and must yield the nodes of a document consecutively. A
+                document is identified by its id, which LlamaIndex generates at random: to add the
+                same document again, set its id, or read files with `read_documents`. Documents with
+                random ids and a ``file_path`` in their metadata, as from ``SimpleDirectoryReader``,
+                are identified by file and page, or their number within the file; parts that a file
+                no longer has stay until `delete`. Nodes belong to the document in their
+                ``ref_doc_id``, and replace all its earlier nodes.
+            scope: The tenant or knowledge base, or both, that the documents belong to. It is stored
+                in the metadata of the nodes. The same id in another scope is another document.
+            show_progress: Whether to show a progress bar on standard error.
+
+        Returns:
+            The outcome of each document; call ``raise_for_failures()`` for an error instead.
+
+        Warns:
+            UnstableIdWarning: Raised once if an id is random and the metadata has no file and part
+                to identify the document.
+
+        Raises:
+            ConfigurationError: An item is neither a document nor a node.
+            ScopeRequiredError: The knowledge base requires a scope.
+            ModelMismatchError: The embedding model gives vectors of another dimension.
+            StoreUnavailableError: There is no disk space or write permission, or another process
+                keeps writing the same documents; documents added before stay.
+        """
+        return self._addition(scope).run(documents, show_progress=show_progress)
+
+    def _addition(self, scope: Scope | None) -> Addition:
+        self._check_writable()
+        self._check(scope)
+        return Addition(self._parts, {} if scope is None else scope.metadata())
+
+    async def aadd(
+        self,
+        documents: Iterable[BaseNode],
+        *,
+        scope: Scope | None = None,
+        show_progress: bool = True,
+    ) -> IngestionReport:
+        """Run `add` in a thread."""
+        return await asyncio.to_thread(
+            self.add, documents, scope=scope, show_progress=show_progress
+        )
+
+    def delete(self, source_or_id: str, *, scope: Scope | None = None) -> int:
+        """Delete a document, or all documents of a source, such as the pages of a PDF.
+
+        Args:
+            source_or_id: The path of the file, as in ``file_path`` of its nodes or relative to the
+                working directory, or the id of a document.
+            scope: Delete all documents of this name that are visible to it; None for only those in
+                no scope.
+
+        Returns:
+            The number of deleted documents; 0 if there is no such source or document.
+
+        Raises:
+            ConfigurationError: The name is empty.
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        if not isinstance(source_or_id, str) or not source_or_id:
+            raise ConfigurationError(
+                f"delete needs the path of a file or the id of a document, got {source_or_id!r}"
+            )
+        with self._writing(scope):
+            self._parts.writer.settle()
+            return self._delete(self._named(source_or_id, scope))
+
+    async def adelete(self, source_or_id: str, *, scope: Scope | None = None) -> int:
+        """Run `delete` in a thread."""
+        return await asyncio.to_thread(self.delete, source_or_id, scope=scope)
+
+    def delete_where(self, filters: MetadataFilters, *, scope: Scope | None = None) -> int:
+        """Delete the documents with a node that satisfies the filters.
+
+        Args:
+            filters: Conditions on metadata, as for a search.
+            scope: Delete only documents visible to it; None for all.
+
+        Returns:
+            The number of deleted documents, each with all its nodes.
+
+        Raises:
+            InvalidFilterError: The filters are empty or malformed.
+            UnsupportedFilterError: The engine cannot evaluate them.
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        with self._writing(scope):
+            parse_filters(filters)
+            if scope is not None:
+                within = as_metadata_filters(scope.condition)
+                filters = MetadataFilters(filters=[filters, within])
+            owners = set(map(key_of_node, self._storage.store.get_nodes(filters=filters)))
+            visible = self._ledger.visible(scope)
+            return self._delete([each for each in visible if each.key in owners])
+
+    def clear(self, *, scope: Scope | None = None) -> int:
+        """Delete all documents visible to a scope; without a scope, all documents.
+
+        Settings and collections stay; `remove` deletes them, too. If it is interrupted, some
+        documents are deleted, and the others are intact.
+
+        Returns:
+            The number of deleted documents.
+
+        Raises:
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        with self._writing(scope):
+            gone = self._delete(self._ledger.visible(scope))
+            if gone and not self._ledger.count()[1]:
+                self._storage.compact()
+        return gone
+
+    def compact(self) -> int:
+        """Free the disk space of deleted and replaced nodes, on the embedded engine and graph.
+
+        It copies all nodes: this needs disk space for both copies and about 0.1 ms per node.
+        Searches continue meanwhile, and writers wait. Servers compact automatically; for the files
+        of Qdrant's local mode and Milvus Lite it is a no-op.
+
+        Returns:
+            The number of bytes freed.
+
+        Raises:
+            StoreUnavailableError: There is no disk space for the copy; nothing has changed.
+        """
+        self._check_writable()
+        self._check_open()
+        return self._storage.compact()
+
+    def close(self) -> None:
+        """Close the store after pending writes; a second call is a no-op."""
+        with self._storage.lock:
+            self._is_closed = True
+            self._resources.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _delete(self, entries: Sequence[Entry]) -> int:
+        if not entries:
+            self._ledger.check_exists()
+        for batch in batches(entries):
+            self._parts.writer.delete([each.key for each in batch])
+        return len(entries)
+
+    @contextmanager
+    def _writing(self, scope: Scope | None) -> Generator[None]:
+        """Check the scope and hold the write lock."""
+        self._check_writable()
+        self._check(scope)
+        with self._storage.lock:
+            yield
+
+    def _check_writable(self) -> None:
+        if self._copied is not None:
+            raise ConfigurationError(
+                "this knowledge base was opened to read only; open it without read_only to write"
+            )
+
+    def _check(self, scope: Scope | None) -> None:
+        self._check_open()
+        if scope is not None:
+            check_scope(scope)
+        if self.require_scope and scope is None:
+            raise ScopeRequiredError(
+                f"{self.url} requires a scope; pass scope=Scope(...), or on the command line "
+                "--tenant or --kb-id"
+            )
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StoreClosedError(f"{self.url} was closed; open it again")

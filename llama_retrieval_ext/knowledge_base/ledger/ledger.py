@@ -1,0 +1,334 @@
+"""The ledger: the configuration of a knowledge base, and its documents, which `Journal` changes."""
+
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    GraphRequiredError,
+    ModelMismatchError,
+    StoreFormatError,
+    StoreUnavailableError,
+)
+from llama_retrieval_ext.knowledge_base.readers.documents import DocumentKey
+from llama_retrieval_ext.query import Scope
+
+# 2: the ledger keeps the source of each document.
+FORMAT = 2
+# 3: there is a graph, which earlier versions would not update.
+_GRAPH_FORMAT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class KnowledgeBaseConfig:
+    """The configuration of a knowledge base, as recorded or as requested by a caller."""
+
+    embed_model: str  # its name
+    tokenizer: str = ""  # as JSON; empty if the engine has its own
+    require_scope: bool | None = False  # None in a request keeps the recorded setting
+    dimension: int | None = None  # None until the first vector is stored
+    format: int = FORMAT
+    removing: bool = False
+    params: str = ""  # engine settings as JSON, applied when the collection is created
+    calibrations: str = ""  # as JSON by scope
+    graph: str = ""  # its URL; empty for none
+    graph_key: str = ""  # distinguishes its rows from those of others in the same graph
+
+    def check_format(self, where: str) -> None:
+        """Raise if a newer version wrote it."""
+        if self.format > _GRAPH_FORMAT:
+            raise StoreFormatError(
+                f"{where} has format {self.format}, this version reads up to {_GRAPH_FORMAT}; "
+                "upgrade llama-retrieval-ext"
+            )
+
+    def opened(self, requested: "KnowledgeBaseConfig", where: str) -> "KnowledgeBaseConfig":
+        """Return the configuration to keep when a knowledge base is opened, or raise.
+
+        The caller may require a scope although the knowledge base does not; this then applies to
+        this caller only.
+        """
+        self.check_format(where)
+        if self.removing:
+            raise StoreUnavailableError(
+                f"{where} is being removed, or an earlier removal was interrupted; to finish it "
+                f"run KnowledgeBase.remove, or: llama-retrieval remove {where}"
+            )
+        self._check_model(requested, where)
+        if self.require_scope and requested.require_scope is False:
+            raise ConfigurationError(
+                f"{where} was made with require_scope=True, and is opened with "
+                "require_scope=False; leave it out, and give queries a scope (on the command line: "
+                "--tenant or --kb-id)"
+            )
+        if self.graph and not requested.graph:
+            raise GraphRequiredError(
+                f"{where} has the graph {self.graph}, and what is written to one has to be written "
+                f"to the other; open it with graph={self.graph!r}",
+                self.graph,
+            )
+        same_graph = is_same_graph(self.graph, requested.graph)
+        if self.dimension is None:  # nothing has been indexed yet
+            kept = replace(self, tokenizer=requested.tokenizer, params=requested.params)
+            return kept if same_graph else _with_graph(kept, requested.graph)
+        if not same_graph:
+            made, advice = "without a graph", "to get one with a graph, copy it"
+            if self.graph:
+                made, advice = f"with the graph {self.graph}", "open it with the first, or copy it"
+            raise ConfigurationError(
+                f"{where} was made {made}, and is opened with {requested.graph}; {advice}: "
+                "copy_knowledge_base(url, new_url, graph=...)"
+            )
+        if self.tokenizer != requested.tokenizer:
+            raise ConfigurationError(
+                f"{where} was indexed with the tokenizer {self.tokenizer}, and is opened with "
+                f"{requested.tokenizer}; leave tokenizer= out, or make a new knowledge base"
+            )
+        return self
+
+    def as_new(self) -> "KnowledgeBaseConfig":
+        """Return the configuration to record for a new knowledge base."""
+        new = replace(self, dimension=None, require_scope=bool(self.require_scope), format=FORMAT)
+        return _with_graph(new, self.graph) if self.graph else new
+
+    def _check_model(self, requested: "KnowledgeBaseConfig", where: str) -> None:
+        if self.embed_model != requested.embed_model:
+            raise ModelMismatchError(
+                f"{where} was made with the embedding model {self.embed_model!r}, and is opened "
+                f"with {requested.embed_model!r}; open it with the first, or make a new knowledge "
+                "base"
+            )
+        dimensions = {self.dimension, requested.dimension}
+        if None not in dimensions and len(dimensions) > 1:
+            raise ModelMismatchError(
+                f"{where} holds vectors of dimension {self.dimension}, and is opened with "
+                f"{requested.embed_model!r}, which makes vectors of dimension "
+                f"{requested.dimension}; open it with the model that made those, or make a new "
+                "knowledge base"
+            )
+
+
+def is_same_graph(recorded: str, given: str) -> bool:
+    """Return whether two URLs name one graph; options such as credentials do not count.
+
+    Examples:
+        >>> is_same_graph("neo4j://db/kb?user_env=USER", "neo4j://db:7687/kb")
+        True
+
+    """
+    return _identity(recorded) == _identity(given)
+
+
+def _identity(url: str) -> object:
+    if "://" not in url:
+        return url
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or 7687, parts.path.strip("/")
+
+
+def _with_graph(config: KnowledgeBaseConfig, url: str) -> KnowledgeBaseConfig:
+    key = config.graph_key or secrets.token_hex(8)
+    return replace(config, graph=url, graph_key=key, format=_GRAPH_FORMAT)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDocument:
+    """A document in a knowledge base.
+
+    Attributes:
+        document_id: Its id; ``ref_doc_id`` of its nodes.
+        source: The file that it came from; its own id if there is none.
+        tenant_id: Its tenant; None if it has none.
+        kb_id: Its knowledge base within the tenant; None if it has none.
+        n_nodes: Number of its nodes.
+    """
+
+    document_id: str
+    source: str
+    tenant_id: str | None
+    kb_id: str | None
+    n_nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSource:
+    """The origin of documents in a knowledge base: a file, or the document itself.
+
+    Attributes:
+        source: The path of the file, or the id of the document.
+        documents: Number of its documents.
+        nodes: Number of their nodes.
+        scope: The scope that it belongs to; None for none.
+    """
+
+    source: str
+    documents: int
+    nodes: int
+    scope: Scope | None
+
+
+class Entry(NamedTuple):
+    """The ledger's entry for a document: key, digest, source, number of nodes."""
+
+    key: DocumentKey
+    digest: str
+    source: str
+    n_nodes: int
+
+
+def unknown_nodes_error(where: str, count: int) -> StoreFormatError:
+    """Return the error for a store with nodes but without a ledger."""
+    return StoreFormatError(
+        f"{where} holds {count} nodes that were not added through a knowledge base; search it "
+        "with VectorRetriever and KeywordRetriever, or add the documents to a new one"
+    )
+
+
+class Ledger(ABC):
+    """The configuration of a knowledge base and its documents."""
+
+    _admitted: tuple[KnowledgeBaseConfig, str] | None = None
+
+    @abstractmethod
+    def config(self) -> KnowledgeBaseConfig | None:
+        """Return the configuration; None if the knowledge base is not set up yet."""
+
+    @abstractmethod
+    def update_config(
+        self, change: Callable[[KnowledgeBaseConfig | None], KnowledgeBaseConfig | None]
+    ) -> KnowledgeBaseConfig | None:
+        """Replace the configuration by the result of `change`; return the new one.
+
+        `change` is called again if another writer has changed the configuration meanwhile.
+        """
+
+    def admit(self, requested: KnowledgeBaseConfig, where: str) -> bool:
+        """Check the caller's configuration; return False if there is no knowledge base yet."""
+        recorded = self.config()
+        if requested.require_scope is None:
+            # Fixed now: if another process sets it up with True, this one must fail.
+            requires = recorded is not None and recorded.require_scope
+            requested = replace(requested, require_scope=requires)
+        self._admitted = requested, where
+        if recorded is None:
+            return False
+        if recorded.opened(requested, where) != recorded:
+            self.update_config(lambda found: found and found.opened(requested, where))
+        return True
+
+    @property
+    def requires_scope(self) -> bool:
+        """Whether every operation of the admitted caller needs a scope."""
+        return self._admitted is not None and bool(self._admitted[0].require_scope)
+
+    def dimension(self) -> int | None:
+        """Return the dimension of the vectors; None until the first is stored."""
+        config = self.config()
+        return None if config is None else config.dimension
+
+    def record_dimension(self, dimension: int) -> None:
+        """Record the dimension of the vectors before the first is stored.
+
+        The first writer sets the tokenizer and whether all callers need a scope. Raise if another
+        process has set it up with other settings since it was opened.
+        """
+
+        def decided(recorded: KnowledgeBaseConfig | None) -> KnowledgeBaseConfig | None:
+            if recorded is None or self._admitted is None:
+                return recorded
+            requested, where = self._admitted
+            recorded.opened(replace(requested, dimension=dimension), where)
+            kept = recorded.opened(requested, where)
+            required = kept.require_scope or requested.require_scope
+            return replace(kept, dimension=dimension, require_scope=required)
+
+        self.update_config(decided)
+
+    def check_exists(self) -> None:  # noqa: B027 - a file that is open exists
+        """Raise StoreClosedError if the knowledge base was removed since it was opened."""
+
+    @abstractmethod
+    def check_unwritten(self, where: str) -> None:
+        """Raise StoreUnavailableError if another process is writing."""
+
+    @abstractmethod
+    def n_nodes_at_rest(self, *, exact: bool = False) -> int | None:
+        """Return the expected number of nodes in the store; None during writes."""
+
+    @abstractmethod
+    def digests(self, keys: Iterable[DocumentKey]) -> list[str | None]:
+        """Return the digest of each document, in order; None for one that is not stored."""
+
+    @abstractmethod
+    def node_ids(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, list[str]]:
+        """Return the ids of each document's nodes, in ascending order."""
+
+    @abstractmethod
+    def doubt_all(self) -> None:
+        """Mark every document as changed, so that adding it again writes it again."""
+
+    @abstractmethod
+    def entries(self) -> list[Entry]:
+        """Return all documents that are not being written, in insertion order."""
+
+    @abstractmethod
+    def named(self, name: str, scope: Scope | None) -> list[Entry]:
+        """Return the documents with this id or source in a scope; None means in no scope."""
+
+    @abstractmethod
+    def visible(self, scope: Scope | None) -> list[Entry]:
+        """Return the documents visible to a scope in insertion order; without a scope, all."""
+
+    @abstractmethod
+    def count(self) -> tuple[int, int]:
+        """Return the number of documents and nodes."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the ledger's resources."""
+
+    def documents(self, scope: Scope | None) -> list[StoredDocument]:
+        """Return the documents visible to a scope, by id; without a scope, all."""
+        entries = sorted(
+            self.visible(scope), key=lambda each: (each.key.ref, each.key.tenant, each.key.kb)
+        )
+        return [
+            StoredDocument(key.ref, source, key.tenant or None, key.kb or None, n_nodes)
+            for key, _, source, n_nodes in entries
+        ]
+
+    def sources(self, scope: Scope | None) -> list[StoredSource]:
+        """Return the sources visible to a scope, by name; without a scope, all."""
+        counts: dict[tuple[str, str, str], list[int]] = {}
+        for key, _, source, n_nodes in self.visible(scope):
+            counts.setdefault((source, key.tenant, key.kb), []).append(n_nodes)
+        return [
+            StoredSource(source, len(each), sum(each), _scope_of(tenant, kb))
+            for (source, tenant, kb), each in sorted(counts.items())
+        ]
+
+    def n_sources(self) -> int:
+        """Return the number of sources."""
+        return len(self.sources(None))
+
+    def visible_ids(self, scope: Scope | None, limit: int | None = None) -> list[str]:
+        """Return the first node ids visible to a scope, in ascending order; without one, of any."""
+        ids = self.node_ids(each.key for each in self.visible(scope))
+        return sorted(node_id for own in ids.values() for node_id in own)[:limit]
+
+
+def config_from(recorded: Mapping[str, object]) -> KnowledgeBaseConfig | None:
+    """Return the configuration from a ledger's record; None if it is empty."""
+    # A newer version may record other fields; `check_format` rejects it.
+    fields = {name: recorded[name] for name in KnowledgeBaseConfig.__slots__ if name in recorded}
+    return KnowledgeBaseConfig(**fields) if fields else None  # type: ignore[arg-type]  # from JSON
+
+
+def _scope_of(tenant: str, kb: str) -> Scope | None:
+    # Metadata may contain a blank name; a scope cannot.
+    tenant, kb = tenant.strip() and tenant, kb.strip() and kb
+    return Scope(tenant or None, [kb] if kb else []) if tenant or kb else None

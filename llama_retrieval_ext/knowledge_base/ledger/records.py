@@ -1,0 +1,236 @@
+"""The records of a ledger on a server: one per document, which is replaced as a whole.
+
+Long values are stored in separate records, their parts. A document lists its parts before they are
+written and until they are deleted, so that a crash leaves no unlisted part.
+"""
+
+import json
+import secrets
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from hashlib import blake2b
+from typing import Any, Final
+
+from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilters
+
+from llama_retrieval_ext.knowledge_base.ledger.journal import JournalState
+from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry
+from llama_retrieval_ext.knowledge_base.readers.documents import DocumentKey
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.stores.engine.records import Record, RecordStore, all_of, where
+
+_DOCUMENT: Final = "document"
+_SINCE: Final = "since"
+_WRITER: Final = "writer"
+# At most 30,000 characters a record; a document's has up to three values, and its names.
+_PART: Final = 30_000
+_INLINE: Final = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A text in a record if it is short, else a reference to its parts."""
+
+    text: str = ""
+    stamp: str = ""
+    n_parts: int = 0
+
+    @property
+    def part_ids(self) -> list[str]:
+        """The ids of the parts."""
+        return [f"part:{self.stamp}/{number}" for number in range(self.n_parts)]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The new version of a document that a writer changes."""
+
+    state: JournalState | None = None  # None for a document at rest
+    digest: str = ""
+    source: str = ""
+    n_nodes: int = 0
+    nodes: Value = Value("[]")  # their ids, as a JSON list
+    redo: Value = Value()  # of an update, all its nodes with their embeddings
+
+
+_AT_REST: Final = Change()
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentRecord:
+    """A document in the ledger."""
+
+    key: DocumentKey
+    created: int  # in nanoseconds since 1970
+    digest: str = ""  # of the stored version; empty if it counts as changed
+    source: str = ""  # the file it came from; empty if it is its own source
+    n_nodes: int = 0
+    nodes: Value = Value("[]")  # their ids, as a JSON list
+    change: Change = _AT_REST
+    trash: tuple[Value, ...] = ()  # their parts may not have been deleted yet
+    writer: str = ""  # the writer that changes it
+    since: int = 0  # when the writer last renewed its claim, in milliseconds since 1970
+    version: str = ""  # of the record; empty if it is not stored
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether no writer changes it."""
+        return self.change.state is None
+
+    @property
+    def id(self) -> str:
+        """The id of the record."""
+        return record_id(self.key)
+
+    @property
+    def values(self) -> list[Value]:
+        """All its values that have parts."""
+        named = (self.nodes, self.change.nodes, self.change.redo, *self.trash)
+        return [each for each in named if each.n_parts]
+
+    @property
+    def entry(self) -> Entry:
+        """The document as visible to readers; during its addition, the new version."""
+        shown = self.change if self.change.state is JournalState.ADDING else self
+        return Entry(self.key, self.digest, shown.source or self.key.ref, shown.n_nodes)
+
+    def finished(self) -> "DocumentRecord":
+        """Return the record with the change done."""
+        new = self.change
+        done = replace(
+            self, digest=new.digest, source=new.source, n_nodes=new.n_nodes, nodes=new.nodes
+        )
+        return _at_rest(done, self.nodes, new.redo)
+
+    def undone(self) -> "DocumentRecord":
+        """Return the record without the change; the document counts as changed."""
+        return _at_rest(replace(self, digest=""), self.change.nodes, self.change.redo)
+
+    def to_record(self) -> Record:
+        """Return the stored form of the record."""
+        fields: dict[str, str | int] = {
+            "kind": _DOCUMENT,
+            "ref": _digest(self.key.ref),
+            "tenant": _digest(self.key.tenant),
+            "kb": _digest(self.key.kb),
+            "source": _digest(self.entry.source),
+        }
+        content = asdict(self)
+        del content["version"]
+        if self.is_at_rest:
+            content["change"] = None
+        else:
+            fields |= {_SINCE: self.since, _WRITER: self.writer}
+        return Record(self.id, json.dumps(content), fields, self.version)
+
+    @classmethod
+    def from_record(cls, record: Record) -> "DocumentRecord":
+        """Return the document of a record."""
+        content: dict[str, Any] = json.loads(record.text)  # Any: JSON
+        change = content["change"]
+        content |= {
+            "key": DocumentKey(*content["key"]),
+            "nodes": Value(**content["nodes"]),
+            "change": _AT_REST if change is None else _change(**change),
+            "trash": tuple(Value(**each) for each in content["trash"]),
+        }
+        return cls(**content, version=record.version)
+
+
+def _at_rest(record: DocumentRecord, *unused: Value) -> DocumentRecord:
+    trash = tuple(each for each in unused if each.n_parts)
+    return replace(record, change=_AT_REST, trash=trash)
+
+
+def _change(state: str, nodes: dict[str, Any], redo: dict[str, Any], **others: Any) -> Change:  # noqa: ANN401 - JSON
+    return Change(JournalState(state), nodes=Value(**nodes), redo=Value(**redo), **others)
+
+
+def record_id(key: DocumentKey) -> str:
+    """Return the id of a document's record."""
+    return f"{_DOCUMENT}:{_digest(json.dumps(key))}"
+
+
+def documents_in(records: Iterable[Record]) -> dict[DocumentKey, DocumentRecord]:
+    """Return the documents among records, by key."""
+    found = [
+        DocumentRecord.from_record(each)
+        for each in records
+        if (each.fields or {}).get("kind") == _DOCUMENT
+    ]
+    return {each.key: each for each in found}
+
+
+def all_documents(scope: Scope | None = None) -> MetadataFilters:
+    """Return the filters for the documents visible to a scope; without a scope, for all."""
+    conditions = [where("kind", _DOCUMENT)]
+    if scope is not None and scope.tenant_id is not None:
+        conditions.append(where("tenant", _digest(scope.tenant_id)))
+    if scope is not None and scope.kb_ids:
+        conditions.append(where("kb", [*map(_digest, scope.kb_ids)], FilterOperator.IN))
+    return all_of(*conditions)
+
+
+def named_documents(name: str, scope: Scope | None) -> MetadataFilters:
+    """Return the filters for an id or source in a scope; None means in no scope."""
+    in_none = [where("tenant", _digest("")), where("kb", _digest(""))] if scope is None else []
+    either = [where("ref", _digest(name)), where("source", _digest(name))]
+    is_named = MetadataFilters(filters=[*either], condition=FilterCondition.OR)
+    return all_of(*all_documents(scope).filters, *in_none, is_named)
+
+
+def temporary(*, until_ms: int, writer: str) -> MetadataFilters:
+    """Return the filters for changes begun by this writer, or by any writer until a time."""
+    return MetadataFilters(
+        filters=[where(_SINCE, until_ms, FilterOperator.LTE), where(_WRITER, writer)],
+        condition=FilterCondition.OR,
+    )
+
+
+def begun_after(ms: int) -> MetadataFilters:
+    """Return the filters for changes begun by any writer after a time."""
+    return all_of(where(_SINCE, ms, FilterOperator.GT))
+
+
+class Values:
+    """Stores the parts of values."""
+
+    def __init__(self, records: RecordStore) -> None:
+        self._records = records
+        self._unwritten: dict[str, str] = {}
+
+    def create(self, text: str) -> Value:
+        """Return a value for a text; `write` stores its parts, if any."""
+        if len(text) <= _INLINE:
+            return Value(text)
+        value = Value("", secrets.token_hex(16), -(-len(text) // _PART))
+        self._unwritten |= {
+            id_: text[_PART * number :][:_PART] for number, id_ in enumerate(value.part_ids)
+        }
+        return value
+
+    def write(self, values: Iterable[Value]) -> None:
+        """Store the parts of these values if created here; forget all other created values."""
+        texts, self._unwritten = self._unwritten, {}
+        ids = [id_ for value in values for id_ in value.part_ids]
+        self._records.put([Record(id_, texts[id_], {"kind": "part"}) for id_ in ids])
+
+    def read(self, values: Iterable[Value]) -> list[str | None]:
+        """Return the text of each value; None where a part is missing."""
+        values = list(values)
+        found = self._records.get([id_ for value in values for id_ in value.part_ids])
+        parts = [[found[id_].text for id_ in each.part_ids if id_ in found] for each in values]
+        return [
+            value.text + "".join(own) if len(own) == value.n_parts else None
+            for value, own in zip(values, parts, strict=True)
+        ]
+
+    def delete(self, values: Iterable[Value]) -> None:
+        """Delete the parts of values."""
+        ids = [id_ for value in values for id_ in value.part_ids]
+        if ids:
+            self._records.delete(ids)
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

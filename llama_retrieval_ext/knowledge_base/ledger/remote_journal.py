@@ -1,0 +1,266 @@
+"""`RemoteJournal`: the claims of writers, in the records of a `RemoteLedger`.
+
+A writer claims a document by replacing the record version that it has read. Other writers of the
+document wait. An old claim belongs to a dead writer, and the next writer takes it over.
+"""
+
+import json
+import secrets
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+from llama_index.core.schema import BaseNode
+
+from llama_retrieval_ext.knowledge_base.ledger.journal import (
+    Claim,
+    Journal,
+    JournalState,
+    Reply,
+    WriteOutcome,
+    duplicate_error,
+)
+from llama_retrieval_ext.knowledge_base.ledger.records import (
+    Change,
+    DocumentRecord,
+    documents_in,
+    temporary,
+)
+from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
+from llama_retrieval_ext.knowledge_base.readers.documents import (
+    DocumentKey,
+    Prepared,
+    key_of_node,
+    pack_node,
+    unpack_node,
+)
+
+# The node ids of a document, and of its new version.
+_Ids: TypeAlias = tuple[Sequence[str], Sequence[str]]
+_NO_IDS: Final[_Ids] = ((), ())
+
+
+class RemoteJournal(Journal):
+    """The journal of a `RemoteLedger`; `stored` returns the stored nodes with some ids."""
+
+    def __init__(
+        self, ledger: RemoteLedger, stored: Callable[[Sequence[str]], Iterable[BaseNode]]
+    ) -> None:
+        self._ledger = ledger
+        self._records = ledger.records
+        self._values = ledger.values
+        self._stored = stored
+        self._writer = secrets.token_hex(8)
+        self._claimed: dict[DocumentKey, DocumentRecord] = {}
+        # Search for claims of dead writers after an error, after meeting a claim, and at
+        # intervals.
+        self._must_look = True
+        self._meets_claims = False
+        self._look_at_ms = 0
+
+    def begin(self, documents: Sequence[Prepared]) -> list[Reply]:
+        """Claim documents before they are written; see `Journal.begin`."""
+        found = self._read(each.key for each in documents)
+        ids = self._ledger.ids_of(found)
+        replies: dict[DocumentKey, Reply] = {
+            key: WriteOutcome.UNCHANGED if each.is_at_rest else None for key, each in found.items()
+        }
+        free = [each for each in documents if _is_free(found.get(each.key), each)]
+        errors = self._duplicates(free, ids)
+        free = [each for each in free if each.key not in errors]
+        claimed = self._claim(
+            [self._changing(found.get(each.key), each, number) for number, each in enumerate(free)]
+        )
+        changes = [each.change for each in claimed.values()]
+        self._values.write(value for each in changes for value in (each.nodes, each.redo))
+        try:
+            self._ledger.check_exists()
+        except BaseException:  # the knowledge base was removed meanwhile
+            self._end([], list(self._claimed.values()))
+            raise
+        for each in free:
+            old, _ = ids.get(each.key, _NO_IDS)
+            new = [node.node_id for node in each.nodes]
+            replies[each.key] = _claim_on(claimed.get(each.key), old, new)
+        replies |= errors
+        return [replies[each.key] for each in documents]
+
+    def begin_deleting(self, keys: Sequence[DocumentKey]) -> list[Reply]:
+        """Claim documents before they are deleted; UNCHANGED for those that do not exist."""
+        found = self._read(keys)
+        change = Change(JournalState.DELETING)
+        claimed = self._claim(
+            [replace(each, change=change) for each in found.values() if each.is_at_rest]
+        )
+        ids = self._ledger.ids_of(claimed)
+        claims = {key: _claim_on(claimed.get(key), *ids.get(key, _NO_IDS)) for key in found}
+        return [claims.get(key, WriteOutcome.UNCHANGED) for key in keys]
+
+    def unfinished(self) -> list[Claim]:
+        """Claim the unfinished changes of this writer or of a dead one."""
+        now_ms, patience_s = self._ledger.now_ms, self._ledger.patience_s
+        if not self._must_look and now_ms < self._look_at_ms:
+            return []
+        self._look_at_ms = now_ms + round(patience_s * 500)
+        self._claimed = {}
+        until_ms = now_ms - round(patience_s * 1000)
+        found = self._records.find(temporary(until_ms=until_ms, writer=self._writer))
+        documents = documents_in(found).values()
+        ours = {each.id for each in documents}
+        self._records.delete([each.id for each in found if each.id not in ours])  # intents
+        claimed = self._claim([each for each in documents if not each.is_at_rest])
+        ids = self._ledger.ids_of(claimed)
+        claims = [_claim_on(each, *ids[key]) for key, each in claimed.items()]
+        return [each for each in claims if each is not None]
+
+    def new_version(self, claim: Claim) -> Prepared | None:
+        """Return the new version of a document that is being updated; None if it was not kept."""
+        change = self._claimed[claim.key].change
+        ids, redo = self._values.read([change.nodes, change.redo])
+        if ids is None or not redo:
+            return None
+        nodes = [unpack_node(text, b64decode(vector)) for text, vector in json.loads(redo)]
+        return Prepared(claim.key, change.digest, tuple(nodes))
+
+    def confirm(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Return the claims that no other writer has taken over; renew old ones."""
+        old_ms = self._ledger.now_ms - round(self._ledger.patience_s * 500)
+        held = [self._claimed[each.key] for each in claims if each.key in self._claimed]
+        if any(each.since <= old_ms for each in held):
+            self._claim(held)
+        return [each for each in claims if each.key in self._claimed]
+
+    def finish(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Record that claims are done; return those that no other writer had taken over."""
+        held = [self._claimed[each.key] for each in claims]
+        deleting = [each for each in held if each.change.state is JournalState.DELETING]
+        others = [each.finished() for each in held if each not in deleting]
+        finished = self._end(others, deleting)
+        self._ledger.add_nodes(
+            sum(each.change.n_nodes - each.n_nodes for each in held if each.key in finished)
+        )
+        self._must_look = self._meets_claims or bool(self._claimed)
+        return [each for each in claims if each.key in finished]
+
+    def undo(self, claim: Claim) -> None:
+        """Record that a document has its old version again; see `Journal.undo`."""
+        record = self._claimed.get(claim.key)
+        if record is None:
+            return
+        if record.change.state is JournalState.ADDING:
+            self._end([], [record])
+        else:
+            self._end([record.undone()], [])
+
+    def unowned(self, claims: Sequence[Claim]) -> list[str]:
+        """Return the ids of nodes written under lost claims that no document has."""
+        owned = self._owned_ids(each.key for each in claims)
+        return [id_ for each in claims for id_ in each.fresh if id_ not in owned.get(each.key, ())]
+
+    def _read(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, DocumentRecord]:
+        """Return the records of documents to be claimed."""
+        found = self._ledger.read_to_write(keys)
+        self._must_look = True  # until all is finished
+        self._meets_claims = any(not each.is_at_rest for each in found.values())
+        return found
+
+    def _changing(
+        self, stored: DocumentRecord | None, document: Prepared, number: int
+    ) -> DocumentRecord:
+        """Return a record with this version as an unfinished change."""
+        change = Change(
+            JournalState.ADDING,
+            document.digest,
+            document.source,
+            len(document.nodes),
+            self._values.create(json.dumps([node.node_id for node in document.nodes])),
+        )
+        if stored is not None:
+            packed = map(pack_node, document.nodes)
+            redo = json.dumps([[text, b64encode(vector).decode()] for text, vector in packed])
+            value = self._values.create(redo)
+            change = replace(change, state=JournalState.UPDATING, redo=value)
+        created = self._ledger.now_ms * 1_000_000 + number
+        return replace(stored or DocumentRecord(document.key, created), change=change)
+
+    def _claim(self, records: Sequence[DocumentRecord]) -> dict[DocumentKey, DocumentRecord]:
+        """Write records as claims of this writer; return those that no other has replaced."""
+        if not records:
+            return {}
+        now_ms = self._ledger.now_ms
+        self._values.delete(value for each in records for value in each.trash)
+        new = [replace(each, trash=(), writer=self._writer, since=now_ms) for each in records]
+        versions = self._records.replace([each.to_record() for each in new])
+        for each in new:
+            self._claimed.pop(each.key, None)
+        claimed = {
+            each.key: replace(each, version=versions[each.id])
+            for each in new
+            if each.id in versions
+        }
+        self._claimed |= claimed
+        return claimed
+
+    def _end(
+        self, resting: Sequence[DocumentRecord], gone: Sequence[DocumentRecord]
+    ) -> set[DocumentKey]:
+        """Write records without a change and remove others; return those that were still claimed.
+
+        The parts of a removed record are deleted before it, old parts of a written one after it.
+        """
+        ending = [*resting, *gone]
+        stored = self._records.get([each.id for each in gone]) if gone else {}
+        gone = [
+            each for each in gone if each.id in stored and stored[each.id].version == each.version
+        ]
+        self._values.delete(value for each in gone for value in each.values)
+        remove = [each.to_record() for each in gone]
+        ended = self._records.replace(
+            [each.to_record() for each in resting], remove=remove, held=True
+        )
+        self._values.delete(value for each in resting if each.id in ended for value in each.trash)
+        for each in ending:
+            self._claimed.pop(each.key, None)
+        return {each.key for each in ending if each.id in ended}
+
+    def _owned_ids(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, set[str]]:
+        """Return the node ids of documents, including those of versions being written."""
+        ids = self._ledger.ids_of(self._ledger.read(keys))
+        return {key: {*old, *new} for key, (old, new) in ids.items()}
+
+    def _duplicates(
+        self, documents: Sequence[Prepared], ids: Mapping[DocumentKey, _Ids]
+    ) -> dict[DocumentKey, Reply]:
+        """Return the errors of documents with a node id that another document has."""
+        errors: dict[DocumentKey, Reply] = {}
+        new: dict[str, Prepared] = {}
+        for document in documents:
+            old = set(ids.get(document.key, _NO_IDS)[0])
+            for id_ in (node.node_id for node in document.nodes if node.node_id not in old):
+                if id_ in new:
+                    errors[document.key] = duplicate_error(document, id_, new[id_].key)
+                new.setdefault(id_, document)
+        nodes = {each.node_id: key_of_node(each) for each in self._stored(list(new))}
+        others = {id_: owner for id_, owner in nodes.items() if owner != new[id_].key}
+        if others:
+            # Nodes without a document may be overwritten.
+            owned = self._owned_ids(others.values())
+            for id_, owner in others.items():
+                if id_ in owned.get(owner, ()):
+                    errors[new[id_].key] = duplicate_error(new[id_], id_, owner)
+        return errors
+
+
+def _is_free(stored: DocumentRecord | None, document: Prepared) -> bool:
+    """Return whether a document can be claimed and must be written."""
+    return stored is None or (stored.is_at_rest and stored.digest != document.digest)
+
+
+def _claim_on(
+    record: DocumentRecord | None, old: Sequence[str], new: Sequence[str]
+) -> Claim | None:
+    """Return the claim on a record; None if another writer has it."""
+    if record is None or record.change.state is None:
+        return None
+    return Claim.of(record.key, record.change.state, old, new)

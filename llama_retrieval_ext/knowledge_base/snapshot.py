@@ -1,0 +1,226 @@
+"""`ReadOnlyCopy`: a private copy of a knowledge base in a directory that another process writes to.
+
+Only one process can open the engine's files, and reading also writes to them. A reader therefore
+copies them to a temporary folder while the writer waits, and opens the copy, where unfinished
+changes are undone or finished. The directory is only read, and may be on a read-only file system.
+"""
+
+import json
+import logging
+import shutil
+import sqlite3
+import tempfile
+import weakref
+from abc import abstractmethod
+from contextlib import ExitStack, closing
+from pathlib import Path
+from threading import Event, Thread
+
+from llama_retrieval_ext.checks import check_seconds
+from llama_retrieval_ext.errors import ConfigurationError, RetrievalExtError, StoreUnavailableError
+from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+from llama_retrieval_ext.graph.sqlite_rows import FILE as GRAPH_FILE
+from llama_retrieval_ext.knowledge_base.add import IngestionParts
+from llama_retrieval_ext.knowledge_base.browsing import Browsable
+from llama_retrieval_ext.knowledge_base.graph import directory_of
+from llama_retrieval_ext.knowledge_base.ledger.local_ledger import LocalLedger
+from llama_retrieval_ext.knowledge_base.storage import LEDGER, missing
+from llama_retrieval_ext.stores.embedded.files import CAN_FREEZE, copy_database, frozen
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.urls import Location
+
+_logger = logging.getLogger(__name__)
+
+
+class ReadOnlyCopy:
+    """A copy of an embedded knowledge base, and of its embedded graph, in a temporary folder."""
+
+    def __init__(self, url: str, graph: str | None = None) -> None:
+        location = Location.of(url)
+        if location.engine != "embedded" or location.path is None:
+            raise ConfigurationError(
+                f"read_only=True is for embedded:DIRECTORY, got {url}; a server takes any number "
+                "of processes, leave it out"
+            )
+        self._source = location.path
+        self._graph_source = None if graph is None else _graph_folder(graph)
+        if not (self._source / LEDGER).is_file():
+            raise missing(url)
+        self._folder = Path(tempfile.mkdtemp(prefix="llama-retrieval-ext-"))
+        self._end = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._kb = self._folder / "kb"
+        self.url = f"embedded:{self._kb}"
+        self.graph = None if graph is None else f"graph:{self._folder / 'graph'}"
+        self._seen: object = None
+        try:
+            self._copy_first()
+        except BaseException:
+            self.close()
+            raise
+
+    def refresh(
+        self, store: EmbeddedVectorStore, ledger: LocalLedger, graph: EmbeddedGraph | None
+    ) -> bool:
+        """Update the open copy, while searches continue; return False if nothing was written."""
+        if self._state() == self._seen:
+            return False
+        with ledger.database.connection() as connection:
+            self._copy(store, connection, graph)
+        return True
+
+    def close(self) -> None:
+        """Delete the copy."""
+        self._end()
+
+    def _copy_first(self) -> None:
+        with ExitStack() as resources:
+            store = resources.enter_context(EmbeddedVectorStore(self._kb))
+            ledger = resources.enter_context(closing(sqlite3.connect(self._kb / LEDGER)))
+            graph = None
+            if self.graph is not None:
+                graph = resources.enter_context(EmbeddedGraph(self._folder / "graph"))
+            self._copy(store, ledger, graph)
+
+    def _copy(
+        self, store: EmbeddedVectorStore, ledger: sqlite3.Connection, graph: EmbeddedGraph | None
+    ) -> None:
+        try:
+            with frozen(self._source):
+                seen = self._state()
+                # A document is written to the ledger, the graph and the store, in this order, then
+                # recorded as done. Nothing is written to the store now. So the ledger's copy has
+                # every document of the graph's copy, done or to be finished as after a crash.
+                store.load(self._source)
+                if graph is not None and self._graph_source is not None:
+                    graph.load(self._graph_source)
+                copy_database(self._source / LEDGER, ledger)
+                self._record_graph(ledger)
+                self._seen = seen
+        except (OSError, sqlite3.Error) as error:
+            if isinstance(error, StoreUnavailableError):
+                raise
+            raise StoreUnavailableError(
+                f"{self._source} cannot be copied to {self._folder}: {error}; check that it can be "
+                "read, and that there is room for a copy"
+            ) from error
+
+    def _record_graph(self, ledger: sqlite3.Connection) -> None:
+        """Record the copy of the graph, because the writer owns the original."""
+        rows = ledger.execute("SELECT value FROM manifest WHERE key = 'graph'").fetchall()
+        recorded = json.loads(rows[0][0]) if rows else ""
+        if self._graph_source is not None and recorded != f"graph:{self._graph_source}":
+            has = f"the graph {recorded}" if recorded else "no graph"
+            raise ConfigurationError(
+                f"{self._source} has {has}, and is opened with graph:{self._graph_source}; open it "
+                "with its own, or leave graph out"
+            )
+        with ledger:
+            if self.graph is None:
+                ledger.execute("UPDATE manifest SET value = '\"\"' WHERE key = 'graph_key'")
+            value = json.dumps(self.graph or "")
+            ledger.execute("UPDATE manifest SET value = ? WHERE key = 'graph'", (value,))
+
+    def _state(self) -> object:
+        """Return a value that changes with every write, because each one changes the ledger."""
+        files = [self._source / LEDGER]
+        if self._graph_source is not None:
+            files.append(self._graph_source / GRAPH_FILE)
+        logs = [file.with_name(f"{file.name}-wal") for file in files]
+        stats = [file.stat() for file in (*files, *logs) if file.exists()]
+        return [(each.st_mtime_ns, each.st_size, each.st_ino) for each in stats]
+
+
+def _graph_folder(url: str) -> Path:
+    folder = directory_of(url)
+    if folder is None:
+        raise ConfigurationError(
+            "with read_only=True the graph is copied, too, and must be graph:DIRECTORY, got "
+            f"{url}; leave graph out to search without it"
+        )
+    if not (folder / GRAPH_FILE).is_file():
+        raise ConfigurationError(f"there is no graph at {url}; check the URL, or leave graph out")
+    return folder
+
+
+def open_copy(
+    url: str, graph: object, *, read_only: bool, refresh_s: float | None
+) -> ReadOnlyCopy | None:
+    """Return the copy to read from; None for a writable knowledge base."""
+    if refresh_s is not None:
+        check_seconds(refresh_s, "refresh_s", otherwise="to copy on request leave it out")
+    if not read_only:
+        if refresh_s is not None:
+            raise ConfigurationError("refresh_s is for read_only=True; leave it out")
+        return None
+    if not CAN_FREEZE:
+        raise ConfigurationError(
+            "read_only=True needs file locks that Windows does not have; open the knowledge base "
+            "in one process, or use a server (qdrant://, milvus://, elasticsearch://)"
+        )
+    if graph is not None and not isinstance(graph, str):
+        raise ConfigurationError(
+            "with read_only=True the graph is copied, too: pass its URL, graph:DIRECTORY, got "
+            f"{type(graph).__name__}"
+        )
+    return ReadOnlyCopy(url, graph)
+
+
+class Refreshable(Browsable):
+    """Methods of a knowledge base that may be a copy."""
+
+    _parts: IngestionParts
+    _copied: ReadOnlyCopy | None = None
+
+    def refresh(self) -> bool:
+        """Copy a knowledge base opened with ``read_only=True`` again if it has changed.
+
+        Searches continue meanwhile; existing retrievers use the new copy, too.
+
+        Returns:
+            Whether something was written since the last copy.
+
+        Raises:
+            ConfigurationError: It was opened for writing, and is always up to date.
+            StoreUnavailableError: It cannot be read, or there is no disk space for the copy.
+        """
+        store, ledger, side = self._storage.store, self._ledger, self._storage.graph
+        with self._storage.lock:
+            self._check_open()
+            if (
+                self._copied is None
+                or not isinstance(store, EmbeddedVectorStore)
+                or not isinstance(ledger, LocalLedger)
+            ):
+                raise ConfigurationError(f"{self.url} is no copy: leave refresh() out")
+            graph = side.graph if side and isinstance(side.graph, EmbeddedGraph) else None
+            changed = self._copied.refresh(store, ledger, graph)
+            if changed:
+                self._parts.writer.settle()
+                self._read_again()
+            return changed
+
+    @abstractmethod
+    def _read_again(self) -> None:
+        """Read what queries keep of the ledger."""
+
+    def _read_from(
+        self, copied: ReadOnlyCopy | None, refresh_s: float | None, resources: ExitStack
+    ) -> None:
+        self._copied = copied
+        if refresh_s is not None:
+            ended = Event()
+            resources.callback(ended.set)
+            arguments = weakref.proxy(self), refresh_s, ended
+            Thread(target=_refresh_every, args=arguments, daemon=True).start()
+
+
+def _refresh_every(kb: Refreshable, seconds: float, ended: Event) -> None:
+    """Refresh a copy, whose reference is weak, at an interval."""
+    while not ended.wait(seconds):
+        try:
+            kb.refresh()
+        except ReferenceError:  # the knowledge base is gone
+            return
+        except RetrievalExtError as error:
+            if not ended.is_set():
+                _logger.warning("the snapshot stays as it was: %s", error)

@@ -1,0 +1,228 @@
+"""`Storage`: the store, the ledger and the lock that the URL of a knowledge base names."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import RLock
+from time import time
+
+from llama_index.core.schema import BaseNode
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
+from pydantic_core import to_jsonable_python
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.knowledge_base.graph import GraphSide
+from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, KnowledgeBaseConfig, Ledger
+from llama_retrieval_ext.knowledge_base.ledger.local_ledger import LocalLedger, open_tables
+from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
+from llama_retrieval_ext.knowledge_base.readers.documents import batched
+from llama_retrieval_ext.knowledge_base.write import lock_of
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
+from llama_retrieval_ext.stores.open import check_url, open_store
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.urls import Location
+
+LEDGER = "ledger.sqlite3"
+_SUFFIX = "__ledger"
+# Every engine stores a batch, a few thousand nodes, in less time.
+_PATIENCE_S = 30.0
+# The setting with which an engine groups nodes by tenant. Other engines always index tenants.
+BY_TENANT: Mapping[str, str] = {"milvus": "by_tenant", "elasticsearch": "routing"}
+
+
+# Nodes per request, held in memory with their embeddings.
+_MANY_NODES = 1000
+
+
+def batches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    """Yield lists of documents with about a thousand nodes each."""
+    return batched(entries, lambda entry: entry.n_nodes, _MANY_NODES)
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """The parts of a knowledge base that depend on its engine."""
+
+    store: BasePydanticVectorStore
+    close: Callable[[], None]
+    flush: Callable[[], None]  # writes pending changes to disk
+    count: Callable[[], int]  # the nodes in the store
+    tokenizer: str  # as JSON
+    params: str  # engine settings as JSON, applied when it creates the collection
+    ledger: Callable[[], Ledger]  # opens it
+    lock: RLock  # shared by all writers of this process
+    is_exclusive: bool  # whether no other process can open it
+    is_shared: Callable[[], bool]  # whether another object of this process has its files open
+    compact_store: Callable[[], int]  # frees the disk space of deleted nodes; the number of bytes
+    remove: Callable[[], None]  # first the nodes, then the ledger; can be repeated
+    graph: GraphSide | None = None
+
+    def nodes(self, ids: Sequence[str]) -> Iterator[BaseNode]:
+        """Yield the nodes with these ids, in this order; missing ones are omitted."""
+        for start in range(0, len(ids), _MANY_NODES):
+            yield from self.store.get_nodes(node_ids=list(ids[start : start + _MANY_NODES]))
+
+    def compact(self) -> int:
+        """Free the disk space of deleted nodes if the engine does not; return the bytes."""
+        return self.compact_store() + (0 if self.graph is None else self.graph.graph.compact())
+
+    def beside(self, graph: GraphSide, resources: ExitStack) -> "Storage":
+        """Return this storage with a graph, which is closed with the resources."""
+        resources.callback(graph.close)
+        return replace(self, graph=graph)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedSetup:
+    """Settings for a new storage; None for recorded ones, or defaults."""
+
+    tokenizer: Tokenizer | None = None
+    many_tenants: bool | None = None
+    store_params: Mapping[str, object] | None = None
+    must_exist: bool = False
+
+
+def open_storage(url: str, setup: RequestedSetup) -> Storage:
+    """Open or create the storage that a URL names."""
+    check_url(url)
+    location = Location.of(url)
+    if location.collection.endswith(_SUFFIX):
+        raise ConfigurationError(
+            f"{url!r} names the ledger of a knowledge base; leave {_SUFFIX} out, or choose a name "
+            "that does not end so"
+        )
+    if setup.must_exist:
+        _check_exists(location, url)
+    params = {**(setup.store_params or {}), **_grouping(location, setup)}
+    store = open_store(url, tokenizer=setup.tokenizer, store_params=params)
+    if isinstance(store, EmbeddedVectorStore):
+        return _embedded(store, location)
+    if not isinstance(store, CollectionStore):
+        raise ConfigurationError(f"{type(store).__name__} cannot hold a knowledge base")
+    try:
+        beside = store.beside(_SUFFIX)
+        patience_s = _PATIENCE_S if location.is_on_server else 0.0
+        records = beside.records(is_shared=location.is_on_server, clock=time, patience_s=patience_s)
+        ledger = RemoteLedger(records, count_stored=store.count, patience_s=patience_s)
+        recorded = ledger.config()
+    except BaseException:
+        store.close()
+        raise
+    if recorded is None and setup.must_exist:
+        store.close()
+        raise missing(url)
+    remembered = _remembered(setup, recorded, store.tokenizer, location)
+    if remembered != setup and store.dimension is None:  # it has not recorded its settings
+        store.close()
+        return open_storage(url, remembered)
+    return Storage(
+        store=store,
+        close=store.close,
+        # These engines write to disk by themselves. Milvus Lite would create a file per flush.
+        flush=lambda: None,
+        count=store.count,
+        tokenizer=_as_json(store.tokenizer),
+        params=json.dumps(to_jsonable_python(params), sort_keys=True) if params else "",
+        ledger=lambda: ledger,
+        lock=lock_of(location.identity),
+        is_exclusive=not location.is_on_server,
+        is_shared=lambda: False,  # other objects get an error when they write
+        compact_store=lambda: 0,
+        remove=lambda: _drop(store, beside),
+    )
+
+
+def _embedded(store: EmbeddedVectorStore, location: Location) -> Storage:
+    file = None if location.path is None else location.path / LEDGER
+    return Storage(
+        store=store,
+        close=store.close,
+        flush=store.persist,
+        count=store.count,
+        tokenizer=_as_json(store.tokenizer),
+        params="",
+        ledger=lambda: LocalLedger(open_tables(file)),
+        lock=lock_of(location.identity),
+        is_exclusive=True,
+        is_shared=lambda: store.is_shared,
+        compact_store=store.compact,
+        remove=lambda: _delete(store, file),
+    )
+
+
+def _drop(*collections: CollectionStore) -> None:
+    """Drop collections, one after the other."""
+    for each in collections:
+        each.clear()
+
+
+def _delete(store: EmbeddedVectorStore, file: Path | None) -> None:
+    """Delete the files of a store, and of its ledger, which is closed."""
+    store.clear()
+    for suffix in ("", "-wal", "-shm"):
+        if file is not None:
+            file.with_name(f"{file.name}{suffix}").unlink(missing_ok=True)
+    store.remove()
+
+
+def _as_json(tokenizer: Tokenizer) -> str:
+    return json.dumps(tokenizer.to_dict(), sort_keys=True)
+
+
+def _check_exists(location: Location, url: str) -> None:
+    """Raise if there is no knowledge base on this machine, before the engine creates one."""
+    if location.is_in_memory:
+        raise in_memory(url)
+    path = location.path
+    if path is not None and location.engine == "embedded":
+        path /= LEDGER
+    if path is not None and not path.exists():
+        raise missing(url)
+
+
+def missing(url: str) -> ConfigurationError:
+    """Return the error for a knowledge base that does not exist."""
+    return ConfigurationError(
+        f"there is no knowledge base at {url}; check the URL. KnowledgeBase.open without "
+        f"must_exist makes one, and so does: llama-retrieval ingest PATH --kb {url}"
+    )
+
+
+def in_memory(url: str) -> ConfigurationError:
+    """Return the error for a knowledge base in memory, which only one object can see."""
+    return ConfigurationError(
+        f"{url} is in memory: each time it is opened it is empty, and what is put there is gone "
+        "when it is closed; name a directory, a file or a server"
+    )
+
+
+def _remembered(
+    setup: RequestedSetup,
+    recorded: KnowledgeBaseConfig | None,
+    current: Tokenizer,
+    location: Location,
+) -> RequestedSetup:
+    """Return the settings, with recorded values for missing ones."""
+    if recorded is None:
+        return setup
+    tokenizer, given = setup.tokenizer, setup.store_params
+    if tokenizer is None and recorded.tokenizer not in ("", _as_json(current)):
+        tokenizer = Tokenizer.from_dict(json.loads(recorded.tokenizer))
+    params, name = json.loads(recorded.params or "{}"), BY_TENANT.get(location.engine)
+    many_tenants = params.pop(name, None)
+    if setup.many_tenants is not None or name in (given or {}):
+        many_tenants = setup.many_tenants
+    return replace(
+        setup,
+        tokenizer=tokenizer,
+        many_tenants=many_tenants,
+        store_params=(params or None) if given is None else given,
+    )
+
+
+def _grouping(location: Location, setup: RequestedSetup) -> Mapping[str, object]:
+    name = BY_TENANT.get(location.engine)
+    return {} if name is None or setup.many_tenants is None else {name: setup.many_tenants}

@@ -1,0 +1,279 @@
+"""Writes documents to the store and the ledger, in an order that survives a crash at any point.
+
+Claim in the journal → add new nodes to the store → delete old ones → flush to disk → done. After a
+crash of the process or the machine, the next write or opening settles unfinished changes: it
+removes a document that was being added, and finishes an update or deletion.
+
+On a server several processes may write. Each claims the documents of a batch one by one. If another
+process has claimed a document, the writer waits until that process finishes it or counts as dead.
+"""
+
+import logging
+from collections.abc import Callable, Generator, Hashable, Sequence
+from contextlib import contextmanager, suppress
+from random import uniform
+from threading import Lock, RLock
+from time import monotonic, sleep
+from typing import Final, Protocol, TypeVar
+from weakref import WeakValueDictionary
+
+from llama_index.core.schema import BaseNode
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
+
+from llama_retrieval_ext.errors import (
+    ModelMismatchError,
+    StoreClosedError,
+    StoreFormatError,
+    StoreUnavailableError,
+)
+from llama_retrieval_ext.knowledge_base.ledger.journal import (
+    Claim,
+    Journal,
+    JournalState,
+    Reply,
+    WriteOutcome,
+)
+from llama_retrieval_ext.knowledge_base.readers.documents import (
+    DocumentKey,
+    Prepared,
+    each_or_error,
+    without_rows,
+)
+
+T = TypeVar("T")
+
+
+def lock_of(identity: Hashable | None) -> RLock:
+    """Return the lock that all writers of this process share; without an identity, a new one."""
+    if identity is None:
+        return RLock()
+    with _creating:
+        return _locks.setdefault(identity, RLock())
+
+
+# Module state, because all objects of one knowledge base share its lock.
+_creating = Lock()
+_locks: WeakValueDictionary[Hashable, RLock] = WeakValueDictionary()
+
+
+class WriteTarget(Protocol):
+    """A target of writes: the vector store, or the graph beside it.
+
+    After a crash the same nodes are upserted or deleted again.
+    """
+
+    def check(self) -> None:
+        """Raise if it is not writable now; called before a write begins."""
+        ...
+
+    def upsert(self, nodes: Sequence[BaseNode]) -> None:
+        """Add nodes with embeddings, or replace those with the same id."""
+        ...
+
+    def delete(self, node_ids: Sequence[str]) -> None:
+        """Delete nodes; missing ids are ignored."""
+        ...
+
+    def flush(self) -> None:
+        """Write pending changes to disk."""
+        ...
+
+
+class StoreTarget:
+    """A vector store as the target of writes; `flush` writes its pending changes to disk."""
+
+    def __init__(self, store: BasePydanticVectorStore, flush: Callable[[], None]) -> None:
+        self._store = store
+        self.flush = flush
+
+    def check(self) -> None:
+        """No-op: the journal is written first, and is in the same place as the store."""
+
+    def upsert(self, nodes: Sequence[BaseNode]) -> None:
+        """Add nodes with embeddings, or replace those with the same id."""
+        self._store.add([without_rows(node) for node in nodes])
+
+    def delete(self, node_ids: Sequence[str]) -> None:
+        """Delete nodes; missing ids are ignored."""
+        self._store.delete_nodes(node_ids=list(node_ids))
+
+
+# Errors that concern no single document.
+_FATAL = (StoreUnavailableError, StoreClosedError, StoreFormatError, ModelMismatchError, OSError)
+# Interval between checks of documents that another process has claimed.
+_PAUSE_S: Final = (0.02, 0.1)
+_WARN_AFTER_S: Final = 2.0
+# Longer than the lifetime of a dead writer's claims.
+_WAIT_S: Final = 120.0
+# Consecutive times that a writer may lose its claims to others that consider it dead.
+_MAX_LOSSES: Final = 3
+_logger = logging.getLogger(__name__)
+
+
+class Writer:
+    """Writes to a store, its graph and the ledger consistently; the targets are in write order."""
+
+    def __init__(self, targets: Sequence[WriteTarget], journal: Journal, *, lock: RLock) -> None:
+        self._targets = targets
+        self._journal = journal
+        self.lock = lock
+        self._losses = 0
+
+    def write(self, documents: Sequence[Prepared]) -> list[WriteOutcome | Exception]:
+        """Store each document atomically; return the outcome of each.
+
+        Errors that concern no single document are raised.
+        """
+        outcomes: dict[DocumentKey, WriteOutcome | Exception] = {}
+        with self.lock:
+            self._repeat(documents, lambda pending: self._write(pending, outcomes))
+        return [outcomes[each.key] for each in documents]
+
+    def delete(self, keys: Sequence[DocumentKey]) -> None:
+        """Delete documents with all their nodes; missing ones are ignored."""
+        with self.lock:
+            self._repeat(keys, self._delete)
+
+    def settle(self) -> None:
+        """Finish or undo unfinished changes."""
+        with self.lock:
+            finishing: list[Claim] = []
+            versions: list[tuple[Claim, Prepared]] = []
+            for claim in self._journal.unfinished():
+                updating = claim.state is JournalState.UPDATING
+                version = self._journal.new_version(claim) if updating else None
+                if version is not None:
+                    versions.append((claim, version))
+                elif claim.state is JournalState.DELETING:
+                    finishing.append(claim)
+                else:
+                    self._undo(claim)
+            failures = self._put(versions)
+            finishing += [claim for claim, _ in versions if claim.key not in failures]
+            self._complete(finishing)
+
+    def _repeat(self, items: Sequence[T], work: Callable[[list[T]], list[T]]) -> None:
+        """Call `work` until no document is left."""
+        started = monotonic()
+        self._losses = 0
+        warned = False
+        pending = list(items)
+        for target in self._targets if pending else ():
+            target.check()
+        while pending:
+            self.settle()
+            pending = work(pending)
+            if not pending:
+                return
+            waited_s = monotonic() - started
+            if waited_s > _WAIT_S or self._losses > _MAX_LOSSES:
+                raise StoreUnavailableError(
+                    f"another process keeps writing {len(pending)} of these documents; let one "
+                    "process write a document at a time, and do this again"
+                )
+            if waited_s > _WARN_AFTER_S and not warned:
+                warned = True
+                _logger.warning(
+                    "waiting for another process that is writing %d of the same documents, or died "
+                    "while it was",
+                    len(pending),
+                )
+            sleep(uniform(*_PAUSE_S))  # noqa: S311 - so that two do not keep in step
+
+    def _write(
+        self, documents: list[Prepared], outcomes: dict[DocumentKey, WriteOutcome | Exception]
+    ) -> list[Prepared]:
+        """Write the documents that no other writer has claimed; return the rest."""
+        claims: list[Claim] = []
+        with self._roll_back(claims):
+            replies = self._journal.begin(documents)
+            begun = [
+                (reply, document)
+                for document, reply in zip(documents, replies, strict=True)
+                if isinstance(reply, Claim)
+            ]
+            claims += [claim for claim, _ in begun]
+            failures = self._put(begun)
+            lost = self._complete([each for each in claims if each.key not in failures])
+        left: list[Prepared] = []
+        for document, reply in zip(documents, replies, strict=True):
+            outcome = failures.get(document.key) or _outcome_of(reply)
+            if outcome is None or document.key in lost:
+                left.append(document)
+            else:
+                outcomes[document.key] = outcome
+        return left
+
+    def _delete(self, keys: list[DocumentKey]) -> list[DocumentKey]:
+        """Delete the documents that no other writer has claimed; return the rest."""
+        claims: list[Claim] = []
+        with self._roll_back(claims):
+            replies = self._journal.begin_deleting(keys)
+            claims += [each for each in replies if isinstance(each, Claim)]
+            lost = self._complete(claims)
+        return [
+            key for key, reply in zip(keys, replies, strict=True) if reply is None or key in lost
+        ]
+
+    @contextmanager
+    def _roll_back(self, claims: Sequence[Claim]) -> Generator[None]:
+        """Settle unfinished changes on an error; if that fails, a later call settles them."""
+        try:
+            yield
+        except BaseException:
+            with suppress(Exception):
+                self.settle()
+                self._discard(self._journal.unowned(claims))
+            raise
+
+    def _put(self, begun: Sequence[tuple[Claim, Prepared]]) -> dict[DocumentKey, Exception]:
+        """Store documents; undo those that the store rejects, and return the errors."""
+        results = each_or_error([each for _, each in begun], self._upsert, fatal=_FATAL)
+        failures: dict[DocumentKey, Exception] = {}
+        for (claim, _), result in zip(begun, results, strict=True):
+            if isinstance(result, Exception):
+                self._undo(claim)
+                failures[claim.key] = result
+        return failures
+
+    def _upsert(self, documents: Sequence[Prepared]) -> list[None]:
+        nodes = [node for document in documents for node in document.nodes]
+        for target in self._targets:
+            target.upsert(nodes)
+        return [None] * len(documents)
+
+    def _undo(self, claim: Claim) -> None:
+        self._discard(claim.fresh)
+        self._flush()
+        self._journal.undo(claim)
+
+    def _complete(self, claims: Sequence[Claim]) -> set[DocumentKey]:
+        """Delete old nodes and finish; return the documents whose claim was lost."""
+        if not claims:
+            return set()
+        held = self._journal.confirm(claims)
+        self._discard([node_id for claim in held for node_id in claim.doomed])
+        # The journal may drop a claim only when the store is durable.
+        self._flush()
+        finished = {claim.key for claim in self._journal.finish(held)}
+        lost = [claim for claim in claims if claim.key not in finished]
+        if lost:
+            self._losses += 1
+            self._discard(self._journal.unowned(lost))
+        return {claim.key for claim in lost}
+
+    def _discard(self, node_ids: Sequence[str]) -> None:
+        if node_ids:
+            for target in self._targets:
+                target.delete(node_ids)
+
+    def _flush(self) -> None:
+        for target in self._targets:
+            target.flush()
+
+
+def _outcome_of(reply: Reply) -> WriteOutcome | Exception | None:
+    if isinstance(reply, Claim):
+        adding = reply.state is JournalState.ADDING
+        return WriteOutcome.ADDED if adding else WriteOutcome.UPDATED
+    return reply

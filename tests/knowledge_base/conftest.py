@@ -1,0 +1,94 @@
+"""A knowledge base in memory and one on each engine, with an embedding model that can fail."""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.knowledge_base.engines import SERVERS, place, start
+from tests.servers.elasticsearch import elasticsearch_url
+from tests.servers.milvus import milvus_url
+
+__all__ = ["elasticsearch_url", "milvus_url"]
+
+MEMORY = Path("/dev/shm")
+ROOM_BYTES = 2**30
+
+
+class PickyEmbedding(FakeEmbedding):
+    """Fails for every batch with a text that has a bad word in it; NaN for another word."""
+
+    def _embed(self, text: str) -> list[float]:
+        if "unembeddable" in text:
+            raise TimeoutError("the model did not answer")
+        vector = super()._embed(text)
+        return [float("nan")] * self.dim if "not-a-number" in text else vector
+
+
+@pytest.fixture
+def model() -> PickyEmbedding:
+    return PickyEmbedding(dim=16)
+
+
+@pytest.fixture(autouse=True)
+def fast_disk(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
+    """Memory in place of a disk, where there is enough: each new store waits for the disk."""
+    if "engine" in request.fixturenames:
+        start(request.getfixturevalue("engine"), request)  # servers stay when this is gone
+    if "servers" in request.fixturenames:
+        request.getfixturevalue("servers")
+    place = tmp_path
+    if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM_BYTES:
+        place = Path(tempfile.mkdtemp(dir=MEMORY))
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    yield place
+    shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.fixture(
+    params=["embedded", *(pytest.param(each, marks=pytest.mark.slow) for each in SERVERS)]
+)
+def engine(request: pytest.FixtureRequest) -> str:
+    """Each engine; a test of some marks itself `EMBEDDED` or `BESIDE`."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def servers(request: pytest.FixtureRequest) -> None:
+    """All engines, ready."""
+    for each in SERVERS:
+        start(each, request)
+
+
+@pytest.fixture
+def url(engine: str, fast_disk: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    with place(engine, fast_disk, request) as made:
+        yield made
+
+
+@pytest.fixture
+def open_kb(url: str, model: PickyEmbedding) -> Iterator[Callable[..., KnowledgeBase]]:
+    """Opens the knowledge base on disk, as often as wanted."""
+    opened: list[KnowledgeBase] = []
+
+    def open_(**options: Any) -> KnowledgeBase:
+        opened.append(KnowledgeBase.open(url, **{"embed_model": model, **options}))
+        return opened[-1]
+
+    yield open_
+    for kb in opened:
+        kb.close()
+
+
+@pytest.fixture
+def kb(model: PickyEmbedding) -> Iterator[KnowledgeBase]:
+    with KnowledgeBase.open("embedded::memory:", embed_model=model) as kb:
+        yield kb

@@ -1,0 +1,297 @@
+"""Where the ledger lies beside the store, in the same engine."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from llama_index.core import MockEmbedding
+from llama_index.core.schema import Document, NodeRelationship, RelatedNodeInfo, TextNode
+
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    ModelMismatchError,
+    StoreClosedError,
+    StoreFormatError,
+    StoreUnavailableError,
+)
+from llama_retrieval_ext.knowledge_base import storage
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.stores.open import open_store
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+from tests.knowledge_base.engines import BESIDE
+from tests.programs import run_program
+
+pytestmark = [BESIDE, pytest.mark.slow]
+
+Open = Callable[..., KnowledgeBase]
+ANOTHER_PROCESS = """
+import sys
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+
+with KnowledgeBase.open(sys.argv[1], embed_model=FakeEmbedding(dim=16), must_exist=True) as kb:
+    print(*(hit.node.ref_doc_id for hit in kb.retriever("hybrid").retrieve("annual leave")))
+    print(*(each.document_id for each in kb.documents()), kb.count())
+"""
+
+
+def store_at(url: str) -> Any:
+    return open_store(url)
+
+
+def ledger_of(store: Any) -> Any:
+    return store.beside("__ledger")
+
+
+def test_another_process_finds_what_was_added(open_kb: Open, url: str) -> None:
+    with open_kb(embed_model=FakeEmbedding(dim=16)) as kb:
+        kb.add([Document(id_="leave", text="annual leave"), Document(id_="年假", text="员工年假")])
+    done = run_program(ANOTHER_PROCESS, url)
+    assert done.returncode == 0, done.stderr
+    found, listed = done.stdout.splitlines()
+    assert found.split()[0] == "leave"
+    assert listed == "leave 年假 2"
+
+
+def test_the_ledger_alone_is_made_until_something_is_added(open_kb: Open, url: str) -> None:
+    with open_kb() as kb:
+        assert kb.documents() == []
+        assert kb.retriever("hybrid").retrieve("leave") == []
+    store = store_at(url)
+    assert store.dimension is None
+    assert ledger_of(store).count() == 1
+    store.close()
+
+
+def test_who_adds_first_decides_on_the_tokenizer(open_kb: Open) -> None:
+    first = open_kb(tokenizer=Tokenizer(language="none"))
+    second = open_kb(tokenizer=Tokenizer(language="german"))
+    first.add([Document(id_="d", text="leaves")])
+    with pytest.raises(ConfigurationError, match="tokenizer"):
+        second.add([Document(id_="e", text="leaves")])
+    assert open_kb().retriever("keyword").retrieve("leave") == []
+
+
+def test_a_ledger_that_goes_while_it_is_open_is_noticed_before_anything_is_written(
+    open_kb: Open, url: str
+) -> None:
+    kb = open_kb()
+    kb.add([Document(id_="d", text="leave")])
+    store = store_at(url)
+    ledger_of(store).clear()
+    with pytest.raises(StoreClosedError, match="was removed since it was opened"):
+        kb.delete("d")
+    with pytest.raises(StoreFormatError, match="1 nodes that were not added"):
+        kb.add([Document(id_="e", text="leave")])
+    assert store.count() == 1
+    store.close()
+    with pytest.raises(StoreFormatError, match="1 nodes that were not added"):
+        open_kb()
+
+
+def test_who_may_only_read_opens_a_store_that_lost_nodes(
+    open_kb: Open, url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_kb() as kb:
+        kb.add([Document(id_=name, text="leave") for name in "ab"])
+    store = store_at(url)
+    store.delete("a")
+    store.close()
+
+    class ReadOnly(RemoteLedger):
+        def __init__(self, records: Any, **options: Any) -> None:
+            super().__init__(records, **options)
+            records.replace = forbidden
+
+    def forbidden(*_: object, **__: object) -> None:
+        raise StoreUnavailableError("the key may only read")
+
+    monkeypatch.setattr(storage, "RemoteLedger", ReadOnly)
+    kb = open_kb()
+    assert "the key may only read" in caplog.text
+    assert len(kb.documents()) == 2
+    assert [hit.node.ref_doc_id for hit in kb.retriever("keyword").retrieve("leave")] == ["b"]
+
+
+def test_what_another_object_adds_is_seen(open_kb: Open) -> None:
+    first, second = open_kb(), open_kb()
+    assert first.count() == second.count() == 0
+    first.add([Document(id_="d", text="annual leave")])
+    assert second.count() == 1
+    second.delete("d")
+    assert first.documents() == []
+
+
+def test_one_that_was_made_anew_with_another_model_is_not_written_to(
+    open_kb: Open, url: str
+) -> None:
+    old = open_kb()
+    store = store_at(url)
+    ledger_of(store).clear()
+    store.close()
+    new = open_kb(embed_model=MockEmbedding(16))
+    for _ in range(2):
+        with pytest.raises(ModelMismatchError, match=r"MockEmbedding.*PickyEmbedding"):
+            old.add([Document(id_="e", text="annual leave")])
+    assert new.count() == 0
+
+
+def test_a_collection_that_was_filled_without_a_knowledge_base_is_refused(
+    open_kb: Open, url: str
+) -> None:
+    store = store_at(url)
+    store.add([TextNode(id_="n", text="x", embedding=[1.0, 0.0])])
+    store.close()
+    with pytest.raises(StoreFormatError, match=r"1 nodes that were not added.*VectorRetriever"):
+        open_kb()
+    store = store_at(url)
+    assert store.count() == 1
+    store.close()
+
+
+def test_a_store_that_lost_nodes_is_reported_and_can_be_filled_again(
+    open_kb: Open, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    documents = [Document(id_=f"d{number}", text="leave") for number in range(3)]
+    with open_kb() as kb:
+        kb.add(documents)
+    store = store_at(url)
+    store.delete("d1")
+    store.close()
+    kb = open_kb()
+    assert "holds 2 nodes, and 3 were added" in caplog.text
+    assert kb.add(documents).updated == 3
+    assert len(kb.retriever("keyword").retrieve("leave")) == 3
+
+
+def test_without_its_ledger_a_store_is_nobody_s(open_kb: Open, url: str) -> None:
+    with open_kb() as kb:
+        kb.add([Document(id_="d", text="leave")])
+    store = store_at(url)
+    ledger_of(store).clear()
+    store.close()
+    with pytest.raises(StoreFormatError, match="1 nodes that were not added"):
+        open_kb()
+
+
+def test_when_both_are_cleared_a_new_one_can_be_made(open_kb: Open, url: str) -> None:
+    kb = open_kb()
+    kb.add([Document(id_="d", text="leave")])
+    store = store_at(url)
+    ledger_of(store).clear()
+    store.clear()
+    assert kb.documents() == []
+    with pytest.raises(StoreClosedError, match="was removed since it was opened"):
+        kb.add([Document(id_="d", text="leave")])
+    kb = open_kb()
+    assert kb.add([Document(id_="d", text="leave")]).added == 1
+    assert [hit.text for hit in kb.retriever("keyword").retrieve("leave")] == ["leave"]
+    store.close()
+
+
+def test_the_tokenizer_is_remembered_even_if_nothing_got_in(open_kb: Open, url: str) -> None:
+    with open_kb(tokenizer=Tokenizer(language="none")) as kb:
+        kb.add([Document(id_="d", text="leaves")])
+    store = store_at(url)
+    store.clear()
+    store.close()
+    again = open_kb()
+    again.add([Document(id_="d", text="leaves")])
+    assert again.retriever("keyword").retrieve("leave") == []
+    assert len(again.retriever("keyword").retrieve("leaves")) == 1
+
+
+def test_documents_of_any_length_are_remembered(open_kb: Open) -> None:
+    nodes = [TextNode(id_=f"{number:04} {'n' * 200}", text="leave") for number in range(300)]
+    source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id="book")}
+    book = [node.model_copy(update={"relationships": source}) for node in nodes]
+    with open_kb() as kb:
+        assert kb.add(book).added == 1
+    with open_kb() as kb:
+        assert kb.documents()[0].n_nodes == 300
+        assert kb.add(book).unchanged == 1
+        assert kb.add(book[:200]).updated == 1
+        assert kb.count() == 200
+    assert open_kb().delete("book") == 1
+
+
+@pytest.mark.parametrize("many_tenants", [False, True])
+def test_many_tenants_are_kept_apart_by_the_engine_s_means(
+    open_kb: Open, many_tenants: bool
+) -> None:
+    acme, globex = Scope("acme"), Scope("globex")
+    with open_kb(many_tenants=many_tenants) as kb:
+        for scope in (acme, globex):
+            kb.add([Document(id_="d", text=f"leave at {scope.tenant_id}")], scope=scope)
+        kb.add([Document(id_="d", text="leave at acme, again")], scope=acme)
+    kb = open_kb()
+    for kind in ("vector", "keyword", "hybrid"):
+        hits = kb.retriever(kind, scope=acme).retrieve("leave")
+        assert [hit.text for hit in hits] == ["leave at acme, again"]
+    assert kb.delete("d", scope=acme) == 1
+    assert kb.count() == kb.count(scope=globex) == 1
+
+
+PARAMS: dict[str, dict[str, object]] = {
+    "qdrant": {"hnsw_config": {"m": 32}},
+    "milvus": {"index_type": "HNSW"},
+    "elasticsearch": {"number_of_shards": 2},
+}
+
+
+def test_settings_are_remembered_until_the_collection_is_made_with_them(
+    open_kb: Open, engine: str
+) -> None:
+    open_kb(store_params=PARAMS[engine]).close()
+    with open_kb() as kb:
+        kb.add([Document(id_="d", text="leave")])
+    with open_kb(store_params=PARAMS[engine]) as kb:
+        assert kb.count() == 1
+    ((name, _),) = PARAMS[engine].items()
+    other = {"hnsw_config": {"m": 8}, "index_type": "FLAT", "number_of_shards": 3}
+    with pytest.raises(ConfigurationError, match=f"was made with {name}="):
+        open_kb(store_params={name: other[name]})
+
+
+def test_until_something_is_added_settings_may_be_changed(open_kb: Open, engine: str) -> None:
+    open_kb(store_params=PARAMS[engine]).close()
+    with open_kb(many_tenants=False, store_params={}) as kb:
+        kb.add([Document(id_="d", text="leave")])
+    with pytest.raises(ConfigurationError, match="was made without"):
+        open_kb(store_params=PARAMS[engine])
+
+
+@pytest.mark.parametrize("first", ["store_params", "many_tenants"])
+def test_what_is_not_named_again_stays_remembered(open_kb: Open, engine: str, first: str) -> None:
+    both: dict[str, object] = {"store_params": PARAMS[engine], "many_tenants": True}
+    open_kb(**{first: both.pop(first)}).close()
+    with open_kb(**both) as kb:
+        kb.add([Document(id_="d", text="leave")])
+    with open_kb(store_params=PARAMS[engine], many_tenants=True) as kb:
+        assert kb.count() == 1
+
+
+def test_settings_that_the_engine_does_not_know_are_refused(open_kb: Open) -> None:
+    with pytest.raises(ConfigurationError, match="sharks"):
+        open_kb(store_params={"sharks": 3})
+
+
+def test_one_that_must_be_there_is_not_made(open_kb: Open, url: str) -> None:
+    with pytest.raises(ConfigurationError, match="there is no knowledge base at"):
+        open_kb(must_exist=True)
+    path = url.partition(":")[2]
+    assert path.startswith("//") or not Path(path).exists()
+    with pytest.raises(ConfigurationError, match="there is no knowledge base at"):
+        open_kb(must_exist=True)
+    open_kb().close()
+    assert open_kb(must_exist=True).count() == 0
+
+
+def test_a_ledger_is_no_knowledge_base(url: str, model: FakeEmbedding) -> None:
+    separator = "?collection=kb" if "//" not in url else ""
+    with pytest.raises(ConfigurationError, match="names the ledger"):
+        KnowledgeBase.open(f"{url}{separator}__ledger", embed_model=model)

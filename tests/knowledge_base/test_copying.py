@@ -1,0 +1,354 @@
+"""Knowledge bases that move from engine to engine."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
+
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    IngestionError,
+    ModelMismatchError,
+    StoreError,
+    StoreUnavailableError,
+)
+from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
+from llama_retrieval_ext.knowledge_base.kinds import Kind
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores.open import open_store
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.urls import Location
+from tests.knowledge_base.conftest import PickyEmbedding
+from tests.knowledge_base.engines import SERVERS, place
+
+ACME, GLOBEX = Scope("acme", kb_ids=["手册"]), Scope("globex")
+LONG = " ".join(f"Sentence number {number} is about leave." for number in range(200))
+
+
+@pytest.fixture
+def urls(fast_disk: Path) -> list[str]:
+    """Two places on the embedded engine."""
+    return [f"embedded:{fast_disk / name}" for name in ("one", "two")]
+
+
+def documents() -> list[BaseNode]:
+    return [
+        Document(id_="leave", text=LONG, metadata={"year": 2024, "tags": ["hr", "假"]}),
+        Document(id_="年假", text="员工每年享有二十五天年假。", metadata={"法": '第"3"条\\'}),
+        TextNode(id_="n'1", text="annual leave", embedding=[0.5, 2.0] * 8),
+    ]
+
+
+def fill(url: str, model: FakeEmbedding, **options: Any) -> None:
+    with KnowledgeBase.open(url, embed_model=model, **options) as kb:
+        for scope in (ACME, GLOBEX):
+            renamed = [
+                each.model_copy(update={"id_": f"{scope.tenant_id} {each.node_id}"})
+                if isinstance(each, TextNode) and not isinstance(each, Document)
+                else each
+                for each in documents()
+            ]
+            kb.add(renamed, scope=scope, show_progress=False).raise_for_failures()
+
+
+def answers(url: str, model: FakeEmbedding, **options: Any) -> list[list[tuple[str, str]]]:
+    """Ids and texts of hits, by vector and by keyword, for each scope."""
+    kinds: list[tuple[Kind, int]] = [("vector", 50), ("keyword", 2)]
+    with KnowledgeBase.open(url, embed_model=model, must_exist=True, **options) as kb:
+        return [
+            [
+                (hit.node_id, hit.node.get_content(MetadataMode.ALL))
+                for hit in kb.retriever(kind, top_k=top_k, scope=scope).retrieve(question)
+            ]
+            for kind, top_k in kinds
+            for question in ("annual leave", "年假有几天", "sentence number 17")
+            for scope in (ACME, GLOBEX)
+        ]
+
+
+@pytest.fixture
+def chain(urls: list[str], fast_disk: Path, request: pytest.FixtureRequest) -> Iterator[list[str]]:
+    """One place on each engine, and a last one on the first."""
+    with ExitStack() as places:
+        yield [
+            urls[0],
+            *(places.enter_context(place(each, fast_disk, request)) for each in SERVERS),
+            urls[1],
+        ]
+
+
+@pytest.mark.slow
+def test_a_knowledge_base_goes_round_all_engines_and_comes_back_the_same(
+    servers: None, chain: list[str], model: PickyEmbedding
+) -> None:
+    fill(chain[0], model, require_scope=True, tokenizer=Tokenizer(language="none"))
+    before = answers(chain[0], model, require_scope=True)
+    model.calls.clear()
+    for source, target in pairwise(chain):
+        report = copy_knowledge_base(source, target, show_progress=False)
+        assert (report.copied, report.unchanged, report.failures) == (6, 0, {})
+    assert model.calls == []
+    for url in chain[1:]:
+        with pytest.raises(ConfigurationError, match="require_scope"):
+            KnowledgeBase.open(url, embed_model=model, require_scope=False)
+        after = answers(url, model, require_scope=True)
+        # By keyword, engines weigh what is rare a little differently: sets, where all is found.
+        assert [dict(each) for each in after[:6]] == [dict(each) for each in before[:6]]
+        assert [bool(each) for each in after] == [bool(each) for each in before]
+        fill_again(url, model)
+    assert answers(chain[-1], model, require_scope=True) == before
+
+
+def fill_again(url: str, model: FakeEmbedding) -> None:
+    """What was copied counts as there."""
+    calls = len(model.calls)
+    with KnowledgeBase.open(url, embed_model=model, require_scope=True) as kb:
+        assert kb.add(documents()[:2], scope=ACME, show_progress=False).unchanged == 2
+        assert {each.kb_id for each in kb.documents(scope=Scope("acme"))} == {"手册"}
+    assert len(model.calls) == calls
+
+
+@pytest.mark.parametrize("engine", ["qdrant", "milvus", "elasticsearch"], indirect=True)
+@pytest.mark.slow
+def test_embeddings_are_those_that_were_stored(url: str, urls: list[str]) -> None:
+    model = FakeEmbedding(dim=16)
+    fill(urls[0], model)
+    copy_knowledge_base(urls[0], url, show_progress=False)
+    one, two = open_store(urls[0]), open_store(url)
+    stored = {node.node_id: node for node in one.get_nodes()}
+    copied = {node.node_id: node for node in two.get_nodes()}
+    for each in (one, two):
+        each.close()
+    assert set(stored) == set(copied)
+    for id_, node in stored.items():
+        assert copied[id_].get_embedding() == pytest.approx(node.get_embedding(), abs=1e-6)
+        assert copied[id_].model_copy(update={"embedding": None}) == node.model_copy(
+            update={"embedding": None}
+        )
+
+
+@pytest.fixture
+def large(urls: list[str], model: PickyEmbedding) -> list[str]:
+    """More than goes in one batch."""
+    nodes = [
+        TextNode(id_=f"n{number}", text=f"leave {number}", embedding=[1.0, number / 9e3] * 8)
+        for number in range(2500)
+    ]
+    with KnowledgeBase.open(urls[0], embed_model=model) as kb:
+        kb.add(nodes, show_progress=False)
+    return urls
+
+
+def test_a_copy_that_was_interrupted_goes_on_where_it_ended(
+    large: list[str], model: PickyEmbedding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add, calls = EmbeddedVectorStore.add, []
+
+    def failing(store: EmbeddedVectorStore, nodes: Sequence[BaseNode], **_: object) -> list[str]:
+        calls.append(len(nodes))
+        if len(calls) == 2:
+            raise StoreUnavailableError("the disk is full")
+        return add(store, nodes)
+
+    monkeypatch.setattr(EmbeddedVectorStore, "add", failing)
+    with pytest.raises(StoreUnavailableError, match="full"):
+        copy_knowledge_base(*large, show_progress=False)
+    report = copy_knowledge_base(*large, show_progress=False)
+    assert (report.copied, report.unchanged) == (1500, 1000)
+    assert calls == [1000, 1000, 1000, 500]
+    with KnowledgeBase.open(large[1], embed_model=model) as kb:
+        assert len(kb.documents()) == kb.count() == 2500
+
+
+def test_a_copy_that_is_repeated_brings_what_is_new_and_leaves_the_rest(
+    urls: list[str], model: PickyEmbedding
+) -> None:
+    fill(urls[0], model)
+    copy_knowledge_base(*urls, show_progress=False)
+    with KnowledgeBase.open(urls[1], embed_model=model) as kb:
+        kb.add([Document(id_="own", text="leave")], show_progress=False)
+    with KnowledgeBase.open(urls[0], embed_model=model) as kb:
+        kb.add([Document(id_="年假", text="没有年假。")], scope=ACME, show_progress=False)
+    report = copy_knowledge_base(*urls, show_progress=False)
+    assert (report.copied, report.unchanged) == (1, 5)
+    with KnowledgeBase.open(urls[1], embed_model=model) as kb:
+        assert len(kb.documents()) == 7
+        hits = kb.retriever("keyword", scope=ACME).retrieve("年假")
+        assert [hit.text for hit in hits] == ["没有年假。"]
+
+
+def test_what_was_deleted_since_is_counted_and_with_mirror_removed(
+    urls: list[str], model: PickyEmbedding
+) -> None:
+    fill(urls[0], model)
+    copy_knowledge_base(*urls, show_progress=False)
+    with KnowledgeBase.open(urls[1], embed_model=model) as kb:
+        kb.add([Document(id_="own", text="leave")], scope=ACME, show_progress=False)
+    with KnowledgeBase.open(urls[0], embed_model=model) as kb:
+        gone = kb.documents(scope=ACME)[0]
+        kb.delete(gone.document_id, scope=ACME)
+        left = kb.documents()
+    report = copy_knowledge_base(*urls, show_progress=False)
+    assert (report.copied, report.unchanged, report.removed, report.only_at_target) == (0, 5, 0, 2)
+    assert str(report).endswith("; 2 only at the target")
+    report = copy_knowledge_base(*urls, mirror=True, show_progress=False)
+    assert (report.copied, report.unchanged, report.removed, report.only_at_target) == (0, 5, 2, 0)
+    assert str(report).startswith("0 copied, 5 unchanged, 2 removed;")
+    with KnowledgeBase.open(urls[1], embed_model=model) as kb:
+        assert kb.documents() == left
+    assert answers(urls[0], model) == answers(urls[1], model)
+
+
+def test_a_document_that_could_not_be_copied_stays_in_a_mirror(
+    urls: list[str], model: PickyEmbedding
+) -> None:
+    with KnowledgeBase.open(urls[0], embed_model=model) as kb:
+        kb.add([Document(id_=name, text=f"leave {name}") for name in "abc"], show_progress=False)
+    copy_knowledge_base(*urls, show_progress=False)
+    with KnowledgeBase.open(urls[0], embed_model=model) as kb:
+        kb.add([Document(id_="b", text="leave, changed")], show_progress=False)
+    with EmbeddedVectorStore(urls[0].partition(":")[2]) as store:
+        store.delete("b")
+    report = copy_knowledge_base(*urls, mirror=True, show_progress=False)
+    assert (list(report.failures), report.removed) == (["b"], 0)
+    with KnowledgeBase.open(urls[1], embed_model=model) as kb:
+        assert [each.text for each in kb.retriever("keyword").retrieve("b")] == ["leave b"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", SERVERS, indirect=True)
+def test_a_copy_in_any_engine_is_brought_in_step(
+    url: str, urls: list[str], model: PickyEmbedding
+) -> None:
+    fill(urls[0], model)
+    copy_knowledge_base(urls[0], url, show_progress=False)
+    with KnowledgeBase.open(urls[0], embed_model=model) as kb:
+        kb.clear(scope=ACME)
+    report = copy_knowledge_base(urls[0], url, mirror=True, show_progress=False)
+    with (
+        KnowledgeBase.open(urls[0], embed_model=model) as source,
+        KnowledgeBase.open(url, embed_model=model) as target,
+    ):
+        assert source.documents() == target.documents() != []
+        assert source.count() == target.count()
+        assert report.removed == 6 - len(source.documents()) > 0
+
+
+def test_the_source_is_not_changed(urls: list[str], model: PickyEmbedding) -> None:
+    fill(urls[0], model)
+    before = answers(urls[0], model)
+    copy_knowledge_base(*urls, show_progress=False)
+    assert answers(urls[0], model) == before == answers(urls[1], model)
+
+
+def test_a_target_that_was_made_with_another_model_is_refused(
+    urls: list[str], model: PickyEmbedding
+) -> None:
+    fill(urls[0], model)
+    fill(urls[1], FakeEmbedding(dim=16))
+    with pytest.raises(ModelMismatchError, match=r"FakeEmbedding.*PickyEmbedding"):
+        copy_knowledge_base(*urls, show_progress=False)
+
+
+def test_a_target_that_requires_no_scope_is_refused_where_the_source_does(
+    urls: list[str], model: PickyEmbedding
+) -> None:
+    fill(urls[0], model, require_scope=True)
+    fill(urls[1], model)
+    with pytest.raises(ConfigurationError, match="require_scope=False"):
+        copy_knowledge_base(*urls, show_progress=False)
+
+
+def test_what_is_not_there_cannot_be_copied_and_makes_nothing(urls: list[str]) -> None:
+    with pytest.raises(ConfigurationError, match="there is no knowledge base"):
+        copy_knowledge_base(*urls)
+    assert not any(Path(url.partition(":")[2]).exists() for url in urls)
+
+
+def test_a_knowledge_base_is_not_copied_to_itself(urls: list[str], model: PickyEmbedding) -> None:
+    fill(urls[0], model)
+    with pytest.raises(ConfigurationError, match="the same"):
+        copy_knowledge_base(urls[0], f"{urls[0]}/../one")
+
+
+def test_a_document_whose_nodes_are_gone_is_reported_and_the_others_are_copied(
+    urls: list[str], model: PickyEmbedding
+) -> None:
+    with KnowledgeBase.open(urls[0], embed_model=model) as kb:
+        kb.add([Document(id_=name, text=f"leave {name}") for name in "abc"], show_progress=False)
+    with EmbeddedVectorStore(urls[0].partition(":")[2]) as store:
+        store.delete("b")
+    report = copy_knowledge_base(*urls, show_progress=False)
+    assert (report.copied, list(report.failures)) == (2, ["b"])
+    with pytest.raises(IngestionError, match="0 of its 1 nodes"):
+        report.raise_for_failures()
+
+
+def test_documents_with_one_id_in_several_scopes_are_reported_each(
+    urls: list[str], model: PickyEmbedding
+) -> None:
+    with KnowledgeBase.open(urls[0], embed_model=model) as kb:
+        for scope in (ACME, GLOBEX, Scope("umbrella")):
+            kb.add([Document(id_="d", text="leave")], scope=scope, show_progress=False)
+    with EmbeddedVectorStore(urls[0].partition(":")[2]) as store:
+        of_two = [
+            each.node_id for each in store.get_nodes() if each.metadata["tenant_id"] != "umbrella"
+        ]
+        store.delete_nodes(of_two)
+    report = copy_knowledge_base(*urls, show_progress=False)
+    assert sorted(report.failures) == ["d (tenant 'acme', kb '手册')", "d (tenant 'globex')"]
+    assert report.copied == 1
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_what_is_in_memory_is_neither_copied_nor_a_copy(
+    urls: list[str], model: PickyEmbedding, number: int
+) -> None:
+    fill(urls[0], model)
+    urls[number] = "embedded::memory:"
+    with pytest.raises(ConfigurationError, match="is in memory"):
+        copy_knowledge_base(*urls, show_progress=False)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("qdrant://db/kb", "qdrant://db:6333/kb/?timeout_s=3"),
+        ("elasticsearch://db:9200/kb", "elasticsearch://DB/k%62"),
+        ("milvus://db", "milvus://db:19530/nodes"),
+        ("qdrant:./kb", "qdrant:./a/../kb?collection=nodes"),
+    ],
+)
+def test_a_place_is_known_by_all_its_urls(one: str, other: str) -> None:
+    assert Location.of(one).identity == Location.of(other).identity
+    with pytest.raises(ConfigurationError, match="are the same knowledge base"):
+        copy_knowledge_base(one, other)
+
+
+def test_databases_of_milvus_are_places_of_their_own() -> None:
+    one, other = (Location.of(f"milvus://db/kb?db_name={name}") for name in ("one", "other"))
+    assert one.identity != other.identity
+
+
+def test_what_is_missing_in_the_end_is_an_error(
+    urls: list[str], model: PickyEmbedding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(urls[0], model)
+    add = EmbeddedVectorStore.add
+    monkeypatch.setattr(EmbeddedVectorStore, "add", lambda store, nodes, **_: add(store, nodes[1:]))
+    with pytest.raises(StoreError, match=r"holds .* nodes where .* were written"):
+        copy_knowledge_base(*urls, show_progress=False)
+
+
+def test_an_empty_knowledge_base_can_be_copied(urls: list[str], model: PickyEmbedding) -> None:
+    KnowledgeBase.open(urls[0], embed_model=model).close()
+    assert copy_knowledge_base(*urls, show_progress=False).copied == 0
+    with pytest.raises(ModelMismatchError):
+        KnowledgeBase.open(urls[1], embed_model=FakeEmbedding(dim=16))

@@ -1,0 +1,230 @@
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+from llama_index.core.node_parser import SentenceSplitter
+from llama_index.core.schema import (
+    BaseNode,
+    Document,
+    NodeRelationship,
+    RelatedNodeInfo,
+    TextNode,
+    TransformComponent,
+)
+
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    DimensionMismatchError,
+    DuplicateNodeError,
+    IngestionError,
+    ModelMismatchError,
+    StoreClosedError,
+)
+from llama_retrieval_ext.knowledge_base.kinds import Kind
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+
+Open = Callable[..., KnowledgeBase]
+
+
+class Picky(TransformComponent):
+    """Fails for a batch with a bad document in it."""
+
+    def __call__(self, nodes: Sequence[BaseNode], **_: object) -> Sequence[BaseNode]:
+        if any("unsplittable" in node.get_content() for node in nodes):
+            raise ValueError("cannot be split")
+        return SentenceSplitter()(nodes)
+
+
+# What fails, and how; the first of them before anything is stored.
+BAD: list[tuple[BaseNode, type[Exception]]] = [
+    (TextNode(id_="bad", text="x", embedding=[0.5] * 3), DimensionMismatchError),
+    (TextNode(id_="bad", text="unembeddable"), TimeoutError),
+    (TextNode(id_="bad", text="not-a-number"), ConfigurationError),
+    (TextNode(id_="bad", text="x", embedding=[math.nan] * 16), ConfigurationError),
+    (TextNode(id_="bad", text="x", embedding=[math.inf] + [0.0] * 15), ConfigurationError),
+    (TextNode(id_="bad", text="x", embedding=[]), ConfigurationError),
+    (TextNode(id_="bad", text="x", metadata={"what": object()}), ConfigurationError),
+    (Document(id_="bad", text="unsplittable"), ValueError),
+    (Document(id_="bad", text="x", metadata={"long": "word " * 2000}), ValueError),
+]
+
+
+def test_documents_that_fail_are_reported_and_the_rest_go_in(open_kb: Open) -> None:
+    kb = open_kb(transformations=[Picky()])
+    for number, (bad, error) in enumerate(BAD):
+        first, last = (Document(id_=f"{number}{end}", text="annual leave") for end in "ab")
+        report = kb.add([first, bad, last])
+        assert (report.added, list(report.failures)) == (2, ["bad"]), bad
+        assert isinstance(report.failures["bad"], error)
+    good = [f"{number}{end}" for number in range(len(BAD)) for end in "ab"]
+    assert [document.document_id for document in kb.documents()] == good
+    hits = kb.retriever("keyword", top_k=100).retrieve("leave")
+    assert kb.count() == len(hits) == len(good)
+
+
+def test_only_the_culprit_of_a_batch_is_embedded_in_vain(
+    kb: KnowledgeBase, model: FakeEmbedding
+) -> None:
+    nodes = [TextNode(id_=f"n{n}", text=f"leave {n}") for n in range(20)]
+    report = kb.add([*nodes, TextNode(id_="bad", text="unembeddable")])
+    assert (report.added, list(report.failures)) == (20, ["bad"])
+
+
+def test_a_failed_document_keeps_its_old_version_and_goes_in_next_time(kb: KnowledgeBase) -> None:
+    kb.add([TextNode(id_="n", text="leave")])
+    report = kb.add([TextNode(id_="n", text="unembeddable")])
+    assert list(report.failures) == ["n"]
+    assert kb.retriever("keyword").retrieve("leave")[0].node_id == "n"
+    assert kb.add([TextNode(id_="n", text="canteen")]).updated == 1
+
+
+def test_failures_can_be_raised(kb: KnowledgeBase) -> None:
+    report = kb.add([TextNode(id_=f"n{n}", text="unembeddable") for n in range(5)])
+    with pytest.raises(IngestionError, match=r"5 documents .*'n0': TimeoutError.*and 2 more") as e:
+        report.raise_for_failures()
+    assert set(e.value.failures) == {"n0", "n1", "n2", "n3", "n4"}
+    fine = kb.add([TextNode(id_="n", text="leave")])
+    assert fine.raise_for_failures() is fine
+
+
+@pytest.mark.parametrize("text", ["", "  \n\t"])
+def test_a_document_without_text_is_skipped_and_said_so(kb: KnowledgeBase, text: str) -> None:
+    report = kb.add([Document(id_="d", text=text), TextNode(id_="n", text=text)])
+    assert report.skipped == {"d": "no text", "n": "no text"}
+    assert (report.added, report.failures, kb.documents()) == (0, {}, [])
+    assert "2 skipped" in str(report)
+
+
+def test_a_document_that_lost_its_text_loses_its_nodes(kb: KnowledgeBase) -> None:
+    kb.add([Document(id_="d", text="leave")])
+    assert kb.add([Document(id_="d", text="")]).skipped == {"d": "no text"}
+    assert (kb.count(), kb.retriever("keyword").retrieve("leave")) == (0, [])
+
+
+def test_nothing_to_add_is_an_empty_report(kb: KnowledgeBase) -> None:
+    report = kb.add([])
+    assert (report.added, report.n_nodes, report.failures) == (0, 0, {})
+    assert kb.add(iter(())).added == 0
+
+
+@pytest.mark.parametrize("kind", ["vector", "keyword", "hybrid"])
+def test_an_empty_knowledge_base_answers_nothing(kb: KnowledgeBase, kind: Kind) -> None:
+    assert kb.retriever(kind).retrieve("leave") == []
+
+
+@pytest.mark.parametrize("items", [[3], ["text"], [Document(text="x"), None], iter([b"bytes"])])
+def test_what_is_no_document_is_named(kb: KnowledgeBase, items: object) -> None:
+    with pytest.raises(ConfigurationError, match="expected LlamaIndex documents or nodes, got"):
+        kb.add(items)  # type: ignore[arg-type]
+    assert kb.count() == 0
+
+
+@pytest.mark.parametrize("items", ["text", Document(text="x"), TextNode(text="x"), 3, None])
+def test_one_document_without_a_list_is_named(kb: KnowledgeBase, items: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"write \[...\] around it"):
+        kb.add(items)  # type: ignore[arg-type]
+
+
+def test_an_error_of_the_reader_comes_through_and_what_was_stored_stays(kb: KnowledgeBase) -> None:
+    def reader() -> Iterator[Document]:
+        for number in range(100):
+            yield Document(id_=f"d{number}", text="leave")
+        raise UnicodeError("the file cannot be read")
+
+    with pytest.raises(UnicodeError):
+        kb.add(reader())
+    assert kb.count() == 64
+
+
+def test_two_nodes_of_a_document_with_one_id_are_an_error(kb: KnowledgeBase) -> None:
+    source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id="d")}
+    nodes = [TextNode(id_="n", text=text, relationships=source) for text in ("leave", "canteen")]
+    report = kb.add(nodes)
+    assert isinstance(report.failures["d"], DuplicateNodeError)
+    assert kb.count() == 0
+
+
+def test_a_node_id_in_use_by_another_document_is_refused(kb: KnowledgeBase) -> None:
+    kb.add([TextNode(id_="n", text="leave")])
+    source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id="d")}
+    report = kb.add([TextNode(id_="n", text="canteen", relationships=source)])
+    assert isinstance(report.failures["d"], DuplicateNodeError)
+    assert [hit.node_id for hit in kb.retriever("keyword").retrieve("leave")] == ["n"]
+
+
+def test_a_node_with_several_sources_is_an_error(kb: KnowledgeBase) -> None:
+    sources = [RelatedNodeInfo(node_id="a"), RelatedNodeInfo(node_id="b")]
+    node = TextNode(id_="n", text="leave", relationships={NodeRelationship.SOURCE: sources})
+    assert list(kb.add([node]).failures) == ["n"]
+
+
+@pytest.mark.parametrize("id_", ["\udc80.txt", "a\0b"])
+def test_an_id_that_cannot_be_stored_is_an_error(kb: KnowledgeBase, id_: str) -> None:
+    report = kb.add([Document(id_=id_, text="leave"), Document(id_="d", text="leave")])
+    assert (report.added, list(report.failures)) == (1, [id_])
+
+
+def test_text_that_was_decoded_badly_is_stored_all_the_same(kb: KnowledgeBase) -> None:
+    report = kb.add([TextNode(id_="n", text="leave \udc80")])
+    assert report.added == 1
+    assert kb.add([TextNode(id_="n", text="leave \udc80")]).unchanged == 1
+
+
+def test_a_model_of_another_dimension_adds_nothing(open_kb: Open, model: FakeEmbedding) -> None:
+    kb = open_kb()
+    kb.add([Document(id_="d", text="leave")])
+    model.dim = 8  # as a model may that is served under the same name
+    with pytest.raises(ModelMismatchError, match=r"dimension 8.*dimension 16"):
+        kb.add([Document(id_="e", text="leave")])
+    assert kb.count() == 1
+
+
+@pytest.mark.parametrize("ref_doc_id", ["", None, 3])
+def test_deleting_without_an_id_is_refused(kb: KnowledgeBase, ref_doc_id: object) -> None:
+    with pytest.raises(ConfigurationError, match="id of a document"):
+        kb.delete(ref_doc_id)  # type: ignore[arg-type]
+
+
+def test_a_closed_knowledge_base_says_so(open_kb: Open) -> None:
+    kb = open_kb()
+    retriever = kb.retriever("keyword")
+    kb.close()
+    kb.close()
+    calls: list[Callable[[], object]] = [
+        lambda: kb.add([Document(text="x")]),
+        lambda: kb.delete("d"),
+        lambda: kb.retriever("vector"),
+        kb.documents,
+        kb.count,
+        lambda: retriever.retrieve("leave"),
+    ]
+    for call in calls:
+        with pytest.raises(StoreClosedError):
+            call()
+    assert "closed" in repr(kb)
+
+
+def test_transformations_that_are_none_are_named(open_kb: Open) -> None:
+    with pytest.raises(ConfigurationError, match="transformations, got str"):
+        open_kb(transformations=["sentences"])
+
+
+def test_an_empty_id_is_refused_as_nobody_could_delete_it(kb: KnowledgeBase) -> None:
+    report = kb.add([Document(id_="", text="annual leave"), Document(id_="d", text="leave")])
+    assert report.added == 1
+    assert "the id ''" in str(report.failures[""])
+    assert "the id ''" in str(kb.add([TextNode(id_="", text="leave")]).failures[""])
+
+
+def test_a_transformation_that_repeats_a_node_fails_the_document_alone(open_kb: Open) -> None:
+    class Repeats(TransformComponent):
+        def __call__(self, nodes: Sequence[BaseNode], **_: object) -> Sequence[BaseNode]:
+            return [
+                each for node in nodes for each in [node] * (2 if node.get_content() == "x" else 1)
+            ]
+
+    kb = open_kb(transformations=[Repeats()])
+    report = kb.add([Document(id_="twice", text="x"), Document(id_="once", text="y")])
+    assert report.added == 1
+    assert isinstance(report.failures["twice"], DuplicateNodeError)

@@ -1,0 +1,48 @@
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from llama_retrieval_ext.graph.open import open_graph
+from tests.knowledge_base.engines import EMBEDDED
+from tests.servers.neo4j import neo4j_url
+
+__all__ = ["neo4j_url"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork and no SIGKILL")
+@pytest.mark.timeout(300)
+def test_a_process_killed_while_it_adds_loses_nothing_and_leaves_nothing_half_done(
+    url: str, engine: str
+) -> None:
+    kill(url, "7", "1", "0.05" if engine == "embedded" else "0.5")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork and no SIGKILL")
+@EMBEDDED
+def test_nor_does_one_with_a_graph(url: str, fast_disk: Path) -> None:
+    kill(url, "10", "2", "0.1", f"graph:{fast_disk / 'graph'}")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork and no SIGKILL")
+@EMBEDDED
+def test_nor_does_one_with_a_graph_on_a_server(url: str, neo4j_url: str) -> None:
+    with closing(open_graph(neo4j_url)) as graph:
+        graph.clear(scope=None).function()
+    kill(url, "4", "3", "0.6", neo4j_url)
+
+
+def kill(*arguments: str) -> None:
+    """Kill a process that adds, some times, and look at what is left each time."""
+    program = Path(__file__).with_name("kills.py")
+    done = subprocess.run(
+        [sys.executable, str(program), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{arguments[1]} rounds")

@@ -1,0 +1,232 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from llama_index.core import MockEmbedding
+from llama_index.core.schema import Document, TextNode
+
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    ModelMismatchError,
+    StoreFormatError,
+    StoreUnavailableError,
+)
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.ledger.local_ledger import LocalLedger
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+from tests.knowledge_base.engines import EMBEDDED
+
+Open = Callable[..., KnowledgeBase]
+
+
+@pytest.fixture
+def directory(url: str) -> Path:
+    return Path(url.partition(":")[2])
+
+
+def test_what_was_added_is_there_after_reopening(open_kb: Open) -> None:
+    with open_kb() as kb:
+        kb.add([Document(id_="d", text="annual leave")])
+    again = open_kb()
+    assert again.count() == 1
+    for kind in ("vector", "keyword", "hybrid"):
+        assert again.retriever(kind).retrieve("leave")[0].node.ref_doc_id == "d"
+
+
+def test_an_embedding_model_is_always_needed(url: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"needs embed_model=.*'local'"):
+        KnowledgeBase.open(url)
+
+
+def test_another_embedding_model_is_refused_and_both_are_named(open_kb: Open) -> None:
+    with open_kb() as kb:
+        kb.add([Document(text="leave")])
+    with pytest.raises(ModelMismatchError, match=r"PickyEmbedding.*MockEmbedding"):
+        open_kb(embed_model=MockEmbedding(16))
+    assert open_kb().count() == 1  # the failed attempt holds nothing
+
+
+def test_models_of_one_class_are_told_apart_by_their_names(open_kb: Open) -> None:
+    with open_kb(embed_model=FakeEmbedding(model_name="small")) as kb:
+        kb.add([Document(text="leave")])
+    with pytest.raises(ModelMismatchError, match=r"FakeEmbedding:small.*FakeEmbedding:large"):
+        open_kb(embed_model=FakeEmbedding(model_name="large"))
+
+
+def test_the_tokenizer_is_remembered(open_kb: Open) -> None:
+    with open_kb(tokenizer=Tokenizer(language="none")) as kb:
+        kb.add([Document(id_="d", text="leaves")])
+    again = open_kb()
+    assert again.retriever("keyword").retrieve("leave") == []
+    assert len(again.retriever("keyword").retrieve("leaves")) == 1
+
+
+def test_another_tokenizer_is_refused_once_there_is_something_in_it(open_kb: Open) -> None:
+    open_kb().close()
+    with open_kb(tokenizer=Tokenizer(language="none")) as kb:
+        kb.add([Document(text="leave")])
+    with pytest.raises(ConfigurationError, match="tokenizer"):
+        open_kb(tokenizer=Tokenizer(language="german"))
+
+
+def test_an_empty_one_is_remembered_as_it_was_made(open_kb: Open) -> None:
+    open_kb(require_scope=True, tokenizer=Tokenizer(language="none")).close()
+    with pytest.raises(ConfigurationError, match="require_scope"):
+        open_kb(require_scope=False)
+    with pytest.raises(ModelMismatchError):
+        open_kb(embed_model=MockEmbedding(16))
+    kb = open_kb()
+    assert kb.require_scope
+    kb.add([Document(text="leaves")], scope=Scope("acme"))
+    assert kb.retriever("keyword", scope=Scope("acme")).retrieve("leave") == []
+
+
+def test_who_requires_a_scope_for_the_first_document_requires_it_of_everybody(
+    open_kb: Open,
+) -> None:
+    with open_kb(), open_kb(require_scope=True) as kb:
+        kb.add([Document(text="leave")], scope=Scope("acme"))
+    assert open_kb().require_scope
+
+
+@EMBEDDED
+def test_a_directory_with_something_else_in_it_is_refused(open_kb: Open, directory: Path) -> None:
+    directory.mkdir()
+    (directory / "thesis.txt").write_text("x")
+    with pytest.raises(StoreFormatError, match="thesis"):
+        open_kb()
+    assert [path.name for path in directory.iterdir()] == ["thesis.txt"]
+
+
+@EMBEDDED
+def test_a_store_that_was_filled_without_a_knowledge_base_is_refused(
+    open_kb: Open, directory: Path
+) -> None:
+    with EmbeddedVectorStore(directory) as store:
+        store.add([TextNode(id_="n", text="x", embedding=[1.0])])
+    with pytest.raises(StoreFormatError, match="1 nodes that were not added"):
+        open_kb()
+    with EmbeddedVectorStore(directory) as store:
+        assert store.count() == 1
+
+
+@EMBEDDED
+def test_an_empty_store_becomes_a_knowledge_base(open_kb: Open, directory: Path) -> None:
+    EmbeddedVectorStore(directory).close()
+    assert open_kb().add([Document(text="leave")]).added == 1
+
+
+@EMBEDDED
+def test_a_store_that_lost_nodes_is_reported_and_can_be_filled_again(
+    open_kb: Open, directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    documents = [Document(id_=f"d{number}", text="leave") for number in range(3)]
+    with open_kb() as kb:
+        kb.add(documents)
+    with EmbeddedVectorStore(directory) as store:
+        store.delete("d1")
+    kb = open_kb()
+    assert "holds 2 nodes, and 3 were added" in caplog.text
+    assert kb.add(documents).updated == 3
+    assert len(kb.retriever("keyword").retrieve("leave")) == 3
+
+
+@EMBEDDED
+def test_a_newer_knowledge_base_is_refused(open_kb: Open) -> None:
+    kb = open_kb()
+    assert isinstance(kb._ledger, LocalLedger)
+    with kb._ledger.database.transaction() as connection:
+        connection.execute("UPDATE manifest SET value = '4' WHERE key = 'format'")
+        connection.execute("INSERT INTO manifest VALUES ('novelty', '1')")
+    with pytest.raises(StoreFormatError, match="format 4"):
+        open_kb()
+
+
+@EMBEDDED
+def test_a_ledger_that_is_none_is_refused(open_kb: Open, directory: Path) -> None:
+    open_kb().close()
+    for path in directory.glob("ledger.sqlite3*"):
+        path.unlink()
+    (directory / "ledger.sqlite3").write_text("not a database, but long enough to look at" * 50)
+    with pytest.raises(StoreFormatError, match=r"ledger\.sqlite3 is no ledger"):
+        open_kb()
+
+
+@pytest.mark.parametrize(
+    ("url", "advice"),
+    [
+        ("embeded:./kb", "did you mean embedded:"),
+        ("./kb", "begins with one of embedded"),
+        ("embedded:", "no"),
+    ],
+)
+def test_a_url_that_names_nothing_is_refused(url: str, advice: str) -> None:
+    with pytest.raises(ConfigurationError, match=advice):
+        KnowledgeBase.open(url, embed_model=MockEmbedding(4))
+
+
+def test_its_repr_says_what_is_in_it(open_kb: Open, url: str) -> None:
+    kb = open_kb()
+    kb.add([Document(text="leave"), TextNode(text="leave")])
+    assert repr(kb) == f"KnowledgeBase({url!r}, 2 documents, 2 nodes, 'PickyEmbedding')"
+
+
+@EMBEDDED
+def test_a_full_disk_under_the_store_loses_nothing(open_kb: Open) -> None:
+    kb = open_kb()
+    kb.add([Document(id_="d", text="annual leave")])
+    store = kb._storage.store
+    assert isinstance(store, EmbeddedVectorStore)
+    room = store.min_free_bytes
+    store.min_free_bytes = 2**60
+    with pytest.raises(StoreUnavailableError, match="room"):
+        kb.add([Document(id_="d", text="sick leave"), Document(id_="e", text="leave")])
+    store.min_free_bytes = room
+    assert [hit.text for hit in kb.retriever("keyword").retrieve("leave")] == ["annual leave"]
+    assert kb.add([Document(id_="e", text="leave")]).added == 1
+
+
+@EMBEDDED
+@pytest.mark.parametrize(
+    ("trouble", "relief", "message"),
+    [
+        ("PRAGMA max_page_count = 1", "PRAGMA max_page_count = 1000000", "full"),
+        ("PRAGMA query_only = 1", "PRAGMA query_only = 0", "readonly"),
+    ],
+    ids=["full disk", "read-only directory"],
+)
+def test_a_ledger_that_cannot_be_written_loses_nothing(
+    open_kb: Open, trouble: str, relief: str, message: str
+) -> None:
+    kb = open_kb()
+    kb.add([Document(id_="d", text="annual leave")])
+    assert isinstance(kb._ledger, LocalLedger)
+    kb._ledger.database._connection.execute(trouble)
+    many = [TextNode(id_=f"node {number}", text="leave") for number in range(500)]
+    with pytest.raises(StoreUnavailableError, match=message):
+        kb.add(many)
+    assert len(kb.retriever("keyword").retrieve("leave")) == kb.count() == 1
+    kb._ledger.database._connection.execute(relief)
+    assert kb.add(many).added == 500
+
+
+def test_a_model_of_another_dimension_is_refused_when_it_is_opened(open_kb: Open) -> None:
+    with open_kb(embed_model=MockEmbedding(16)) as kb:
+        kb.add([Document(text="leave")], show_progress=False)
+    with pytest.raises(ModelMismatchError, match=r"dimension 16.*MockEmbedding.*dimension 8"):
+        open_kb(embed_model=MockEmbedding(8))
+    assert open_kb(embed_model=MockEmbedding(16)).count() == 1
+
+
+def test_an_empty_one_may_be_opened_with_another_dimension(open_kb: Open) -> None:
+    open_kb(embed_model=MockEmbedding(16)).close()
+    kb = open_kb(embed_model=MockEmbedding(8))
+    assert kb.add([Document(text="leave")], show_progress=False).added == 1
+
+
+def test_constructing_one_says_to_open_it() -> None:
+    with pytest.raises(ConfigurationError, match=r"KnowledgeBase\.open"):
+        KnowledgeBase("embedded:./kb", embed_model=MockEmbedding(8))

@@ -1,0 +1,327 @@
+"""Reading a user's files: every format, every way a file can be bad."""
+
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.knowledge_base.readers.files import iter_documents, read_documents
+
+HTML = """<!doctype html><html><head><meta charset="{charset}"><title>Fire
+ drill</title><style>p {{ color: red }}</style></head><body><script>var hidden = 1;</script>
+<!-- not text --><h1>疏散</h1><p>Leave by the <b>near</b>est
+door.</p><table><tr><td>floor</td><td>2</td></tr>
+</table></body></html>"""
+
+_CONTENT_TYPES = (
+    '<?xml version="1.0"?><Types xmlns="http://schemas.openxmlformats.org/package/2006/'
+    'content-types"><Default Extension="xml" ContentType="application/xml"/></Types>'
+)
+_WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+
+
+def write_docx(path: Path, *paragraphs: str) -> None:
+    body = "".join(f"<w:p><w:r><w:t>{text}</w:t></w:r></w:p>" for text in paragraphs)
+    document = f'<w:document xmlns:w="{_WORD}"><w:body>{body}</w:body></w:document>'
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("[Content_Types].xml", _CONTENT_TYPES)
+        archive.writestr("word/document.xml", document)
+
+
+def write_pdf(path: Path, *pages: str) -> None:
+    """A PDF of one line a page; readers rebuild the table of offsets that it lacks."""
+    kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
+    objects = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>",
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    ]
+    frame = "/MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R >> >>"
+    for number, text in enumerate(pages):
+        stream = f"BT /F1 12 Tf 72 720 Td ({text}) Tj ET"
+        objects += [
+            f"<< /Type /Page /Parent 2 0 R {frame} /Contents {5 + 2 * number} 0 R >>",
+            f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream",
+        ]
+    written, offsets = b"%PDF-1.4\n", []
+    for number, body in enumerate(objects, start=1):
+        offsets.append(len(written))
+        written += f"{number} 0 obj\n{body}\nendobj\n".encode()
+    table = "".join(f"{offset:010} 00000 n \n" for offset in offsets)
+    trailer = f"trailer\n<< /Size {len(objects) + 1} /Root 1 0 R >>\nstartxref\n{len(written)}\n"
+    head = f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n"
+    path.write_bytes(written + f"{head}{table}{trailer}%%EOF\n".encode())
+
+
+def read(paths: list[Path], **options: Any) -> Any:
+    """All documents, read."""
+    reading = iter_documents(paths, **options)
+    reading.documents = list(reading.documents)
+    return reading
+
+
+def texts(path: Path) -> list[str]:
+    reading = read([path])
+    assert reading.left_out == {}
+    return [document.text for document in reading.documents]
+
+
+def reason(path: Path) -> str:
+    reading = read([path])
+    assert reading.documents == []
+    told: str = reading.left_out[path]
+    return told
+
+
+@pytest.mark.parametrize("name", ["note.txt", "note.md", "note.rst", "note", "NOTE.TXT"])
+def test_text_is_read_as_it_is(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("# 安全\n\nUse `List<int>`.\n", encoding="utf-8")
+    assert texts(tmp_path / name) == ["# 安全\n\nUse `List<int>`.\n"]
+
+
+def test_byte_order_mark_is_not_text(tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("安全", encoding="utf-8-sig")
+    assert texts(tmp_path / "note.txt") == ["安全"]
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "gb18030"])
+@pytest.mark.parametrize("suffix", [".html", ".htm"])
+def test_html_is_read_in_its_encoding_without_scripts(
+    tmp_path: Path, suffix: str, charset: str
+) -> None:
+    page = tmp_path / f"page{suffix}"
+    page.write_text(HTML.format(charset=charset), encoding=charset)
+    assert texts(page) == ["Fire drill\n疏散\nLeave by the nearest door.\nfloor 2"]
+    assert read([page]).documents[0].metadata["title"] == "Fire drill"
+
+
+def test_pdf_is_a_document_for_each_page(tmp_path: Path) -> None:
+    write_pdf(tmp_path / "law.pdf", "Exits must be marked.", "Drills are held twice a year.")
+    reading = read([tmp_path / "law.pdf"])
+    assert [(each.text, each.metadata["page_label"]) for each in reading.documents] == [
+        ("Exits must be marked.", "1"),
+        ("Drills are held twice a year.", "2"),
+    ]
+    assert len({document.doc_id for document in reading.documents}) == 2
+
+
+def test_docx_is_read(tmp_path: Path) -> None:
+    write_docx(tmp_path / "plan.docx", "专项施工方案", "Approved in May.")
+    assert texts(tmp_path / "plan.docx") == ["专项施工方案\n\nApproved in May."]
+
+
+def test_csv_is_a_document_for_each_row_with_the_names_of_columns(tmp_path: Path) -> None:
+    (tmp_path / "staff.csv").write_text("name,role\n李雷,welder\nAnn,\n", encoding="utf-8")
+    assert texts(tmp_path / "staff.csv") == ["name: 李雷\nrole: welder", "name: Ann\nrole: "]
+
+
+def test_folder_is_read_with_its_folders_but_not_hidden_files(tmp_path: Path) -> None:
+    for name in ("b.txt", "a/b/c.md", ".git/config", "a/.hidden.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name, encoding="utf-8")
+    assert texts(tmp_path) == ["a/b/c.md", "b.txt"]
+
+
+def test_folder_inside_a_hidden_folder_is_read(tmp_path: Path) -> None:
+    (tmp_path / ".cache" / "docs").mkdir(parents=True)
+    (tmp_path / ".cache" / "docs" / "a.txt").write_text("found")
+    assert texts(tmp_path / ".cache" / "docs") == ["found"]
+
+
+def test_hidden_file_that_is_named_is_read(tmp_path: Path) -> None:
+    (tmp_path / ".note.txt").write_text("found")
+    assert texts(tmp_path / ".note.txt") == ["found"]
+
+
+def test_folder_of_the_knowledge_base_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "kb").mkdir()
+    (tmp_path / "kb" / "manifest.json").write_text("{}")
+    (tmp_path / "a.txt").write_text("found")
+    reading = read([tmp_path], leave_out=tmp_path / "kb")
+    assert [document.text for document in reading.documents] == ["found"]
+
+
+def test_file_named_twice_is_read_once(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("found")
+    assert len(read([tmp_path, tmp_path / "a.txt"]).documents) == 1
+
+
+def test_ids_do_not_depend_on_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.txt").write_text("found")
+    (absolute,) = read([tmp_path / "a.txt"]).documents
+    monkeypatch.chdir(tmp_path)
+    (relative,) = read([Path("a.txt")]).documents
+    assert (absolute.doc_id, absolute.hash) == (relative.doc_id, relative.hash)
+
+
+def test_touched_file_is_the_same_document(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("found")
+    (before,) = read([file]).documents
+    file.unlink()
+    file.write_text("found")
+    (after,) = read([file]).documents
+    assert before.hash == after.hash
+
+
+def test_unreadable_files_are_reported_and_the_rest_is_read(tmp_path: Path) -> None:
+    (tmp_path / "good.txt").write_text("good")
+    (tmp_path / "latin.txt").write_bytes("Übung".encode("latin-1"))
+    (tmp_path / "broken.docx").write_bytes(b"not a zip")
+    (tmp_path / "broken.pdf").write_bytes(b"not a pdf")
+    reading = read([tmp_path, tmp_path / "missing.txt"])
+    assert [document.text for document in reading.documents] == ["good"]
+    assert {path.name for path in reading.left_out} == {
+        *("latin.txt", "broken.docx", "broken.pdf", "missing.txt")
+    }
+
+
+def test_reason_says_what_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\x00\xff")
+    assert reason(tmp_path / "picture.png") == "this kind of file is not supported: .png"
+    (tmp_path / "latin.txt").write_bytes("Übung für Müller".encode("latin-1"))
+    assert reason(tmp_path / "latin.txt") == "it is not text in UTF-8, UTF-16 or GB18030"
+    assert reason(tmp_path / "missing.txt") == "it does not exist"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "package"),
+    [
+        (".pdf", "llama_index.readers.file"),
+        (".html", "bs4"),
+        (".docx", "docx2txt"),
+        (".xlsx", "openpyxl"),
+        (".pptx", "pptx"),
+    ],
+)
+def test_file_whose_reader_is_missing_is_left_out_and_the_reason_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, package: str
+) -> None:
+    write_docx(tmp_path / f"file{suffix}", "text")
+    (tmp_path / "a.txt").write_text("found")
+    monkeypatch.setitem(sys.modules, package, None)
+    documents = read_documents(tmp_path)
+    assert [document.text for document in documents] == ["found"]
+    (told,) = documents.left_out.values()
+    assert told.startswith(f"reading {suffix} files needs the extra 'quickstart'")
+
+
+def test_text_needs_no_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("found")
+    monkeypatch.setitem(sys.modules, "llama_index.readers.file", None)
+    assert texts(tmp_path / "a.txt") == ["found"]
+
+
+def test_part_that_a_file_no_longer_has_is_outdated(tmp_path: Path) -> None:
+    staff, other = tmp_path / "staff.csv", tmp_path / "other.csv"
+    staff.write_text("name\nAnn\nBob\n")
+    before = [document.doc_id for document in read([staff]).documents]
+    staff.write_text("name\nAnn\n")
+    reading = read([staff])
+    assert reading.outdated([*before, f"{other}_part_0", str(staff)]) == before[1:]
+
+
+def test_files_are_read_one_by_one_as_they_are_needed(tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / f"{name}.txt").write_text(name)
+    watched: list[str] = []
+
+    def watch(files: list[Path]) -> Iterator[Path]:
+        for file in files:
+            watched.append(file.name)
+            yield file
+
+    reading = iter_documents([tmp_path], watched=watch)
+    assert watched == []
+    assert reading.finds_any()
+    assert watched == ["a.txt"]
+    assert [document.text for document in reading.documents] == ["a", "b", "c"]
+    assert not iter_documents([tmp_path / "missing"]).finds_any()
+
+
+def test_spreadsheet_is_a_document_for_each_row_of_each_sheet(tmp_path: Path) -> None:
+    import openpyxl  # noqa: PLC0415 - slow to import
+
+    workbook = openpyxl.Workbook()
+    workbook.active.title = "staff"
+    for row in (["name", "role"], ["李雷", "welder"], [None, None], ["Ann", None]):
+        workbook.active.append(row)
+    workbook.create_sheet("empty")
+    workbook.create_sheet("rooms").append(["floor", 2])
+    workbook["rooms"].append([3, "canteen"])
+    workbook.save(tmp_path / "book.xlsx")
+    documents = read_documents(tmp_path / "book.xlsx")
+    assert [(each.text, each.metadata["sheet_name"]) for each in documents] == [
+        ("name: 李雷\nrole: welder", "staff"),
+        ("name: Ann", "staff"),
+        ("floor: 3\n2: canteen", "rooms"),
+    ]
+
+
+def test_slides_are_documents_with_their_tables_and_notes(tmp_path: Path) -> None:
+    import pptx  # noqa: PLC0415 - slow to import
+
+    slides = pptx.Presentation()
+    first, second = (slides.slides.add_slide(slides.slide_layouts[5]) for _ in range(2))
+    first.shapes.title.text = "Fire drill\nTwice a year"
+    first.notes_slide.notes_text_frame.text = "ask the wardens"
+    box = (pptx.util.Inches(1),) * 4
+    table = second.shapes.add_table(1, 2, *box).table
+    table.cell(0, 0).text, table.cell(0, 1).text = "floor", "2"
+    slides.save(str(tmp_path / "talk.pptx"))
+    documents = read_documents([tmp_path / "talk.pptx"])
+    assert [(each.text, each.metadata["page_label"]) for each in documents] == [
+        ("Fire drill\nTwice a year\nask the wardens", "1"),
+        ("floor | 2", "2"),
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-le", "utf-16-be", "gb18030"])
+@pytest.mark.parametrize("name", ["note.txt", "note.csv"])
+def test_text_and_tables_are_read_in_the_encodings_of_windows(
+    tmp_path: Path, name: str, encoding: str
+) -> None:
+    (tmp_path / name).write_bytes("name\r\n第九条 安全 Müller 李雷,\r\n".encode(encoding))
+    (text,) = texts(tmp_path / name)
+    assert "第九条 安全 Müller 李雷" in text
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "gb18030"])
+def test_long_text_is_read_to_its_end(tmp_path: Path, encoding: str) -> None:
+    text = "第九条 the 😀 end\n" * 9_000
+    (tmp_path / "note.txt").write_bytes(text.encode(encoding))
+    assert texts(tmp_path / "note.txt") == [text]
+
+
+def test_film_is_not_read_as_a_whole(tmp_path: Path) -> None:
+    with (tmp_path / "film.mp4").open("wb") as film:
+        film.truncate(2**40)  # takes no room, and would not fit into memory
+    assert reason(tmp_path / "film.mp4") == "this kind of file is not supported: .mp4"
+
+
+def test_globs_and_patterns_choose_files(tmp_path: Path) -> None:
+    for name in ("a.md", "b.txt", "old/c.md", "old/deep/d.txt", ".git/e.md", "build/f.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+
+    def found(*paths: Any, **options: Any) -> list[str]:
+        return [document.text for document in read_documents(paths, **options)]
+
+    assert found(f"{tmp_path}/**/*.md") == ["a.md", "build/f.md", "old/c.md"]
+    assert found(tmp_path, include=["*.md"]) == ["a.md", "build/f.md", "old/c.md"]
+    assert found(tmp_path, include=["old/*"]) == ["old/c.md", "old/deep/d.txt"]
+    assert found(tmp_path, exclude=["build", "*.txt"]) == ["a.md", "old/c.md"]
+    assert found(f"{tmp_path}/*", exclude=["a.*"]) == ["b.txt"]
+    assert found(tmp_path / "b.txt", include=["*.md"]) == ["b.txt"]  # it was named
+    assert list(read_documents(f"{tmp_path}/*.pdf").left_out.values()) == [
+        "no file matches this pattern"
+    ]
+    for wrong in ({"paths": 3}, {"paths": [""]}, {"paths": tmp_path, "include": "*.md"}):
+        with pytest.raises(ConfigurationError):
+            read_documents(**wrong)

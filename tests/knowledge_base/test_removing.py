@@ -1,0 +1,301 @@
+"""A knowledge base is removed as a whole, or says that it is being removed."""
+
+from collections.abc import Callable
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+import pytest
+from llama_index.core.schema import Document, TextNode
+
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    StoreClosedError,
+    StoreFormatError,
+    StoreUnavailableError,
+)
+from llama_retrieval_ext.knowledge_base import copy, storage
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.ledger.remote_journal import RemoteJournal
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores.open import open_store
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.knowledge_base.engines import BESIDE, EMBEDDED
+from tests.programs import Program
+
+pytestmark = pytest.mark.slow
+
+Open = Callable[..., KnowledgeBase]
+HOLDING = """
+import sys
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+
+with KnowledgeBase.open(sys.argv[1], embed_model=FakeEmbedding(dim=16), must_exist=True):
+    print("open", flush=True)
+    sys.stdin.read()
+"""
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def fill(open_kb: Open, **options: Any) -> None:
+    with open_kb(**options) as kb:
+        kb.add([Document(id_=name, text=f"leave {name}") for name in "abc"], show_progress=False)
+
+
+def folder_of(url: str) -> Path:
+    return Path(url.partition(":")[2])
+
+
+def test_it_is_gone_and_a_new_one_can_be_made_there(open_kb: Open, url: str) -> None:
+    fill(open_kb)
+    KnowledgeBase.remove(url)
+    with pytest.raises(ConfigurationError, match="there is no knowledge base"):
+        open_kb(must_exist=True)
+    with open_kb(embed_model=FakeEmbedding(dim=7)) as kb:  # with another model, if need be
+        assert kb.documents() == []
+        assert kb.add([Document(id_="d", text="leave")], show_progress=False).added == 1
+    with open_kb(embed_model=FakeEmbedding(dim=7)) as kb:
+        assert [hit.node.ref_doc_id for hit in kb.retriever("hybrid").retrieve("leave")] == ["d"]
+
+
+def test_one_that_has_no_document_and_one_that_requires_a_scope_are_removed(
+    open_kb: Open, url: str
+) -> None:
+    for require_scope in (False, True):
+        open_kb(require_scope=require_scope).close()
+        KnowledgeBase.remove(url)
+        with pytest.raises(ConfigurationError, match="there is no knowledge base"):
+            open_kb(must_exist=True)
+
+
+def test_what_is_not_there_cannot_be_removed_and_nothing_is_made(url: str) -> None:
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="there is no knowledge base"):
+            KnowledgeBase.remove(url)
+    if "//" not in url:
+        assert not folder_of(url).exists()
+
+
+def test_nodes_that_are_no_knowledge_base_stay(url: str) -> None:
+    with open_store(url) as store:
+        store.add([TextNode(id_="n", text="x", embedding=[1.0, 0.0])])
+    with pytest.raises(ConfigurationError, match="there is no knowledge base"):
+        KnowledgeBase.remove(url)
+    with open_store(url) as store:
+        assert store.count() == 1
+
+
+@pytest.mark.parametrize("after", ["noting", "the nodes"])
+def test_when_it_is_interrupted_it_cannot_be_used_and_is_removed_by_trying_again(
+    open_kb: Open, url: str, after: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(open_kb)
+    with monkeypatch.context() as patched:
+        interrupt(patched, after)
+        with pytest.raises(Killed):
+            KnowledgeBase.remove(url)
+    for _ in range(2):
+        with pytest.raises(StoreUnavailableError, match=r"is being removed.*remove"):
+            open_kb()
+    with pytest.raises(StoreUnavailableError, match="is being removed"):
+        copy.copy_knowledge_base(url, f"{url}-copy", show_progress=False)
+    KnowledgeBase.remove(url)
+    with pytest.raises(ConfigurationError, match="there is no knowledge base"):
+        KnowledgeBase.remove(url)
+    assert open_kb().count() == 0
+
+
+def killed(*_: object) -> None:
+    raise Killed
+
+
+def interrupt(patched: pytest.MonkeyPatch, after: str) -> None:
+    def only_nodes(*collections: Any) -> None:
+        collections[0].clear()
+        raise Killed
+
+    for name in ("_drop", "_delete"):
+        patched.setattr(storage, name, killed if after == "noting" else only_nodes)
+
+
+def test_a_failure_of_the_engine_leaves_it_to_be_removed_again(
+    open_kb: Open, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(open_kb)
+
+    def failing(*_: object) -> None:
+        raise StoreUnavailableError("the server is away")
+
+    with monkeypatch.context() as patched:
+        for name in ("_drop", "_delete"):
+            patched.setattr(storage, name, failing)
+        with pytest.raises(StoreUnavailableError, match="away"):
+            KnowledgeBase.remove(url)
+    KnowledgeBase.remove(url)
+    assert open_kb().count() == 0
+
+
+@EMBEDDED
+def test_its_folder_goes_and_what_else_is_in_it_stays(open_kb: Open, url: str) -> None:
+    fill(open_kb)
+    KnowledgeBase.remove(url)
+    assert not folder_of(url).exists()
+    fill(open_kb)
+    (folder_of(url) / "thesis.txt").write_text("three years of work")
+    KnowledgeBase.remove(url)
+    assert [each.name for each in folder_of(url).iterdir()] == ["thesis.txt"]
+
+
+@EMBEDDED
+def test_between_its_ledger_and_its_store_it_is_gone(
+    open_kb: Open, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(open_kb)
+    with monkeypatch.context() as patched:
+        patched.setattr(EmbeddedVectorStore, "remove", killed)
+        with pytest.raises(Killed):
+            KnowledgeBase.remove(url)
+    with pytest.raises(ConfigurationError, match="there is no knowledge base"):
+        open_kb(must_exist=True)
+    with open_kb(embed_model=FakeEmbedding(dim=7)) as kb:
+        assert kb.count() == 0
+    KnowledgeBase.remove(url)
+    assert not folder_of(url).exists()
+
+
+@EMBEDDED
+def test_a_folder_of_something_else_is_left_alone(url: str) -> None:
+    folder_of(url).mkdir()
+    (folder_of(url) / "ledger.sqlite3").write_text("accounts")
+    with pytest.raises(StoreFormatError, match="is not a store"):
+        KnowledgeBase.remove(url)
+    assert [each.name for each in folder_of(url).iterdir()] == ["ledger.sqlite3"]
+
+
+@EMBEDDED
+def test_one_that_is_open_in_this_process_stays(open_kb: Open, url: str) -> None:
+    kb = open_kb()
+    kb.add([Document(id_="d", text="leave")], show_progress=False)
+    with pytest.raises(StoreUnavailableError, match="is open in this process; close it first"):
+        KnowledgeBase.remove(url)
+    assert len(kb.retriever("keyword").retrieve("leave")) == kb.count() == 1
+    kb.close()
+    KnowledgeBase.remove(url)
+    assert not folder_of(url).exists()
+
+
+@EMBEDDED
+def test_one_that_is_opened_in_this_moment_stays(
+    open_kb: Open, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(open_kb)
+    opened: list[KnowledgeBase] = []
+
+    class Waiting:
+        def __enter__(self) -> None:
+            monkeypatch.undo()
+            opened.append(open_kb())
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(storage, "lock_of", lambda _: Waiting())
+    with pytest.raises(StoreUnavailableError, match="is open in this process; close it first"):
+        KnowledgeBase.remove(url)
+    assert opened[0].count() == len(opened[0].documents()) == 3
+
+
+# Qdrant's client leaves the file of its lock open when it is refused.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("engine", ["embedded", "qdrant", "milvus"], indirect=True)
+def test_one_that_another_process_has_open_stays(open_kb: Open, url: str) -> None:
+    fill(open_kb, embed_model=FakeEmbedding(dim=16))
+    with Program(HOLDING, url) as other:
+        assert other.stdout.readline() == "open\n"
+        with pytest.raises(StoreUnavailableError, match="another process"):
+            KnowledgeBase.remove(url)
+        other.communicate()
+    assert open_kb(embed_model=FakeEmbedding(dim=16)).count() == 3
+
+
+def test_one_in_memory_is_nothing_to_remove() -> None:
+    with pytest.raises(ConfigurationError, match="is in memory"):
+        KnowledgeBase.remove("embedded::memory:")
+
+
+@BESIDE
+def test_who_has_it_open_finds_nothing_and_cannot_write(open_kb: Open, url: str) -> None:
+    kb = open_kb()
+    kb.add([Document(id_="d", text="leave")], show_progress=False)
+    KnowledgeBase.remove(url)
+    assert kb.documents() == []
+    assert kb.retriever("hybrid").retrieve("leave") == []
+    calls: list[Callable[[], object]] = [
+        lambda: kb.add([Document(id_="e", text="leave")], show_progress=False),
+        lambda: kb.delete("d"),
+    ]
+    for call in calls:
+        with pytest.raises(StoreClosedError, match="was removed since it was opened"):
+            call()
+    with pytest.raises(ConfigurationError, match="there is no knowledge base"):
+        open_kb(must_exist=True)
+
+
+@BESIDE
+def test_a_writer_that_is_overtaken_is_told_and_leaves_nothing(
+    open_kb: Open, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kb = open_kb()
+    begin = RemoteJournal.begin
+
+    def overtaken(journal: RemoteJournal, documents: Any) -> Any:
+        monkeypatch.setattr(RemoteJournal, "begin", begin)
+        KnowledgeBase.remove(url)
+        return begin(journal, documents)
+
+    monkeypatch.setattr(RemoteJournal, "begin", overtaken)
+    with pytest.raises((StoreUnavailableError, StoreClosedError)):
+        kb.add([Document(id_="d", text="leave")], show_progress=False)
+    with open_store(url) as store:
+        assert store.count() == 0
+    with pytest.raises(ConfigurationError, match="there is no knowledge base"):
+        open_kb(must_exist=True)
+
+
+ON_SERVERS = pytest.mark.parametrize(
+    "engine", ["qdrant-server", "milvus-server", "elasticsearch"], indirect=True
+)
+
+
+@ON_SERVERS
+def test_one_that_is_being_written_to_stays_and_one_whose_writer_died_goes(
+    open_kb: Open, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Two that share no lock are as good as two processes.
+    monkeypatch.setattr(storage, "lock_of", lambda _: RLock())
+    kb = open_kb()
+    fill(open_kb)
+    with monkeypatch.context() as patched:
+        patched.setattr("llama_retrieval_ext.knowledge_base.write.Writer._put", killed)
+        patched.setattr("llama_retrieval_ext.knowledge_base.write.Writer.settle", lambda _: None)
+        with pytest.raises(Killed):
+            kb.add([Document(id_="d", text="leave")], show_progress=False)
+    with pytest.raises(StoreUnavailableError, match="is being written to by another process"):
+        KnowledgeBase.remove(url)
+    assert open_kb().get("a") != []
+    monkeypatch.setattr(storage, "_PATIENCE_S", 0.0)
+    KnowledgeBase.remove(url)
+    with pytest.raises(ConfigurationError, match="there is no knowledge base"):
+        open_kb(must_exist=True)
+
+
+@ON_SERVERS
+def test_it_is_removed_on_a_server(open_kb: Open, url: str) -> None:
+    fill(open_kb)
+    KnowledgeBase.remove(url)
+    with pytest.raises(ConfigurationError, match="there is no knowledge base"):
+        KnowledgeBase.remove(url)

@@ -1,0 +1,169 @@
+"""Files as the sources of documents: pages of a PDF and rows of a table belong together."""
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from llama_index.core.schema import Document, TextNode
+
+from llama_retrieval_ext.errors import StoreFormatError
+from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
+from llama_retrieval_ext.knowledge_base.kinds import Kind
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.readers.files import read_documents
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.stages.selection import Collapse
+from llama_retrieval_ext.stores.open import open_store
+from tests.knowledge_base.engines import BESIDE, EMBEDDED
+
+Open = Callable[..., KnowledgeBase]
+ACME = Scope("acme")
+HANDBOOK, STAFF = "/hr/handbook.pdf", "/hr/staff.csv"
+
+
+def parts(file: str, *texts: str, **metadata: object) -> list[Document]:
+    return [
+        Document(id_=f"{file}_part_{n}", text=text, metadata={"file_path": file, **metadata})
+        for n, text in enumerate(texts)
+    ]
+
+
+def filled(kb: KnowledgeBase, scope: Scope | None = None) -> KnowledgeBase:
+    pages = parts(HANDBOOK, "annual leave days", "annual leave of parents", "leave on sundays")
+    rows = parts(STAFF, "annual leave of Ann", "Bob")
+    note = Document(id_="note", text="annual leave")
+    kb.add([*pages, *rows, note], scope=scope, show_progress=False)
+    return kb
+
+
+def names(kb: KnowledgeBase) -> dict[str, tuple[int, int]]:
+    return {each.source: (each.documents, each.nodes) for each in kb.sources()}
+
+
+def test_all_documents_of_a_file_are_deleted_by_its_path_and_one_by_its_id(open_kb: Open) -> None:
+    kb = filled(open_kb())
+    assert names(kb) == {HANDBOOK: (3, 3), STAFF: (2, 2), "note": (1, 1)}
+    assert kb.delete(f"{HANDBOOK}_part_1") == 1
+    assert kb.delete(HANDBOOK) == 2
+    assert kb.get(HANDBOOK) == []
+    assert kb.search("sundays", "keyword").hits == []
+    with open_kb() as again:  # also in what is stored
+        assert names(again) == {STAFF: (2, 2), "note": (1, 1)}
+        assert again.delete(HANDBOOK) == 0
+        assert [again.delete(name) for name in ("note", STAFF)] == [1, 2]
+        assert again.count() == 0
+
+
+def test_the_same_path_in_another_scope_is_another_source(open_kb: Open) -> None:
+    kb = filled(filled(open_kb()), ACME)
+    assert {(each.source, each.scope) for each in kb.sources(scope=ACME)} == {
+        (name, ACME) for name in (HANDBOOK, STAFF, "note")
+    }
+    assert len(kb.sources()) == 6
+    assert kb.delete(STAFF, scope=ACME) == 2
+    assert len(kb.get(STAFF)) == 2
+
+
+@EMBEDDED
+def test_a_file_is_also_known_by_its_path_from_the_working_directory(
+    open_kb: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("leave.md").write_text("25 days of leave")
+    kb = open_kb()
+    kb.add(read_documents("leave.md"), show_progress=False)
+    assert [node.get_content() for node in kb.get("leave.md")] == ["25 days of leave"]
+    assert kb.delete("leave.md") == 1
+
+
+@EMBEDDED
+def test_documents_say_where_they_came_from_and_nodes_come_in_their_order(open_kb: Open) -> None:
+    kb = filled(open_kb())
+    assert {each.document_id: each.source for each in kb.documents()} == {
+        **{f"{HANDBOOK}_part_{n}": HANDBOOK for n in range(3)},
+        **{f"{STAFF}_part_{n}": STAFF for n in range(2)},
+        "note": "note",
+    }
+    assert [node.ref_doc_id for node in kb.get(HANDBOOK)] == [
+        f"{HANDBOOK}_part_{n}" for n in range(3)
+    ]
+    assert [node.get_content() for node in kb.get("note")] == ["annual leave"]
+
+
+@pytest.mark.parametrize("mode", ["vector", "keyword", "hybrid"])
+def test_pages_of_a_file_collapse_to_one_hit(open_kb: Open, mode: Kind) -> None:
+    kb = filled(open_kb())
+    hits = kb.search("annual leave", mode, top_k=3, collapse=Collapse()).hits
+    assert {hit.metadata.get("file_path", "note") for hit in hits} == {HANDBOOK, STAFF, "note"}
+    assert len(kb.search("annual leave", mode, top_k=9, collapse=Collapse(2)).hits) >= 4
+
+
+@EMBEDDED
+def test_a_copy_knows_the_sources(open_kb: Open, url: str, tmp_path: Path) -> None:
+    filled(open_kb()).close()
+    target = f"embedded:{tmp_path / 'copy'}"
+    copy_knowledge_base(url, target, show_progress=False)
+    with KnowledgeBase.open(target, embed_model=open_kb().embed_model) as copy:
+        assert copy.delete(HANDBOOK) == 3
+
+
+@EMBEDDED
+def test_a_ledger_of_format_1_learns_the_sources_when_it_is_opened(open_kb: Open, url: str) -> None:
+    filled(open_kb()).close()
+    file = Path(url.partition(":")[2]) / "ledger.sqlite3"
+    with closing(sqlite3.connect(file)) as ledger, ledger:
+        ledger.execute("DROP INDEX documents_of_source")
+        ledger.execute("ALTER TABLE documents DROP COLUMN source")
+        ledger.execute("UPDATE manifest SET value = '1' WHERE key = 'format'")
+    for _ in range(2):
+        with open_kb() as kb:
+            assert names(kb) == {HANDBOOK: (3, 3), STAFF: (2, 2), "note": (1, 1)}
+    assert open_kb().delete(HANDBOOK) == 3
+
+
+@BESIDE
+@pytest.mark.slow
+def test_a_ledger_of_format_2_on_a_server_is_refused_with_what_to_do(
+    open_kb: Open, url: str
+) -> None:
+    store = open_store(url)
+    node = TextNode(id_="manifest", metadata={"record": {}}, embedding=[1.0, 0.0])
+    store.beside("__ledger").add([node])  # type: ignore[attr-defined]
+    store.close()
+    with pytest.raises(StoreFormatError, match=r"ledger of format 2.*copy"):
+        open_kb()
+
+
+@EMBEDDED
+def test_metadata_fields_count_the_types_of_values(open_kb: Open) -> None:
+    kb = open_kb()
+    kb.add(
+        [
+            *parts("a", "one", "two", page_label=1, of=["leave"]),
+            *parts("b", "three", page_label="1", draft=True, weight=0.5),
+        ],
+        show_progress=False,
+    )
+    assert kb.metadata_fields() == {
+        "draft": {"bool": 1},
+        "file_path": {"str": 3},
+        "of": {"list": 2},
+        "page_label": {"int": 2, "str": 1},
+        "weight": {"float": 1},
+    }
+    assert kb.metadata_fields(scope=ACME) == {}
+    assert sum(kb.metadata_fields(sample=2)["file_path"].values()) == 2
+
+
+@EMBEDDED
+def test_info_and_repr_say_what_it_is_and_how_much_is_in_it(open_kb: Open, url: str) -> None:
+    kb = filled(open_kb())
+    info = kb.info()
+    assert (info.url, info.engine, info.embed_model) == (url, "embedded", "PickyEmbedding")
+    assert (info.documents, info.sources, info.nodes, info.dimension) == (6, 3, 6, 16)
+    assert info.size_bytes is not None
+    assert 1000 < info.size_bytes < 2**25  # what it takes, not what the engine reserves
+    assert (info.require_scope, info.many_tenants) == (False, False)
+    assert repr(kb) == f"KnowledgeBase({url!r}, 6 documents, 6 nodes, 'PickyEmbedding')"
