@@ -75,8 +75,8 @@ class Echo(Retriever):
         super().__init__(top_k=10, name=name)
         self.inner = FixedRetriever(rows, name=name)
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
-        found = yield from self.inner._plan(query)
+    def plan(self, query: Query) -> Plan[list[Hit]]:
+        found = yield from self.inner.plan(query)
         (echo,) = FixedRetriever([(query.query_str, 2.0)]).hits
         return [Hit(node=echo.node, score=echo.score, source=self.name), *found][: query.top_k]
 

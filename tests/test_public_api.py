@@ -4,21 +4,11 @@ import ast
 import re
 import subprocess
 import sys
-import tomllib
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from llama_index.core.base.base_query_engine import BaseQueryEngine
-from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.base.llms.base import BaseLLM
-from llama_index.core.graph_stores.types import PropertyGraphStore
-from llama_index.core.memory.memory import BaseMemoryBlock
-from llama_index.core.response_synthesizers.base import BaseSynthesizer
-from llama_index.core.types import BasePydanticProgram
-from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 import llama_retrieval_ext
 from llama_retrieval_ext import (
@@ -43,11 +33,6 @@ from tests.cases import each_case
 
 ROOT = Path(llama_retrieval_ext.__file__).parent
 REFERENCE = ROOT / "README.md"
-# What LlamaHub lists, of what LlamaIndex can be extended by.
-COMPONENTS = (
-    *(BaseEmbedding, BaseLLM, BaseMemoryBlock, BasePydanticProgram, BasePydanticVectorStore),
-    *(BaseQueryEngine, BaseRetriever, BaseSynthesizer, PropertyGraphStore),
-)
 # The folders that have public names; each name of theirs resolves at the top, too.
 TIERS: list[ModuleType] = [
     capabilities,
@@ -217,21 +202,3 @@ def test_a_defect_of_ours_is_not_taken_for_a_missing_extra() -> None:
 def test_the_reference_lists_exactly_the_public_names() -> None:
     listed = re.findall(r"^\| `(\w+)", REFERENCE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert sorted(listed) == ALL_NAMES
-
-
-def test_the_changelog_names_every_public_name() -> None:
-    text = (ROOT.parent / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert [name for name in ALL_NAMES if f"`{name}`" not in text] == []
-
-
-def test_llamahub_knows_every_component_for_llamaindex() -> None:
-    project = tomllib.loads((ROOT.parent / "pyproject.toml").read_text(encoding="utf-8"))
-    hub = project["tool"]["llamahub"]
-    values = {name: getattr(llama_retrieval_ext, name) for name in ALL_NAMES}
-    components = {
-        name
-        for name, value in values.items()
-        if isinstance(value, type) and issubclass(value, COMPONENTS)
-    }
-    assert set(hub["class_authors"]) == {"KnowledgeBase", *components}
-    assert (hub["import_path"], hub["contains_example"]) == (llama_retrieval_ext.__name__, True)

@@ -126,7 +126,8 @@ class KeptBM25Retriever(Retriever):
         self._indexes: OrderedDict[Scope | None, _CachedIndex] = OrderedDict()
         self._lock = Lock()
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
+        """Search the index of the scope, brought up to date first."""
         index = yield Call(lambda: self._current(query.scope))
         if index.left_out:
             note_degraded(

@@ -100,7 +100,8 @@ class LegRecorder(Retriever):
         """The retriever."""
         return [self.source]
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
+        """Retrieve once for all settings that are tried."""
         child = self._for_children(query)
         hits = yield from hits_of(self.source, child, top_k=self.leg.top_k)
         self.hits[query.query_str] = hits

@@ -26,7 +26,7 @@ class _Replay(Retriever):
         super().__init__(top_k=None, name=_SEED)
         self.hits: Sequence[Hit] = ()
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
         return finished(list(self.hits[: query.top_k]))
 
 

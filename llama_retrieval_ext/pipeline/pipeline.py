@@ -101,7 +101,8 @@ class Pipeline(_Composite):
         after = (*map(repr, self.refines), *self.binding)
         return Sketch(tuple(map(repr, self.rewrites)), (("", sketch_of(self.source)),), after)
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
+        """Rewrite the query, retrieve, then refine."""
         inner = yield from rewritten(self._for_children(query), self.rewrites)
         name = name_of(self.source)
         found = hits_of(self.source, inner, source=name)
@@ -202,7 +203,8 @@ class FusionRetriever(_Composite):
         after = (repr(self.fusion), *self.binding)
         return Sketch(tuple(repr(each) for each in before if each is not None), tuple(legs), after)
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
+        """Run the legs together, then fuse and refine."""
         queries = yield from self._queries(query)
         asks = {
             _ranking_name(leg.name, number, of=len(queries)): Ask(leg, each)

@@ -69,7 +69,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     ``retrieve`` and ``aretrieve`` are LlamaIndex's methods after a check of the query, because
     LlamaIndex rejects None with pydantic's ``ValidationError``.
 
-    A subclass defines `_plan`; the threaded and the asyncio driver both run it.
+    A subclass defines `plan`; the threaded and the asyncio driver both run it.
 
     Args:
         top_k: Number of hits to return if the query does not set it, at least 1; None for all.
@@ -104,13 +104,13 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         self.name = of_type(name or type(self).__name__, str, "name")
 
     def __init_subclass__(cls, **kwargs: object) -> None:
-        for method in ("_plan", "_searches"):
+        for method in ("plan", "_searches"):
             if method in vars(cls):
                 without_span(vars(cls)[method])
         super().__init_subclass__(**kwargs)
 
     @abstractmethod
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
         """Return the plan for a query that is not blank and has filters, scope and ``top_k``."""
 
     @property
@@ -337,9 +337,9 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         if query.is_blank:
             return []
         if query.timeout_s is None:
-            hits = yield from self._plan(query)
+            hits = yield from self.plan(query)
         else:
-            plan = reporting(self._plan(query), current_context().on_partial)
+            plan = reporting(self.plan(query), current_context().on_partial)
             (outcome,) = yield Together([Task(self.name, plan, query.timeout_s)])
             hits = outcome.result()
         if any(isinstance(hit.node, IndexNode) for hit in hits):

@@ -115,7 +115,8 @@ class AutoMergingRetriever(Retriever):
         """Retriever of the small chunks."""
         return [self.source]
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
+        """Retrieve children, then merge them into their parents."""
         name = name_of(self.source)
         found = hits_of(self.source, self._for_children(query), source=name)
         hits = yield from step(name, found, reports=True)

@@ -67,7 +67,8 @@ class FallbackRetriever(Retriever):
         """Given names of the legs."""
         return chosen_names(self.legs)
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
+        """Run one retriever after another until one finds enough."""
         child = self._for_children(query)
         longest: list[NodeWithScore] | None = None
         chosen = ""

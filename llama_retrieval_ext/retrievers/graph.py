@@ -182,7 +182,8 @@ class GraphRetriever(Retriever):
         parts = [self.backend.engine, f"graph={self.graphs.backend.engine}", f"top_k={self.top_k}"]
         return f"GraphRetriever({', '.join(parts)})"
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
+        """Start from entities, or from the hits of the seed, and walk."""
         return self._by_entities(query) if self.seed is None else self._by_walk(query, self.seed)
 
     # Entity search

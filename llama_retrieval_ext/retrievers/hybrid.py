@@ -175,7 +175,8 @@ class HybridRetriever(StoreRetriever):
             return finished(None)
         return super().prefetch(queries)
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
+        """Run both searches of the store, then fuse."""
         if self._embeds and query.embedding is None:
             self._model()  # raises here so that the message names this retriever
         legs = set(self._breakers)

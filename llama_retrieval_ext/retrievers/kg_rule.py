@@ -126,7 +126,8 @@ class KGRuleRetriever(Retriever):
 
     arequirements = asynchronous(requirements)
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
+        """Link the question to entities, then apply the rules to them."""
         linked = yield from step("entity linking", self._processes(query))
         conclusions = yield from step("rules", self._conclusions([*linked], query))
         _note_processes(linked, conclusions)

@@ -358,7 +358,8 @@ class KnowledgeRetriever(Retriever):
         asks_rules = self.policy.asks_rules(None if chapter is None else str(chapter))
         return [side for side in self.legs if side != RULE_SIDE or asks_rules]
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
+        """Ask rules and cases side by side, then order by priority."""
         sides = self._sides_for(query)
         child = self._for_children(query)
         asks = {side: self._ask(side, child) for side in sides}

@@ -214,8 +214,9 @@ class HyDERetriever(Retriever):
         """Stages around the base retriever."""
         return self._inner.label
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
-        hits = yield from self._inner._plan(query)  # noqa: SLF001 - no level of its own in traces
+    def plan(self, query: Query) -> Plan[list[Hit]]:
+        """Run the pipeline of rewrites, retriever and fusion."""
+        hits = yield from self._inner.plan(query)  # no level of its own in traces
         if self.mode is HyDEMode.MEAN:
             note_retrievals([query], [hits], source=self.name)
         return hits

@@ -125,7 +125,8 @@ class RecursiveRetriever(Retriever):
 
     aretrieve_all = asynchronous(retrieve_all)
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
+        """Retrieve, then follow index nodes."""
         child = self._for_children(query)
         root = self.children[0]
         found = hits_of(root, child, source=self.root_id)

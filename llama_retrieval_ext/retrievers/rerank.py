@@ -87,7 +87,8 @@ class RerankRetriever(Retriever):
     def _depth(self, query: Query) -> int | None:
         return self.fetch_k and max(self.fetch_k, query.top_k or 0)
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
+        """Retrieve deep enough, then rerank."""
         depth = self._depth(query)
         child = self._for_children(query)
         name = name_of(self.retriever)

@@ -83,7 +83,8 @@ class RetrievalPipeline(Retriever):
         """Pipeline as one retriever; empty until it is complete."""
         return [self._value] if isinstance(self._value, BaseRetriever) else []
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
+        """Run the stages added so far."""
         if not self.children:
             raise CompositionError(
                 f"the pipeline {self.name!r} is no retriever yet: {self!r}; "

@@ -237,7 +237,8 @@ class VectorRetriever(StoreRetriever):
         super().__init__(store, embed_model, top_k=hits, filters=filters, scope=scope, name=name)
         self._collapse_by(collapse)
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
+        """Embed the query, then search the store by vector."""
         (request,) = yield from step("embedding", self._searches(self._deep(query)))
         return (yield from self._answer_to(request, query))
 
@@ -292,7 +293,8 @@ class KeywordRetriever(StoreRetriever):
         if self.backend.features.keyword is None:
             raise no_keyword_search(self.backend)
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
+        """Search the store by keywords."""
         (request,) = yield from self._searches(self._deep(query))
         return (yield from self._answer_to(request, query))
 

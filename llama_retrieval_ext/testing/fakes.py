@@ -259,7 +259,8 @@ class FixedRetriever(Retriever):
         self.error = error
         self.calls: list[Query] = []
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
+        """Answer as scripted, after the delay."""
         self.calls.append(query)
         if self.delay_s:
             yield Call(lambda: time.sleep(self.delay_s), lambda: asyncio.sleep(self.delay_s))

@@ -33,7 +33,7 @@ class FusionRetriever(Retriever):
             for place, each in enumerate(legs)
         ]
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
         asks = {leg.name: Ask(leg, query) for leg in self.legs}
         rankings = yield from ask(asks, min_success=self.min_success)
         hits = [as_hit(hit, source=self.name) for each in rankings.values() for hit in each]
@@ -47,7 +47,7 @@ class Embedded(Retriever):
         super().__init__(top_k=10, name=name)
         self.model = model
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
         vector = yield from embed(query, self.model)
         node = TextNode(id_=self.name, text=self.name)
         return [Hit(node=node, score=float(len(vector)), source=self.name)]

@@ -42,7 +42,7 @@ class Remembers(Retriever):
         super().__init__(top_k=top_k)
         self.asked: list[Query] = []
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
         self.asked.append(query)
         hits: list[Hit] = yield Call(list)
         return hits

@@ -40,7 +40,7 @@ class Alone(Retriever):
         super().__init__(top_k=1, name="alone")
         self.calls = calls
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
         for function in self.calls:
             yield Call(function)
         return []

@@ -70,7 +70,7 @@ class ComplainsLate(Retriever):
         super().__init__(top_k=1)
         self.released, self.complained = Event(), Event()
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
         yield Call(self.released.wait)
         note_degraded("late leg", "too late")
         self.complained.set()

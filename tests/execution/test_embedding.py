@@ -182,7 +182,7 @@ def test_f8_vector_retrievers_of_llama_index_share_one_embedding_a_text(
     before = len(model.calls)
 
     class Asking(Retriever):
-        def _plan(self, query: Query) -> Plan[list[Hit]]:
+        def plan(self, query: Query) -> Plan[list[Hit]]:
             asks = {text + leg.name: Ask(leg, Query(text)) for text in "abcd" for leg in legs}
             rankings = yield from ask(asks)
             assert all(map(rankings.get, asks))

@@ -48,7 +48,7 @@ class Stepwise(Retriever):
         super().__init__(top_k=1, name="stepwise")
         self.error = error
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
         yield from step("prepare", self._tasks())
         yield from step("look up", call(self._look_up))
         return []
@@ -147,7 +147,7 @@ class GoesOn(Retriever):
         super().__init__(top_k=1)
         self.released, self.ended = Event(), Event()
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
         yield from step("hangs", call(self.released.wait))
         frame = current_context()
         assert frame is not None
@@ -195,4 +195,4 @@ def test_a_step_outside_an_answer_is_the_plan_itself() -> None:
     assert run(step("step", call(lambda: "value"))) == "value"
     assert asyncio.run(arun(step("step", call(lambda: "value")))) == "value"
     with pytest.raises(OSError, match="gone"):
-        run(step("step", Stepwise(error=OSError("gone"))._plan(Query("query"))))
+        run(step("step", Stepwise(error=OSError("gone")).plan(Query("query"))))

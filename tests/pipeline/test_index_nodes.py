@@ -40,7 +40,7 @@ class Nodes(Retriever):
         self.scored = scored
         self.calls = 0
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
         yield from ()
         self.calls += 1
         return [Hit(node=node, score=score, source=self.name) for node, score in self.scored]

@@ -61,7 +61,7 @@ class Candidate(Retriever):
         super().__init__(top_k=20, name="chunks")
         self.found = [(node, scores[node.node_id]) for node in nodes if node.node_id in scores]
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
         yield from ()
         hits = [Hit(node=node, score=score, source=self.name) for node, score in self.found]
         return sorted(hits, key=lambda hit: (-(hit.score or 0), hit.node.node_id))

@@ -53,7 +53,7 @@ class SignPost(Retriever):
     def __init__(self) -> None:
         super().__init__(top_k=1, name="sign post")
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
         yield from ()
         node = IndexNode(id_="to the documents", text="documents", index_id="documents")
         return [Hit(node=node, score=1.0, source=self.name)]

@@ -135,7 +135,7 @@ def test_when_the_picked_route_fails_the_others_are_heard(stream: Streamed) -> N
 class Wavers(Retriever):
     """Tells something, takes too long, and tells something else."""
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
         yield from retrieval(branches(late("a", 0.0)) >> RRF(), query)
         yield Call(lambda: time.sleep(0.6))  # nothing can interrupt it
         yield from retrieval(branches(late("x", 0.0)) >> RRF(), query)

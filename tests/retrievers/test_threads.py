@@ -27,7 +27,7 @@ class Echo(Retriever):
     def __init__(self, name: str) -> None:
         super().__init__(top_k=5, name=name)
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
         yield from ()
         tenant = "nobody" if query.scope is None else query.scope.tenant_id
         text = f"{tenant} asks {query.query_str}"

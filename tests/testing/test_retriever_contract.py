@@ -27,7 +27,7 @@ class PlainRetriever(Retriever):
         self.model = FakeEmbedding()
         self.backend = FakeBackend(sample_nodes(self.model) if nodes is None else nodes)
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
         embedding = yield from embed(query, self.model)
         search = Search(query.top_k or 1, query.condition, query.scope)
         found = yield self.backend.dense(embedding, search)
@@ -41,7 +41,7 @@ class BestOf(Retriever):
         super().__init__(top_k=5)
         self.legs = [Leg(f"leg {place}", each) for place, each in enumerate(retrievers)]
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
         rankings = yield from ask({leg.name: Ask(leg, query, query.top_k) for leg in self.legs})
         hits = [as_hit(hit, source=self.name) for each in rankings.values() for hit in each]
         return ordered(hits)[: query.top_k]
@@ -69,14 +69,14 @@ class TooMany(PlainRetriever):
 
 
 class WorstFirst(PlainRetriever):
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
-        hits = yield from super()._plan(query)
+    def plan(self, query: Query) -> Plan[list[Hit]]:
+        hits = yield from super().plan(query)
         return hits[::-1]
 
 
 class Nameless(PlainRetriever):
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
-        hits = yield from super()._plan(query)
+    def plan(self, query: Query) -> Plan[list[Hit]]:
+        hits = yield from super().plan(query)
         return [hit.model_copy(update={"source": ""}) for hit in hits]
 
 
@@ -95,18 +95,18 @@ class Hoarder(PlainRetriever):
         super().__init__()
         self.cache: dict[str, list[Hit]] = {}
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
         if query.query_str not in self.cache:
-            self.cache[query.query_str] = yield from super()._plan(query)
+            self.cache[query.query_str] = yield from super().plan(query)
         return self.cache[query.query_str]
 
 
 class Blabber(PlainRetriever):
     """Knows no scope and no filter."""
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
         everybody = Query(query.query_str, top_k=query.top_k)
-        return (yield from super()._plan(everybody))
+        return (yield from super().plan(everybody))
 
 
 class Addressed(PlainRetriever):

@@ -383,7 +383,8 @@ class BM25Retriever(Retriever):
                 "this retriever follows a docstore; change that, and call refresh() to see it now"
             )
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
+        """Search the index in memory."""
         return self._hits((yield from step("search", call(Call(partial(self._find, query))))))
 
     def read_node(self, node_id: str) -> Plan[BaseNode | None]:

@@ -149,7 +149,8 @@ class RouterRetriever(Retriever):
         """Given names of the legs."""
         return chosen_names([*self.legs.values()])
 
-    def _plan(self, query: Query) -> Plan[list[Hit]]:
+    def plan(self, query: Query) -> Plan[list[Hit]]:
+        """Let the selector choose, run the chosen routes, fuse if several."""
         selections = yield from self._selections(query)
         picked = {selection.name for selection in selections}
         others = [
