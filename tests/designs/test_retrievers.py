@@ -101,10 +101,7 @@ B = FakeRetriever([("y", 30.0), ("w", 10.0)])
     [
         # The best score of a node, each node once.
         ("simple", {"y": 30.0, "w": 10.0, "x": 0.9, "z": 0.1}),
-        (
-            "reciprocal_rerank",
-            {"y": 3 / 62 + 1 / 61, "x": 3 / 61, "z": 3 / 63, "w": 1 / 62},
-        ),
+        ("reciprocal_rerank", {"y": 3 / 62 + 1 / 61, "x": 3 / 61, "z": 3 / 63, "w": 1 / 62}),
         # Min-max of each retriever times its share of the weights.
         ("relative_score", {"x": 0.75, "y": 0.375 + 0.25, "z": 0.0, "w": 0.0}),
     ],
