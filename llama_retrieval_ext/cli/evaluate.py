@@ -6,7 +6,15 @@ from typing import Annotated
 import typer
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.options import AsJson, EmbedModel, KbId, KbOptions, Tenant, Url
+from llama_retrieval_ext.cli.options import (
+    DEFAULT_KB,
+    AsJson,
+    EmbedModel,
+    KbId,
+    KbOptions,
+    Tenant,
+    Url,
+)
 from llama_retrieval_ext.cli.output import console, say, say_aside, say_json
 from llama_retrieval_ext.cli.search import Mode
 from llama_retrieval_ext.errors import ConfigurationError
@@ -26,7 +34,7 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
         ),
     ] = None,
     *,
-    kb: Url,
+    kb: Url = DEFAULT_KB,
     modes: Annotated[
         list[Mode] | None,
         typer.Option("--mode", help="How to search; each way that there is unless given."),
