@@ -59,7 +59,7 @@ SLOW_PLACES = (
     "tests/test_readme.py",
     "tests/test_typing.py",
     "tests/testing/test_retriever_contract.py::TestCompositeNestedThreeDeep",
-    "tests/text/test_hostile_text.py::test_hostile_text_is_cut_in_linear_time",
+    "tests/text/test_tokenizer.py::test_hostile_text_is_cut_in_linear_time",
 )
 _PLACES = tuple(place for place in SLOW_PLACES if "::" not in place)
 _WITHIN = tuple(place for place in SLOW_PLACES if "::" in place)

@@ -1,7 +1,50 @@
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import Stemmer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_retrieval_ext.text.analyzer import plain_spellings, spellings
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.text.analyzer import (
+    check_language,
+    fold,
+    plain_spellings,
+    spellings,
+    word_stemmer,
+)
+from tests.cases import each_case
+
+
+@each_case(
+    ("word", "folded"),
+    [
+        ("école", "ecole"),
+        ("naïve", "naive"),
+        ("smørrebrød", "smorrebrod"),
+        ("łódź", "lodz"),
+        ("þæt", "thaet"),
+        ("ılık", "ilik"),  # noqa: RUF001
+        ("αθήνα", "αθηνα"),
+        ("ёлка", "елка"),
+        ("за\u0301мок", "замок"),  # noqa: RUF001
+        ("שָׁלוֹם", "שלום"),
+        ("مُحَمَّد", "محمد"),
+    ],
+)
+def test_accents_are_folded(word: str, folded: str) -> None:
+    assert fold(word) == folded
+
+
+@each_case("word", ["plain", "мой", "їжак", "हिन्दी", "ครั้ง", "火"])
+def test_marks_that_make_a_letter_stay(word: str) -> None:
+    assert fold(word) == word
+
+
+@given(st.text().map(str.casefold))
+def test_folding_twice_is_folding_once(word: str) -> None:
+    assert fold(fold(word)) == fold(word)
+
 
 WORDS = st.lists(st.text("abcdefgh", min_size=2, max_size=6), min_size=1, max_size=6)
 
@@ -81,3 +124,40 @@ def test_plain_spellings_take_nothing_apart() -> None:
     assert plain_spellings("___") == []
     assert plain_spellings("C++") == ["c++"]
     assert plain_spellings("1.2.3") == ["1.2.3"]
+
+
+@each_case(
+    ("language", "words", "stem"),
+    [
+        ("english", ["résumé", "resumes", "résumés"], "resum"),
+        ("german", ["häuser", "hauser"], "haus"),
+        ("russian", ["книга", "книги", "книгу"], "книг"),
+        ("french", ["chanté", "chanter"], "chant"),
+        ("none", ["École".casefold()], "ecole"),
+    ],
+)
+def test_forms_of_a_word_meet(language: str, words: list[str], stem: str) -> None:
+    assert set(map(word_stemmer(language), words)) == {stem}
+
+
+@each_case("word", ["utf8s", "c++", "книги", "at&ts", "1.2.3"])
+def test_what_is_no_word_of_the_language_keeps_its_ending(word: str) -> None:
+    assert word_stemmer("english")(word) == word
+
+
+def test_every_algorithm_can_be_chosen() -> None:
+    for language in Stemmer.algorithms():
+        check_language(language)
+        assert word_stemmer(language)("internationalisation")
+
+
+def test_an_unknown_algorithm_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="'elvish'"):
+        check_language("elvish")
+
+
+def test_threads_share_a_stemmer() -> None:
+    stem = word_stemmer("english")
+    words = [f"{letters}ings" for letters in ("pars", "walk", "read", "index")] * 500
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(stem, words)) == [word_stemmer("english")(word) for word in words]
