@@ -1,5 +1,7 @@
 """Positions of the terms of a question in a text, and excerpts around them."""
 
+from itertools import pairwise
+
 import pytest
 
 from llama_retrieval_ext.text.highlighting import excerpt, matched_spans
@@ -22,7 +24,7 @@ def test_forms_of_a_term_are_matched(text: str, question: str, matched: list[str
 def test_spans_are_in_order_and_do_not_overlap() -> None:
     spans = matched_spans("年假 annual leave 年假制度 leave", "annual leave 年假制")
     assert spans == sorted(spans)
-    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
 
 
 def test_an_excerpt_holds_the_part_with_most_terms() -> None:
