@@ -26,9 +26,11 @@ from llama_retrieval_ext.graph.rules.yaml import load_rules, parse_rules
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope
 from llama_retrieval_ext.results import Hit, ProofEdge, ordered
+from llama_retrieval_ext.retrievers.engineering_types import of_type_or_any, processes_of_type
 
 PROCESSES_KEY: Final = "processes"
 LANGUAGE_KEY: Final = "language"
+TYPE_KEY: Final = "engineering_type"
 SOURCE: Final = "kg_rule"
 # Kinds of conclusions, and the query words that select them.
 TOPICS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -54,9 +56,12 @@ class KGRuleRetriever(Retriever):
     it is halved if the words of the query, or the name of its chapter, select another kind of
     conclusion.
 
-    Processes can also be passed as ``Query.context["processes"]``, by name or id. Conditions of
-    rules read the rest of the context (``chapter``, ``engineering_type``, …). ``language`` is
-    ``zh`` or ``en`` by the script of the query, unless the context sets it.
+    Processes can also be passed as ``Query.context["processes"]``, by name or id. The context's
+    ``engineering_type`` leaves out processes that the graph links to other types only; if the query
+    names no process, it selects those of the type. A process is linked to a type by an edge
+    ``APPLIES_TO`` or by its property ``engineering_types``, a list of names. Conditions of rules
+    read the whole context (``chapter``, …). ``language`` is ``zh`` or ``en`` by the script of the
+    query, unless the context sets it.
 
     Args:
         graph: A URL such as ``graph:./dir`` or ``neo4j://…``, a LlamaIndex property graph store or
@@ -140,10 +145,30 @@ class KGRuleRetriever(Retriever):
     def _processes(self, query: Query) -> Plan[dict[str, float]]:
         """Return the ids to start from, each with its link confidence."""
         names = processes_in(query.context)
-        if not names:
-            linked = yield from self.linker.link(query.query_str, scope=query.scope)
-            return {each.node_id: each.score for each in linked}
-        return (yield from self._by_name(names, query))
+        if names:
+            linked = yield from self._by_name(names, query)
+        else:
+            found = yield from self.linker.link(query.query_str, scope=query.scope)
+            linked = {each.node_id: each.score for each in found}
+        type_ = query.context.get(TYPE_KEY)
+        if not isinstance(type_, str) or not type_.strip():
+            return linked
+        return (yield from self._of_type(type_, linked, query))
+
+    def _of_type(
+        self, type_: str, linked: Mapping[str, float], query: Query
+    ) -> Plan[dict[str, float]]:
+        """Return the linked entities of an engineering type; all its processes if there are none."""
+        scope = query.scope
+        types = [
+            id_ for id_, score in (yield from self._by_name([type_], query)).items() if score == 1
+        ]
+        rest = [id_ for id_ in linked if id_ not in types]
+        if not rest and not processes_in(query.context):
+            ids = yield from processes_of_type(self.graph, type_, types, scope=scope)
+            return dict.fromkeys(ids, 1.0)
+        kept = yield from of_type_or_any(self.graph, rest, type_, types, scope=scope)
+        return {id_: linked[id_] for id_ in rest if id_ in kept}
 
     def _by_name(self, names: Sequence[str], query: Query) -> Plan[dict[str, float]]:
         linked: dict[str, float] = {}
