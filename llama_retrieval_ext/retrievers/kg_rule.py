@@ -158,7 +158,7 @@ class KGRuleRetriever(Retriever):
     def _of_type(
         self, type_: str, linked: Mapping[str, float], query: Query
     ) -> Plan[dict[str, float]]:
-        """Return the linked entities of an engineering type; all its processes if there are none."""
+        """Return the linked entities of a type; all processes of the type if there are none."""
         scope = query.scope
         types = [
             id_ for id_, score in (yield from self._by_name([type_], query)).items() if score == 1

@@ -13,6 +13,7 @@ from llama_retrieval_ext.graph.backend import summary
 from llama_retrieval_ext.graph.cypher_guard import StatementRefusedError, guarded
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+from llama_retrieval_ext.testing.fakes import FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from tests.servers.neo4j import neo4j_url
 
@@ -73,7 +74,7 @@ def test_every_pattern_gets_the_conditions_of_the_scope() -> None:
     )
     assert written.count("nodes(") == written.count("relationships(") == 3
     assert written.count("$scope_tenant") == 6
-    assert "WHERE (a.level>=3 OR true) AND all(" in written
+    assert "WITH * LIMIT 9223372036854775807 WHERE a.level>=3 OR true" in written
     assert "{name:'x, y'}" in written
     assert written.endswith("ORDER BY n LIMIT 5")
 
@@ -103,6 +104,7 @@ def graph(neo4j_url: str) -> Iterator[object]:
 
 
 slow = pytest.mark.slow
+LEAKS = 400
 
 
 @slow
@@ -187,3 +189,81 @@ RESULTS = [
     *("count(*) AS n", "[a.name, a.tenant_id]", "a.name ORDER BY a.name", "head(nodes(way)).name"),
     *("a.name LIMIT 100000", "CASE WHEN true THEN a.name ELSE 1 END AS n", "p_0", "startNode(r)"),
 ]
+
+
+# An expression that fails, or not, by the values of the rows that it is evaluated on.
+ORACLES = [
+    *("{0}.salary.x = 1", "1 / (CASE WHEN {0}.salary STARTS WITH '{1}' THEN 0 ELSE 1 END) = 1"),
+    *("toInteger(left({0}.salary, 1)) > 0", "{0}.salary + 1 > 0", "-{0}.salary < 0"),
+    *("size({0}.level) > {2}", "abs({0}.salary) > {2}", "{0}.level % ({0}.level - {2}) = 0"),
+    *("substring({0}.salary, {2} - 5) = '{1}'", "{0}.salary[{2}] = 'x'", "NOT {0}.salary"),
+    *("{0}.salary AND true", "1 / ({0}.level - {2}) > 0", "head({0}.salary) = '{1}'"),
+    *("tolower({0}.level) = '{1}'", "{0}.salary IN {0}.level", "last(labels({0})).x = 1"),
+    "CASE {0}.level WHEN {2} THEN {0}.salary.x ELSE true END",
+]
+SHAPES = [
+    "MATCH ({0}) WHERE {c} RETURN {r} AS n ORDER BY n",
+    "MATCH ({0}:Hazard) WHERE {c} RETURN {r} AS n ORDER BY n",
+    "MATCH (x:Process)-[:HAS_HAZARD]->({0}) WHERE {c} RETURN {r} AS n ORDER BY n",
+    "MATCH (x)-[*1..3]-({0}) WHERE {c} RETURN {r} AS n ORDER BY n",
+    "MATCH (x), ({0}) WHERE x.level > {0}.level OR {c} RETURN {r} AS n ORDER BY n",
+    "MATCH (x:Process) OPTIONAL MATCH (x)-[r]->({0}) WHERE {c} RETURN {r} AS n ORDER BY n",
+    "MATCH (x:Process) OPTIONAL MATCH ({0}:Hazard) WHERE {c} RETURN {r} AS n ORDER BY n",
+    "MATCH ({0}) MATCH ({0})--(x) WHERE {c} RETURN {r} AS n ORDER BY n",
+    "MATCH ({0}) RETURN {c} AS n ORDER BY n",
+    "MATCH ({0} {{level: {2}}}) RETURN {c} AS n, count(*) AS m ORDER BY n",
+]
+
+
+def generated(rng: random.Random) -> str:
+    variable = rng.choice("ab")
+    fill = (variable, rng.choice("AS59"), rng.randint(0, 9))
+    condition = f" {rng.choice(['AND', 'OR'])} ".join(
+        rng.choice(ORACLES).format(*fill) for _ in range(rng.randint(1, 2))
+    )
+    returned = rng.choice([f"{variable}.name", "count(*)", f"{variable}.salary"])
+    return rng.choice(SHAPES).format(*fill, c=condition, r=returned)
+
+
+def write_salaries(graph: object, other: str, level: int) -> None:
+    from llama_retrieval_ext.graph.neo4j import Neo4jGraph  # noqa: PLC0415 - needs the extra
+
+    assert isinstance(graph, Neo4jGraph)
+    graph.clear(scope=None).function()
+    for tenant, salary, own_level in (("acme", "500", 3), ("globex", other, level)):
+        own = {"tenant_id": tenant, "salary": salary, "level": own_level}
+        nodes = [
+            GraphNode(id_, label, f"{id_} {tenant}", own)
+            for id_, label in (("pit", "Process"), ("collapse", "Hazard"), ("flood", "Hazard"))
+        ]
+        at = {"tenant_id": tenant}
+        edges = [("pit", "HAS_HAZARD", "collapse"), ("collapse", "NEAR", "flood")]
+        graph.upsert(nodes, [Edge.of(*edge, at) for edge in edges]).function()
+
+
+@slow
+def test_the_outcome_of_a_statement_never_depends_on_another_tenant(graph: object) -> None:
+    rng = random.Random(17)
+    statements = [generated(rng) for _ in range(LEAKS)]
+    outcomes = []
+    for other, level in (("SECRET 90,000 EUR", 0), ("9", 5), ("A", 9)):
+        write_salaries(graph, other, level)
+        outcomes.append([outcome(graph, statement) for statement in statements])
+    for statement, *each in zip(statements, *outcomes, strict=True):
+        assert each[0] == each[1] == each[2], statement
+        assert "SECRET" not in each[0]
+        assert "globex" not in each[0]
+    failed = sum("it fails on the data" in text for text in outcomes[0])
+    assert LEAKS / 10 < failed < LEAKS * 9 / 10  # both kinds of outcome were compared
+
+
+def outcome(graph: object, statement: str) -> str:
+    """What a caller and the language model see: rows, degraded parts and prompts."""
+    llm = ScriptedLLM([statement, "no"])
+    knowledge = KnowledgeRetriever(
+        rules=FixedRetriever([("r", 0.9, "A rule")]),
+        text_to_cypher=TextToCypher(graph, llm),  # type: ignore[arg-type]
+        scope=ACME,
+    )
+    rows = [item.content for item in knowledge.infer_rules("which?", ["pit"], use_llm=True)]
+    return repr((rows, llm.prompts))
