@@ -204,6 +204,8 @@ ORACLES = [
 SHAPES = [
     "MATCH ({0}) WHERE {c} RETURN {r} AS n ORDER BY n",
     "MATCH ({0}:Hazard) WHERE {c} RETURN {r} AS n ORDER BY n",
+    "MATCH ({0}:Hazard)-[:NEAR]->(x:Hazard) WHERE {c} RETURN {r} AS n ORDER BY n",
+    "MATCH ({0})-[:NEAR*1..2]-(x:Process) WHERE {c} RETURN {r} AS n ORDER BY n",
     "MATCH (x:Process)-[:HAS_HAZARD]->({0}) WHERE {c} RETURN {r} AS n ORDER BY n",
     "MATCH (x)-[*1..3]-({0}) WHERE {c} RETURN {r} AS n ORDER BY n",
     "MATCH (x), ({0}) WHERE x.level > {0}.level OR {c} RETURN {r} AS n ORDER BY n",
@@ -225,36 +227,39 @@ def generated(rng: random.Random) -> str:
     return rng.choice(SHAPES).format(*fill, c=condition, r=returned)
 
 
-def write_salaries(graph: object, other: str, level: int) -> None:
+def write_salaries(graph: object, own: dict[str, object], other: dict[str, object]) -> None:
     from llama_retrieval_ext.graph.neo4j import Neo4jGraph  # noqa: PLC0415 - needs the extra
 
     assert isinstance(graph, Neo4jGraph)
     graph.clear(scope=None).function()
-    for tenant, salary, own_level in (("acme", "500", 3), ("globex", other, level)):
-        own = {"tenant_id": tenant, "salary": salary, "level": own_level}
+    for tenant, values in (("acme", own), ("globex", other)):
+        at = {"tenant_id": tenant}
         nodes = [
-            GraphNode(id_, label, f"{id_} {tenant}", own)
+            GraphNode(id_, label, f"{id_} {tenant}", {**at, **values})
             for id_, label in (("pit", "Process"), ("collapse", "Hazard"), ("flood", "Hazard"))
         ]
-        at = {"tenant_id": tenant}
         edges = [("pit", "HAS_HAZARD", "collapse"), ("collapse", "NEAR", "flood")]
         graph.upsert(nodes, [Edge.of(*edge, at) for edge in edges]).function()
 
 
 @slow
-def test_the_outcome_of_a_statement_never_depends_on_another_tenant(graph: object) -> None:
+@pytest.mark.parametrize("own", [{}, {"salary": "500", "level": 3}], ids=["none", "some"])
+def test_the_outcome_of_a_statement_never_depends_on_another_tenant(
+    graph: object, own: dict[str, object]
+) -> None:
     rng = random.Random(17)
     statements = [generated(rng) for _ in range(LEAKS)]
     outcomes = []
-    for other, level in (("SECRET 90,000 EUR", 0), ("9", 5), ("A", 9)):
-        write_salaries(graph, other, level)
+    for other in ({"salary": "SECRET 90,000 EUR", "level": 0}, {"salary": 9, "level": [5]}, {}):
+        write_salaries(graph, own, other)
         outcomes.append([outcome(graph, statement) for statement in statements])
     for statement, *each in zip(statements, *outcomes, strict=True):
         assert each[0] == each[1] == each[2], statement
         assert "SECRET" not in each[0]
         assert "globex" not in each[0]
     failed = sum("it fails on the data" in text for text in outcomes[0])
-    assert LEAKS / 10 < failed < LEAKS * 9 / 10  # both kinds of outcome were compared
+    assert failed < LEAKS * 9 / 10
+    assert failed > LEAKS / 10 or not own  # both kinds of outcome were compared
 
 
 def outcome(graph: object, statement: str) -> str:
