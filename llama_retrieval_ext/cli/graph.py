@@ -93,19 +93,18 @@ def path(
     kb_id: KbId = None,
 ) -> None:
     """Show a shortest path between two entities, in any direction of the edges."""
-    from llama_retrieval_ext.execution.drivers import run  # noqa: PLC0415 - imports LlamaIndex
-    from llama_retrieval_ext.graph.expansion import expand  # noqa: PLC0415 - likewise
+    from llama_retrieval_ext.graph.expansion import expand  # noqa: PLC0415 - imports LlamaIndex
 
     scope = scope_of(tenant, kb_id)
     with _opened(graph) as opened:
         first, last = (_entity(opened, name, scope) for name in (start, end))
-        found = run(expand(opened, [first], max_hops=max_hops, scope=scope))
+        found = expand(opened, [first], max_hops=max_hops, scope=scope)
         if last not in found:
             raise ConfigurationError(
                 f"no path of at most {max_hops} edges joins {start!r} and {end!r}; add --max-hops"
             )
         way = found.path(last)
-        nodes = opened.nodes(way.nodes, scope=scope).function()
+        nodes = opened.nodes(way.nodes, scope=scope)
     names = {id_: node.name for id_, node in nodes.items()}
     say(counted(len(way.edges), "hop"))
     for edge in way.edges:
@@ -219,11 +218,9 @@ def _sample_rules() -> "RuleSet":
 
 def _entity(graph: "GraphBackend", name: str, scope: "ext.Scope | None") -> str:
     """Return the id of an entity by its id or name."""
-    from llama_retrieval_ext.execution.drivers import run  # noqa: PLC0415 - imports LlamaIndex
-
-    if graph.nodes([name], scope=scope).function():
+    if graph.nodes([name], scope=scope):
         return name
-    linked = run(ext.EntityLinker(graph).link(name, scope=scope, limit=1))
+    linked = ext.EntityLinker(graph).link(name, scope=scope, limit=1)
     if not linked:
         raise ConfigurationError(f"no entity of the graph is named {name!r}")
     if linked[0].score < 1:

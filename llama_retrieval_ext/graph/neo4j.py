@@ -14,6 +14,8 @@ from llama_index.core.graph_stores.types import PropertyGraphStore
 
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.running import callers
+from llama_retrieval_ext.graph.backend import ANY_HOP, WritableGraph
 from llama_retrieval_ext.graph.cypher import (
     Rows,
     batch_rows,
@@ -44,7 +46,7 @@ _ARROWS: Final = {
 }
 
 
-class Neo4jGraph:
+class Neo4jGraph(WritableGraph):
     """Graph backend on a Neo4j server, 5.26 or newer.
 
     Reads run in READ transactions, one round trip each; coroutines use the async driver.
@@ -86,35 +88,33 @@ class Neo4jGraph:
             )
         )
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         return f"Neo4jGraph({self.connection.where!r})"
 
-    def read(self, statement: str, parameters: Mapping[str, object]) -> Call[Rows]:
+    def plan_read(self, statement: str, parameters: Mapping[str, object]) -> Call[Rows]:
         """Run a read-only statement; the server refuses a statement that writes."""
         return self.connection.read(statement, parameters)
 
-    def explain(self, statement: str, parameters: Mapping[str, object]) -> Call[str]:
+    def plan_explain(self, statement: str, parameters: Mapping[str, object]) -> Call[str]:
         """Return the kind of a statement without running it; ``r`` for a read-only one."""
         return self.connection.explain(statement, parameters)
 
-    def nodes(self, ids: Sequence[str], *, scope: Scope | None) -> Call[dict[str, GraphNode]]:
+    read, aread = callers(plan_read)
+
+    def plan_nodes(
+        self, ids: Sequence[str], *, scope: Scope | None = None
+    ) -> Call[dict[str, GraphNode]]:
         """Return the visible nodes with these ids, by id."""
         statement = (
             "UNWIND $ids AS id MATCH (n:__Node__ {id: id}) "
             f"WHERE {sees_node('n', scope)} RETURN {_NODE} AS node"
         )
         unique = list(dict.fromkeys(ids))
-        rows = self.read(statement, {"ids": unique, **scope_parameters(scope)})
+        rows = self.plan_read(statement, {"ids": unique, **scope_parameters(scope)})
         return rows.then(lambda found: first_by_id(found, unique))
 
-    def neighbours(
-        self, frontier: Sequence[str], hop: Hop, *, scope: Scope | None
+    def plan_neighbours(
+        self, frontier: Sequence[str], hop: Hop = ANY_HOP, *, scope: Scope | None = None
     ) -> Call[dict[str, list[Edge]]]:
         """Return the visible edges of each node of a frontier, capped and ordered."""
         limit = "" if hop.fan_out is None else " LIMIT $fan_out"
@@ -135,9 +135,11 @@ class Neo4jGraph:
             "types": None if hop.types is None else sorted(hop.types),
             **scope_parameters(scope),
         }
-        return self.read(statement, parameters).then(lambda rows: edges_by_id(rows, unique, hop))
+        return self.plan_read(statement, parameters).then(
+            lambda rows: edges_by_id(rows, unique, hop)
+        )
 
-    def contents(self, *, scope: Scope | None) -> Call[Contents]:
+    def plan_contents(self, *, scope: Scope | None = None) -> Call[Contents]:
         """Return every visible node, without embeddings, and every visible edge."""
         statement = (
             f"CALL {{ MATCH (n:__Node__) WHERE n.id IS NOT NULL AND {sees_node('n', scope)} "
@@ -147,29 +149,29 @@ class Neo4jGraph:
             f"{sees_node('other', scope)} RETURN null AS node, {_EDGE} AS edge }} "
             "RETURN node, edge"
         )
-        return self.read(statement, scope_parameters(scope)).then(contents_of)
+        return self.plan_read(statement, scope_parameters(scope)).then(contents_of)
 
-    def names(self, *, scope: Scope | None) -> Call[list[tuple[str, str]]]:
+    def plan_names(self, *, scope: Scope | None = None) -> Call[list[tuple[str, str]]]:
         """Return name and id of every visible entity, one pair per name or alias, sorted."""
         statement = (
             f"MATCH (n:__Entity__) WHERE n.id IS NOT NULL AND {sees_node('n', scope)} "
             "RETURN n.id AS id, n.name AS name, n.aliases AS aliases"
         )
-        return self.read(statement, scope_parameters(scope)).then(name_pairs)
+        return self.plan_read(statement, scope_parameters(scope)).then(name_pairs)
 
-    def upsert(
-        self, nodes: Sequence[GraphNode], edges: Sequence[Edge], *, source: str | None = None
+    def plan_upsert(
+        self, nodes: Sequence[GraphNode], edges: Sequence[Edge] = (), *, source: str | None = None
     ) -> Call[None]:
         """Write nodes and edges; see `GraphBackend.upsert`. Each batch is one transaction."""
         rows = batch_rows({source or "": Contents([*nodes], [*edges])})
         batches = zip_longest(_batches(rows["nodes"]), _batches(rows["edges"]), fillvalue=())
         return self._write([(_REPLACE, _written(*batch)) for batch in batches])
 
-    def replace_sources(self, said: Mapping[str, Contents]) -> Call[None]:
+    def plan_replace_sources(self, said: Mapping[str, Contents]) -> Call[None]:
         """Replace the earlier rows of documents by new ones, in one transaction."""
         return self._write([(_REPLACE, batch_rows(said))])
 
-    def said_by(self, sources: Sequence[str]) -> Call[dict[str, Contents]]:
+    def plan_said_by(self, sources: Sequence[str]) -> Call[dict[str, Contents]]:
         """Return the rows that each document supports, in every partition, with embeddings."""
         statement = (
             "CALL () { MATCH (n:__Node__) WHERE any(s IN n._sources WHERE s IN $sources) "
@@ -179,10 +181,12 @@ class Neo4jGraph:
             f"RETURN r._sources AS said, null AS node, {_EDGE} AS edge }} "
             "RETURN [s IN said WHERE s IN $sources] AS said, node, edge"
         )
-        rows = self.read(statement, {"sources": list(sources)})
+        rows = self.plan_read(statement, {"sources": list(sources)})
         return rows.then(lambda found: contents_by_source(found, sources))
 
-    def delete_sources(self, sources: Sequence[str], *, scope: Scope | None) -> Call[None]:
+    def plan_delete_sources(
+        self, sources: Sequence[str], *, scope: Scope | None = None
+    ) -> Call[None]:
         """Remove the rows of documents, except those that another source supports."""
         parameters = {"sources": list(sources), **scope_parameters(scope)}
         supported = "any(s IN {0}._sources WHERE s IN $sources)"
@@ -200,7 +204,7 @@ class Neo4jGraph:
         )
         return self._write([(edges, parameters), (nodes, parameters)], with_schema=False)
 
-    def clear(self, *, scope: Scope | None) -> Call[None]:
+    def plan_clear(self, *, scope: Scope | None) -> Call[None]:
         """Remove every visible row."""
         statement = f"MATCH (n:__Node__) WHERE {sees_node('n', scope)} DETACH DELETE n"
         return self._write([(statement, scope_parameters(scope))], with_schema=False)

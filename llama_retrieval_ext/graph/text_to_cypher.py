@@ -10,6 +10,7 @@ from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError, StoreError, StoreUnavailableError
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.running import callers
 from llama_retrieval_ext.graph.backend import CypherGraph, GraphBackend, GraphSummary, summary
 from llama_retrieval_ext.graph.cypher import scope_parameters
 from llama_retrieval_ext.graph.cypher_guard import StatementRefusedError, guarded
@@ -86,8 +87,10 @@ class TextToCypher:
         self.writer = LLMWriter(llm, share=1.0)
         self.max_rows = check_count(max_rows, "max_rows")
 
-    def answer(self, question: str, *, scope: Scope | None) -> Plan[CypherAnswer | None]:
-        """Return the plan for the rows of a scope; None if no valid statement was written."""
+    def plan_answer(
+        self, question: str, *, scope: Scope | None = None
+    ) -> Plan[CypherAnswer | None]:
+        """Return the rows of a scope; None if no valid statement was written."""
         schema = yield from summary(self.backend, scope=scope)
         prompt = first = filled(_PROMPT, schema=_described(schema), question=question)
         problem = ""
@@ -103,13 +106,15 @@ class TextToCypher:
         note_degraded(NAME, f"the LLM wrote no statement that could be run: {problem}")
         return None
 
+    answer, aanswer = callers(plan_answer)
+
     def _run(self, statement: str, scope: Scope | None) -> Plan[CypherAnswer]:
         own = guarded(statement, scope=scope, limit=self.max_rows)
         parameters = scope_parameters(scope)
-        kind = yield from _answered(self.graph.explain(own, parameters), _UNCOMPILED)
+        kind = yield from _answered(self.graph.plan_explain(own, parameters), _UNCOMPILED)
         if kind != _READS:
             raise StatementRefusedError("the statement would write")
-        rows = yield from _answered(self.graph.read(own, parameters), _FAILED)
+        rows = yield from _answered(self.graph.plan_read(own, parameters), _FAILED)
         return CypherAnswer(own, tuple(rows))
 
 

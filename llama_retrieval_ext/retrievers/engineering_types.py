@@ -31,7 +31,7 @@ def processes_of_type(
         scope: The rows that are visible.
     """
     hop = Hop(Direction.IN, frozenset({APPLIES_TO}))
-    edges = yield graph.neighbours(type_ids, hop, scope=scope)
+    edges = yield graph.plan_neighbours(type_ids, hop, scope=scope)
     ids = {edge.source for own in edges.values() for edge in own}
     if not ids:
         where = Where("process", TYPES_KEY, FilterOperator.CONTAINS, name)
@@ -50,9 +50,9 @@ def of_type_or_any(
     scope: Scope | None,
 ) -> Plan[set[str]]:
     """Return the ids of the nodes that belong to an engineering type, or to none in particular."""
-    nodes = yield graph.nodes(ids, scope=scope)
+    nodes = yield graph.plan_nodes(ids, scope=scope)
     hop = Hop(Direction.OUT, frozenset({APPLIES_TO}))
-    edges = yield graph.neighbours(ids, hop, scope=scope)
+    edges = yield graph.plan_neighbours(ids, hop, scope=scope)
     kept: set[str] = set()
     for id_, node in nodes.items():
         linked = {edge.target for edge in edges.get(id_, ())}

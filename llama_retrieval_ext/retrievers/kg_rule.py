@@ -125,7 +125,7 @@ class KGRuleRetriever(Retriever):
             )
         first = max(linked, key=lambda id_: linked[id_])
         conclusions = yield from self._conclusions([first], query)
-        nodes = yield self.graph.nodes([first], scope=query.scope)
+        nodes = yield self.graph.plan_nodes([first], scope=query.scope)
         name = nodes[first].name if first in nodes else first
         return ProcessRequirements.of(name, conclusions)
 
@@ -148,7 +148,7 @@ class KGRuleRetriever(Retriever):
         if names:
             linked = yield from self._by_name(names, query)
         else:
-            found = yield from self.linker.link(query.query_str, scope=query.scope)
+            found = yield from self.linker.plan_link(query.query_str, scope=query.scope)
             linked = {each.node_id: each.score for each in found}
         type_ = query.context.get(TYPE_KEY)
         if not isinstance(type_, str) or not type_.strip():
@@ -172,12 +172,12 @@ class KGRuleRetriever(Retriever):
 
     def _by_name(self, names: Sequence[str], query: Query) -> Plan[dict[str, float]]:
         linked: dict[str, float] = {}
-        by_id = yield self.graph.nodes(names, scope=query.scope)
+        by_id = yield self.graph.plan_nodes(names, scope=query.scope)
         for name in names:
             if name in by_id:
                 linked[name] = 1.0
                 continue
-            named = yield from self.linker.link(name, scope=query.scope)
+            named = yield from self.linker.plan_link(name, scope=query.scope)
             linked |= _most_alike(named)
         return linked
 
@@ -236,7 +236,7 @@ class KGRetriever(KGRuleRetriever):
         >>> graph = EmbeddedGraph(":memory:")
         >>> edges = [Edge("digging", "HAS_HAZARD", "collapse")]
         >>> edges.append(Edge("collapse", "MITIGATED_BY", "bracing"))
-        >>> graph.upsert([], edges).function()
+        >>> graph.upsert([], edges)
         >>> (hit,) = KGRetriever(graph).retrieve("What does digging require?")
         >>> hit.text
         'digging requires bracing against collapse'

@@ -225,7 +225,7 @@ class KnowledgePolicy:
         return any(metadata.get(key) in self.template_collections for key in self.collection_keys)
 
 
-def _check_priority(priority: object, what: str) -> None:
+def _check_priority(priority: int, what: str) -> None:
     if check_count(priority, what) > len(_PRIORITIES):
         raise ConfigurationError(f"{what} must be 1 to {len(_PRIORITIES)}, got {priority}")
 

@@ -88,7 +88,7 @@ def open_construction_safety() -> tuple[EmbeddedGraph, RuleSet]:
 
     """
     graph = EmbeddedGraph(MEMORY)
-    graph.upsert(*construction_safety()).function()
+    graph.upsert(*construction_safety())
     return graph, construction_rules()
 
 

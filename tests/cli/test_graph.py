@@ -21,8 +21,8 @@ def url(tmp_path: Path) -> str:
     url = f"graph:{tmp_path / 'graph'}"
     graph = open_graph(url)
     own = {"tenant_id": "acme"}
-    graph.upsert([], [Edge.of("pit", "HAS_HAZARD", "collapse", own)]).function()
-    graph.upsert([], [Edge.of("pit", "USES", "crane", {"tenant_id": "globex"})]).function()
+    graph.upsert([], [Edge.of("pit", "HAS_HAZARD", "collapse", own)])
+    graph.upsert([], [Edge.of("pit", "USES", "crane", {"tenant_id": "globex"})])
     graph.close()
     return url
 

@@ -10,7 +10,6 @@ from llama_index.core.graph_stores.types import ChunkNode, EntityNode, Relation
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import ConfigurationError, DuplicateNodeError, StoreError
-from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.cypher import Rows
 from llama_retrieval_ext.graph.elements import CHUNK_LABEL, Contents, Edge, GraphNode, Hop
@@ -34,14 +33,14 @@ def graph(neo4j_url: str) -> Iterator[Neo4jGraph]:
     with Neo4jGraph.open(neo4j_url) as graph:
         for name in constraints(graph):
             graph.connection.write(f"DROP CONSTRAINT {name}", {}).function()
-        graph.clear(scope=None).function()
+        graph.clear(scope=None)
         yield graph
         for name in constraints(graph):
             graph.connection.write(f"DROP CONSTRAINT {name}", {}).function()
 
 
 def constraints(graph: Neo4jGraph) -> list[str]:
-    rows = graph.read("SHOW CONSTRAINTS YIELD name", {}).function()
+    rows = graph.read("SHOW CONSTRAINTS YIELD name", {})
     return [row["name"] for row in rows if not row["name"].startswith("llama_retrieval")]
 
 
@@ -61,21 +60,21 @@ def test_what_llamaindex_wrote_is_read_and_kept(graph: Neo4jGraph, neo4j_url: st
         assert isinstance(theirs, Neo4jGraph)
         with closing(theirs):
             for each in (theirs, graph):
-                found = run(expand(each, ["shoring"], max_hops=1, scope=SCOPE))
+                found = expand(each, ["shoring"], max_hops=1, scope=SCOPE)
                 assert found.distances == {"shoring": 0, "p1": 1, "pit": 1}
-            nodes = answer(theirs.nodes(["p1", "pit"], scope=SCOPE))
+            nodes = answer(theirs.plan_nodes(["p1", "pit"], scope=SCOPE))
             assert (nodes["p1"].text, nodes["pit"].label) == ("Pits need shoring.", "Thing")
-            assert answer(theirs.nodes(["pit"], scope=Scope("globex"))) == {}
-        graph.upsert([GraphNode("pit", "Pit", properties={"tenant_id": "acme"})], []).function()
-        assert answer(graph.nodes(["pit"], scope=SCOPE))["pit"].label == "Pit"
+            assert answer(theirs.plan_nodes(["pit"], scope=Scope("globex"))) == {}
+        graph.upsert([GraphNode("pit", "Pit", properties={"tenant_id": "acme"})], [])
+        assert answer(graph.plan_nodes(["pit"], scope=SCOPE))["pit"].label == "Pit"
         with pytest.raises(DuplicateNodeError, match="uniqueness constraint"):
-            graph.upsert([GraphNode("pit", properties={"tenant_id": "globex"})], []).function()
+            graph.upsert([GraphNode("pit", properties={"tenant_id": "globex"})], [])
 
 
 def test_a_read_cannot_write(graph: Neo4jGraph) -> None:
     with pytest.raises(StoreError, match="refuses"):
-        graph.read("CREATE (n:__Node__ {id: 'x'}) RETURN n", {}).function()
-    assert graph.read("MATCH (n) RETURN count(n) AS n", {}).function() == [{"n": 0}]
+        graph.read("CREATE (n:__Node__ {id: 'x'}) RETURN n", {})
+    assert graph.read("MATCH (n) RETURN count(n) AS n", {}) == [{"n": 0}]
 
 
 HOSTILE = [
@@ -92,7 +91,7 @@ def hostile(rng: random.Random) -> str:
 def test_no_text_becomes_cypher(graph: Neo4jGraph) -> None:
     rng = random.Random(4)
     nodes, edges = sample_graph()
-    graph.upsert(nodes, edges).function()
+    graph.upsert(nodes, edges)
     before = content(graph)
     sent = 0
     while sent < 2_000:
@@ -107,11 +106,11 @@ def attempt(graph: Neo4jGraph, rng: random.Random) -> object:
     scope = Scope(text if text.strip() else "x", kb_ids=[hostile(rng)])
     kind = rng.randrange(8)
     requests: list[Callable[[], Call[object]]] = [
-        lambda: graph.nodes([text, "pit"], scope=SCOPE),
-        lambda: graph.neighbours(["pit", text], Hop(types=frozenset({text})), scope=SCOPE),
-        lambda: graph.neighbours(["pit", "collapse", "spy"], Hop(), scope=scope),
-        lambda: graph.contents(scope=scope),
-        lambda: graph.delete_sources([text], scope=SCOPE),
+        lambda: graph.plan_nodes([text, "pit"], scope=SCOPE),
+        lambda: graph.plan_neighbours(["pit", text], Hop(types=frozenset({text})), scope=SCOPE),
+        lambda: graph.plan_neighbours(["pit", "collapse", "spy"], Hop(), scope=scope),
+        lambda: graph.plan_contents(scope=scope),
+        lambda: graph.plan_delete_sources([text], scope=SCOPE),
     ]
     if kind < len(requests):
         return requests[kind]().function()
@@ -126,7 +125,7 @@ def attempt(graph: Neo4jGraph, rng: random.Random) -> object:
 def test_no_rule_file_becomes_cypher(graph: Neo4jGraph) -> None:
     rng = random.Random(7)
     nodes, edges = sample_graph()
-    graph.upsert(nodes, edges).function()
+    graph.upsert(nodes, edges)
     before, asked = content(graph), 0
     for _ in range(300):
         words = [hostile(rng) if rng.random() < 0.3 else "HAS" for _ in range(4)]
@@ -147,27 +146,26 @@ def test_no_rule_file_becomes_cypher(graph: Neo4jGraph) -> None:
 
 def test_written_text_stays_text(graph: Neo4jGraph) -> None:
     rng = random.Random(9)
-    graph.upsert(*sample_graph()).function()
+    graph.upsert(*sample_graph())
     others = [row for row in content(graph) if row["p"].get("tenant_id") == "globex"]
     for text in [*HOSTILE, *(hostile(rng) for _ in range(60))]:
         if "\0" in text:
             continue
         node = GraphNode(text, text, text, {"tenant_id": "acme", "k": text})
         edge = Edge.of(text, text, text, {"tenant_id": "acme"})
-        graph.upsert([node], [edge], source=text).function()
-        assert graph.nodes([text], scope=SCOPE).function()[text].names == (text,)
-        (found,) = graph.neighbours([text], Hop(), scope=SCOPE).function()[text]
+        graph.upsert([node], [edge], source=text)
+        assert graph.nodes([text], scope=SCOPE)[text].names == (text,)
+        (found,) = graph.neighbours([text], Hop(), scope=SCOPE)[text]
         assert found.type == text
     assert [row for row in content(graph) if row["p"].get("tenant_id") == "globex"] == others
 
 
 def content(graph: Neo4jGraph) -> Rows:
-    rows = graph.read(
+    return graph.read(
         "MATCH (n) OPTIONAL MATCH (n)-[r]->(m) RETURN n.id AS a, labels(n) AS l, "
         "properties(n) AS p, type(r) AS t, m.id AS b ORDER BY n.id, t, b, toString(n.tenant_id)",
         {},
     )
-    return rows.function()
 
 
 def test_what_many_documents_say_is_written_in_one_round_trip(
@@ -178,13 +176,13 @@ def test_what_many_documents_say_is_written_in_one_round_trip(
         f"d{n}": Contents([GraphNode(f"p{n}", text="", properties=acme)], [mention(f"p{n}", acme)])
         for n in range(100)
     }
-    graph.replace_sources({}).function()  # makes the constraint
+    graph.replace_sources({})  # makes the constraint
     write = Mock(wraps=graph.connection.write)
     monkeypatch.setattr(graph.connection, "write", write)
     for _ in range(2):
-        graph.replace_sources(said).function()
+        graph.replace_sources(said)
     assert write.call_count == 2
-    nodes, edges = graph.contents(scope=Scope("acme")).function()
+    nodes, edges = graph.contents(scope=Scope("acme"))
     assert (len(nodes), len(edges)) == (101, 100)
 
 
@@ -199,11 +197,11 @@ def test_rows_of_several_batches_are_as_of_one(
     things = [GraphNode(f"n{number}", "Thing") for number in range(4)]
     nodes = [*things, *(GraphNode(f"n{number}", CHUNK_LABEL, text="x") for number in range(4, 8))]
     edges = [Edge.of(a.id, "R", b.id) for a in nodes for b in nodes if a != b]
-    graph.upsert(nodes, edges, source="d").function()
-    found = graph.said_by(["d"]).function()["d"]
+    graph.upsert(nodes, edges, source="d")
+    found = graph.said_by(["d"])["d"]
     assert sorted((each.id, each.label, each.text) for each in found.nodes) == [
         (each.id, each.label, each.text) for each in nodes
     ]
     assert {edge.id for edge in found.edges} == {edge.id for edge in edges}
-    graph.delete_sources(["d"], scope=None).function()
-    assert graph.contents(scope=None).function() == Contents([], [])
+    graph.delete_sources(["d"], scope=None)
+    assert graph.contents(scope=None) == Contents([], [])

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from llama_retrieval_ext import KGRetriever, KnowledgeRetriever, Scope, TextToCypher
+from llama_retrieval_ext import KGRetriever, KnowledgeRetriever, Scope, TextToCypher, open_graph
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.drivers import arun, run
-from llama_retrieval_ext.graph.backend import summary
+from llama_retrieval_ext.execution.drivers import run
+from llama_retrieval_ext.graph.backend import WritableGraph, summary
 from llama_retrieval_ext.graph.cypher_guard import StatementRefusedError, guarded
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
@@ -85,11 +85,9 @@ def test_an_embedded_graph_answers_no_cypher() -> None:
 
 
 @pytest.fixture
-def graph(neo4j_url: str) -> Iterator[object]:
-    from llama_retrieval_ext.graph.neo4j import Neo4jGraph  # noqa: PLC0415 - needs the extra
-
-    with Neo4jGraph.open(neo4j_url) as graph:
-        graph.clear(scope=None).function()
+def graph(neo4j_url: str) -> Iterator[WritableGraph]:
+    with open_graph(neo4j_url) as graph:
+        graph.clear(scope=None)
         for tenant in ("acme", "globex"):
             own = {"tenant_id": tenant}
             nodes = [
@@ -98,9 +96,9 @@ def graph(neo4j_url: str) -> Iterator[object]:
                 GraphNode(f"own {tenant}", "Hazard", f"secret {tenant}", own),
             ]
             edges = [("pit", "HAS_HAZARD", "collapse"), ("collapse", "NEAR", f"own {tenant}")]
-            graph.upsert(nodes, [Edge.of(*edge, own) for edge in edges]).function()
+            graph.upsert(nodes, [Edge.of(*edge, own) for edge in edges])
         yield graph
-        graph.clear(scope=None).function()
+        graph.clear(scope=None)
 
 
 slow = pytest.mark.slow
@@ -108,9 +106,9 @@ LEAKS = 400
 
 
 @slow
-def test_a_statement_runs_within_the_scope(graph: object) -> None:
+def test_a_statement_runs_within_the_scope(graph: WritableGraph) -> None:
     llm = ScriptedLLM([f"<think>hm</think>Sure:\n```cypher\n{GOOD};\n```"])
-    found = run(TextToCypher(graph, llm).answer("Which hazards?", scope=ACME))  # type: ignore[arg-type]
+    found = TextToCypher(graph, llm).answer("Which hazards?", scope=ACME)
     assert found is not None
     assert found.rows == ({"process": "pit acme", "hazard": "collapse acme"},)
     assert found.sentences() == ["process: pit acme; hazard: collapse acme"]
@@ -122,9 +120,9 @@ def test_a_statement_runs_within_the_scope(graph: object) -> None:
 @pytest.mark.parametrize(
     "first", ["MATCH (n) DETACH DELETE n", "MATCH (n) RETURN nosuch.name", "MATCH (n RETURN n"]
 )
-def test_a_statement_that_does_not_do_is_repaired_once(graph: object, first: str) -> None:
+def test_a_statement_that_does_not_do_is_repaired_once(graph: WritableGraph, first: str) -> None:
     llm = ScriptedLLM([first, GOOD])
-    found = asyncio.run(arun(TextToCypher(graph, llm).answer("Which?", scope=ACME)))  # type: ignore[arg-type]
+    found = asyncio.run(TextToCypher(graph, llm).aanswer("Which?", scope=ACME))
     assert found is not None
     assert len(found.rows) == 1
     assert "Because:" in llm.prompts[1]
@@ -133,18 +131,18 @@ def test_a_statement_that_does_not_do_is_repaired_once(graph: object, first: str
 
 @slow
 @pytest.mark.parametrize("answers", [["MATCH (n) DELETE n"] * 2, [ConnectionError("down")], [""]])
-def test_where_the_llm_fails_the_rules_stand_alone(graph: object, answers: list[str]) -> None:
+def test_where_the_llm_fails_the_rules_stand_alone(
+    graph: WritableGraph, answers: list[str]
+) -> None:
     llm = ScriptedLLM(answers)
     knowledge = KnowledgeRetriever(
-        rules=KGRetriever(graph),  # type: ignore[arg-type]
-        text_to_cypher=TextToCypher(graph, llm),  # type: ignore[arg-type]
-        scope=ACME,
+        rules=KGRetriever(graph), text_to_cypher=TextToCypher(graph, llm), scope=ACME
     )
     items = knowledge.infer_rules("what does pit acme need?", [], use_llm=True)
     assert [item.priority for item in items] == [1]
     both = KnowledgeRetriever(
-        rules=KGRetriever(graph),  # type: ignore[arg-type]
-        text_to_cypher=TextToCypher(graph, ScriptedLLM([GOOD])),  # type: ignore[arg-type]
+        rules=KGRetriever(graph),
+        text_to_cypher=TextToCypher(graph, ScriptedLLM([GOOD])),
         scope=ACME,
     ).infer_rules("what does pit acme need?", [], use_llm=True)
     assert [item.priority for item in both] == [1, 4]
@@ -152,8 +150,8 @@ def test_where_the_llm_fails_the_rules_stand_alone(graph: object, answers: list[
 
 
 @slow
-def test_no_statement_reads_another_tenant_or_writes(graph: object) -> None:
-    before = run(summary(graph, scope=None))  # type: ignore[arg-type]
+def test_no_statement_reads_another_tenant_or_writes(graph: WritableGraph) -> None:
+    before = run(summary(graph, scope=None))
     rng = random.Random(11)
     ran = 0
     for _ in range(160):
@@ -162,13 +160,13 @@ def test_no_statement_reads_another_tenant_or_writes(graph: object) -> None:
         if rng.random() < 0.3:
             statement = rng.choice([*REFUSED, statement])
         llm = ScriptedLLM([statement, statement])
-        found = run(TextToCypher(graph, llm).answer("?", scope=ACME))  # type: ignore[arg-type]
+        found = TextToCypher(graph, llm).answer("?", scope=ACME)
         if found is not None:
             ran += 1
             assert "globex" not in repr(found.rows)
             assert not any(value == 6 for row in found.rows for value in row.values())
     assert ran > 10
-    assert run(summary(graph, scope=None)) == before  # type: ignore[arg-type]
+    assert run(summary(graph, scope=None)) == before
 
 
 PIECES = [
@@ -227,11 +225,8 @@ def generated(rng: random.Random) -> str:
     return rng.choice(SHAPES).format(*fill, c=condition, r=returned)
 
 
-def write_salaries(graph: object, own: dict[str, object], other: dict[str, object]) -> None:
-    from llama_retrieval_ext.graph.neo4j import Neo4jGraph  # noqa: PLC0415 - needs the extra
-
-    assert isinstance(graph, Neo4jGraph)
-    graph.clear(scope=None).function()
+def write_salaries(graph: WritableGraph, own: dict[str, object], other: dict[str, object]) -> None:
+    graph.clear(scope=None)
     for tenant, values in (("acme", own), ("globex", other)):
         at = {"tenant_id": tenant}
         nodes = [
@@ -239,13 +234,13 @@ def write_salaries(graph: object, own: dict[str, object], other: dict[str, objec
             for id_, label in (("pit", "Process"), ("collapse", "Hazard"), ("flood", "Hazard"))
         ]
         edges = [("pit", "HAS_HAZARD", "collapse"), ("collapse", "NEAR", "flood")]
-        graph.upsert(nodes, [Edge.of(*edge, at) for edge in edges]).function()
+        graph.upsert(nodes, [Edge.of(*edge, at) for edge in edges])
 
 
 @slow
 @pytest.mark.parametrize("own", [{}, {"salary": "500", "level": 3}], ids=["none", "some"])
 def test_the_outcome_of_a_statement_never_depends_on_another_tenant(
-    graph: object, own: dict[str, object]
+    graph: WritableGraph, own: dict[str, object]
 ) -> None:
     rng = random.Random(17)
     statements = [generated(rng) for _ in range(LEAKS)]
@@ -262,12 +257,12 @@ def test_the_outcome_of_a_statement_never_depends_on_another_tenant(
     assert failed > LEAKS / 10 or not own  # both kinds of outcome were compared
 
 
-def outcome(graph: object, statement: str) -> str:
+def outcome(graph: WritableGraph, statement: str) -> str:
     """What a caller and the language model see: rows, degraded parts and prompts."""
     llm = ScriptedLLM([statement, "no"])
     knowledge = KnowledgeRetriever(
         rules=FixedRetriever([("r", 0.9, "A rule")]),
-        text_to_cypher=TextToCypher(graph, llm),  # type: ignore[arg-type]
+        text_to_cypher=TextToCypher(graph, llm),
         scope=ACME,
     )
     rows = [item.content for item in knowledge.infer_rules("which?", ["pit"], use_llm=True)]

@@ -217,7 +217,7 @@ def test_from_storage_opens_and_closes_both(tmp_path: Path) -> None:
     with open_store(store_url) as store:
         store.add(sample_nodes(MODEL))
     graph = open_graph(graph_url)
-    graph.upsert(*construction_safety()).function()
+    graph.upsert(*construction_safety())
     graph.close()
     with KnowledgeRetriever.from_storage(
         store_url, graph=graph_url, embed_model=MODEL
@@ -289,7 +289,7 @@ def test_a_process_lists_its_engineering_types_in_a_property() -> None:
             ("fence", []),
         ):
             node = GraphNode(process, "Process", properties={"engineering_types": types})
-            graph.upsert([node], [Edge(process, "HAS_HAZARD", f"{process} falls")]).function()
+            graph.upsert([node], [Edge(process, "HAS_HAZARD", f"{process} falls")])
         knowledge = KnowledgeRetriever(rules=KGRetriever(graph))
         assert len(knowledge.retrieve_regulations("bridge")) == 2
         (only,) = knowledge.retrieve_regulations("tunnel", ["pile", "lining"])

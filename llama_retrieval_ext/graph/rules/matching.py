@@ -70,7 +70,7 @@ def find_matches(
         statement, parameters = _compiled(
             pattern, seeds=seeds, context=context, scope=scope, limit=MAX_MATCHES + 1
         )
-        return graph.read(statement, parameters).then(_from_rows)
+        return graph.plan_read(statement, parameters).then(_from_rows)
     raise ConfigurationError(
         f"{graph!r} can match no rules: it has neither read() for Cypher nor views()"
     )
