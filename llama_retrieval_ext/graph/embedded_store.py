@@ -141,19 +141,19 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
         limit: int = 30,
         ignore_rels: list[str] | None = None,
     ) -> list[Triplet]:
-        """Return the triplets around nodes, nearest first, each once, in both directions."""
-        check_count(depth, "depth")
-        check_count(limit, "limit")
-        ignored = set(ignore_rels or ())
-        types = None
-        if ignored:
-            types = frozenset(edge.type for edge in self._every_edge()) - ignored
+        """Return the triplets around nodes, nearest first, each once, in both directions.
+
+        Relations in ``ignore_rels`` are walked along and then left out.
+        """
+        check_count(limit, "limit", least=0)
+        if check_count(depth, "depth", least=0) == 0:
+            return []
         seeds = [node.id for node in graph_nodes]
-        hop = Hop(types=types)
-        reached = expand(self.graph, seeds, max_hops=depth, hop=hop, scope=self.scope)
+        reached = expand(self.graph, seeds, max_hops=depth, hop=Hop(), scope=self.scope)
         inner = [id_ for id_, distance in reached.distances.items() if distance < depth]
-        found = self.graph.neighbours(inner, hop, scope=self.scope)
-        edges = {edge.id: edge for own in found.values() for edge in own}
+        found = self.graph.neighbours(inner, scope=self.scope)
+        ignored = set(ignore_rels or ())
+        edges = {e.id: e for own in found.values() for e in own if e.type not in ignored}
         return self._triplets(list(edges.values())[:limit])
 
     def upsert_nodes(self, nodes: Sequence[LabelledNode]) -> None:

@@ -13,11 +13,11 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError, ScopeViolationError
-from llama_retrieval_ext.execution.context import note_details, step
+from llama_retrieval_ext.execution.context import note_degraded, note_details, step
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.filters import matches
-from llama_retrieval_ext.graph.elements import Partition
+from llama_retrieval_ext.graph.elements import Hop, Partition
 from llama_retrieval_ext.graph.entity_linking import EntityLinker, LinkedEntity
 from llama_retrieval_ext.graph.open import Graph, graph_of
 from llama_retrieval_ext.graph.rules.chaining import RuleSet
@@ -218,9 +218,10 @@ class KGRuleRetriever(Retriever):
 class KGRetriever(KGRuleRetriever):
     """`KGRuleRetriever` with default rules for the requirements of a process.
 
-    The rules use the relations ``USES`` (equipment), ``HAS_HAZARD``, ``CAUSES`` (equipment to
-    hazard), ``MITIGATED_BY`` (hazard to measure) and ``HAS_QUALITY_POINT``. For other relations,
-    write your own rules.
+    The rules follow the relations ``USES`` (equipment), ``HAS_HAZARD``, ``CAUSES`` (equipment to
+    hazard), ``MITIGATED_BY`` (hazard to measure) and ``HAS_QUALITY_POINT``. Of a graph with other
+    relations they conclude nothing, and the answer is marked degraded: write rules and use
+    `KGRuleRetriever`.
 
     Args:
         graph: As for `KGRuleRetriever`.
@@ -267,6 +268,20 @@ class KGRetriever(KGRuleRetriever):
             scope=scope,
             name=name,
         )
+
+    def _conclusions(self, seeds: Sequence[str], query: Query) -> Plan[list[Conclusion]]:
+        conclusions = yield from super()._conclusions(seeds, query)
+        if seeds and not conclusions:
+            types = frozenset(t for rule in self.rules for s in rule.pattern.steps for t in s.types)
+            edges = yield self.graph.plan_neighbours(seeds, Hop(types=types), scope=query.scope)
+            if not any(edges.values()):
+                note_degraded(
+                    self.name,
+                    f"no edge of {', '.join(map(repr, seeds))} has a relation that the rules of "
+                    f"KGRetriever follow ({', '.join(sorted(types))}); write rules for your graph "
+                    "and use KGRuleRetriever(graph, 'rules.yaml')",
+                )
+        return conclusions
 
 
 @cache

@@ -54,6 +54,21 @@ def test_a_relation_map_goes_both_ways_nearest_first(store: EmbeddedPropertyGrap
     assert store.get_rel_map(store.get(ids=["a"]), ignore_rels=["R"]) == []
 
 
+def test_a_relation_map_walks_along_ignored_relations_and_leaves_them_out(
+    store: EmbeddedPropertyGraphStore,
+) -> None:
+    store.upsert_relations([Relation(label="FAR", source_id="d", target_id="e")])
+    found = store.get_rel_map(store.get(ids=["a"]), depth=4, limit=1, ignore_rels=["R"])
+    assert triples(found) == [("d", "FAR", "e")]
+
+
+@pytest.mark.parametrize("bound", [{"depth": 0}, {"limit": 0}])
+def test_a_relation_map_of_nothing_is_empty(
+    store: EmbeddedPropertyGraphStore, bound: dict[str, int]
+) -> None:
+    assert store.get_rel_map(store.get(ids=["a"]), **bound) == []
+
+
 def test_no_ids_are_no_nodes(store: EmbeddedPropertyGraphStore) -> None:
     assert store.get(ids=[]) == []
     assert len(store.get()) == 4

@@ -207,3 +207,17 @@ def test_a_rule_file_by_path(graph: WritableGraph, tmp_path: Path) -> None:
     )
     (hit,) = KGRuleRetriever(graph, str(path), scope=ACME).retrieve("deep pit")
     assert hit.node.get_content() == "deep pit crane"
+
+
+def test_default_rules_over_a_graph_with_other_relations_are_degraded() -> None:
+    with EmbeddedGraph(":memory:") as graph:
+        graph.upsert([GraphNode("ada", "Person", "Ada")], [Edge("ada", "LIVES_IN", "york")])
+        retriever = KGRetriever(graph)
+        (part,) = retriever.search("Where does Ada live?").degraded
+        assert part.where == "kg_rule"
+        assert "KGRuleRetriever" in part.reason
+        assert "'ada'" in part.reason
+        assert retriever.search("Where does Bob live?").degraded == ()
+        graph.upsert([], [Edge("ada", "USES", "pen")])
+        assert retriever.search("Where does Ada live?").degraded == ()
+        assert retriever.requirements("york").conclusions == ()
