@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -23,6 +24,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 if TYPE_CHECKING:
     from llama_retrieval_ext.graph.backend import GraphBackend
     from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+    from llama_retrieval_ext.graph.entity_linking import LinkedEntity
     from llama_retrieval_ext.graph.rules.chaining import RuleSet
     from llama_retrieval_ext.graph.rules.inference import Conclusion
     from llama_retrieval_ext.results import SearchResult
@@ -145,17 +147,21 @@ def run_rules(  # noqa: PLR0913 - a command's options are its parameters
     as_json: AsJson = False,
 ) -> None:
     """Show what rules conclude for a process, each sentence with its proof."""
+    from llama_retrieval_ext.retrievers.kg_rule import language_of  # noqa: PLC0415 - imports LlamaIndex
+
     rules = _sample_rules() if file == SAMPLE else ext.load_rules(file)
+    values, scope = _context(context), scope_of(tenant, kb_id)
     with _opened(graph) as opened:
         retriever = ext.KGRuleRetriever(opened, rules)
-        found = retriever.requirements(
-            process, context=_context(context), scope=scope_of(tenant, kb_id)
-        )
+        found = retriever.requirements(process, context=values, scope=scope)
+        if not opened.nodes([process], scope=scope):
+            _say_guess(process, retriever.linker.link(process, scope=scope, limit=1))
     if as_json:
         say_json(found.to_dict())
         return
+    language = str(values.get("language") or language_of(ext.Query(process)))
     for each in found.conclusions:
-        _show(each)
+        _show(each, language)
     if not found.conclusions:
         say(f"no rule concludes anything for {found.process}")
 
@@ -187,10 +193,10 @@ def _show_answer(question: str, result: "SearchResult", took_ms: float) -> None:
         say(f"        {'; '.join(map(str, hit.proof))}", style="dim")
 
 
-def _show(conclusion: "Conclusion") -> None:
+def _show(conclusion: "Conclusion", language: str) -> None:
     priority, confidence = conclusion.rule.priority, three_digits(conclusion.confidence)
     say(f"{conclusion.text}  ({conclusion.rule.id}, priority {priority}, {confidence})")
-    for edge in conclusion.proof_in_words():
+    for edge in conclusion.proof_in_words(language=language):
         say(f"    {edge}", style="dim")
 
 
@@ -223,9 +229,15 @@ def _entity(graph: "GraphBackend", name: str, scope: "ext.Scope | None") -> str:
     linked = ext.EntityLinker(graph).link(name, scope=scope, limit=1)
     if not linked:
         raise ConfigurationError(f"no entity of the graph is named {name!r}")
-    if linked[0].score < 1:
-        say_aside(f"took {name!r} for {linked[0].name!r}", style="yellow")
+    _say_guess(name, linked)
     return linked[0].node_id
+
+
+def _say_guess(name: str, linked: "Sequence[LinkedEntity]") -> None:
+    """Say which entity was taken for a name that is spelled differently."""
+    for each in linked:
+        if each.score < 1:
+            say_aside(f"took {name!r} for {each.name!r}", style="yellow")
 
 
 def _context(pairs: list[str] | None) -> dict[str, object]:

@@ -2,8 +2,9 @@
 
 It reads what LlamaIndex's ``PropertyGraphIndex`` wrote with ``Neo4jPropertyGraphStore``: nodes
 labelled ``__Node__`` with an ``id``, entities also ``__Entity__``, passages ``Chunk``. It
-writes the same with three more properties: ``_key`` (partition and id, unique), ``_sources`` (the
-documents that a row comes from) and ``_json`` (properties that Neo4j has no type for).
+writes the same with more properties: ``_id`` (the id in its partition), ``_key`` (partition and id,
+unique, also the ``id`` of a new node), ``_sources`` (the documents that a row comes from) and
+``_json`` (properties that Neo4j has no type for).
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,8 @@ from llama_retrieval_ext.graph.cypher import (
     edges_by_id,
     first_by_id,
     name_pairs,
+    nodes_by_id,
+    own_id,
     scope_parameters,
     sees_edge,
     sees_node,
@@ -34,7 +37,7 @@ from llama_retrieval_ext.query import Scope
 
 _BATCH: Final = 2_000
 _NODE: Final = "{labels: labels(n), properties: properties(n)}"
-_EDGE: Final = "[startNode(r).id, type(r), endNode(r).id, properties(r)]"
+_EDGE: Final = f"[{own_id('startNode(r)')}, type(r), {own_id('endNode(r)')}, properties(r)]"
 _WEIGHT: Final = (
     "CASE WHEN (r.weight IS :: INTEGER NOT NULL OR r.weight IS :: FLOAT NOT NULL) AND r.weight > 0 "
     "THEN toFloat(r.weight) ELSE 1.0 END"
@@ -106,8 +109,7 @@ class Neo4jGraph(WritableGraph):
     ) -> Call[dict[str, GraphNode]]:
         """Return the visible nodes with these ids, by id."""
         statement = (
-            "UNWIND $ids AS id MATCH (n:__Node__ {id: id}) "
-            f"WHERE {sees_node('n', scope)} RETURN {_NODE} AS node"
+            f"{nodes_by_id('n', '$ids')} WHERE {sees_node('n', scope)} RETURN {_NODE} AS node"
         )
         unique = list(dict.fromkeys(ids))
         rows = self.plan_read(statement, {"ids": unique, **scope_parameters(scope)})
@@ -120,13 +122,14 @@ class Neo4jGraph(WritableGraph):
         limit = "" if hop.fan_out is None else " LIMIT $fan_out"
         types = "" if hop.types is None else " AND type(r) IN $types"
         statement = (
-            "UNWIND $frontier AS id MATCH (n:__Node__ {id: id}) "
+            f"{nodes_by_id('n', '$frontier')} "
             f"WHERE {sees_node('n', scope)} "
             f"RETURN id, COLLECT {{ MATCH {_ARROWS[hop.direction]} "
             f"WHERE {sees_edge('r', scope)} AND {sees_node('other', scope)}{types} "
             # A loop matches once in each direction.
             f"WITH DISTINCT r, other, n RETURN {_EDGE} AS edge "
-            f"ORDER BY {_WEIGHT} DESC, other.id, type(r), startNode(r) <> n{limit} }} AS edges"
+            f"ORDER BY {_WEIGHT} DESC, {own_id('other')}, type(r), startNode(r) <> n{limit} }} "
+            "AS edges"
         )
         unique = list(dict.fromkeys(frontier))
         parameters = {
@@ -155,7 +158,7 @@ class Neo4jGraph(WritableGraph):
         """Return name and id of every visible entity, one pair per name or alias, sorted."""
         statement = (
             f"MATCH (n:__Entity__) WHERE n.id IS NOT NULL AND {sees_node('n', scope)} "
-            "RETURN n.id AS id, n.name AS name, n.aliases AS aliases"
+            f"RETURN {own_id('n')} AS id, n.name AS name, n.aliases AS aliases"
         )
         return self.plan_read(statement, scope_parameters(scope)).then(name_pairs)
 
@@ -236,22 +239,24 @@ class Neo4jGraph(WritableGraph):
 
 _SCHEMA: Final = (
     "CREATE CONSTRAINT llama_retrieval_key IF NOT EXISTS FOR (n:__Node__) REQUIRE n._key IS UNIQUE",
+    "CREATE INDEX llama_retrieval_own_id IF NOT EXISTS FOR (n:__Node__) ON (n._id)",
     # A range index would conflict with the constraint that LlamaIndex's store creates.
     "CREATE TEXT INDEX llama_retrieval_id IF NOT EXISTS FOR (n:__Node__) ON (n.id)",
 )
 # Adopts a node of LlamaIndex's store in the same partition.
 _ADOPT: Final = (
-    # toString: Neo4j uses a text index only for values of type string.
     "UNWIND $rows AS row MATCH (n:__Node__ {id: toString(row.id)}) "
     "WHERE n._key IS NULL AND coalesce(n.tenant_id, '') = row.tenant "
-    "AND coalesce(n.kb_id, '') = row.kb SET n._key = row.key"
+    "AND coalesce(n.kb_id, '') = row.kb AND NOT EXISTS { MATCH (:__Node__ {_key: row.key}) } "
+    "SET n._key = row.key"
 )
 _SUPPORT: Final = "SET {0}._sources = old + [s IN row.sources WHERE NOT s IN old]"
 _MERGE_NODES: Final = (
     "UNWIND $rows AS row MERGE (n:__Node__ {_key: row.key}) "
-    "WITH n, row, coalesce(n._sources, []) AS old, "
-    "[l IN labels(n) WHERE l <> '__Node__'] AS labels "
-    f"REMOVE n:$(labels) SET n:$(row.labels), n = row.properties {_SUPPORT.format('n')}"
+    "WITH n, row, coalesce(n._sources, []) AS old, coalesce(n.id, row.key) AS stored_id, "
+    "[l IN labels(n) WHERE l <> '__Node__'] AS labels REMOVE n:$(labels) "
+    # A node of LlamaIndex's store keeps the id that the store knows.
+    f"SET n:$(row.labels), n = row.properties, n.id = stored_id {_SUPPORT.format('n')}"
 )
 _MERGE_ENDS: Final = (
     "UNWIND $rows AS row MERGE (n:__Node__ {_key: row.key}) "

@@ -109,6 +109,16 @@ def test_run_shows_sentences_with_proofs(run: Run, tmp_path: Path, url: str) -> 
     assert json.loads(sample.stdout)["process"] == "爆破作业"
 
 
+def test_a_process_in_english_has_proofs_in_english(run: Run) -> None:
+    finished = run("rules", "run", "sample", "--process", "welding")
+    assert "welding -HAS_HAZARD-> fire from hot work" in finished.stdout
+    assert "焊接作业" not in finished.stdout
+    assert finished.stderr == ""
+    asked = run("rules", "run", "sample", "--process", "wlding")
+    assert asked.stdout == finished.stdout
+    assert "took 'wlding' for 'welding'" in asked.stderr
+
+
 @pytest.mark.parametrize("command", [("graph",), ("rules",), ("rules", "run"), ("graph", "path")])
 def test_help_imports_no_llama_index(command: tuple[str, ...]) -> None:
     program = (

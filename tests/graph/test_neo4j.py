@@ -9,7 +9,7 @@ import pytest
 from llama_index.core.graph_stores.types import ChunkNode, EntityNode, Relation
 from llama_index.core.vector_stores.types import FilterOperator
 
-from llama_retrieval_ext.errors import ConfigurationError, DuplicateNodeError, StoreError
+from llama_retrieval_ext.errors import ConfigurationError, StoreError
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.cypher import Rows
 from llama_retrieval_ext.graph.elements import CHUNK_LABEL, Contents, Edge, GraphNode, Hop
@@ -24,6 +24,8 @@ from llama_retrieval_ext.testing.graph_contract import SCOPE, answer, sample_gra
 from tests.servers.neo4j import neo4j_url
 
 __all__ = ["neo4j_url"]
+
+ACME = {"tenant_id": "acme"}
 
 pytestmark = pytest.mark.slow
 
@@ -67,8 +69,48 @@ def test_what_llamaindex_wrote_is_read_and_kept(graph: Neo4jGraph, neo4j_url: st
             assert answer(theirs.plan_nodes(["pit"], scope=Scope("globex"))) == {}
         graph.upsert([GraphNode("pit", "Pit", properties={"tenant_id": "acme"})], [])
         assert answer(graph.plan_nodes(["pit"], scope=SCOPE))["pit"].label == "Pit"
-        with pytest.raises(DuplicateNodeError, match="uniqueness constraint"):
-            graph.upsert([GraphNode("pit", properties={"tenant_id": "globex"})], [])
+        assert [node.name for node in store.get(ids=["pit"])] == ["pit"]
+
+
+@pytest.mark.parametrize("first", ["ours", "theirs"])
+def test_two_tenants_and_llamaindex_share_a_database_in_either_order(
+    graph: Neo4jGraph, neo4j_url: str, first: str
+) -> None:
+    module = pytest.importorskip("llama_index.graph_stores.neo4j")
+
+    def write_ours() -> None:
+        for tenant in ("acme", "globex"):
+            own = {"tenant_id": tenant, "of": tenant}
+            node = GraphNode("pit", "Process", f"pit of {tenant}", own)
+            graph.upsert(
+                [node], [Edge.of("pit", "HAS", "crane", {"tenant_id": tenant})], source="d"
+            )
+
+    def write_theirs() -> None:
+        store = module.Neo4jPropertyGraphStore(username="", password="", url=neo4j_url)
+        with closing(store), closing(graph_of(store)) as read:
+            store.upsert_nodes([EntityNode(name=name, properties=ACME) for name in ("pit", "dump")])
+            near = Relation(label="NEAR", source_id="pit", target_id="dump", properties=ACME)
+            store.upsert_relations([near])
+            assert {"pit", "dump"} <= {node.id for node in store.get(ids=["pit", "dump"])}
+            assert answer(read.plan_nodes(["dump"], scope=SCOPE))  # also opens the async driver
+
+    steps = [write_ours, write_theirs] if first == "ours" else [write_theirs, write_ours]
+    for step in (*steps, write_ours):  # writing again adopts what the other wrote
+        step()
+    for tenant, near in (("acme", {"crane", "dump"}), ("globex", {"crane"})):
+        scope = Scope(tenant)
+        (edges,) = graph.neighbours(["pit"], scope=scope).values()
+        assert {edge.other("pit") for edge in edges} == near
+        assert graph.nodes(["crane"], scope=scope)["crane"].properties == {"tenant_id": tenant}
+        pattern = Pattern(
+            "a", steps=(Step("a", ("HAS",), "b"),), where=(Where("b", "id", value="crane"),)
+        )
+        found = find_matches(graph, pattern, seeds=["pit"], context={}, scope=scope).function()
+        assert [match.ids for match in found] == [("pit", "crane")]
+    assert graph.nodes(["pit"], scope=Scope("globex"))["pit"].name == "pit of globex"
+    graph.delete_sources(["d"])
+    assert graph.nodes(["pit", "crane"], scope=Scope("globex")) == {}
 
 
 def test_a_read_cannot_write(graph: Neo4jGraph) -> None:
