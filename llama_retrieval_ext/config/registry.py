@@ -3,7 +3,7 @@
 The functions of this module use one registry per process; create `Registry` objects for several.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -37,6 +37,18 @@ _DETAILS: Final[Mapping[str, Mapping[str, object]]] = {
 }
 
 
+class Records(list[dict[str, Any]]):
+    """Records of hits, best first.
+
+    Attributes:
+        details: Extra fields of the answer, such as ``hyde_queries``, also if nothing was found.
+    """
+
+    def __init__(self, records: Iterable[dict[str, Any]], details: Mapping[str, object]) -> None:
+        super().__init__(records)
+        self.details = dict(details)
+
+
 @dataclass(frozen=True, slots=True)
 class Operator:
     """Retriever that returns records, for any tenant and knowledge bases.
@@ -60,7 +72,7 @@ class Operator:
         top_k: int = 10,
         filters: MetadataFilters | None = None,
         timeout_s: float | None = None,
-    ) -> list[dict[str, Any]]:
+    ) -> Records:
         """Return the best hits as records.
 
         Args:
@@ -75,7 +87,8 @@ class Operator:
             Records of `Hit.to_dict`: ``chunk_id``, ``text``, ``score``, ``metadata``,
             ``knowledge_base_id``, ``document_id``, ``source``, best first. The first has extra
             fields: ``hyde_queries`` and ``hyde_queries_count`` for ``hyde``; for ``multi_query``
-            ``generated_queries``, ``queries_count`` and ``retrieval_details``.
+            ``generated_queries``, ``queries_count`` and ``retrieval_details``. The attribute
+            ``details`` has them too, also if nothing was found.
 
         Raises:
             ConfigurationError: ``top_k`` is below 1, or ``kb_ids`` is empty.
@@ -92,10 +105,11 @@ class Operator:
             filters=filters, scope=scope, top_k=check_top_k(top_k), timeout_s=timeout_s
         )
         result = await self._own.asearch(bound)
-        records: list[dict[str, Any]] = [hit.to_dict() for hit in result.hits]
+        extra = _DETAILS.get(self.name, {})
+        details = {name: result.details.get(name, default) for name, default in extra.items()}
+        records = Records((hit.to_dict() for hit in result.hits), details)
         if records:
-            for detail, otherwise in _DETAILS.get(self.name, {}).items():
-                records[0][detail] = result.details.get(detail, otherwise)
+            records[0] |= details
         return records
 
     @property

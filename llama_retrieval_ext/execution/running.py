@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from threading import Lock
 from typing import Any, Generic, ParamSpec, Self, TypeAlias, TypeVar, get_args
 
-from llama_retrieval_ext.execution.context import OnPartial, current_context, entered
+from llama_retrieval_ext.execution.context import OnPartial, call, current_context, entered
 from llama_retrieval_ext.execution.drivers import arun, pool, run
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 
@@ -129,6 +129,52 @@ def asynchronous(function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]
 
     _name_twin(awaited, plan)
     return awaited
+
+
+def callers(
+    plan: Callable[P, Plan[T] | Call[T]],
+) -> tuple[Callable[P, T], Callable[P, Coroutine[Any, Any, T]]]:
+    """Return the blocking twin ``x`` and the async twin ``ax`` of a function ``plan_x``.
+
+    Twins of a method make the call, or run the plan, that the object's own ``plan_x`` returns.
+
+    Examples:
+        >>> from llama_retrieval_ext.execution import Call
+        >>> def plan_doubled(number: int) -> Call[int]:
+        ...     return Call(lambda: 2 * number)
+        >>> doubled, adoubled = callers(plan_doubled)
+        >>> doubled(21), asyncio.run(adoubled(21)), adoubled.__name__
+        (42, 42, 'adoubled')
+
+    """
+    source: Any = plan
+    is_method = next(iter(signature(plan).parameters), "") == "self"
+
+    def planned(*args: P.args, **kwargs: P.kwargs) -> Plan[T]:
+        own: Any = args
+        if is_method:  # it may be overridden
+            made = getattr(own[0], source.__name__)(*own[1:], **kwargs)
+        else:
+            made = plan(*args, **kwargs)
+        return call(made) if isinstance(made, Call) else made
+
+    def blocked(*args: P.args, **kwargs: P.kwargs) -> T:
+        return run(planned(*args, **kwargs))
+
+    async def awaited(*args: P.args, **kwargs: P.kwargs) -> T:
+        return await arun(planned(*args, **kwargs))
+
+    prefix = source.__qualname__.rpartition("plan_")[0]
+    name = source.__name__.removeprefix("plan_")
+    twins: list[Any] = [blocked, awaited]
+    for twin in twins:
+        wraps(plan)(twin)
+        _show_result(twin, plan)
+        twin.__isabstractmethod__ = False
+    blocked.__name__, blocked.__qualname__ = name, prefix + name
+    awaited.__name__, awaited.__qualname__ = f"a{name}", f"{prefix}a{name}"
+    awaited.__doc__ = f"`{name}` without blocking the event loop."
+    return blocked, awaited
 
 
 def streamed(reporting: Callable[P, Reporting[T]]) -> Callable[P, Iterator[T]]:

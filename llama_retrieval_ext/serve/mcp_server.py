@@ -192,14 +192,14 @@ def _neighbours(
     bound: _Bound, graph: GraphBackend, linker: EntityLinker, entity: str, limit: int
 ) -> Plan[Facts]:
     node_id = entity
-    if not (yield graph.nodes([entity], scope=bound.scope)):
-        linked = yield from linker.link(entity, scope=bound.scope, limit=1)
+    if not (yield graph.plan_nodes([entity], scope=bound.scope)):
+        linked = yield from linker.plan_link(entity, scope=bound.scope, limit=1)
         if not linked:
             raise ToolError(f"the graph has no entity {entity!r}")
         node_id = linked[0].node_id
-    edges = (yield graph.neighbours([node_id], Hop(fan_out=limit), scope=bound.scope))[node_id]
+    edges = (yield graph.plan_neighbours([node_id], Hop(fan_out=limit), scope=bound.scope))[node_id]
     ends = {end for edge in edges for end in (edge.source, edge.target)}
-    nodes = yield graph.nodes(sorted({node_id, *ends}), scope=bound.scope)
+    nodes = yield graph.plan_nodes(sorted({node_id, *ends}), scope=bound.scope)
     relations = [
         {"from": _named(nodes[e.source]), "relation": e.type, "to": _named(nodes[e.target])}
         for e in edges

@@ -9,7 +9,7 @@ from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.elements import GraphNode
 from llama_retrieval_ext.graph.entity_linking import EntityLinker, NameFinder, names_found
-from llama_retrieval_ext.graph.expansion import expand
+from llama_retrieval_ext.graph.expansion import plan_expand
 from llama_retrieval_ext.graph.passage_links import DOCUMENT_LABEL
 from llama_retrieval_ext.graph.phrases import phrases, words
 from llama_retrieval_ext.query import Scope
@@ -44,12 +44,14 @@ def related_in_graph(
 ) -> Plan[list[RelatedEntity]]:
     """Return the plan for the entities around those that a subject names, nearest first."""
     graph: GraphBackend = linker.graph
-    linked = yield from linker.link(subject, scope=scope)
+    linked = yield from linker.plan_link(subject, scope=scope)
     seeds = [each.node_id for each in linked]
     if not seeds:
         return []
-    expansion = yield from expand(graph, seeds, max_hops=max_hops, limit=_MOST_NODES, scope=scope)
-    nodes: dict[str, GraphNode] = yield graph.nodes(list(expansion), scope=scope)
+    expansion = yield from plan_expand(
+        graph, seeds, max_hops=max_hops, limit=_MOST_NODES, scope=scope
+    )
+    nodes: dict[str, GraphNode] = yield graph.plan_nodes(list(expansion), scope=scope)
     return [
         RelatedEntity(nodes[id_].name, hops, str(expansion.path(id_)))
         for id_, hops in expansion.distances.items()

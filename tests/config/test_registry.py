@@ -143,6 +143,13 @@ def test_the_first_record_tells_what_the_llm_wrote(registry: Registry) -> None:
     assert len(first["hyde_queries"]) == first["hyde_queries_count"] == 1
 
 
+def test_an_operator_that_finds_nothing_still_says_what_the_llm_wrote(registry: Registry) -> None:
+    operator = registry.get("retriever", "hyde")(num_queries=1)
+    records = asyncio.run(operator.retrieve("annual leave", tenant_id="no such tenant"))
+    assert records == []
+    assert records.details["hyde_queries_count"] == 1
+
+
 @pytest.mark.parametrize(
     ("name", "params", "words"),
     [

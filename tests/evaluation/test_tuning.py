@@ -202,7 +202,7 @@ def test_the_damping_of_a_walk_is_tried_on_the_seeds_saved_ranking() -> None:
     ]
     with EmbeddedVectorStore(":memory:") as store, EmbeddedGraph(":memory:") as graph:
         store.add(list(nodes))
-        graph.upsert(*passage_rows(nodes, PassageLinks())).function()
+        graph.upsert(*passage_rows(nodes, PassageLinks()))
         seed = Shifted(2)
         retriever = GraphRetriever(store, graph=graph, seed=seed)
         judged = Judgements(

@@ -293,7 +293,7 @@ def test_related_entities_of_a_graph_are_those_of_the_scope(kb: KnowledgeBase) -
     for tenant, other in (("acme", "Gale"), ("beta", "Flood")):
         own = {"tenant_id": tenant}
         nodes = [GraphNode(name, "Thing", name, own) for name in ("Tower Crane", other)]
-        graph.upsert(nodes, [Edge.of("Tower Crane", "FEARS", other, own)]).function()
+        graph.upsert(nodes, [Edge.of("Tower Crane", "FEARS", other, own)])
     made = CapabilityFactory.of(kb, llm=ScriptedLLM([]), graph_store=graph)
     service = KnowledgeService.of(made)
     (related,) = service.related_entities("What does the tower crane fear?", scope=BETA)
