@@ -100,7 +100,7 @@ class IntentRecognizer(Selector):
         ConfigurationError: There is no intent, a rule names an unknown one, or a value is invalid.
 
     Examples:
-        >>> IntentRecognizer().recognize("What is the difference between RRF and Borda?").name
+        >>> IntentRecognizer().recognize("What is the difference between RRF and MMR?").name
         'comparison'
 
     """

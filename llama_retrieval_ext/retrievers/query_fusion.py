@@ -21,7 +21,7 @@ from llama_retrieval_ext.pipeline.fusion import Fusion, Unscored
 from llama_retrieval_ext.pipeline.index_nodes import objects_by_id
 from llama_retrieval_ext.pipeline.leg_weights import Weights
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever
-from llama_retrieval_ext.stages.fusion import RRF, DistributionBased, Max, RelativeScore
+from llama_retrieval_ext.stages.fusion import RRF, Max, WeightedSum
 from llama_retrieval_ext.stages.rewrite.multi_query import MULTI_QUERY_PROMPT, MultiQuery
 
 _TOP_K: Final = 2  # LlamaIndex's
@@ -29,10 +29,8 @@ _TOP_K: Final = 2  # LlamaIndex's
 # LlamaIndex scores hits without a score as 0; an error would break migrated programs.
 _MODES: Final[Mapping[str, Callable[[Weights], Fusion]]] = {
     FUSION_MODES.RECIPROCAL_RANK.value: lambda weights: RRF(weights=weights),
-    FUSION_MODES.RELATIVE_SCORE.value: lambda weights: RelativeScore(
-        weights, unscored=Unscored.ZERO
-    ),
-    FUSION_MODES.DIST_BASED_SCORE.value: lambda weights: DistributionBased(
+    FUSION_MODES.RELATIVE_SCORE.value: lambda weights: WeightedSum(weights, unscored=Unscored.ZERO),
+    FUSION_MODES.DIST_BASED_SCORE.value: lambda weights: WeightedSum(
         weights, normalise=Normalisation.DISTRIBUTION_BASED_LLAMA_INDEX, unscored=Unscored.ZERO
     ),
     FUSION_MODES.SIMPLE.value: lambda weights: Max(weights, unscored=Unscored.ZERO),

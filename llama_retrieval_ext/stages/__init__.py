@@ -9,17 +9,7 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.pipeline.fusion import Unscored
     from llama_retrieval_ext.reordering import ScoreKind
     from llama_retrieval_ext.stages.decay import Curve, Recency, ScoreDecay
-    from llama_retrieval_ext.stages.feedback import RM3, Rocchio
-    from llama_retrieval_ext.stages.fusion import (
-        RRF,
-        Borda,
-        CombMNZ,
-        Consensus,
-        DistributionBased,
-        Max,
-        RelativeScore,
-        WeightedSum,
-    )
+    from llama_retrieval_ext.stages.fusion import RRF, Max, WeightedSum
     from llama_retrieval_ext.stages.rerank.chain import RerankChain
     from llama_retrieval_ext.stages.rerank.llm import LLMRerank
     from llama_retrieval_ext.stages.rerank.mmr import MMR
@@ -41,19 +31,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MMR",
-    "RM3",
     "RRF",
     "Alike",
     "BestPart",
     "Boost",
-    "Borda",
     "Collapse",
-    "CombMNZ",
-    "Consensus",
     "Curve",
     "Decompose",
     "Dedupe",
-    "DistributionBased",
     "EmbeddingRerank",
     "HyDE",
     "HyDEFanOut",
@@ -64,10 +49,8 @@ __all__ = [
     "MultiQuery",
     "Normalisation",
     "Recency",
-    "RelativeScore",
     "RerankChain",
     "Reranker",
-    "Rocchio",
     "RuleRerank",
     "RuleWeights",
     "ScoreDecay",
@@ -86,17 +69,7 @@ if not TYPE_CHECKING:
         "llama_retrieval_ext.pipeline.fusion": ("Unscored",),
         "llama_retrieval_ext.reordering": ("ScoreKind",),
         "llama_retrieval_ext.stages.decay": ("Curve", "Recency", "ScoreDecay"),
-        "llama_retrieval_ext.stages.feedback": ("RM3", "Rocchio"),
-        "llama_retrieval_ext.stages.fusion": (
-            "Borda",
-            "CombMNZ",
-            "Consensus",
-            "DistributionBased",
-            "Max",
-            "RRF",
-            "RelativeScore",
-            "WeightedSum",
-        ),
+        "llama_retrieval_ext.stages.fusion": ("Max", "RRF", "WeightedSum"),
         "llama_retrieval_ext.stages.rerank.chain": ("RerankChain",),
         "llama_retrieval_ext.stages.rerank.llm": ("LLMRerank",),
         "llama_retrieval_ext.stages.rerank.mmr": ("MMR",),

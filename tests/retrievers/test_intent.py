@@ -30,7 +30,7 @@ from llama_retrieval_ext.retrievers.routing.selectors import (
     Selector,
 )
 from llama_retrieval_ext.stages.decay import Curve, Recency, ScoreDecay
-from llama_retrieval_ext.stages.fusion import RRF, CombMNZ
+from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stages.rerank.llm import LLMRerank
 from llama_retrieval_ext.stages.rerank.mmr import MMR
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank, RuleWeights
@@ -192,9 +192,9 @@ def test_legs_may_be_branches_with_limits(searched: Searched) -> None:
 
 
 def test_any_fusion_will_do(searched: Searched) -> None:
-    result = searched(IntentAdaptiveRetriever(legs(), fusion=CombMNZ()), "E1205")
+    result = searched(IntentAdaptiveRetriever(legs(), fusion=WeightedSum()), "E1205")
     assert node_ids(result.hits) == ["k", "v"]
-    assert [hit.score for hit in result.hits] == pytest.approx([2 * 0.7, 2 * 0.3])
+    assert [hit.score for hit in result.hits] == pytest.approx([0.7, 0.3])
 
 
 def test_any_selector_will_do(searched: Searched) -> None:

@@ -20,7 +20,7 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
-from llama_retrieval_ext.stages.fusion import RRF, Borda
+from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.testing.fake_backend import FakeBackend
 from llama_retrieval_ext.testing.fakes import (
     FakeEmbedding,
@@ -350,11 +350,11 @@ def test_f10_hits_without_a_score_count_as_found_with_nothing_to_add(
         assert result.hits[0].node.node_id == "a"
 
 
-def test_f10_a_single_negative_score_is_the_best_there_is(searched: Searched) -> None:
-    fusion = QueryFusionRetriever(
-        [FakeRetriever([("a", -5.0)])], mode=FUSION_MODES.RELATIVE_SCORE, num_queries=1
-    )
-    assert scores(searched(fusion, "query").hits) == {"a": 1.0}
+@each_case(("score", "expected"), [(0.4, 0.5), (0.0, 0.0)])
+def test_equal_relative_scores_are_1_if_above_0_and_else_0(score: float, expected: float) -> None:
+    legs = [FakeRetriever([("a", score), ("b", score)]), FakeRetriever()]
+    fusion = QueryFusionRetriever(legs, mode=FUSION_MODES.RELATIVE_SCORE, num_queries=1)
+    assert [hit.score for hit in fusion.retrieve("query")] == [expected, expected]
 
 
 def test_f11_scores_are_divided_by_the_queries_that_were_asked(searched: Searched) -> None:
@@ -433,7 +433,7 @@ def test_f17_reciprocal_rank_goes_by_the_order_of_the_child(searched: Searched) 
 def test_f17_any_fusion_does_with_any_constant(searched: Searched) -> None:
     fusion = QueryFusionRetriever(two(), mode=RRF(k=1), num_queries=1)
     assert searched(fusion, "query").hits[0].score == pytest.approx(1 / 2 + 1 / 4)
-    votes = QueryFusionRetriever(two(), mode=Borda(), num_queries=1)
+    votes = QueryFusionRetriever(two(), mode=WeightedSum(), num_queries=1)
     assert node_ids(searched(votes, "query").hits) == ["a", "c"]
 
 
