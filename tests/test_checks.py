@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from llama_index.core.schema import TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.checks import checked_call
+from llama_retrieval_ext.errors import ArgumentError, ConfigurationError
 from llama_retrieval_ext.execution.legs import CircuitBreaker
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
@@ -167,6 +169,58 @@ CALLS: Mapping[str, tuple[Callable[..., object], str]] = {
         "got 3 and 4 for top_k and similarity_top_k, which are two names of one argument; give one",
     ),
 }
+
+
+DESIGN_NAMES: Mapping[str, tuple[Callable[..., object], str]] = {
+    "vector_store": (
+        lambda: ext.VectorRetriever(vector_store=INDEX),  # type: ignore[call-arg]
+        r"VectorRetriever\(\) .*; write store=VectorStoreIndex\(\.\.\.\)",
+    ),
+    "doc_store": (lambda: ext.KeywordRetriever(doc_store=INDEX), "write store="),  # type: ignore[call-arg]
+    "keyword_store": (lambda: ext.KeywordRetriever(keyword_store=INDEX), "write store="),  # type: ignore[call-arg]
+    "embedder": (
+        lambda: ext.VectorRetriever(store(), embedder=MODEL),  # type: ignore[call-arg]
+        r"write embed_model=FakeEmbedding\(",
+    ),
+    "embedding": (lambda: ext.MMR(embedding=MODEL), "write embed_model="),  # type: ignore[call-arg]
+    "lambda_param": (lambda: ext.MMR(lambda_param=0.7), "write lambda_mult=0.7"),  # type: ignore[call-arg]
+    "llm_caller": (lambda: ext.HyDE(llm_caller=ScriptedLLM([])), "write llm=ScriptedLLM"),  # type: ignore[call-arg]
+    "data_analyzer": (lambda: ext.ReportService(data_analyzer=WORD), "write analyzer='max'"),  # type: ignore[call-arg]
+    "vector_retriever": (
+        lambda: ext.KnowledgeRetriever(vector_retriever=GOOD),  # type: ignore[call-arg]
+        "write vector=fixed",
+    ),
+    "kg_retriever": (
+        lambda: ext.KnowledgeRetriever(kg_retriever=GOOD),  # type: ignore[call-arg]
+        "write rules=fixed",
+    ),
+    "retriever_weights": (lambda: ext.RRF(retriever_weights=[3, 1]), r"write weights=\[3, 1\]"),  # type: ignore[call-arg]
+    "text": (lambda: ext.Query(text="leave"), "write query_str='leave'"),  # type: ignore[call-arg]
+    "process_name": (
+        lambda: takes_process(process_name="tunnel"),  # type: ignore[call-arg]
+        "write process='tunnel'",
+    ),
+}
+
+
+@checked_call
+def takes_process(process: str) -> str:
+    return process
+
+
+@each_case("name", DESIGN_NAMES)
+def test_a_name_of_the_designs_is_answered_with_ours(name: str) -> None:
+    make, problem = DESIGN_NAMES[name]
+    with pytest.raises(ArgumentError, match=f"no argument {name!r}; ") as caught:
+        make()
+    assert re.search(problem, str(caught.value)), caught.value
+
+
+def test_options_of_retrieve_are_answered_with_search() -> None:
+    with pytest.raises(ArgumentError, match=r"'top_k'; .* write search\(\.\.\., top_k=3\)"):
+        GOOD.retrieve("leave", top_k=3)  # type: ignore[call-arg]
+    with pytest.raises(ArgumentError, match=r"write asearch\(\.\.\., top_k=3\)"):
+        asyncio.run(GOOD.aretrieve("leave", top_k=3))  # type: ignore[call-arg]
 
 
 @each_case("call", CALLS)

@@ -281,6 +281,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         """
         return finished(None)
 
+    @checked_call
     @without_span
     def retrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
         """Return the hits, as LlamaIndex's `retrieve`, after a check of the query.
@@ -291,6 +292,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         _check_query(str_or_query_bundle)
         return super().retrieve(str_or_query_bundle)
 
+    @checked_call
     @without_span
     async def aretrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
         """Return the same as `retrieve` without blocking the event loop."""

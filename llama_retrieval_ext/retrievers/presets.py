@@ -189,7 +189,7 @@ def build_preset(
         deep["graph"] = _with_hops(deep["graph"], applicable)
     pipeline = RetrievalPipeline(chosen, top_k=top_k, description=reason)
     for stage in _STAGES[chosen](parts, deep, settings):
-        pipeline = pipeline.add_stage(stage)
+        pipeline.add_stage(stage)
     return pipeline
 
 

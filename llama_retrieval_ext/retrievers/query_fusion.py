@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from enum import Enum
 from typing import Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -12,7 +13,7 @@ from llama_index.core.prompts.mixin import PromptDictType
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 from llama_index.core.schema import IndexNode
 
-from llama_retrieval_ext.checks import check_count, one_top_k
+from llama_retrieval_ext.checks import check_count, nearest, one_top_k
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.formulas.normalisation import Normalisation
@@ -34,6 +35,13 @@ _MODES: Final[Mapping[str, Callable[[Weights], Fusion]]] = {
         weights, normalise=Normalisation.DISTRIBUTION_BASED_LLAMA_INDEX, unscored=Unscored.ZERO
     ),
     FUSION_MODES.SIMPLE.value: lambda weights: Max(weights, unscored=Unscored.ZERO),
+}
+
+# Names of other libraries that are not near LlamaIndex's.
+_OTHER_MODES: Final = {
+    "rrf": FUSION_MODES.RECIPROCAL_RANK.value,
+    **dict.fromkeys(("weighted", "weighted_sum"), FUSION_MODES.RELATIVE_SCORE.value),
+    "dbsf": FUSION_MODES.DIST_BASED_SCORE.value,
 }
 
 
@@ -183,9 +191,11 @@ def _fusion(
                 f"give the weights to the fusion: {type(mode).__name__}(weights={weights})"
             )
         return mode
-    value = mode.value if isinstance(mode, FUSION_MODES) else mode
+    value = mode.value if isinstance(mode, Enum) else mode
     if value not in _MODES:
+        near = _OTHER_MODES.get(value) or nearest(str(value), _MODES)
         raise ConfigurationError(
-            f"there is no fusion mode {mode!r}; use one of {', '.join(_MODES)}, or a Fusion"
+            f"there is no fusion mode {value!r}; "
+            + (f"write mode={near!r}" if near else f"use one of {', '.join(_MODES)}, or a Fusion")
         )
     return _MODES[value](weights)

@@ -4,6 +4,8 @@ import asyncio
 import logging
 import statistics
 from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any
 
 import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -355,6 +357,24 @@ def test_equal_relative_scores_are_1_if_above_0_and_else_0(score: float, expecte
     legs = [FakeRetriever([("a", score), ("b", score)]), FakeRetriever()]
     fusion = QueryFusionRetriever(legs, mode=FUSION_MODES.RELATIVE_SCORE, num_queries=1)
     assert [hit.score for hit in fusion.retrieve("query")] == [expected, expected]
+
+
+@each_case(
+    ("mode", "ours"),
+    [
+        ("reciprocal_rank", "reciprocal_rerank"),
+        (
+            Enum("FusionMode", {"RECIPROCAL_RANK": "reciprocal_rank"}).RECIPROCAL_RANK,
+            "reciprocal_rerank",
+        ),
+        ("rrf", "reciprocal_rerank"),
+        ("relative", "relative_score"),
+        ("dbsf", "dist_based_score"),
+    ],
+)
+def test_another_name_of_a_mode_is_answered_with_llama_indexs(mode: Any, ours: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"write mode={ours!r}"):
+        QueryFusionRetriever([FakeRetriever()], mode=mode, num_queries=1)
 
 
 def test_f11_scores_are_divided_by_the_queries_that_were_asked(searched: Searched) -> None:
