@@ -1,7 +1,8 @@
 """Agreement with ranx, an independent implementation, on fifty random queries at once.
 
 Left out, because we differ on purpose: equal scores under min-max (ranx gives 0.0, we give 1.0 if
-they are above 0) and under rank normalisation (ranx ranks them by place, with us they share the best rank).
+they are above 0) and under rank normalisation (ranx ranks them by place, with us they share the
+best rank).
 """
 
 import os

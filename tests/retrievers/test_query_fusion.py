@@ -377,6 +377,33 @@ def test_another_name_of_a_mode_is_answered_with_llama_indexs(mode: Any, ours: s
         QueryFusionRetriever([FakeRetriever()], mode=mode, num_queries=1)
 
 
+class AsyncOnly(BaseRetriever):
+    """A retriever of another package without a blocking method."""
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        raise NotImplementedError("only async")
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        await asyncio.sleep(0)
+        return [NodeWithScore(node=TextNode(id_="a"), score=0.5)]
+
+
+def test_a_leg_with_only_an_async_method_works(searched: Searched) -> None:
+    fusion = QueryFusionRetriever([AsyncOnly(), FakeRetriever([("b", 0.4)])], num_queries=1)
+    result = searched(fusion, "query")
+    assert node_ids(result.hits) == ["a", "b"]
+    assert not result.degraded
+
+
+def test_a_leg_with_only_an_async_method_works_inside_a_running_loop() -> None:
+    fusion = QueryFusionRetriever([AsyncOnly()], num_queries=1)
+
+    async def blocking_call() -> list[NodeWithScore]:
+        return fusion.retrieve("query")
+
+    assert node_ids(asyncio.run(blocking_call())) == ["a"]
+
+
 def test_f11_scores_are_divided_by_the_queries_that_were_asked(searched: Searched) -> None:
     fusion = QueryFusionRetriever(
         [FakeRetriever([("a", 0.9), ("b", 0.5)])],
