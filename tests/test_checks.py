@@ -171,6 +171,11 @@ CALLS: Mapping[str, tuple[Callable[..., object], str]] = {
 }
 
 
+@checked_call
+def takes_process(process: str) -> str:
+    return process
+
+
 DESIGN_NAMES: Mapping[str, tuple[Callable[..., object], str]] = {
     "vector_store": (
         lambda: ext.VectorRetriever(vector_store=INDEX),  # type: ignore[call-arg]
@@ -201,11 +206,6 @@ DESIGN_NAMES: Mapping[str, tuple[Callable[..., object], str]] = {
         "write process='tunnel'",
     ),
 }
-
-
-@checked_call
-def takes_process(process: str) -> str:
-    return process
 
 
 @each_case("name", DESIGN_NAMES)

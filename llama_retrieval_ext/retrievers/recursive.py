@@ -20,7 +20,7 @@ from llama_retrieval_ext.pipeline.index_nodes import (
     ScorePolicy,
     Sources,
     Target,
-    entry_id,
+    target_key,
 )
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.searching import ranking
@@ -131,7 +131,7 @@ class RecursiveRetriever(Retriever):
         root = self.children[0]
         found = hits_of(root, child, source=self.root_id)
         hits = _scored((yield from step(self.root_id, found, reports=True)))
-        inside = [entry_id(self.root_id, root)]
+        inside = [target_key(self.root_id, root)]
         resolved = yield from self._resolver.resolve(
             hits, child, inside=inside, sources=self._sources
         )

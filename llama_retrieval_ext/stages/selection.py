@@ -11,7 +11,7 @@ from llama_index.core.schema import BaseNode, MetadataMode
 from llama_retrieval_ext.arguments import NamedEnum
 from llama_retrieval_ext.checks import check_count, is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.context import current_context, note_merged
+from llama_retrieval_ext.execution.context import note_merged
 from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.query import Query, check_top_k, source_of_node
 from llama_retrieval_ext.results import Hit, score_of
@@ -199,24 +199,17 @@ class Threshold(Refine):
         if sure is not None and not (is_number(sure) and 0 <= sure <= 1):
             raise ConfigurationError(f"confidence must be between 0 and 1, got {sure!r}")
 
-    def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:  # noqa: ARG002
-        """Return the hits to keep."""
-        if self.confidence is not None and hits and not _is_confident(self.confidence):
-            return []
+    @property
+    def needs_confidence(self) -> bool:
+        """Whether there is a limit of confidence."""
+        return self.confidence is not None
+
+    def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
+        """Return the hits to keep; all of them if the search that estimates confidence failed."""
+        if self.confidence is not None and query.confidence is not None:
+            hits = hits if query.confidence >= self.confidence else []
         least = self.min_score
         return [hit for hit in hits if least is None or score_of(hit) >= least]
-
-
-def _is_confident(least: float) -> bool:
-    """Return whether the estimate is high enough, or missing because its search failed."""
-    session = current_context().session
-    if session.confidence is None and not session.degraded:
-        raise ConfigurationError(
-            "Threshold(confidence=...) needs an estimate, which a hybrid retriever of a knowledge "
-            "base has once kb.calibrate() was called, for the scope of the query; with pushdown "
-            "there is none"
-        )
-    return session.confidence is None or session.confidence >= least
 
 
 class HasNode(Protocol):

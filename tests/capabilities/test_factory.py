@@ -12,6 +12,7 @@ from llama_index.core.schema import TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 
 from llama_retrieval_ext.capabilities import CallableLLM, CapabilityBundle, CapabilityFactory
+from llama_retrieval_ext.capabilities.tools import retrieval_tool
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
@@ -245,7 +246,9 @@ def test_two_tenants_through_one_factory_never_cross(kb: KnowledgeBase) -> None:
         for scope in tenants
     ]
     tools = {
-        scope: factory.create_retriever("basic", cache_key="t").as_tool("t", "leave", scope=scope)
+        scope: retrieval_tool(
+            factory.create_retriever("basic", cache_key="t"), "t", "leave", scope=scope
+        )
         for scope in tenants
     }
 

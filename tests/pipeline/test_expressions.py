@@ -199,7 +199,7 @@ def test_what_prints_can_be_evaluated_and_makes_the_same(make: Callable[[], obje
 def test_every_public_stage_and_retriever_is_among_the_samples() -> None:
     made = [make() for make in SAMPLES]
     bases = {ext.Fusion, ext.Refine, ext.Rewrite, ext.FanOut, ext.Retriever, Reranker}
-    inside = {ext.Postprocessed}
+    inside: set[type] = {ext.Postprocessed}
     inside.add(ext.KeptBM25Retriever)  # over an open knowledge base, which no expression can name
     assert set(public_classes()) - bases - inside <= {type(part) for part in made}
     assert {str(each) for each in (RRF(), MMR(), Collapse(), ext.Dedupe(), RuleRerank())} == {

@@ -359,14 +359,17 @@ def test_equal_relative_scores_are_1_if_above_0_and_else_0(score: float, expecte
     assert [hit.score for hit in fusion.retrieve("query")] == [expected, expected]
 
 
+class FusionMode(Enum):
+    """The modes of another design."""
+
+    RECIPROCAL_RANK = "reciprocal_rank"
+
+
 @each_case(
     ("mode", "ours"),
     [
         ("reciprocal_rank", "reciprocal_rerank"),
-        (
-            Enum("FusionMode", {"RECIPROCAL_RANK": "reciprocal_rank"}).RECIPROCAL_RANK,
-            "reciprocal_rerank",
-        ),
+        (FusionMode.RECIPROCAL_RANK, "reciprocal_rerank"),
         ("rrf", "reciprocal_rerank"),
         ("relative", "relative_score"),
         ("dbsf", "dist_based_score"),

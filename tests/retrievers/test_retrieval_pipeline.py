@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from llama_index.core.postprocessor import SimilarityPostprocessor
@@ -75,11 +76,12 @@ class FromContext(Refine):
 @each_case("is_async", [False, True])
 def test_execute_searches_with_top_k_and_context(is_async: bool) -> None:
     pipeline = RetrievalPipeline().add_stage(a | b).add_stage(RRF())
-    search = lambda *given, **options: (  # noqa: E731
-        asyncio.run(pipeline.aexecute(*given, **options))
-        if is_async
-        else pipeline.execute(*given, **options)
-    )
+
+    def search(*given: Any, **options: Any) -> list[Hit]:
+        if is_async:
+            return asyncio.run(pipeline.aexecute(*given, **options)).hits
+        return pipeline.execute(*given, **options).hits
+
     assert node_ids(search("query")) == ["x", "a", "b"]
     assert node_ids(search("query", 1)) == ["x"]
     pipeline.add_stage(FromContext())
