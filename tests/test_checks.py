@@ -41,10 +41,6 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
     "an index reranked": (lambda: ext.RerankRetriever(INDEX, ext.RuleRerank()), "as_retriever"),
     "an index to begin with": (lambda: ext.RecursiveRetriever("a", {"a": INDEX}), "as_retriever"),
     "an index merged": (lambda: ext.AutoMergingRetriever(INDEX, SimpleDocumentStore()), "as_ret"),
-    "an index asked with answers": (
-        lambda: ext.HyDERetriever(INDEX, ScriptedLLM([]), mode=ext.HyDEMode.MEAN),
-        "as_retriever",
-    ),
     "no docstore": (lambda: ext.AutoMergingRetriever(GOOD, INDEX), "StorageContext"),
     "the name of a model": (
         lambda: ext.HybridRetriever(store(), embed_model=WORD),
@@ -56,7 +52,6 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
     "no number of hits in memory": (lambda: ext.BM25Retriever(top_k=None), "top_k"),  # type: ignore[arg-type]
     "a word for a collapse": (lambda: ext.KeywordRetriever(store(), collapse=WORD), "Collapse"),
     "a word for a fusion": (lambda: ext.HybridRetriever(store(), fusion=WORD), "Fusion"),
-    "a word for a mode": (lambda: ext.HyDERetriever(GOOD, ScriptedLLM([]), mode=WORD), "FUSED"),
     "a word for a score": (
         lambda: ext.AutoMergingRetriever(GOOD, SimpleDocumentStore(), merged_score=WORD),
         "MergedScore.MEAN",

@@ -26,11 +26,7 @@ if TYPE_CHECKING:
         KnowledgeResponse,
         RetrievalItem,
     )
-    from llama_retrieval_ext.retrievers.llm_queries import (
-        HyDEMode,
-        HyDERetriever,
-        MultiQueryRetriever,
-    )
+    from llama_retrieval_ext.retrievers.llm_queries import HyDERetriever, MultiQueryRetriever
     from llama_retrieval_ext.retrievers.presets import PRESETS, Preset, PresetParts, build_preset
     from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
     from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
@@ -59,7 +55,6 @@ __all__ = [
     "EmbeddingSelector",
     "FallbackRetriever",
     "GraphRetriever",
-    "HyDEMode",
     "HyDERetriever",
     "HybridRetriever",
     "IntentAdaptive",
@@ -118,11 +113,7 @@ if not TYPE_CHECKING:
             "KnowledgeResponse",
             "RetrievalItem",
         ),
-        "llama_retrieval_ext.retrievers.llm_queries": (
-            "HyDEMode",
-            "HyDERetriever",
-            "MultiQueryRetriever",
-        ),
+        "llama_retrieval_ext.retrievers.llm_queries": ("HyDERetriever", "MultiQueryRetriever"),
         "llama_retrieval_ext.retrievers.presets": (
             "PRESETS",
             "Preset",

@@ -145,7 +145,7 @@ SAMPLES: tuple[Callable[[], object], ...] = (
     lambda: ext.FallbackRetriever(a, Leg("second", b, retries=2), enough=3, scope=ACME),
     lambda: ext.RerankRetriever(a, RuleRerank(), top_k=5).for_scope(ACME),
     lambda: ext.MultiQueryRetriever(a, LLM, num_queries=1),
-    lambda: ext.HyDERetriever(a, LLM, mode=ext.HyDEMode.MEAN),
+    lambda: ext.HyDERetriever(a, LLM, hyde_queries=2),
     lambda: QueryFusionRetriever([a, FOREIGN], LLM, num_queries=2, mode="reciprocal_rerank"),
     lambda: ext.AutoMergingRetriever(a, DOCSTORE, 0.2),
     lambda: ext.RecursiveRetriever("a", {"a": a}, node_dict={"n": NODE}),
