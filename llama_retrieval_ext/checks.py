@@ -9,7 +9,7 @@ from enum import Enum
 from functools import wraps
 from typing import Final, ParamSpec, TypeVar, get_args, is_typeddict
 
-from llama_retrieval_ext.arguments import RecordsArguments, record_call, value_expression
+from llama_retrieval_ext.arguments import RecordsArguments, recorded_call, value_expression
 from llama_retrieval_ext.errors import ArgumentError, ConfigurationError
 
 P = ParamSpec("P")
@@ -49,6 +49,14 @@ def of_type(value: T, kind: type[object], what: str, *, instead: str = "") -> T:
         instead = f"write one of {', '.join(map(str, kind))}"
     advice = f"; {instead}" if instead else ""
     raise ConfigurationError(f"{what} must be of type {kind.__name__}, got {value!r}{advice}")
+
+
+def one_of(value: T, words: Iterable[T], what: str) -> T:
+    """Return the value if it is one of some words, or raise `ConfigurationError`."""
+    known = list(words)
+    if not isinstance(value, str) or value not in known:
+        raise ConfigurationError(f"{what} must be one of {known}, got {value!r}")
+    return value
 
 
 def is_number(value: object) -> bool:
@@ -134,19 +142,6 @@ def checked_arguments(kind: type[T]) -> type[T]:
         init = recorded_call(own) if issubclass(kind, RecordsArguments) else own
         type.__setattr__(kind, "__init__", checked_call(init))
     return kind
-
-
-def recorded_call(init: Callable[P, None]) -> Callable[P, None]:
-    """Return the constructor, wrapped to store its arguments for `arguments.arguments_of`."""
-
-    @wraps(init)
-    def call(*args: P.args, **kwargs: P.kwargs) -> None:
-        instance, *rest = args
-        if isinstance(instance, RecordsArguments):
-            record_call(instance, tuple(rest), kwargs)
-        init(*args, **kwargs)
-
-    return call
 
 
 class CheckedArguments:

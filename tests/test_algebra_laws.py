@@ -13,7 +13,7 @@ from llama_index.core.schema import NodeWithScore
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.branches import branches
-from llama_retrieval_ext.pipeline.fusion import Fusion, FusionChain, Unscored
+from llama_retrieval_ext.pipeline.fusion import Fusion, FusionChain
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import FanOut, Refine, Rewrite
@@ -225,7 +225,7 @@ HANDLE_FREE = (
     *SYMMETRIC,
     RRF(k=7.5, weights=(0.7, 0.3)),
     RRF(weights={"a": 1.0, "b": 2.0}),
-    WeightedSum(weights=[1, 2], normalise=Normalisation.Z_SCORE, unscored=Unscored.LEAVE_OUT),
+    WeightedSum(weights=[1, 2], normalise=Normalisation.Z_SCORE, unscored="leave_out"),
     Max(weights={"a": 3}),
     Top(3),
     Top(3) >> Threshold(0.5) >> Top(1),

@@ -127,7 +127,7 @@ def recursive(  # noqa: PLR0913 - the parameters of the name
     base_retriever_params: Params = None,
     max_depth: Count = 8,
     max_fan_out: Count = 100,
-    policy: ScorePolicy = ScorePolicy.CHILD,
+    policy: ScorePolicy = "child",
     top_k: TopK = 10,
 ) -> BaseRetriever:
     """Return the base retriever's hits, with index nodes replaced by their targets."""
@@ -168,7 +168,7 @@ def auto_merging(
     *,
     base_retriever: Base = "hybrid",
     simple_ratio_thresh: Annotated[float, Field(ge=0, le=1)] = 0.5,
-    merged_score: MergedScore = MergedScore.MEAN,
+    merged_score: MergedScore = "mean",
     base_retriever_params: Params = None,
     top_k: TopK = 10,
 ) -> BaseRetriever:

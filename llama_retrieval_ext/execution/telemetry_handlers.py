@@ -58,11 +58,11 @@ class Spans(OTelCompatibleSpanHandler):
     def new_span(self, id_: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as its base
         """Open a span, except for the implementation of a method."""
         method = id_.partition("-")[0].rpartition(".")[2]
-        parent = self.open_span(kwargs.pop("parent_span_id", None))
+        parent = self.open_span(kwargs.get("parent_span_id"))
         if method.startswith("_"):
             self._around[id_] = parent
             return None
-        made = super().new_span(id_, *args, parent_span_id=parent, **kwargs)
+        made = super().new_span(id_, *args, **{**kwargs, "parent_span_id": parent})
         self._describe(self.all_spans[id_], method, kwargs["instance"], kwargs["bound_args"])
         return made
 

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.query_engine import CustomQueryEngine
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, TextNode
 
-from llama_retrieval_ext.arguments import NamedEnum
 from llama_retrieval_ext.errors import ExecutionError
 from llama_retrieval_ext.execution.context import current_context, note_degraded
 from llama_retrieval_ext.execution.legs import MISTAKES
@@ -72,26 +71,20 @@ def _answer(id_: str, response: Any, query: Query, template: str) -> Hit:  # noq
     return Hit(node=node, source=id_)
 
 
-class ScorePolicy(NamedEnum):
-    """Rule for the score of a target, from the index node's score and its own.
+ScorePolicy: TypeAlias = Literal["child", "parent", "product", "decayed"]
 
-    A target without a score, such as a plain node, gets the index node's score.
-    """
 
-    CHILD = "child"
-    PARENT = "parent"
-    PRODUCT = "product"
-    DECAYED = "decayed"
-
-    def score(self, parent: float | None, child: float | None, *, decay: float) -> float | None:
-        """Return the score; for ``DECAYED`` the child's own times ``decay``."""
-        if parent is None:
-            return child
-        if child is None or self is ScorePolicy.PARENT:
-            return parent
-        if self is ScorePolicy.PRODUCT:
-            return parent * child
-        return child * decay if self is ScorePolicy.DECAYED else child
+def _combined(
+    policy: ScorePolicy, parent: float | None, child: float | None, *, decay: float
+) -> float | None:
+    """Return the score of a target, from the index node's and its own; either may be missing."""
+    if parent is None:
+        return child
+    if child is None or policy == "parent":
+        return parent
+    if policy == "product":
+        return parent * child
+    return child * decay if policy == "decayed" else child
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +99,7 @@ class Resolver:
     lookup: Callable[[IndexNode], Target]
     max_depth: int = 8
     max_fan_out: int = 100
-    policy: ScorePolicy = ScorePolicy.CHILD
+    policy: ScorePolicy = "child"
     decay: float = 0.7
     report_dangling: bool = False  # False if an enclosing retriever may know the id
     response_template: str = "{response}"
@@ -243,12 +236,12 @@ class _Resolution:
         return [
             _PathHit(hit.model_copy(update={"score": score}), path)
             for hit in outcome.result()
-            for score in [self.limits.policy.score(best.hit.score, hit.score, decay=decay)]
+            for score in [_combined(self.limits.policy, best.hit.score, hit.score, decay=decay)]
         ]
 
     def _gains(self, score: float | None, before: float | None) -> bool:
         """Return whether a score of an index node raises those of its target's hits."""
-        inherited = self.limits.policy in {ScorePolicy.PARENT, ScorePolicy.PRODUCT}
+        inherited = self.limits.policy in {"parent", "product"}
         return inherited and score is not None and (before is None or score > before)
 
 

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 from llama_retrieval_ext.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from llama_retrieval_ext.pipeline.index_nodes import ScorePolicy
-    from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever, MergedScore
+    from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever
     from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
     from llama_retrieval_ext.retrievers.confidence import Calibration
     from llama_retrieval_ext.retrievers.fallback import FallbackRetriever
@@ -67,7 +66,6 @@ __all__ = [
     "KnowledgeResponse",
     "KnowledgeRetriever",
     "LLMSelector",
-    "MergedScore",
     "MultiQueryRetriever",
     "Preset",
     "PresetParts",
@@ -80,7 +78,6 @@ __all__ = [
     "RouteRule",
     "RouterRetriever",
     "RuleSelector",
-    "ScorePolicy",
     "Selection",
     "Selector",
     "VectorRetriever",
@@ -92,8 +89,7 @@ __all__ = [
 # Hidden from type checkers, which would otherwise accept any misspelled name.
 if not TYPE_CHECKING:
     _MODULES = {
-        "llama_retrieval_ext.pipeline.index_nodes": ("ScorePolicy",),
-        "llama_retrieval_ext.retrievers.auto_merging": ("AutoMergingRetriever", "MergedScore"),
+        "llama_retrieval_ext.retrievers.auto_merging": ("AutoMergingRetriever",),
         "llama_retrieval_ext.retrievers.bm25": ("BM25Retriever",),
         "llama_retrieval_ext.retrievers.confidence": ("Calibration",),
         "llama_retrieval_ext.retrievers.fallback": ("FallbackRetriever",),

@@ -18,7 +18,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.branches import Branches, branches, named_legs
-from llama_retrieval_ext.pipeline.fusion import Fusion, Unscored
+from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.pipeline.index_nodes import objects_by_id
 from llama_retrieval_ext.pipeline.leg_weights import Weights
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever
@@ -30,11 +30,11 @@ _TOP_K: Final = 2  # LlamaIndex's
 # LlamaIndex scores hits without a score as 0; an error would break migrated programs.
 _MODES: Final[Mapping[str, Callable[[Weights], Fusion]]] = {
     FUSION_MODES.RECIPROCAL_RANK.value: lambda weights: RRF(weights=weights),
-    FUSION_MODES.RELATIVE_SCORE.value: lambda weights: WeightedSum(weights, unscored=Unscored.ZERO),
+    FUSION_MODES.RELATIVE_SCORE.value: lambda weights: WeightedSum(weights, unscored="zero"),
     FUSION_MODES.DIST_BASED_SCORE.value: lambda weights: WeightedSum(
-        weights, normalise=Normalisation.DISTRIBUTION_BASED_LLAMA_INDEX, unscored=Unscored.ZERO
+        weights, normalise=Normalisation.DISTRIBUTION_BASED_LLAMA_INDEX, unscored="zero"
     ),
-    FUSION_MODES.SIMPLE.value: lambda weights: Max(weights, unscored=Unscored.ZERO),
+    FUSION_MODES.SIMPLE.value: lambda weights: Max(weights, unscored="zero"),
 }
 
 # Names of other libraries that are not near LlamaIndex's.

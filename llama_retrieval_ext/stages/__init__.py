@@ -6,9 +6,8 @@ from llama_retrieval_ext.lazy import lazy_names
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.formulas.normalisation import Normalisation
-    from llama_retrieval_ext.pipeline.fusion import Unscored
     from llama_retrieval_ext.reordering import ScoreKind
-    from llama_retrieval_ext.stages.decay import Curve, Recency, ScoreDecay
+    from llama_retrieval_ext.stages.decay import Recency, ScoreDecay
     from llama_retrieval_ext.stages.fusion import RRF, Max, WeightedSum
     from llama_retrieval_ext.stages.rerank.chain import RerankChain
     from llama_retrieval_ext.stages.rerank.llm import LLMRerank
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.stages.rewrite.hyde import HyDE, HyDEFanOut
     from llama_retrieval_ext.stages.rewrite.multi_query import Decompose, MultiQuery, StepBack
     from llama_retrieval_ext.stages.selection import (
-        Alike,
         BestPart,
         Collapse,
         Dedupe,
@@ -32,11 +30,9 @@ if TYPE_CHECKING:
 __all__ = [
     "MMR",
     "RRF",
-    "Alike",
     "BestPart",
     "Boost",
     "Collapse",
-    "Curve",
     "Decompose",
     "Dedupe",
     "EmbeddingRerank",
@@ -58,7 +54,6 @@ __all__ = [
     "StepBack",
     "Threshold",
     "Top",
-    "Unscored",
     "WeightedSum",
 ]
 
@@ -66,9 +61,8 @@ __all__ = [
 if not TYPE_CHECKING:
     _MODULES = {
         "llama_retrieval_ext.formulas.normalisation": ("Normalisation",),
-        "llama_retrieval_ext.pipeline.fusion": ("Unscored",),
         "llama_retrieval_ext.reordering": ("ScoreKind",),
-        "llama_retrieval_ext.stages.decay": ("Curve", "Recency", "ScoreDecay"),
+        "llama_retrieval_ext.stages.decay": ("Recency", "ScoreDecay"),
         "llama_retrieval_ext.stages.fusion": ("Max", "RRF", "WeightedSum"),
         "llama_retrieval_ext.stages.rerank.chain": ("RerankChain",),
         "llama_retrieval_ext.stages.rerank.llm": ("LLMRerank",),
@@ -79,7 +73,6 @@ if not TYPE_CHECKING:
         "llama_retrieval_ext.stages.rewrite.hyde": ("HyDE", "HyDEFanOut"),
         "llama_retrieval_ext.stages.rewrite.multi_query": ("Decompose", "MultiQuery", "StepBack"),
         "llama_retrieval_ext.stages.selection": (
-            "Alike",
             "BestPart",
             "Collapse",
             "Dedupe",

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
-from llama_retrieval_ext.checks import of_type
+from llama_retrieval_ext.checks import of_type, one_of
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.comb import best_of_legs, comb_max_shares
 from llama_retrieval_ext.formulas.normalisation import Normalisation
@@ -21,7 +22,8 @@ class Max(Fusion):
 
     Args:
         weights: By leg name, or in leg order. None takes the weights of the legs.
-        unscored: Treatment of hits without a score.
+        unscored: Treatment of hits without a score: ``"refuse"`` raises an error, ``"leave_out"``
+            drops them, ``"zero"`` keeps them at the end of their leg.
         min_success: Minimum number of legs that must answer, else the query fails. None takes the
             setting of the legs, or else 1.
 
@@ -30,12 +32,12 @@ class Max(Fusion):
     """
 
     weights: Weights = None
-    unscored: Unscored = Unscored.REFUSE
+    unscored: Unscored = "refuse"
     min_success: int | None = None
 
     def __post_init__(self) -> None:
         Fusion.__post_init__(self)
-        of_type(self.unscored, Unscored, "unscored")
+        one_of(self.unscored, get_args(Unscored), "unscored")
 
     def shares(self, legs: Sequence[LegRanking]) -> Sequence[Mapping[str, float]]:
         """Return weight times raw score."""
@@ -94,7 +96,8 @@ class WeightedSum(Fusion):
             is the usual one; it gives the last hit of every leg 0 (LlamaIndex's RELATIVE_SCORE).
             ``DISTRIBUTION_BASED``, Qdrant's, places scores between three standard deviations: one
             outlier has less effect, and the last hit of a leg keeps a score.
-        unscored: Treatment of hits without a score.
+        unscored: Treatment of hits without a score: ``"refuse"`` raises an error, ``"leave_out"``
+            drops them, ``"zero"`` keeps them at the end of their leg.
         min_success: Minimum number of legs that must answer, else the query fails. None takes the
             setting of the legs, or else 1.
 
@@ -120,12 +123,12 @@ class WeightedSum(Fusion):
 
     weights: Weights = None
     normalise: Normalisation | Mapping[str, Normalisation] = Normalisation.MIN_MAX
-    unscored: Unscored = Unscored.REFUSE
+    unscored: Unscored = "refuse"
     min_success: int | None = None
 
     def __post_init__(self) -> None:
         Fusion.__post_init__(self)
-        of_type(self.unscored, Unscored, "unscored")
+        one_of(self.unscored, get_args(Unscored), "unscored")
         by_leg = self.normalise if isinstance(self.normalise, Mapping) else {"": self.normalise}
         for leg, scale in by_leg.items():
             of_type(scale, Normalisation, f"normalise of {leg!r}" if leg else "normalise")

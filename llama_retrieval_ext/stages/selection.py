@@ -4,12 +4,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 from llama_index.core.schema import BaseNode, MetadataMode
 
-from llama_retrieval_ext.arguments import NamedEnum
-from llama_retrieval_ext.checks import check_count, is_number, of_type
+from llama_retrieval_ext.checks import check_count, is_number, one_of
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import note_merged
 from llama_retrieval_ext.pipeline.stages import Refine
@@ -18,19 +17,7 @@ from llama_retrieval_ext.results import Hit, score_of
 from llama_retrieval_ext.text.near_duplicates import first_of_alike, shingles
 from llama_retrieval_ext.text.normalization import normal
 
-
-class Alike(NamedEnum):
-    """Criteria by which two hits are duplicates.
-
-    Attributes:
-        ID: The hits are the same node.
-        CONTENT: The texts are equal, ignoring case, white space and Unicode form.
-        NEARLY: The texts have nearly the same words.
-    """
-
-    ID = "id"
-    CONTENT = "content"
-    NEARLY = "nearly"
+Alike: TypeAlias = Literal["id", "content", "nearly"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -40,13 +27,14 @@ class Dedupe(Refine):
     A hit without text, such as an image, duplicates only itself.
 
     Args:
-        by: The criterion for duplicates.
-        at_least: For `Alike.NEARLY`: minimum Jaccard similarity of the words of both texts (of
+        by: ``"id"`` for the same node, ``"content"`` for equal texts, ignoring case, white space
+            and Unicode form, ``"nearly"`` for texts of nearly the same words.
+        at_least: For ``"nearly"``: minimum Jaccard similarity of the words of both texts (of
             character pairs for Chinese), in ``(0, 1]``. Texts that differ only in a number are
             nearly the same: take care with prices and paragraphs of law.
 
     Raises:
-        ConfigurationError: ``by`` is not an `Alike`, or ``at_least`` is out of range.
+        ConfigurationError: ``by`` is another word, or ``at_least`` is out of range.
 
     Examples:
         >>> Dedupe()
@@ -54,20 +42,20 @@ class Dedupe(Refine):
 
     """
 
-    by: Alike = Alike.CONTENT
+    by: Alike = "content"
     _: KW_ONLY
     at_least: float = 0.9
 
     def __post_init__(self) -> None:
-        of_type(self.by, Alike, "by")
+        one_of(self.by, get_args(Alike), "by")
         if not 0.0 < self.at_least <= 1.0:
             raise ConfigurationError(f"at_least must be above 0 and at most 1, got {self.at_least}")
 
     def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:  # noqa: ARG002
         """Return the hits without duplicates."""
-        if self.by is Alike.ID:
+        if self.by == "id":
             return _first(hits, _node_id)
-        if self.by is Alike.CONTENT:
+        if self.by == "content":
             return _first(hits, _content)
         once = _first(hits, _node_id)
         alike = first_of_alike((shingles(_text(hit)) for hit in once), at_least=self.at_least)

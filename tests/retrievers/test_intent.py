@@ -29,7 +29,7 @@ from llama_retrieval_ext.retrievers.routing.selectors import (
     Selection,
     Selector,
 )
-from llama_retrieval_ext.stages.decay import Curve, Recency, ScoreDecay
+from llama_retrieval_ext.stages.decay import Recency, ScoreDecay
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stages.rerank.llm import LLMRerank
 from llama_retrieval_ext.stages.rerank.mmr import MMR
@@ -247,7 +247,7 @@ def test_profiles_and_rules_are_json_and_back() -> None:
     stages = (
         Threshold(0.2),
         RuleRerank(RuleWeights(terms=2.0), recency=Recency("date", half_life=30)),
-        ScoreDecay("date", half_life=365, curve=Curve.LINEAR),
+        ScoreDecay("date", half_life=365, curve="linear"),
         Top(3),
     )
     profile = IntentProfile("codes", {"keyword": 0.7}, depth=50, filters=english, refine=stages)
