@@ -25,13 +25,10 @@ from llama_retrieval_ext.retrievers.presets import PRESETS, build_preset
 from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
+from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
 from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.retrievers.routing.rule_selector import RuleSelector
-from llama_retrieval_ext.retrievers.routing.selectors import (
-    EmbeddingSelector,
-    LLMSelector,
-    Selector,
-)
+from llama_retrieval_ext.retrievers.routing.selectors import EmbeddingSelector, Selector
 
 Base: TypeAlias = BaseRetriever | str
 Count: TypeAlias = Annotated[int, Field(ge=1)]

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
     from llama_retrieval_ext.retrievers.rerank import RerankRetriever
     from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
+    from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
     from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
     from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
     from llama_retrieval_ext.retrievers.routing.selectors import (
         CascadeSelector,
         Choice,
         EmbeddingSelector,
-        LLMSelector,
         Selection,
         Selector,
     )
@@ -122,11 +122,11 @@ if not TYPE_CHECKING:
         "llama_retrieval_ext.retrievers.retrieval_pipeline": ("RetrievalPipeline",),
         "llama_retrieval_ext.retrievers.routing.router": ("Route", "RouterRetriever"),
         "llama_retrieval_ext.retrievers.routing.rule_selector": ("RouteRule", "RuleSelector"),
+        "llama_retrieval_ext.retrievers.routing.llm_selector": ("LLMSelector",),
         "llama_retrieval_ext.retrievers.routing.selectors": (
             "CascadeSelector",
             "Choice",
             "EmbeddingSelector",
-            "LLMSelector",
             "Selection",
             "Selector",
         ),

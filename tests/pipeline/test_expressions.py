@@ -44,13 +44,10 @@ from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.stages import Operand
 from llama_retrieval_ext.retrievers.intent import IntentProfile
 from llama_retrieval_ext.retrievers.kg_rule import process_rules
+from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
 from llama_retrieval_ext.retrievers.routing.router import Route
 from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
-from llama_retrieval_ext.retrievers.routing.selectors import (
-    CascadeSelector,
-    EmbeddingSelector,
-    LLMSelector,
-)
+from llama_retrieval_ext.retrievers.routing.selectors import CascadeSelector, EmbeddingSelector
 from llama_retrieval_ext.stages.decay import Recency
 from llama_retrieval_ext.stages.rerank.models import RankedDocument
 from llama_retrieval_ext.stages.rerank.reranker import Reranker
