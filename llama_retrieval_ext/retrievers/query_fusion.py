@@ -55,7 +55,8 @@ class QueryFusionRetriever(FusionRetriever):
 
     Args:
         retrievers: Retrievers in order, or by name; a `Leg` sets its own weight, limit and retries.
-        llm: LLM for the other wordings. Not used with ``num_queries=1``.
+        llm: LLM for the other wordings; required unless ``num_queries=1``, because LlamaIndex's
+            ``Settings.llm`` is never taken.
         query_gen_prompt: Template with ``{query}`` and ``{num_queries}``; other braces are kept.
         mode: One of LlamaIndex's fusion modes, or a `Fusion`.
         similarity_top_k: Number of hits if the query sets none; 2 as in LlamaIndex.
@@ -176,8 +177,8 @@ def _wordings(llm: LLM | None, prompt: str | None, num_queries: int) -> MultiQue
         return None
     if llm is None:
         raise ConfigurationError(
-            f"num_queries={num_queries} needs llm= to write {num_queries - 1} other wordings; "
-            "for the query alone pass num_queries=1"
+            f"num_queries={num_queries} needs llm= to write {num_queries - 1} other wordings "
+            "(LlamaIndex's Settings.llm is never taken); for the query alone pass num_queries=1"
         )
     return MultiQuery(llm, n=num_queries - 1, prompt=prompt or MULTI_QUERY_PROMPT)
 
