@@ -27,7 +27,7 @@ class Contribution:
     Attributes:
         leg: Name of the leg.
         rank: Rank in the leg, from 1; None if the leg did not find the hit but still adds to its
-            score, as in `Borda`.
+            score, as a custom fusion may decide.
         score: The leg's own score, unchanged; None if the retriever gives none.
         weight: The leg's weight in the fusion.
         share: The leg's part of the fused score; the shares of additive fusions sum to it.

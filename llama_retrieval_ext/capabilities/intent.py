@@ -25,11 +25,11 @@ from llama_retrieval_ext.retrievers.intent import (
     default_intent_profiles,
     default_intent_rules,
 )
+from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
 from llama_retrieval_ext.retrievers.routing.rule_selector import RuleSelector
 from llama_retrieval_ext.retrievers.routing.selectors import (
     Choice,
     EmbeddingSelector,
-    LLMSelector,
     Selection,
     Selector,
     selected,
@@ -100,7 +100,7 @@ class IntentRecognizer(Selector):
         ConfigurationError: There is no intent, a rule names an unknown one, or a value is invalid.
 
     Examples:
-        >>> IntentRecognizer().recognize("What is the difference between RRF and Borda?").name
+        >>> IntentRecognizer().recognize("What is the difference between RRF and MMR?").name
         'comparison'
 
     """

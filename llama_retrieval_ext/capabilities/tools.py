@@ -115,7 +115,7 @@ def retrieval_tool(  # noqa: PLR0913 - what an application decides, and the mode
     timeout_s: float | None = None,
     tokenize: Tokenize | None = None,
 ) -> FunctionTool:
-    r"""Return a LlamaIndex tool that searches with a retriever; ``retriever.as_tool`` calls it.
+    r"""Return a LlamaIndex tool that searches with a retriever.
 
     The model chooses a query, further filters and the number of passages. It cannot choose the
     scope, and its filters only narrow the search. The description lists the metadata fields and

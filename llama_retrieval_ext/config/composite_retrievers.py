@@ -25,13 +25,10 @@ from llama_retrieval_ext.retrievers.presets import PRESETS, build_preset
 from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
+from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
 from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.retrievers.routing.rule_selector import RuleSelector
-from llama_retrieval_ext.retrievers.routing.selectors import (
-    EmbeddingSelector,
-    LLMSelector,
-    Selector,
-)
+from llama_retrieval_ext.retrievers.routing.selectors import EmbeddingSelector, Selector
 
 Base: TypeAlias = BaseRetriever | str
 Count: TypeAlias = Annotated[int, Field(ge=1)]
@@ -127,7 +124,7 @@ def recursive(  # noqa: PLR0913 - the parameters of the name
     base_retriever_params: Params = None,
     max_depth: Count = 8,
     max_fan_out: Count = 100,
-    policy: ScorePolicy = ScorePolicy.CHILD,
+    policy: ScorePolicy = "child",
     top_k: TopK = 10,
 ) -> BaseRetriever:
     """Return the base retriever's hits, with index nodes replaced by their targets."""
@@ -168,7 +165,7 @@ def auto_merging(
     *,
     base_retriever: Base = "hybrid",
     simple_ratio_thresh: Annotated[float, Field(ge=0, le=1)] = 0.5,
-    merged_score: MergedScore = MergedScore.MEAN,
+    merged_score: MergedScore = "mean",
     base_retriever_params: Params = None,
     top_k: TopK = 10,
 ) -> BaseRetriever:

@@ -6,6 +6,7 @@ forever, and the interpreter waits for it at exit.
 """
 
 import asyncio
+import inspect
 import math
 import os
 import threading
@@ -279,6 +280,34 @@ async def awaited_or_in_thread(attempt: Callable[[], Awaitable[T]], blocking: Ca
     except _NO_ASYNC:
         context = copy_context()
         return await asyncio.wrap_future(pool.submit(lambda: context.run(blocking)))
+
+
+def blocking_or_awaited(blocking: Callable[[], T], attempt: Callable[[], Awaitable[T]]) -> T:
+    """Return the blocking result; if that is not implemented, the async one, from its own loop."""
+    try:
+        return blocking()
+    except RetrievalExtError:
+        raise
+    except NotImplementedError:
+        return from_own_loop(attempt)
+
+
+def either_way(
+    function: Callable[..., Any], *args: object
+) -> tuple[Callable[[], Any], Callable[[], Awaitable[Any]] | None]:
+    """Return the blocking and the async call of a function that is one of the two."""
+    if not inspect.iscoroutinefunction(function):
+        return lambda: function(*args), None
+    return lambda: from_own_loop(lambda: function(*args)), lambda: function(*args)
+
+
+def from_own_loop(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Return the result of an async function to blocking code, also inside a running loop."""
+
+    async def awaited() -> T:
+        return await attempt()
+
+    return pool.submit(_in_context(lambda: asyncio.run(awaited()))).result()
 
 
 class LoopThread:

@@ -19,7 +19,7 @@ from llama_retrieval_ext.execution.context import (
     note_degraded,
     recording,
 )
-from llama_retrieval_ext.execution.drivers import awaited_or_in_thread
+from llama_retrieval_ext.execution.drivers import awaited_or_in_thread, blocking_or_awaited
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.running import reporting
 from llama_retrieval_ext.filters import matches
@@ -195,7 +195,10 @@ def _call(
 
     if not _has_async(retriever):
         return Call(blocking)
-    return Call(blocking, lambda: awaited_or_in_thread(attempt, blocking))
+    return Call(
+        lambda: blocking_or_awaited(blocking, attempt),
+        lambda: awaited_or_in_thread(attempt, blocking),
+    )
 
 
 def _bundle(query: Query, embedding: list[float] | None) -> QueryBundle:

@@ -111,11 +111,10 @@ def blocking(plan: Callable[P, Plan[T]]) -> Callable[P, T]:
 
     """
 
-    @wraps(plan)
     def blocked(*args: P.args, **kwargs: P.kwargs) -> T:
         return run(plan(*args, **kwargs))
 
-    _show_result(blocked, plan)
+    _show(blocked, plan)
     return blocked
 
 
@@ -127,7 +126,7 @@ def asynchronous(function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]
         result: T = await arun(plan(*args, **kwargs))
         return result
 
-    _name_twin(awaited, plan)
+    _show(awaited, plan, prefix="a")
     return awaited
 
 
@@ -180,12 +179,11 @@ def callers(
 def streamed(reporting: Callable[P, Reporting[T]]) -> Callable[P, Iterator[T]]:
     """Return a function that yields the partial results of a plan, then its result."""
 
-    @wraps(reporting)
     def partials(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
         plan = reporting(*args, **kwargs)
         return stream(lambda report: run(plan(report)))
 
-    _show_result(partials, reporting, Iterator)
+    _show(partials, reporting, Iterator)
     return partials
 
 
@@ -197,27 +195,24 @@ def async_streamed(function: Callable[P, Iterator[T]]) -> Callable[P, AsyncItera
         plan: Reporting[T] = reporting(*args, **kwargs)
         return astream(lambda report: arun(plan(report)))
 
-    _name_twin(partials, reporting, AsyncIterator)
+    _show(partials, reporting, AsyncIterator, prefix="a")
     return partials
 
 
-def _name_twin(twin: Any, plan: Any, stream_type: Any = None) -> None:  # noqa: ANN401 - any functions
-    wraps(plan)(twin)
-    _show_result(twin, plan, stream_type)
-    prefix, _, name = plan.__qualname__.rpartition(".")
-    twin.__name__ = f"a{name}"
-    twin.__qualname__ = ".".join(filter(None, [prefix, f"a{name}"]))
-    twin.__doc__ = f"`{name}` without blocking the event loop."
-
-
-def _show_result(function: Any, plan: Any, stream_type: Any = None) -> None:  # noqa: ANN401 - as above
-    """Set a function's signature to the plan's, with the type of its result."""
+def _show(function: Any, plan: Any, result_type: Any = None, *, prefix: str = "") -> None:  # noqa: ANN401 - any functions
+    """Give a function the name and signature of a plan, with the type of the plan's result."""
+    wraps(plan)(function)
+    if prefix:
+        function.__name__ = f"{prefix}{plan.__name__}"
+        function.__qualname__ = (
+            f"{plan.__qualname__.removesuffix(plan.__name__)}{function.__name__}"
+        )
+        function.__doc__ = f"`{plan.__name__}` without blocking the event loop."
     shown = signature(plan)
-    planned = shown.return_annotation
-    if stream_type is not None:
-        (*_, planned) = get_args(planned)
-    (*_, result) = get_args(planned) or (planned,)
-    result = result if stream_type is None else stream_type[result]
+    (*_, result) = get_args(shown.return_annotation) or (shown.return_annotation,)
+    if result_type is not None:
+        (*_, result) = get_args(result) or (result,)
+        result = result_type[result]
     function.__signature__ = shown.replace(return_annotation=result)
     function.__annotations__ = {**plan.__annotations__, "return": result}
 

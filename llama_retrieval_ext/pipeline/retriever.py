@@ -4,8 +4,7 @@ import copy
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
@@ -45,8 +44,6 @@ from llama_retrieval_ext.query import Query, Scope, SearchOptions, check_scope, 
 from llama_retrieval_ext.results import Hit, SearchResult
 
 if TYPE_CHECKING:
-    from llama_index.core.tools import FunctionTool
-
     from llama_retrieval_ext.execution.legs import Leg
     from llama_retrieval_ext.pipeline.branches import Branches
     from llama_retrieval_ext.pipeline.pipeline import Pipeline
@@ -242,29 +239,6 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
 
     asearch_many = asynchronous(search_many)
 
-    def as_tool(
-        self,
-        name: str,
-        description: str,
-        *,
-        scope: Scope | None = None,
-        **options: Any,  # noqa: ANN401 - those of `retrieval_tool`
-    ) -> "FunctionTool":
-        """Return a LlamaIndex tool that searches within a scope; see `retrieval_tool`.
-
-        Args:
-            name: Name of the tool.
-            description: Description of the content for the model; filterable fields and values are
-                added.
-            scope: The scope; arguments of the model cannot widen it.
-            options: ``filters``, ``top_k``, ``max_tokens``, ``sample``, ``timeout_s`` and
-                ``tokenize``.
-        """
-        # Imported by name: tools are in a higher layer than retrievers.
-        tools = import_module("llama_retrieval_ext.capabilities.tools")
-        tool: FunctionTool = tools.retrieval_tool(self, name, description, scope=scope, **options)
-        return tool
-
     def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
         """Return a plan that runs the searches that several queries certainly need as a batch.
 
@@ -281,6 +255,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         """
         return finished(None)
 
+    @checked_call
     @without_span
     def retrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
         """Return the hits, as LlamaIndex's `retrieve`, after a check of the query.
@@ -291,6 +266,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         _check_query(str_or_query_bundle)
         return super().retrieve(str_or_query_bundle)
 
+    @checked_call
     @without_span
     async def aretrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
         """Return the same as `retrieve` without blocking the event loop."""

@@ -21,7 +21,8 @@ from llama_retrieval_ext.query import check_top_k
 from llama_retrieval_ext.retrievers.graph import GraphRetriever
 from llama_retrieval_ext.retrievers.intent import IntentAdaptive, IntentProfile, rules_for
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
-from llama_retrieval_ext.retrievers.routing.selectors import CascadeSelector, LLMSelector
+from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
+from llama_retrieval_ext.retrievers.routing.selectors import CascadeSelector
 from llama_retrieval_ext.stages.fusion import WeightedSum
 from llama_retrieval_ext.stages.rerank.chain import AnyReranker, RerankChain
 from llama_retrieval_ext.stages.rerank.mmr import MMR
@@ -189,7 +190,7 @@ def build_preset(
         deep["graph"] = _with_hops(deep["graph"], applicable)
     pipeline = RetrievalPipeline(chosen, top_k=top_k, description=reason)
     for stage in _STAGES[chosen](parts, deep, settings):
-        pipeline = pipeline.add_stage(stage)
+        pipeline.add_stage(stage)
     return pipeline
 
 

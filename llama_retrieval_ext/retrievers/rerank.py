@@ -26,9 +26,9 @@ class RerankRetriever(Retriever):
 
     Args:
         retriever: Source of the hits; any LlamaIndex retriever.
-        reranker: A stage such as `RuleRerank` or `MMR`, any LlamaIndex postprocessor, or a model of
-            the package ``rerankers``. To declare the scale of scores, pass
-            ``Postprocessed(reranker, score_kind=...)``.
+        reranker: A stage such as `RuleRerank` or `MMR`, any LlamaIndex postprocessor, a model of
+            the package ``rerankers``, or any object with ``rerank(query, nodes)``, blocking or
+            async. To declare the scale of scores, pass ``Postprocessed(reranker, score_kind=...)``.
         top_k: Number of hits if the query sets none; None for all that the reranker returns.
         fetch_k: Number of hits to request from the retriever, at least the number returned; None
             for its default, or that of the query if larger. Foreign retrievers always use their

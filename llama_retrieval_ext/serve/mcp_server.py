@@ -16,6 +16,7 @@ from mcp.types import ToolAnnotations
 from pydantic import Field
 
 import llama_retrieval_ext as ext
+from llama_retrieval_ext.capabilities.tools import retrieval_tool
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import arun
 from llama_retrieval_ext.execution.plan import Plan
@@ -69,7 +70,7 @@ def build_mcp_server(
     """Return the server; see `create_mcp_server`."""
     bound = _Bound(kb, scope, limits)
     # The LlamaIndex tool builds the description of the metadata fields.
-    described = kb.retriever("hybrid").as_tool("search", about or _ABOUT, scope=scope)
+    described = retrieval_tool(kb.retriever("hybrid"), "search", about or _ABOUT, scope=scope)
     tools = _search_tools(bound, about=described.metadata.description)
     if kb.graph is not None:
         tools += _graph_tools(bound, kb.graph, rules=rules)

@@ -69,8 +69,8 @@ def assert_fusion_agrees(backend: Backend, case: SearchCase, how: FusedSearch) -
     If no two nodes tie in a leg, there is exactly one such ranking, up to equal fused scores.
     Scores may differ by a millionth of the legs' shares, for distribution fusion by five.
     """
-    uncut = Normalisation.DISTRIBUTION_BASED_UNCUT
-    tolerance = _BY_DISTRIBUTION if uncut in (how.scales or ()) else TOLERANCE
+    by_distribution = Normalisation.DISTRIBUTION_BASED
+    tolerance = _BY_DISTRIBUTION if by_distribution in (how.scales or ()) else TOLERANCE
     fused = run(call(fusing(backend).fused(case.embedding, case.text, case.search, how)))
     native = next(n for n in backend.features.fusions if n.is_as(how.fusion, how.weights))
     everything = replace(case.search, top_k=1_000)

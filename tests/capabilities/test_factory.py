@@ -12,6 +12,7 @@ from llama_index.core.schema import TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 
 from llama_retrieval_ext.capabilities import CallableLLM, CapabilityBundle, CapabilityFactory
+from llama_retrieval_ext.capabilities.tools import retrieval_tool
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
@@ -101,17 +102,17 @@ def test_a_key_that_was_made_with_other_options_is_an_error(factory: CapabilityF
 
 def test_presets_have_their_stages(factory: CapabilityFactory, graph_kb: KnowledgeBase) -> None:
     with_graph = CapabilityFactory.of(graph_kb)
-    assert factory.create_retriever("basic").pipeline.name == "basic"
-    assert len(factory.create_retriever("basic").pipeline.stages) == 2
-    assert len(factory.create_retriever("semantic").pipeline.stages) == 4
+    assert factory.create_retriever("basic").name == "basic"
+    assert len(factory.create_retriever("basic").stages) == 2
+    assert len(factory.create_retriever("semantic").stages) == 4
     advanced = with_graph.create_retriever("advanced", use_graph=True, max_hops=1)
-    assert len(advanced.pipeline.stages) >= 3
+    assert len(advanced.stages) >= 3
     assert "GraphRetriever" in repr(advanced)
     assert {hit.node.node_id for hit in advanced.retrieve("Grundfos pump")} == {"pump", "valve"}
     assert "GraphRetriever" not in repr(with_graph.create_retriever("advanced"))
-    assert with_graph.create_retriever("auto", use_graph=True).pipeline.name == "advanced"
-    assert with_graph.create_retriever("auto").pipeline.name == "basic"
-    assert factory.create_retriever("auto", use_graph=True).pipeline.name == "basic"
+    assert with_graph.create_retriever("auto", use_graph=True).name == "advanced"
+    assert with_graph.create_retriever("auto").name == "basic"
+    assert factory.create_retriever("auto", use_graph=True).name == "basic"
 
 
 def test_what_cannot_be_built_lists_what_there_is(
@@ -245,7 +246,9 @@ def test_two_tenants_through_one_factory_never_cross(kb: KnowledgeBase) -> None:
         for scope in tenants
     ]
     tools = {
-        scope: factory.create_retriever("basic", cache_key="t").as_tool("t", "leave", scope=scope)
+        scope: retrieval_tool(
+            factory.create_retriever("basic", cache_key="t"), "t", "leave", scope=scope
+        )
         for scope in tenants
     }
 

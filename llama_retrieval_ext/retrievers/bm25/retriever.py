@@ -1,4 +1,4 @@
-"""In-process keyword search, which extends LlamaIndex's ``BM25Retriever``."""
+"""BM25 in memory, with the arguments of LlamaIndex's ``BM25Retriever``."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial

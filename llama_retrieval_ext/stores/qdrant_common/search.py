@@ -15,12 +15,14 @@ from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 F = TypeVar("F")
 
-_UNCUT: Final = Normalisation.DISTRIBUTION_BASED_UNCUT
+_DISTRIBUTION: Final = Normalisation.DISTRIBUTION_BASED
 _RAW: Final = Normalisation.NONE
 
 # With unequal weights these engines compute 1 / (rank / weight + constant), unlike our formula.
 BY_RANK: Final = NativeFusion(kind=RRF, equal_weights=True)
-BY_DISTRIBUTION: Final = NativeFusion(kind=WeightedSum, scales=(_UNCUT, _UNCUT), equal_weights=True)
+BY_DISTRIBUTION: Final = NativeFusion(
+    kind=WeightedSum, scales=(_DISTRIBUTION, _DISTRIBUTION), equal_weights=True
+)
 BY_SUM: Final = NativeFusion(kind=WeightedSum, scales=(_RAW, _RAW))
 BY_COSINE: Final = NativeFusion(kind=WeightedSum, scales=(Normalisation.COSINE, _RAW))
 
