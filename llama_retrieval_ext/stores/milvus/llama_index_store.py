@@ -300,7 +300,6 @@ class LlamaIndexMilvusBackend(EngineBackend[MilvusVectorStore]):
     """
 
     engine = "milvus"
-    batches = False
 
     def __init__(self, store: MilvusVectorStore, *, drop_violations: bool = False) -> None:
         super().__init__(store, drop_violations=drop_violations)

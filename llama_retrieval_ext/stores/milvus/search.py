@@ -126,12 +126,14 @@ class MilvusSearch(EngineSearch[Expression, ColumnSearch, Hit]):
         )
 
     def fused_search(
-        self, near: ColumnSearch, sharing: ColumnSearch, how: FusedSearch, *, top_k: int
+        self, vector: ColumnSearch, keyword: ColumnSearch, how: FusedSearch, *, top_k: int
     ) -> ColumnSearch:
         """Return Milvus's fusion of two searches."""
         ranker, score = _ranker(how)
         # Fused ranks often tie in pairs: two spare hits keep a pair at the cut together.
-        return ColumnSearch(top_k=top_k, score=score, spare=2, legs=(near, sharing), ranker=ranker)
+        return ColumnSearch(
+            top_k=top_k, score=score, spare=2, legs=(vector, keyword), ranker=ranker
+        )
 
     def first_limit(self, search: ColumnSearch) -> int:
         """Return the number of hits for the first request."""
