@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.retrievers.bm25.retriever import BM25Retriever
 
 _STEP: Final = "BM25 in memory, over the docstore"
+# Seconds for which a query may miss a change of the docstore.
+_CACHE_TTL_S: Final = 60.0
 # Few nodes of a docstore are missing in its vector store.
 _GROWTH: Final = 4
 
@@ -48,5 +50,7 @@ class DocstoreKeywords:
                 # Most stores have keyword search and do not need the module.
                 from llama_retrieval_ext.retrievers.bm25.retriever import BM25Retriever  # noqa: PLC0415
 
-                self._bm25 = BM25Retriever.from_docstore(self._texts.docstore, name=self._name)
+                self._bm25 = BM25Retriever.from_docstore(
+                    self._texts.docstore, cache_ttl_s=_CACHE_TTL_S, name=self._name
+                )
             return self._bm25

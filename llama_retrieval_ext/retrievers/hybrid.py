@@ -1,6 +1,7 @@
 """Vector and keyword search of one store, or of two, fused."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Final
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -17,7 +18,7 @@ from llama_retrieval_ext.execution.context import (
     recording,
     step,
 )
-from llama_retrieval_ext.execution.legs import Ask, Leg, ask, attempt
+from llama_retrieval_ext.execution.legs import Ask, CircuitBreaker, Leg, ask, attempt
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.fusion import Fusion, fuse
@@ -41,7 +42,7 @@ from llama_retrieval_ext.stages.fusion import WeightedSum
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.engine.backend import HybridBackend, hybrid_backend
 from llama_retrieval_ext.stores.engine.pushdown import LEGS, FusedSearch, check_native
-from llama_retrieval_ext.stores.open import Storage
+from llama_retrieval_ext.stores.open import Storage, source_of
 
 # Candidates of each leg: the usual number in the literature, and cheap.
 CANDIDATES: Final = 100
@@ -94,8 +95,6 @@ class HybridRetriever(StoreRetriever):
     Scores are those of the fusion; see there.
 
     Attributes:
-        vector: The vector search, as a retriever.
-        keyword: The keyword search, as a retriever.
         confidence: Function that estimates from both rankings whether the best hit answers; a
             knowledge base sets it. None for no estimate; ``pushdown`` gives none either.
         needs_ids: Whether ``confidence`` needs node ids; otherwise an engine may use its own ids.
@@ -140,10 +139,11 @@ class HybridRetriever(StoreRetriever):
         hits = one_top_k(top_k, similarity_top_k)
         super().__init__(store, embed_model, top_k=hits, filters=filters, scope=scope, name=name)
         self._collapse_by(collapse)
-        self.vector = VectorRetriever(self._source, embed_model=self.embed_model)
-        self.keyword = KeywordRetriever(self._source if keyword_store is None else keyword_store)
-        self.requires_scope |= self.keyword.requires_scope
-        self._has_two_stores = self.keyword.backend.store is not self.backend.store
+        features = self.backend.features
+        self._keyword_source = self._source if keyword_store is None else source_of(keyword_store)
+        if keyword_store is not None or features.keyword is None:
+            self.requires_scope |= self.keyword.requires_scope  # raises without keyword search
+        self._has_two_stores = self._keyword_source.backend.store is not self.backend.store
         self.fusion = _PLAIN_SUM if fusion is None else of_type(fusion, Fusion, "fusion")
         self.uses_default_fusion = fusion is None
         self.candidates = check_top_k(candidates)
@@ -151,14 +151,24 @@ class HybridRetriever(StoreRetriever):
         self.pushdown = pushdown
         if pushdown:
             self._check_native()
-        retrievers = {"vector": self.vector, "keyword": self.keyword}
-        self._legs = {name: Leg(name, retrievers[name]) for name in LEGS if self.weights[name] > 0}
-        self.min_success = resolved_min_success(min_success, self.fusion, legs=len(self._legs))
+        self._breakers = {name: CircuitBreaker() for name in LEGS if self.weights[name] > 0}
+        self.min_success = resolved_min_success(min_success, self.fusion, legs=len(self._breakers))
         # Fusions that define only `fuse` need hits.
         fuses_ids = type(self.fusion).fuse is Fusion.fuse
-        in_one = self.backend.features.one_round_trip and not self._has_two_stores and fuses_ids
+        in_one = features.one_round_trip and not self._has_two_stores and fuses_ids
         # The engine that takes both searches; None to search by legs.
         self._engine = hybrid_backend(self.backend) if pushdown or in_one else None
+
+    # Built when they are needed: most engines take both searches in one request.
+    @cached_property
+    def vector(self) -> VectorRetriever:
+        """The vector search alone."""
+        return VectorRetriever(self._source, embed_model=self.embed_model)
+
+    @cached_property
+    def keyword(self) -> KeywordRetriever:
+        """The keyword search alone."""
+        return KeywordRetriever(self._keyword_source)
 
     def sketch(self) -> Sketch:
         """Return the drawing: both searches, and the fusion."""
@@ -171,7 +181,7 @@ class HybridRetriever(StoreRetriever):
         )
         fusion = f"{self.fusion!r}" + (" in the engine" if self.pushdown else "")
         cut = f"top_k={self.top_k}" if self.collapse is None else f"{self.collapse!r}"
-        engines = dict.fromkeys([self.backend.engine, self.keyword.backend.engine])
+        engines = dict.fromkeys([self.backend.engine, self._keyword_source.backend.engine])
         title = f"{self.name}: {' and '.join(engines)}"
         return Sketch((), legs, (fusion, cut, *self.binding), title)
 
@@ -179,7 +189,7 @@ class HybridRetriever(StoreRetriever):
         """Run both searches, then fuse."""
         if self._embeds and query.embedding is None:
             self._model()  # raises here so that the message names this retriever
-        legs = set(self._legs)
+        legs = set(self._breakers)
         return self._collapsed(lambda asked: self._answer_to(asked, legs), query)
 
     def read_node(self, node_id: str) -> Plan[BaseNode | None]:
@@ -198,8 +208,9 @@ class HybridRetriever(StoreRetriever):
         failures: dict[str, BaseException] = {}
         if self._engine is not None and len(legs) == len(LEGS):
             strategy = self._pushed_down if self.pushdown else self._in_one_round_trip
-            breaker = self._legs["vector"].breaker
-            embedded = yield from attempt("vector", "embedding", self._embed(query), breaker)
+            embedding = self._embed(query)
+            breaker = self._breakers["vector"]
+            embedded = yield from attempt("vector", "embedding", embedding, breaker)
             if embedded.error is None:
                 return (yield from strategy(self._engine, query, embedded.result()))
             failures["vector"] = embedded.error
@@ -252,8 +263,8 @@ class HybridRetriever(StoreRetriever):
         """Return the fused hits of two requests in parallel; failed legs leave `legs`."""
         child, depth = query.for_child(), self._depth(query)
         asks = {
-            name: Ask(leg, child, depth, failures.get(name))
-            for name, leg in self._legs.items()
+            name: Ask(self._leg(name), child, depth, failures.get(name))
+            for name in self._breakers
             if name in legs
         }
         rankings = yield from ask(asks, min_success=self.min_success)
@@ -264,6 +275,10 @@ class HybridRetriever(StoreRetriever):
         emit_fusion(self.name, fusion, rankings, self.weights, returned=len(hits))
         # Later stages find the embeddings of all hits in the store for vectors.
         return [with_origin(hit, self._origin) for hit in hits]
+
+    def _leg(self, name: str) -> Leg:
+        retriever = self.vector if name == "vector" else self.keyword
+        return Leg(name, retriever, breaker=self._breakers[name])
 
     def _depth(self, query: Query) -> int:
         """Return the number of candidates of each leg."""

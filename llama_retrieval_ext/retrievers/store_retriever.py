@@ -262,9 +262,10 @@ class KeywordRetriever(StoreRetriever):
         self._collapse_by(collapse)
         self._in_memory: DocstoreKeywords | None = None
         if self.backend.features.keyword is None:
-            if self._source.texts is None or self._source.texts.is_empty:
+            texts = self._source.texts
+            if texts is None or (self.backend.store.stores_text and texts.is_empty):
                 raise _no_keyword_search(self.backend)
-            self._in_memory = DocstoreKeywords(self._source.texts, name=name)
+            self._in_memory = DocstoreKeywords(texts, name=name)
 
     def plan(self, query: Query) -> Plan[list[Hit]]:
         """Search the store by keywords."""

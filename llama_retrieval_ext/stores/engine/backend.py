@@ -267,8 +267,8 @@ def check_exact(engine: str, features: EngineFeatures, query: EngineQuery) -> No
 
 
 @runtime_checkable
-class HybridBackend(Backend, Protocol):
-    """A backend whose engine takes a vector and a keyword search in one request."""
+class HybridBackend(Protocol):
+    """The part of a backend whose engine takes a vector and a keyword search in one request."""
 
     def hybrid(
         self, embedding: Sequence[float], text: str, search: Search, *, nodes_last: bool

@@ -1,7 +1,7 @@
 """`EngineSearch`: base class of engine searches; `EngineBackend`: backend over it."""
 
 from abc import ABC, abstractmethod
-from collections import ChainMap, Counter
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -190,13 +190,8 @@ class EngineSearch(ABC, Generic[F, S, H]):
         return self.if_exists(lambda: both([vector, keyword]), empty=HybridRankings.of([], []))
 
     def read(self, keys: Sequence[str], request: EngineRequest[F]) -> Steps[dict[str, Candidate]]:
-        """Return the nodes of `hybrid` by key; the score is a placeholder."""
-
-        def steps() -> Steps[dict[str, Candidate]]:
-            texts = yield from self.texts(keys, request)
-            return {key: Candidate.stored(text, 0.0) for key, text in texts.items()}
-
-        return self.if_exists(steps, empty={})
+        """Return nodes of `hybrid` by key, with score 0; deleted ones are left out."""
+        return self.if_exists(lambda: self._nodes(keys, request), empty={})
 
     def fused(
         self, vector: EngineRequest[F], keyword: EngineRequest[F], how: FusedSearch
@@ -288,22 +283,26 @@ class EngineSearch(ABC, Generic[F, S, H]):
         return HybridRankings.of(vector, keyword)
 
     def _keys_of_both(self, requests: Sequence[EngineRequest[F]]) -> Steps[HybridRankings]:
-        """Return both rankings by key; of the nodes, only some with tied scores are read."""
+        """Return both rankings by key; nodes are read only if their ids decide between ties."""
         searches, some = yield from self._natives(requests)
         scored = iter((yield from self._scored(some, with_nodes=False)) if some else [])
         legs = [[] if search is None else self._keys(*next(scored)) for search in searches]
         tied = [] if self.keys_are_ids else [key for leg in legs for key in tied_keys(leg)]
         names = self._names  # another search may replace it
         unknown = [key for key in tied if key not in names]
-        texts = (yield from self.texts(unknown, requests[0])) if unknown else {}
-        found = {key: Candidate.stored(text, 0.0) for key, text in texts.items()}
+        found = (yield from self._nodes(unknown, requests[0])) if unknown else {}
         new_names = {key: each.node_id for key, each in found.items()}
         self._keep_names(new_names)
+        ids = {key: new_names.get(key) or names.get(key, key) for key in tied}
         vector, keyword = (
-            _in_order(leg, ChainMap(new_names, names))[: request.top_k]
+            _in_order(leg, ids)[: request.top_k]
             for leg, request in zip(legs, requests, strict=True)
         )
         return HybridRankings(vector, keyword, found)
+
+    def _nodes(self, keys: Sequence[str], request: EngineRequest[F]) -> Steps[dict[str, Candidate]]:
+        texts = yield from self.texts(keys, request)
+        return {key: Candidate.stored(text, 0.0) for key, text in texts.items()}
 
     def _keep_names(self, names: Mapping[str, str]) -> None:
         """Cache the node ids of keys; they never change."""
@@ -337,11 +336,11 @@ def has_ties(scores: Sequence[float]) -> bool:
     return any(map(le, scores, islice(scores, 1, None)))
 
 
-def _in_order(leg: list[ScoredId], names: Mapping[str, str]) -> list[ScoredId]:
-    """Return keys with scores, best first, equal scores by node id if known, else by key."""
+def _in_order(leg: list[ScoredId], ids: Mapping[str, str]) -> list[ScoredId]:
+    """Return keys with scores, best first, equal scores by node id, or by key without one."""
     if not has_ties([score for _, score in leg]):
         return leg
-    return sorted(leg, key=lambda each: (-each[1], names.get(each[0], each[0])))
+    return sorted(leg, key=lambda each: (-each[1], ids.get(each[0], each[0])))
 
 
 def tied_keys(leg: Sequence[ScoredId]) -> list[str]:
