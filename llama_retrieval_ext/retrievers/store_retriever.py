@@ -1,5 +1,6 @@
 """Retrievers over one store: their base class, vector search and keyword search."""
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeAlias
@@ -9,20 +10,28 @@ from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import of_type, one_top_k
-from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
-from llama_retrieval_ext.execution.context import call, note_degraded, recording, step
+from llama_retrieval_ext.errors import ConfigurationError, ScopeViolationError, UnsupportedModeError
+from llama_retrieval_ext.execution.context import (
+    ScopeViolationEvent,
+    call,
+    emit,
+    note_degraded,
+    recording,
+    step,
+)
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import embed
+from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope, check_top_k, described_binding
-from llama_retrieval_ext.results import Hit, Origin
+from llama_retrieval_ext.results import Hit, Origin, with_origin
 from llama_retrieval_ext.retrievers.docstore_keywords import DocstoreKeywords
 from llama_retrieval_ext.stages.selection import Collapse
+from llama_retrieval_ext.stores.encoding.node_json import assembled
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search
 from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.generic import nodes_by_id
 from llama_retrieval_ext.stores.open import Storage, source_of
-from llama_retrieval_ext.stores.search import checked_hits
 
 # Returns the plan for the hits of a query, with its ``top_k``.
 Answering: TypeAlias = Callable[[Query], Plan[list[Hit]]]
@@ -38,6 +47,9 @@ def _within(most: int | None, depth: int, top_k: int) -> int:
     return depth if most is None else min(depth, max(most, top_k))
 
 
+_logger = logging.getLogger(__name__)
+# Default values of a hit's fields. Hits skip validation, which would double their time.
+_HIT: Final = {name: field.default for name, field in Hit.model_fields.items()}
 _MODELS: Final = "pass a LlamaIndex embedding model, as resolve_embed_model('local') gives one"
 
 
@@ -284,3 +296,62 @@ def _no_keyword_search(backend: Backend) -> UnsupportedModeError:
         "texts; pass the VectorStoreIndex or StorageContext that has them, or a store opened by "
         "URL, or use BM25Retriever over the nodes"
     )
+
+
+def checked_hits(
+    found: Sequence[Candidate],
+    condition: Condition | None,
+    *,
+    store: str,
+    drop_violations: bool,
+    source: str,
+    origin: Origin | None = None,
+) -> list[Hit]:
+    """Return hits of the candidates that satisfy a condition, evaluated again in plain Python.
+
+    Engines and their integrations have bugs; this check keeps hits of other tenants out anyway.
+    A hit that violates it raises `ScopeViolationError`, or is dropped with ``drop_violations``.
+    """
+    hits = [
+        with_origin(
+            assembled(
+                Hit,
+                {
+                    **_HIT,
+                    "node": each.node,
+                    "score": each.score,
+                    "source": source,
+                    "contributions": each.contributions,
+                },
+            ),
+            origin,
+        )
+        for each in found
+    ]
+    if condition is None:
+        return hits
+    passed = [hit for hit in hits if matches(condition, hit.node.metadata)]
+    if len(passed) == len(hits):
+        return passed
+    kept = {id(hit) for hit in passed}
+    dropped = tuple(hit.node.node_id for hit in hits if id(hit) not in kept)
+    emit(
+        lambda: ScopeViolationEvent(
+            store=store, source=source, violations=len(dropped), returned=len(hits)
+        )
+    )
+    message = (
+        f"{store} returned {len(dropped)} of {len(hits)} hits from outside the query's scope or "
+        "filters"
+    )
+    named = f"{message}: {', '.join(dropped[:5])}; they were dropped"
+    if not drop_violations:
+        raise ScopeViolationError(
+            f"{named}. This is a defect of the store or its integration; to get the other hits all "
+            "the same, give its backend drop_violations=True",
+            dropped,
+        )
+    # Ids go to the log only: the caller may not be allowed to see them.
+    _logger.warning(named)
+    note_degraded(source, f"{message}; they were dropped")
+    return passed

@@ -1,7 +1,10 @@
 """`Backend`: the adapter that retrievers use to search a LlamaIndex vector store."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from operator import itemgetter, le
 from typing import Final, Protocol, Self, TypeAlias, runtime_checkable
 
 from llama_index.core.schema import BaseNode
@@ -94,6 +97,24 @@ EVERY_OPERATOR: Final = frozenset(FilterOperator)
 
 # A node's id, and its raw score.
 ScoredId: TypeAlias = tuple[str, float]
+
+
+def has_ties(scores: Sequence[float]) -> bool:
+    """Return whether scores are not strictly decreasing."""
+    return any(map(le, scores, islice(scores, 1, None)))
+
+
+def in_order_of_ids(leg: list[ScoredId], ids: Mapping[str, str]) -> list[ScoredId]:
+    """Return keys with scores, best first, equal scores by node id, or by key without one."""
+    if not has_ties([score for _, score in leg]):
+        return leg
+    return sorted(leg, key=lambda each: (-each[1], ids.get(each[0], each[0])))
+
+
+def tied_keys(leg: Sequence[ScoredId]) -> list[str]:
+    """Return the keys whose score occurs more than once in the leg."""
+    counts = Counter(map(itemgetter(1), leg))
+    return [key for key, score in leg if counts[score] > 1] if len(counts) < len(leg) else []
 
 
 @dataclass(frozen=True, slots=True)

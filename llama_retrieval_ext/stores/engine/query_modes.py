@@ -12,7 +12,6 @@ from llama_index.core.vector_stores.types import (
 
 from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
-from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.filters import Condition, parse_filters
 from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.query import check_top_k
@@ -25,6 +24,7 @@ from llama_retrieval_ext.stores.engine.backend import (
     fuse_candidates,
 )
 from llama_retrieval_ext.stores.engine.search import EngineRequest, EngineSearch
+from llama_retrieval_ext.stores.engine.steps import Steps
 
 F = TypeVar("F")
 

@@ -1,17 +1,15 @@
 """`EngineSearch`: base class of engine searches; `EngineBackend`: backend over it."""
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from operator import itemgetter, le
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.errors import UnsupportedModeError
-from llama_retrieval_ext.execution.plan import Call, Steps, blocking_call
+from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.stores.engine.backend import (
     Candidate,
@@ -24,10 +22,14 @@ from llama_retrieval_ext.stores.engine.backend import (
     VectorQuery,
     check_exact,
     fuse_legs,
+    has_ties,
+    in_order_of_ids,
     ordered_candidates,
+    tied_keys,
 )
 from llama_retrieval_ext.stores.engine.collection import Collection
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
+from llama_retrieval_ext.stores.engine.steps import Steps, blocking_call
 
 # The engine's types of a compiled filter, a search and a hit.
 F = TypeVar("F")
@@ -295,7 +297,7 @@ class EngineSearch(ABC, Generic[F, S, H]):
         self._keep_names(new_names)
         ids = {key: new_names.get(key) or names.get(key, key) for key in tied}
         vector, keyword = (
-            _in_order(leg, ids)[: request.top_k]
+            in_order_of_ids(leg, ids)[: request.top_k]
             for leg, request in zip(legs, requests, strict=True)
         )
         return HybridRankings(vector, keyword, found)
@@ -329,24 +331,6 @@ class EngineSearch(ABC, Generic[F, S, H]):
 
 # For annotations independent of the engine.
 AnySearch = EngineSearch[Any, Any, Any]
-
-
-def has_ties(scores: Sequence[float]) -> bool:
-    """Return whether scores are not strictly decreasing."""
-    return any(map(le, scores, islice(scores, 1, None)))
-
-
-def _in_order(leg: list[ScoredId], ids: Mapping[str, str]) -> list[ScoredId]:
-    """Return keys with scores, best first, equal scores by node id, or by key without one."""
-    if not has_ties([score for _, score in leg]):
-        return leg
-    return sorted(leg, key=lambda each: (-each[1], ids.get(each[0], each[0])))
-
-
-def tied_keys(leg: Sequence[ScoredId]) -> list[str]:
-    """Return the keys whose score occurs more than once in the leg."""
-    counts = Counter(map(itemgetter(1), leg))
-    return [key for key, score in leg if counts[score] > 1] if len(counts) < len(leg) else []
 
 
 class EngineBackend(ABC, Generic[B]):
