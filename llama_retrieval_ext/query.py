@@ -241,7 +241,7 @@ class Query(QueryBundle):
     @property
     def condition(self) -> Condition | None:
         """The condition that every hit must satisfy: the scope and the filters."""
-        return both(None if self.scope is None else self.scope.condition, self._filter)
+        return self._filter if self.scope is None else both(self.scope.condition, self._filter)
 
     @property
     def is_blank(self) -> bool:

@@ -18,10 +18,9 @@ from llama_retrieval_ext.filters import AllOf, as_metadata_filters, parse_filter
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope
 from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever, checked_hits
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate
 from llama_retrieval_ext.stores.engine.search import EngineBackend
-from llama_retrieval_ext.stores.search import checked_hits
 
 TYPE_KEY: Final = "memory_type"
 # Microseconds since 1970, UTC: a whole number below 2**53, which every engine compares exactly.

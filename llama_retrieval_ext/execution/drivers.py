@@ -11,7 +11,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for_futures
 from contextvars import copy_context
@@ -22,17 +22,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from llama_retrieval_ext.errors import DeadlineExceededError, ExecutionError, RetrievalExtError
 from llama_retrieval_ext.execution.context import Context, current_context, entered, in_answer
-from llama_retrieval_ext.execution.plan import (
-    Call,
-    Effect,
-    Outcome,
-    Plan,
-    Sleep,
-    Task,
-    Together,
-    arun_steps,
-    run_steps,
-)
+from llama_retrieval_ext.execution.plan import Call, Effect, Outcome, Plan, Sleep, Task, Together
 
 T = TypeVar("T")
 
@@ -52,12 +42,47 @@ async def arun(plan: Plan[T]) -> T:
         return await _adrive(plan)
 
 
+def drive(requests: Generator[Any, Any, T], perform: Callable[[Any], object]) -> T:
+    """Return the result of a generator of requests; a function answers each of them.
+
+    An error of the function is raised in the generator.
+    """
+    try:
+        request = next(requests)
+        while True:
+            try:
+                answer = perform(request)
+            except BaseException as error:  # noqa: BLE001 - the generator decides what it means
+                request = requests.throw(error)
+            else:
+                request = requests.send(answer)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]  # Any in every generator
+
+
+async def adrive(
+    requests: Generator[Any, Any, T], perform: Callable[[Any], Awaitable[object]]
+) -> T:
+    """Return the result of `drive` with a coroutine function, on the running event loop."""
+    try:
+        request = next(requests)
+        while True:
+            try:
+                answer = await perform(request)
+            except BaseException as error:  # noqa: BLE001 - the generator decides what it means
+                request = requests.throw(error)
+            else:
+                request = requests.send(answer)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]  # Any in every generator
+
+
 def _drive(plan: Plan[T]) -> T:
-    return run_steps(plan, lambda effect: _perform(effect, current_context()))
+    return drive(plan, lambda effect: _perform(effect, current_context()))
 
 
 async def _adrive(plan: Plan[T]) -> T:
-    return await arun_steps(plan, lambda effect: _aperform(effect, current_context()))
+    return await adrive(plan, lambda effect: _aperform(effect, current_context()))
 
 
 def _perform(effect: Effect, context: Context) -> object:

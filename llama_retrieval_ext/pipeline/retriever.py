@@ -101,9 +101,8 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         self.name = of_type(name or type(self).__name__, str, "name")
 
     def __init_subclass__(cls, **kwargs: object) -> None:
-        for method in ("plan", "_searches"):
-            if method in vars(cls):
-                without_span(vars(cls)[method])
+        if "plan" in vars(cls):
+            without_span(vars(cls)["plan"])
         super().__init_subclass__(**kwargs)
 
     @abstractmethod
@@ -200,9 +199,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
 
         `search_many` also returns answers if some queries fail, with the missing parts of each.
 
-        Each text is embedded once; a model with ``get_query_embedding_batch``, which LlamaIndex's
-        models do not have, embeds those of up to ``at_once`` queries in one call. Engines that
-        support it get several searches in one request. Queries with a time limit are not batched.
+        Each distinct text is embedded once.
 
         Args:
             queries: Texts, ``QueryBundle``s or `Query`s.
@@ -239,14 +236,6 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
 
     asearch_many = asynchronous(search_many)
 
-    def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
-        """Return a plan that runs the searches that several queries certainly need as a batch.
-
-        The queries, as this retriever receives them, then read the results from the session. By
-        default nothing runs.
-        """
-        del queries
-        return finished(None)
 
     def read_node(self, node_id: str) -> Plan[BaseNode | None]:  # noqa: ARG002 - subclasses use it
         """Return a plan for a stored node by its id, in any scope; None if it does not exist.
@@ -354,17 +343,6 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         bound = query.but(filters=self.filters, scope=self.scope, top_k=query.top_k or own)
         bound.at_least = query.top_k or query.at_least  # the caller's number
         return bound
-
-    def _answerable(self, queries: Sequence[Query]) -> list[Query]:
-        """Return the bound queries that need a search and can be batched."""
-        bound = [self._bound(query) for query in queries]
-        return [
-            query
-            for query in bound
-            if query.timeout_s is None
-            and not query.is_blank
-            and not (self.requires_scope and query.scope is None)
-        ]
 
     def _for_children(self, query: Query) -> Query:
         """Return the query for children, without its embedding if they use several models."""

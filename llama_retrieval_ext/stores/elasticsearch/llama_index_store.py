@@ -255,7 +255,6 @@ class LlamaIndexElasticsearchBackend(EngineBackend[ElasticsearchStore]):
     """
 
     engine = "elasticsearch"
-    batches = False
 
     def __init__(self, store: ElasticsearchStore, *, drop_violations: bool = False) -> None:
         super().__init__(store, drop_violations=drop_violations)

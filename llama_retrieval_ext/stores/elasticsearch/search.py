@@ -158,20 +158,20 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
         )
 
     def fused_search(
-        self, near: IndexSearch, sharing: IndexSearch, how: FusedSearch, *, top_k: int
+        self, vector: IndexSearch, keyword: IndexSearch, how: FusedSearch, *, top_k: int
     ) -> IndexSearch | None:
         """Return the search by the sum of both scores: nodes that share a term, and the nearest.
 
         None for zeros, which have no nearest nodes.
         """
-        if near.vector is None:
+        if vector.vector is None:
             return None
         return replace(
-            sharing,
+            keyword,
             top_k=top_k,
-            vector=near.vector,
-            candidates=near.candidates,
-            nearest=near.top_k,
+            vector=vector.vector,
+            candidates=vector.candidates,
+            nearest=vector.top_k,
             boosts=how.proportions,
         )
 

@@ -13,7 +13,6 @@ from llama_retrieval_ext.errors import (
     StoreError,
     StoreFormatError,
 )
-from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.stores.encoding.vectors import Vectors, document_vectors
 from llama_retrieval_ext.stores.engine.config import (
     ConfigRequest,
@@ -22,6 +21,7 @@ from llama_retrieval_ext.stores.engine.config import (
     format_error,
 )
 from llama_retrieval_ext.stores.engine.connection import Connection
+from llama_retrieval_ext.stores.engine.steps import Steps
 
 C = TypeVar("C", bound=StoreConfig)
 K = TypeVar("K", bound=Connection)

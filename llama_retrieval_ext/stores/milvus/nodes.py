@@ -9,10 +9,10 @@ from llama_index.core.schema import BaseNode
 from pymilvus import MilvusClient
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
 from llama_retrieval_ext.stores.encoding.values import batches, keyword_text, utf8_safe
 from llama_retrieval_ext.stores.engine.collection import CollectionMissingError, Nodes
+from llama_retrieval_ext.stores.engine.steps import Steps
 from llama_retrieval_ext.stores.milvus.filters import (
     COLUMNS,
     DOC,

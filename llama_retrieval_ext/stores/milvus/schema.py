@@ -16,11 +16,11 @@ from pymilvus.exceptions import MilvusException
 from pymilvus.milvus_client.index import IndexParams
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.query import TENANT_KEY
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.collection import Collection
 from llama_retrieval_ext.stores.engine.config import ConfigRequest, EngineParams, StoreConfig
+from llama_retrieval_ext.stores.engine.steps import Steps
 from llama_retrieval_ext.stores.milvus.client import FORM, MilvusConnection, is_released
 from llama_retrieval_ext.stores.milvus.filters import COLUMNS, DOC, ID
 

@@ -9,7 +9,6 @@ from pymilvus import AnnSearchRequest, MilvusClient, RRFRanker, WeightedRanker
 from pymilvus.client.abstract import BaseRanker
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
@@ -18,6 +17,7 @@ from llama_retrieval_ext.stores.encoding.vectors import Distance, cosine_score
 from llama_retrieval_ext.stores.engine.backend import Candidate, KeywordQuery, VectorQuery
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, NativeFusion
 from llama_retrieval_ext.stores.engine.search import EngineRequest, EngineSearch, NativeSearch
+from llama_retrieval_ext.stores.engine.steps import Steps
 from llama_retrieval_ext.stores.milvus.filters import Expression, compile_condition, filter_text
 from llama_retrieval_ext.stores.milvus.nodes import query_terms
 from llama_retrieval_ext.stores.milvus.schema import BM25, DENSE, METRICS, NODE, MilvusCollection
@@ -126,12 +126,14 @@ class MilvusSearch(EngineSearch[Expression, ColumnSearch, Hit]):
         )
 
     def fused_search(
-        self, near: ColumnSearch, sharing: ColumnSearch, how: FusedSearch, *, top_k: int
+        self, vector: ColumnSearch, keyword: ColumnSearch, how: FusedSearch, *, top_k: int
     ) -> ColumnSearch:
         """Return Milvus's fusion of two searches."""
         ranker, score = _ranker(how)
         # Fused ranks often tie in pairs: two spare hits keep a pair at the cut together.
-        return ColumnSearch(top_k=top_k, score=score, spare=2, legs=(near, sharing), ranker=ranker)
+        return ColumnSearch(
+            top_k=top_k, score=score, spare=2, legs=(vector, keyword), ranker=ranker
+        )
 
     def first_limit(self, search: ColumnSearch) -> int:
         """Return the number of hits for the first request."""

@@ -113,7 +113,7 @@ class PointsSearch(EngineSearch[F, PointSearch, P], Generic[F, P]):
         """Return the client's query for a fusion."""
 
     def fused_search(
-        self, near: PointSearch, sharing: PointSearch, how: FusedSearch, *, top_k: int
+        self, vector: PointSearch, keyword: PointSearch, how: FusedSearch, *, top_k: int
     ) -> PointSearch:
         """Return the engine's fusion; each leg applies its filter before it limits candidates."""
         recipe = recipe_of(how)
@@ -122,7 +122,7 @@ class PointsSearch(EngineSearch[F, PointSearch, P], Generic[F, P]):
             top_k=top_k,
             score=lambda score: recipe.factor * score,
             spare=2,
-            legs=(near, sharing),
+            legs=(vector, keyword),
         )
 
     def raw_scores(self, hits: Sequence[P]) -> list[float]:

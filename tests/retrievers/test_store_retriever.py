@@ -11,8 +11,8 @@ from llama_retrieval_ext.execution.context import Context, Session, entered
 from llama_retrieval_ext.filters import Compare
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import node_ids
+from llama_retrieval_ext.retrievers.store_retriever import checked_hits
 from llama_retrieval_ext.stores.engine.backend import Candidate
-from llama_retrieval_ext.stores.search import checked_hits
 
 ACME = Scope("acme").condition
 checked = partial(checked_hits, store="FakeStore", drop_violations=False, source="vector")

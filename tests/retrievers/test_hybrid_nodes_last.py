@@ -1,6 +1,7 @@
 """Hybrid search over an engine that gives ids first, and the nodes of the best afterwards."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 from llama_index.core.schema import TextNode
@@ -9,13 +10,7 @@ from llama_retrieval_ext.errors import ScopeViolationError
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.stores.engine.backend import (
-    Candidate,
-    Choose,
-    KeywordQuery,
-    VectorQuery,
-    scored_ids,
-)
+from llama_retrieval_ext.stores.engine.backend import Candidate, HybridRankings, Search
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fake_backend import FakeBackend
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
@@ -34,22 +29,20 @@ class IdsFirst(FakeBackend):
         self.read: list[Sequence[str]] = []
 
     def hybrid(
-        self, vector: VectorQuery, keyword: KeywordQuery, choose: Choose, *, top_k: int
-    ) -> Call[list[Candidate]]:
-        near = self.dense(vector.embedding, vector.search)
-        sharing = self.keyword(keyword.text, keyword.search)
-        there = {node.node_id: node for node in self.nodes if node.node_id not in self.gone}
+        self, embedding: Sequence[float], text: str, search: Search, *, nodes_last: bool
+    ) -> Call[HybridRankings]:
+        both = super().hybrid(embedding, text, search, nodes_last=nodes_last)
+        if not nodes_last:
+            return both
+        present = {node.node_id: node for node in self.nodes if node.node_id not in self.gone}
 
-        def chosen() -> list[Candidate]:
-            best = choose(scored_ids(near.function()), scored_ids(sharing.function()))[:top_k]
-            self.read.append([id_ for id_, _, _ in best])
-            return [
-                Candidate(there[id_], 0.0).rescored(score, contributions)
-                for id_, score, contributions in best
-                if id_ in there
-            ]
+        def read(ids: Sequence[str]) -> Call[Mapping[str, Candidate]]:
+            self.read.append(ids)
+            return Call(
+                lambda: {id_: Candidate(present[id_], 0.0) for id_ in ids if id_ in present}
+            )
 
-        return Call(chosen)
+        return both.then(lambda found: replace(found, found={}, read=read))
 
 
 class TestRetriever(RankingContract, IsolationContract):
@@ -58,7 +51,7 @@ class TestRetriever(RankingContract, IsolationContract):
         return HybridRetriever(IdsFirst(sample_nodes(MODEL)), embed_model=MODEL, top_k=5)
 
 
-def test_it_finds_what_nodes_and_ids_together_find_and_says_the_same_of_it() -> None:
+def test_hits_are_equal_whether_nodes_are_read_with_the_rankings_or_afterwards() -> None:
     apart, together = IdsFirst(sample_nodes(MODEL)), FakeBackend(sample_nodes(MODEL))
     for text in SAMPLE_QUERIES:
         hits = HybridRetriever(apart, embed_model=MODEL, top_k=5).search(text).hits
@@ -66,13 +59,13 @@ def test_it_finds_what_nodes_and_ids_together_find_and_says_the_same_of_it() -> 
         assert [hit.to_dict() for hit in hits] == [hit.to_dict() for hit in expected]
 
 
-def test_the_nodes_of_the_best_alone_are_read() -> None:
+def test_only_the_nodes_of_the_best_hits_are_read() -> None:
     backend = IdsFirst(sample_nodes(MODEL))
     hits = HybridRetriever(backend, embed_model=MODEL, top_k=3).retrieve(SAMPLE_QUERIES[0])
     assert backend.read == [[hit.node_id for hit in hits]]
 
 
-def test_what_was_deleted_meanwhile_is_left_out() -> None:
+def test_a_node_deleted_between_ranking_and_reading_is_left_out() -> None:
     whole = HybridRetriever(IdsFirst(sample_nodes(MODEL)), embed_model=MODEL, top_k=3)
     first, *others = [hit.node_id for hit in whole.retrieve(SAMPLE_QUERIES[0])]
     backend = IdsFirst(sample_nodes(MODEL), gone=[first])
@@ -80,7 +73,7 @@ def test_what_was_deleted_meanwhile_is_left_out() -> None:
     assert [hit.node_id for hit in hits] == others
 
 
-def test_the_gate_checks_what_was_read_afterwards() -> None:
+def test_nodes_read_after_the_ranking_are_checked_against_the_scope() -> None:
     class Leaking(IdsFirst):
         def shows(self, node: TextNode, condition: object) -> bool:
             return True
