@@ -67,7 +67,7 @@ class BM25Retriever(Retriever):
     which counts by scope.
 
     The index is that of bm25s, which cannot be changed in place: the first query after an addition
-    or a deletion builds it again, which takes .5 to 1 s for 20,000 nodes of 70 words, and
+    or a deletion builds it again, which takes about a second for 20,000 nodes of 70 words, and
     other queries wait for it. Change many nodes in one call.
 
     Thread-safe, also while nodes are added and deleted: a query sees a change completely or not at
