@@ -242,7 +242,7 @@ def partly_structured(answer: str, output_cls: type[M]) -> M | None:
 
 
 def _json_in(text: str) -> Iterator[object]:
-    """Yield the JSON values in a text, the last one repaired from all of it unless it is cut off."""
+    """Yield the JSON values in a text, then its repaired whole unless it is cut off."""
     position, decoder = 0, json.JSONDecoder()
     while (start := _next_json(text, position)) is not None:
         try:
