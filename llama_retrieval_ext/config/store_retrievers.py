@@ -86,7 +86,8 @@ class _CachedIndex:
 class KeptBM25Retriever(Retriever):
     """BM25 in memory over the nodes of a scope; old nodes are read again.
 
-    Term statistics are those of the scope. It is thread-safe: the first query of a scope reads the
+    Scores are min-max normalised over the hits of a query, to [0, 1]; equal ones are 1. Term
+    statistics are those of the scope. It is thread-safe: the first query of a scope reads the
     nodes, and concurrent queries wait for it.
 
     Args:
@@ -134,9 +135,7 @@ class KeptBM25Retriever(Retriever):
                 self.name,
                 f"only {self.max_chunks} nodes are searched, {index.left_out} are left out",
             )
-        child = query.for_child(top_k=query.top_k)
-        hits = yield from hits_of(index.retriever, child, source=self.name)
-        return hits[: query.top_k]
+        return (yield from hits_of(index.retriever, query, top_k=query.top_k, source=self.name))
 
     def _current(self, scope: Scope | None) -> _CachedIndex:
         with self._lock:
@@ -148,7 +147,7 @@ class KeptBM25Retriever(Retriever):
             is_old = time.monotonic() - index.read_at >= self.cache_ttl
             if index.retriever is None or is_old:
                 nodes = self.kb.nodes(scope=scope, limit=self.max_chunks)
-                index.retriever = BM25Retriever(nodes, top_k=self.top_k or 1, name=self.name)
+                index.retriever = BM25Retriever(nodes, normalise=True, name=self.name)
                 index.left_out = max(0, self.kb.count(scope=scope) - len(nodes))
                 index.read_at = time.monotonic()
         return index

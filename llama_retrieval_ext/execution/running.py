@@ -167,8 +167,7 @@ def callers(
     name = source.__name__.removeprefix("plan_")
     twins: list[Any] = [blocked, awaited]
     for twin in twins:
-        wraps(plan)(twin)
-        _show_result(twin, plan)
+        _show(twin, plan)
         twin.__isabstractmethod__ = False
     blocked.__name__, blocked.__qualname__ = name, prefix + name
     awaited.__name__, awaited.__qualname__ = f"a{name}", f"{prefix}a{name}"

@@ -1,4 +1,4 @@
-"""A retriever over a docstore follows it, when it is due, at the price of what has changed."""
+"""A retriever over a docstore follows its changes."""
 
 import threading
 from collections.abc import Callable
@@ -13,18 +13,18 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
 from llama_retrieval_ext.retrievers.bm25.docstore_sync import DocstoreFollower, DocstoreLimits
-from llama_retrieval_ext.retrievers.bm25.index import KeywordIndex, Parameters
+from llama_retrieval_ext.retrievers.bm25.index import KeywordIndex
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
 class CountingDocstore(SimpleDocumentStore):
-    """Counts how often it is read from beginning to end, and which nodes are asked for."""
+    """Counts how often it is read from beginning to end, and which nodes are requested."""
 
     def __init__(self) -> None:
         super().__init__()
         self.readings = 0
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     @property
     def docs(self) -> dict[str, BaseNode]:
@@ -32,7 +32,7 @@ class CountingDocstore(SimpleDocumentStore):
         return super().docs
 
     def get_document(self, doc_id: str, raise_error: bool = True) -> BaseNode | None:
-        self.asked.append(doc_id)
+        self.requests.append(doc_id)
         return super().get_document(doc_id, raise_error)
 
 
@@ -58,50 +58,48 @@ class Clock:
 def _follower(
     docstore: SimpleDocumentStore, cache_ttl_s: float | None, clock: Clock
 ) -> tuple[DocstoreFollower, Callable[[str], list[str]]]:
-    index = KeywordIndex.empty(Tokenizer(), Parameters())
+    index = KeywordIndex(Tokenizer())
     follower = DocstoreFollower(docstore, index, limits=DocstoreLimits(cache_ttl_s), clock=clock)
 
-    def ask(text: str) -> list[str]:
+    def search(text: str) -> list[str]:
         follower.refresh_if_due()
         return [each.node_id for each in index.search(text, top_k=9, condition=None)]
 
-    return follower, ask
+    return follower, search
 
 
-def test_a_change_is_seen_when_the_time_has_passed_and_not_before(
-    docstore: CountingDocstore,
-) -> None:
+def test_a_change_is_seen_after_the_cache_time_and_not_before(docstore: CountingDocstore) -> None:
     clock = Clock()
-    _, ask = _follower(docstore, 60.0, clock)
-    assert ask("apple") == ["a"]
+    _, search = _follower(docstore, 60.0, clock)
+    assert search("apple") == ["a"]
     docstore.add_documents(_nodes(e="apple"))
     clock.seconds = 59.9
-    assert ask("apple") == ["a"]
+    assert search("apple") == ["a"]
     clock.seconds = 60.0
-    assert ask("apple") == ["a", "e"]
+    assert search("apple") == ["a", "e"]
 
 
-def test_without_a_time_it_never_looks_again_unless_told(docstore: CountingDocstore) -> None:
+def test_without_a_cache_time_only_refresh_sees_changes(docstore: CountingDocstore) -> None:
     clock = Clock()
-    follower, ask = _follower(docstore, None, clock)
-    assert ask("apple") == ["a"]
+    follower, search = _follower(docstore, None, clock)
+    assert search("apple") == ["a"]
     docstore.delete_document("a")
     clock.seconds = 1e9
-    assert ask("apple") == ["a"]
+    assert search("apple") == ["a"]
     follower.refresh()
-    assert ask("apple") == []
+    assert search("apple") == []
 
 
-def test_only_what_has_changed_is_read_again(docstore: CountingDocstore) -> None:
+def test_only_changed_nodes_are_read_again(docstore: CountingDocstore) -> None:
     retriever = BM25Retriever.from_docstore(docstore, cache_ttl_s=0)
-    assert (docstore.readings, docstore.asked) == (1, [])
+    assert (docstore.readings, docstore.requests) == (1, [])
     retriever.retrieve("apple")
     docstore.add_documents(_nodes(b="apple"))
     assert node_ids(retriever.retrieve("apple")) == ["a", "b"]
     assert retriever.retrieve("bread") == []
     assert docstore.readings == 1
-    assert "b" in docstore.asked
-    assert "a" not in docstore.asked
+    assert "b" in docstore.requests
+    assert "a" not in docstore.requests
 
 
 def test_a_change_of_metadata_alone_is_seen(docstore: CountingDocstore) -> None:
@@ -122,7 +120,7 @@ def test_the_deletion_of_one_of_several_equal_nodes_is_seen(
     assert len(retriever.retrieve("same")) == 2
 
 
-def test_hashes_without_nodes_do_no_harm(docstore: CountingDocstore) -> None:
+def test_hashes_without_nodes_are_ignored(docstore: CountingDocstore) -> None:
     docstore.set_document_hash("whole-document", "hash")
     retriever = BM25Retriever.from_docstore(docstore, cache_ttl_s=0)
     docstore.set_document_hash("other-document", "hash")
@@ -150,7 +148,7 @@ class _Foreign:
         return [self.docs[node_id] for node_id in node_ids if node_id in self.docs]
 
 
-def test_too_many_nodes_are_refused_and_none_left_out(docstore: CountingDocstore) -> None:
+def test_more_nodes_than_max_chunks_are_refused(docstore: CountingDocstore) -> None:
     with pytest.raises(ConfigurationError, match="4 nodes and max_chunks is 3"):
         BM25Retriever.from_docstore(docstore, max_chunks=3)
     retriever = BM25Retriever.from_docstore(docstore, max_chunks=4, cache_ttl_s=0)
@@ -161,7 +159,7 @@ def test_too_many_nodes_are_refused_and_none_left_out(docstore: CountingDocstore
     assert node_ids(retriever.retrieve("eclair")) == ["e"]
 
 
-def test_a_docstore_that_outgrows_its_limit_degrades_answers_and_says_what_to_do(
+def test_a_docstore_that_outgrows_max_chunks_degrades_answers_and_gives_the_reason(
     docstore: CountingDocstore,
 ) -> None:
     retriever = BM25Retriever.from_docstore(docstore, max_chunks=4, cache_ttl_s=0)
@@ -174,9 +172,9 @@ def test_a_docstore_that_outgrows_its_limit_degrades_answers_and_says_what_to_do
         (degraded,) = result.degraded
         assert "5 nodes and max_chunks is 4" in degraded.reason
         assert "higher max_chunks" in degraded.reason
-    readings = len(docstore.asked), docstore.readings
+    readings = len(docstore.requests), docstore.readings
     retriever.retrieve("apple")
-    assert (len(docstore.asked), docstore.readings) == readings  # nothing has changed
+    assert (len(docstore.requests), docstore.readings) == readings  # nothing has changed
     with pytest.raises(ConfigurationError, match="5 nodes and max_chunks is 4"):
         retriever.refresh()
     docstore.delete_document("d")
@@ -185,7 +183,7 @@ def test_a_docstore_that_outgrows_its_limit_degrades_answers_and_says_what_to_do
     assert not result.degraded
 
 
-def test_a_leg_over_a_docstore_that_outgrew_its_limit_still_answers(
+def test_a_leg_over_a_docstore_that_outgrew_max_chunks_still_answers(
     docstore: CountingDocstore,
 ) -> None:
     leg = BM25Retriever.from_docstore(docstore, max_chunks=4, cache_ttl_s=0)
@@ -196,7 +194,7 @@ def test_a_leg_over_a_docstore_that_outgrew_its_limit_still_answers(
     assert [each.where for each in result.degraded] == ["bm25/docstore"]
 
 
-def test_a_look_that_failed_is_repeated(docstore: CountingDocstore) -> None:
+def test_a_refresh_that_failed_is_repeated(docstore: CountingDocstore) -> None:
     class Unreachable(CountingDocstore):
         @property
         def docs(self) -> dict[str, BaseNode]:
@@ -207,14 +205,14 @@ def test_a_look_that_failed_is_repeated(docstore: CountingDocstore) -> None:
     reachable: list[bool] = []
     store = Unreachable()
     store.add_documents(_nodes(a="apple"))
-    _, ask = _follower(store, None, Clock())
+    _, search = _follower(store, None, Clock())
     with pytest.raises(ConnectionError):
-        ask("apple")
+        search("apple")
     reachable.append(True)
-    assert ask("apple") == ["a"]
+    assert search("apple") == ["a"]
 
 
-def test_nobody_waits_for_a_look_that_others_take(docstore: CountingDocstore) -> None:
+def test_a_query_does_not_wait_for_a_refresh_in_another_thread(docstore: CountingDocstore) -> None:
     class Slow(CountingDocstore):
         @property
         def docs(self) -> dict[str, BaseNode]:
@@ -226,20 +224,20 @@ def test_nobody_waits_for_a_look_that_others_take(docstore: CountingDocstore) ->
     begun, go_on, clock = threading.Event(), threading.Event(), Clock()
     store = Slow()
     store.add_documents(_nodes(a="apple"))
-    _, ask = _follower(store, 60.0, clock)
-    assert ask("apple") == ["a"]
+    _, search = _follower(store, 60.0, clock)
+    assert search("apple") == ["a"]
     store.add_documents(_nodes(b="apple", c="apple", d="apple"))
     clock.seconds = 61.0
     with ThreadPoolExecutor(1) as pool:
-        looking = pool.submit(ask, "apple")
+        looking = pool.submit(search, "apple")
         assert begun.wait(10)
-        assert ask("apple") == ["a"]
+        assert search("apple") == ["a"]
         go_on.set()
-    assert looking.result() == ["a", "b", "c", "d"] == ask("apple")
+    assert looking.result() == ["a", "b", "c", "d"] == search("apple")
     assert store.readings == 2
 
 
-def test_it_is_changed_through_the_docstore_only(docstore: CountingDocstore) -> None:
+def test_a_retriever_over_a_docstore_refuses_add_and_delete(docstore: CountingDocstore) -> None:
     retriever = BM25Retriever.from_docstore(docstore)
     with pytest.raises(ConfigurationError, match="follows a docstore"):
         retriever.add(_nodes(e="eclair"))
@@ -247,7 +245,7 @@ def test_it_is_changed_through_the_docstore_only(docstore: CountingDocstore) -> 
         retriever.delete(["a"])
 
 
-def test_refresh_looks_at_once_and_does_nothing_without_a_docstore(
+def test_refresh_sees_changes_immediately_and_is_a_no_op_without_a_docstore(
     docstore: CountingDocstore,
 ) -> None:
     retriever = BM25Retriever.from_docstore(docstore, cache_ttl_s=None)
@@ -264,35 +262,35 @@ def test_refresh_looks_at_once_and_does_nothing_without_a_docstore(
     ("cache_ttl_s", "max_chunks", "says"),
     [(-1.0, None, "cache_ttl_s"), (float("nan"), None, "cache_ttl_s"), (1.0, 0, "max_chunks")],
 )
-def test_values_out_of_range_are_refused(
+def test_cache_time_and_max_chunks_out_of_range_are_refused(
     docstore: CountingDocstore, cache_ttl_s: float, max_chunks: int | None, says: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=says):
         BM25Retriever.from_docstore(docstore, cache_ttl_s=cache_ttl_s, max_chunks=max_chunks)
 
 
-def test_what_is_persisted_comes_back_over_the_nodes_it_had(
+def test_a_persisted_retriever_over_a_docstore_loads_with_its_nodes(
     docstore: CountingDocstore, tmp_path: Any
 ) -> None:
     BM25Retriever.from_docstore(docstore).persist(tmp_path)
-    loaded = BM25Retriever.load(tmp_path)
+    loaded = BM25Retriever.from_persist_dir(tmp_path)
     docstore.delete_document("a")
     assert node_ids(loaded.retrieve("apple")) == ["a"]
     loaded.add(_nodes(e="apple"))
     assert node_ids(loaded.retrieve("apple")) == ["a", "e"]
 
 
-def test_what_is_persisted_follows_its_docstore_again_within_the_limits_it_had(
+def test_a_loaded_retriever_follows_the_docstore_with_its_stored_limits(
     docstore: CountingDocstore, tmp_path: Any
 ) -> None:
     BM25Retriever.from_docstore(docstore, cache_ttl_s=0, max_chunks=4).persist(tmp_path)
-    BM25Retriever.load(tmp_path).persist(tmp_path)
+    BM25Retriever.from_persist_dir(tmp_path).persist(tmp_path)
     docstore.delete_document("a")
     docstore.add_documents(_nodes(e="apple"))
-    docstore.asked.clear()
-    loaded = BM25Retriever.load(tmp_path, docstore=docstore)
+    docstore.requests.clear()
+    loaded = BM25Retriever.from_persist_dir(tmp_path, docstore=docstore)
     assert node_ids(loaded.retrieve("apple")) == ["e"]
-    assert "b" not in docstore.asked  # it has not changed
+    assert "b" not in docstore.requests  # it has not changed
     assert docstore.readings == 1
     docstore.add_documents(_nodes(f="fig"))
     assert "max_chunks is 4" in loaded.search("apple").degraded[0].reason

@@ -1,13 +1,14 @@
-"""What `persist` writes, `load` gives back; what cannot be read is said to be so."""
+"""`from_persist_dir` returns what `persist` wrote, or says why it cannot."""
 
 import json
 import math
 import os
+import shutil
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
-import numpy as np
+import bm25s
 import pytest
 from llama_index.core.schema import (
     BaseNode,
@@ -22,6 +23,7 @@ from llama_index.core.schema import (
     TextNode,
 )
 from llama_index.core.vector_stores.types import FilterCondition, MetadataFilter, MetadataFilters
+from llama_index.retrievers.bm25 import BM25Retriever as LlamaIndexBM25
 
 from llama_retrieval_ext.errors import (
     ConfigurationError,
@@ -62,9 +64,10 @@ NODES: list[BaseNode] = [
 ]
 
 
-def test_nodes_come_back_of_their_class_and_with_all_they_have(tmp_path: Path) -> None:
+def test_nodes_are_loaded_with_their_class_and_all_fields(tmp_path: Path) -> None:
     BM25Retriever(NODES).persist(tmp_path)
-    loaded = BM25Retriever.load(tmp_path)._index.snapshot.nodes
+    index = BM25Retriever.from_persist_dir(tmp_path)._index
+    loaded = {node_id: entry.node for node_id, entry in index.entries.items()}
     assert list(loaded) == sorted(node.node_id for node in NODES)
     for node in NODES:
         assert type(loaded[node.node_id]) is type(node)
@@ -74,7 +77,7 @@ def test_nodes_come_back_of_their_class_and_with_all_they_have(tmp_path: Path) -
 
 def test_a_loaded_retriever_can_be_changed_and_persisted_again(tmp_path: Path) -> None:
     BM25Retriever(sample_nodes()[:6]).persist(tmp_path)
-    second = BM25Retriever.load(tmp_path)
+    second = BM25Retriever.from_persist_dir(tmp_path)
     second.add(sample_nodes()[6:])
     second.delete(["acme-sick"])
     second.persist(tmp_path)
@@ -86,11 +89,11 @@ def test_a_loaded_retriever_can_be_changed_and_persisted_again(tmp_path: Path) -
 
 def test_an_empty_retriever_comes_back_empty(tmp_path: Path) -> None:
     BM25Retriever().persist(tmp_path / "new" / "directory")
-    loaded = BM25Retriever.load(tmp_path / "new" / "directory")
+    loaded = BM25Retriever.from_persist_dir(tmp_path / "new" / "directory")
     assert loaded.retrieve("words") == []
 
 
-def test_nested_filters_and_a_tokenizer_of_ones_own_come_back(tmp_path: Path) -> None:
+def test_nested_filters_and_a_custom_tokenizer_are_loaded(tmp_path: Path) -> None:
     either = MetadataFilters(
         filters=[
             MetadataFilter(key="year", value=2024),
@@ -101,124 +104,85 @@ def test_nested_filters_and_a_tokenizer_of_ones_own_come_back(tmp_path: Path) ->
     tokenizer = Tokenizer(stop_words=("foo",), cjk="bigrams")
     before = BM25Retriever(sample_nodes(), filters=either, tokenizer=tokenizer)
     before.persist(tmp_path)
-    after = BM25Retriever.load(tmp_path)
+    after = BM25Retriever.from_persist_dir(tmp_path)
     assert after.filters == either
     assert after._index.tokenizer == tokenizer
     assert node_ids(after.retrieve("leave")) == node_ids(before.retrieve("leave")) != []
 
 
-def test_one_bound_to_a_scope_is_not_loaded_without_one(tmp_path: Path) -> None:
+def test_a_retriever_bound_to_a_scope_is_not_loaded_without_a_scope(tmp_path: Path) -> None:
     BM25Retriever(sample_nodes()).for_scope(ACME).persist(tmp_path)
     with pytest.raises(ScopeRequiredError, match="pass scope="):
-        BM25Retriever.load(tmp_path)
-    hits = BM25Retriever.load(tmp_path, scope=Scope("globex")).retrieve("leave")
+        BM25Retriever.from_persist_dir(tmp_path)
+    hits = BM25Retriever.from_persist_dir(tmp_path, scope=Scope("globex")).retrieve("leave")
     assert {hit.metadata["tenant_id"] for hit in hits} == {"globex"}
 
 
-def _nothing(path: Path) -> None:
-    path.rmdir()
+def test_the_index_is_in_bm25s_format(tmp_path: Path) -> None:
+    retriever = BM25Retriever(sample_nodes())
+    retriever.persist(tmp_path)
+    engine = bm25s.BM25.load(_folder(tmp_path), load_corpus=True, show_progress=False)
+    scores = engine.get_scores(Tokenizer().query_tokens("annual leave"))
+    (first, *_) = retriever.retrieve("annual leave")
+    assert max(scores) == pytest.approx(first.score)
+    assert first.node_id in engine.corpus[int(scores.argmax())]["node"]
 
 
-def _a_file(path: Path) -> None:
-    path.rmdir()
-    path.write_text("words")
+def _folder(path: Path) -> Path:
+    (folder,) = path.glob("index-*")
+    return folder
 
 
-def _other_files(path: Path) -> None:
-    (path / "retriever.json").write_text("{}")
-
-
-def _empty(path: Path) -> None:
-    (path / FILE_NAME).write_bytes(b"")
-
-
-def _no_archive(path: Path) -> None:
-    (path / FILE_NAME).write_text("words")
-
-
-def _truncated(path: Path) -> None:
-    BM25Retriever(sample_nodes()).persist(path)
-    whole = (path / FILE_NAME).read_bytes()
-    (path / FILE_NAME).write_bytes(whole[: len(whole) // 2])
-
-
-def _flipped(path: Path) -> None:
-    BM25Retriever(sample_nodes()).persist(path)
-    whole = bytearray((path / FILE_NAME).read_bytes())
-    whole[len(whole) // 2] ^= 255
-    (path / FILE_NAME).write_bytes(whole)
-
-
-def _another_array(path: Path) -> None:
-    with (path / FILE_NAME).open("wb") as file:
-        np.savez(file, numbers=np.arange(3))
-
-
-def _one_array(path: Path) -> None:
-    with (path / FILE_NAME).open("wb") as file:
-        np.save(file, np.arange(3))
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
 def _changed(path: Path, **changes: object) -> None:
-    BM25Retriever(sample_nodes()).persist(path)
-    with np.load(path / FILE_NAME) as file:
-        parts = dict(file)
-    header = json.loads(parts["header"].tobytes())
-    parts["header"] = np.frombuffer(json.dumps(header | changes).encode(), np.uint8)
-    with (path / FILE_NAME).open("wb") as out:
-        np.savez(out, **parts)
-
-
-def _another_format(path: Path) -> None:
-    _changed(path, format="something else")
-
-
-def _settings_missing(path: Path) -> None:
-    _changed(path, settings={"top_k": 3})
-
-
-def _settings_odd(path: Path) -> None:
-    _changed(path, settings=[1])
-
-
-def _postings_too_short(path: Path) -> None:
-    BM25Retriever(sample_nodes()).persist(path)
-    with np.load(path / FILE_NAME) as file:
-        parts = dict(file)
-    with (path / FILE_NAME).open("wb") as out:
-        np.savez(out, **parts | {"counts": parts["counts"][1:]})
+    header = json.loads((path / FILE_NAME).read_text())
+    (path / FILE_NAME).write_text(json.dumps(header | changes))
 
 
 @pytest.mark.parametrize(
-    "spoil",
+    "damage",
     [
-        _nothing,
-        _a_file,
-        _other_files,
-        _empty,
-        _no_archive,
-        _truncated,
-        _flipped,
-        _another_array,
-        _one_array,
-        _another_format,
-        _settings_missing,
-        _settings_odd,
-        _postings_too_short,
+        pytest.param(lambda path: (path / FILE_NAME).unlink(), id="no settings"),
+        pytest.param(lambda path: (path / FILE_NAME).write_text(""), id="empty settings"),
+        pytest.param(lambda path: (path / FILE_NAME).write_text("[1]"), id="a list"),
+        pytest.param(lambda path: _cut(path / FILE_NAME), id="settings cut off"),
+        pytest.param(lambda path: _changed(path, format="another"), id="another format"),
+        pytest.param(lambda path: _changed(path, version=FORMAT_VERSION + 1), id="newer"),
+        pytest.param(lambda path: _changed(path, settings={"top_k": 3}), id="few settings"),
+        pytest.param(lambda path: _changed(path, settings=[1]), id="settings in a list"),
+        pytest.param(lambda path: shutil.rmtree(_folder(path)), id="no index"),
+        pytest.param(lambda path: _cut(_folder(path) / "corpus.jsonl"), id="nodes cut off"),
+        pytest.param(lambda path: _cut(_folder(path) / "data.csc.index.npy"), id="scores cut off"),
     ],
 )
-def test_what_is_no_retriever_is_refused(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
-    place = tmp_path / "retriever"
-    place.mkdir()
-    spoil(place)
+def test_a_damaged_or_foreign_directory_is_refused(
+    tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
+    BM25Retriever(sample_nodes()).persist(tmp_path)
+    damage(tmp_path)
     with pytest.raises(StoreFormatError, match="retriever"):
-        BM25Retriever.load(place)
+        BM25Retriever.from_persist_dir(tmp_path)
 
 
-def test_a_newer_format_is_refused_by_its_number(tmp_path: Path) -> None:
-    _changed(tmp_path, version=FORMAT_VERSION + 1)
-    with pytest.raises(StoreFormatError, match=f"format version {FORMAT_VERSION + 1}"):
-        BM25Retriever.load(tmp_path)
+def test_a_retriever_of_llama_index_is_refused(tmp_path: Path) -> None:
+    LlamaIndexBM25.from_defaults(nodes=[*sample_nodes()]).persist(str(tmp_path))
+    with pytest.raises(StoreFormatError, match="LlamaIndex's own"):
+        BM25Retriever.from_persist_dir(tmp_path)
+
+
+def test_persisting_keeps_other_files_of_the_directory(tmp_path: Path) -> None:
+    (tmp_path / "docstore.json").write_text("{}")
+    for texts in (["annual leave"], ["sick leave"]):
+        BM25Retriever([TextNode(text=text) for text in texts]).persist(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "docstore.json",
+        FILE_NAME,
+        _folder(tmp_path).name,
+    }
+    assert BM25Retriever.from_persist_dir(tmp_path).retrieve("sick")
 
 
 class _OwnNode(TextNode):
@@ -233,16 +197,16 @@ class _OwnNode(TextNode):
         (IndexNode(id_="n", index_id="i", obj=object()), "index_id"),
     ],
 )
-def test_a_node_that_would_not_come_back_is_refused_and_nothing_lost(
+def test_a_node_that_json_cannot_hold_is_refused_and_the_stored_retriever_stays(
     tmp_path: Path, node: BaseNode, says: str
 ) -> None:
     BM25Retriever(sample_nodes()).persist(tmp_path)
     with pytest.raises(ConfigurationError, match=says):
         BM25Retriever([node]).persist(tmp_path)
-    assert BM25Retriever.load(tmp_path).retrieve("leave")
+    assert BM25Retriever.from_persist_dir(tmp_path).retrieve("leave")
 
 
-def test_a_place_that_cannot_be_written_is_reported_and_nothing_lost(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_written_is_reported_and_stays(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("words")
     with pytest.raises(StoreUnavailableError, match="as it was"):
         BM25Retriever(sample_nodes()).persist(tmp_path / "file")
@@ -252,10 +216,10 @@ def test_a_place_that_cannot_be_written_is_reported_and_nothing_lost(tmp_path: P
 def test_a_file_that_may_not_be_read_is_reported(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).mkdir()
     with pytest.raises(StoreUnavailableError, match="cannot read"):
-        BM25Retriever.load(tmp_path)
+        BM25Retriever.from_persist_dir(tmp_path)
 
 
-def test_a_writing_that_fails_in_the_middle_loses_nothing(
+def test_a_write_that_fails_in_the_middle_keeps_the_stored_retriever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_: int) -> None:
@@ -265,11 +229,11 @@ def test_a_writing_that_fails_in_the_middle_loses_nothing(
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StoreUnavailableError, match="No space left"):
         BM25Retriever().persist(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
-    assert BM25Retriever.load(tmp_path).retrieve("leave")
+    assert {path.name for path in tmp_path.iterdir()} == {FILE_NAME, _folder(tmp_path).name}
+    assert BM25Retriever.from_persist_dir(tmp_path).retrieve("leave")
 
 
-def test_numbers_in_metadata_that_json_has_not_survive(tmp_path: Path) -> None:
+def test_infinity_in_metadata_is_loaded(tmp_path: Path) -> None:
     BM25Retriever([TextNode(id_="n", text="w", metadata={"x": math.inf})]).persist(tmp_path)
-    (hit,) = BM25Retriever.load(tmp_path).retrieve("w")
+    (hit,) = BM25Retriever.from_persist_dir(tmp_path).retrieve("w")
     assert hit.metadata == {"x": math.inf}

@@ -1,8 +1,10 @@
-"""Agreement of `BM25Retriever` with BM25 written out, with bm25s, and the embedded engine."""
+"""Scores agree with the formula, bm25s and the embedded engine, also after changes."""
 
 import math
+import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import bm25s
 import numpy as np
@@ -11,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
-from llama_retrieval_ext.retrievers.bm25.postings import best
+from llama_retrieval_ext.retrievers.bm25.index import best
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
 from llama_retrieval_ext.samples.python_topics import python_topics
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
@@ -62,7 +65,7 @@ def test_scores_are_those_of_the_formula(
 
 
 @pytest.mark.reference
-def test_real_text_is_ranked_as_bm25s_ranks_it() -> None:
+def test_real_text_is_ranked_as_by_bm25s() -> None:
     nodes = python_topics()
     tokenizer = Tokenizer()
     reference = bm25s.BM25(k1=1.2, b=0.75, method="atire", idf_method="lucene")
@@ -96,7 +99,7 @@ def test_scores_are_those_of_bm25s_own_lucene_times_a_constant() -> None:
     repeat=st.integers(1, 60),
     top_k=st.integers(1, 300),
 )
-def test_the_selection_is_the_beginning_of_the_sorted_scores(
+def test_the_selection_equals_the_first_of_the_sorted_scores(
     scores: list[float], repeat: int, top_k: int
 ) -> None:
     array = np.array(scores * repeat, np.float32)
@@ -134,3 +137,91 @@ def test_hits_and_scores_are_those_of_the_embedded_engine(embed_model: FakeEmbed
             hits, theirs = retriever.retrieve(query), engine.retrieve(query)
             assert node_ids(hits) == node_ids(theirs)
             assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in theirs])
+
+
+MIXED = ("ant", "bee", "cat", "dog", "火灾", "消防", "get_user")
+TEXTS = st.lists(st.sampled_from(MIXED), max_size=6).map(" ".join)
+NODES = st.dictionaries(st.sampled_from("abcdefghij"), TEXTS, max_size=6)
+CHANGES = st.lists(NODES | st.frozensets(st.sampled_from("abcdefghij"), max_size=4), max_size=6)
+
+
+def _made(texts: dict[str, str]) -> Iterable[TextNode]:
+    return (TextNode(id_=node_id, text=text) for node_id, text in texts.items())
+
+
+def _answers(retriever: BM25Retriever) -> list[list[tuple[str, float | None]]]:
+    queries = (*MIXED, " ".join(MIXED))
+    found = [retriever.search(query, top_k=20).hits for query in queries]
+    return [[(hit.node_id, hit.score) for hit in hits] for hits in found]
+
+
+@given(start=NODES, changes=CHANGES)
+def test_after_any_changes_hits_and_scores_equal_those_of_a_new_index(
+    start: dict[str, str], changes: list[dict[str, str] | frozenset[str]]
+) -> None:
+    retriever = BM25Retriever(_made(start))
+    held = dict(start)
+    for change in changes:
+        if isinstance(change, dict):
+            retriever.add(_made(change))
+            held |= change
+        else:
+            assert retriever.delete(change) == len(held.keys() & change)
+            held = {node_id: text for node_id, text in held.items() if node_id not in change}
+    assert _answers(retriever) == _answers(BM25Retriever(_made(held)))
+
+
+def test_empty_changes_do_not_rebuild_the_index() -> None:
+    retriever = BM25Retriever(sample_nodes())
+    before = retriever._index.built()
+    assert retriever.delete([]) == 0
+    assert retriever.delete(["unknown"]) == 0
+    retriever.add([])
+    assert retriever._index.built() is before
+
+
+def test_adding_an_invalid_item_leaves_the_index_unchanged() -> None:
+    retriever = BM25Retriever(sample_nodes())
+    with pytest.raises(ConfigurationError):
+        retriever.add([TextNode(id_="n", text="quince"), "text"])  # type: ignore[list-item]
+    assert retriever.retrieve("quince") == []
+
+
+def _pair(number: int) -> list[TextNode]:
+    """Two nodes that are always put in and taken out together."""
+    word = "".join(chr(ord("a") + int(digit)) for digit in str(number))
+    return [TextNode(id_=f"{number} {half}", text=f"pair {word}zz") for half in "ab"]
+
+
+def _write_pairs(retriever: BM25Retriever, start: int) -> None:
+    for number in range(start, start + 60):
+        first, second = _pair(number)
+        retriever.add([first, second])
+        assert len(retriever.retrieve(first.text.split()[1])) == 2
+        if number % 3 == 0:
+            assert retriever.delete([first.node_id, second.node_id]) == 2
+
+
+@pytest.mark.slow
+def test_searches_see_whole_changes_while_threads_change_the_index() -> None:
+    retriever = BM25Retriever(_pair(0), top_k=1000)
+    torn: list[list[str]] = []
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            found = node_ids(retriever.retrieve("pair"))
+            if 2 * len({node_id.split()[0] for node_id in found}) != len(found):
+                torn.append(found)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for thread in readers:
+        thread.start()
+    with ThreadPoolExecutor(3) as pool:
+        writing = [pool.submit(_write_pairs, retriever, start) for start in (100, 200, 300)]
+    done.set()
+    for thread in readers:
+        thread.join()
+    assert [each.result() for each in writing] == [None, None, None]
+    assert torn == []
+    assert len(retriever.retrieve("pair")) == 2 * (1 + 3 * 40)
