@@ -2,12 +2,11 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
-from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.elasticsearch.client import (
     HttpRequest,
     Json,
@@ -18,9 +17,10 @@ from llama_retrieval_ext.stores.elasticsearch.client import (
     read,
 )
 from llama_retrieval_ext.stores.elasticsearch.filters import DOC, PIECES, TERMS
+from llama_retrieval_ext.stores.elasticsearch.params import SIMILARITY_NAMES, IndexParams
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.collection import Collection
-from llama_retrieval_ext.stores.engine.config import EngineParams, StoreConfig
+from llama_retrieval_ext.stores.engine.config import StoreConfig
 
 FORMAT: Final = 1
 _META: Final = "llama_retrieval_ext"
@@ -65,9 +65,9 @@ def _negative_distance(score: float) -> float:
 
 
 SIMILARITIES: Final[Mapping[Distance, Similarity]] = {
-    "cosine": Similarity("cosine", "cosine", _cosine),
-    "dot": Similarity("max_inner_product", "dot", _dot),
-    "euclid": Similarity("l2_norm", "euclid", _negative_distance),
+    "cosine": Similarity(SIMILARITY_NAMES["cosine"], "cosine", _cosine),
+    "dot": Similarity(SIMILARITY_NAMES["dot"], "dot", _dot),
+    "euclid": Similarity(SIMILARITY_NAMES["euclid"], "euclid", _negative_distance),
 }
 # Accepts vectors of length 1 only, for which it equals the cosine.
 _DOT_PRODUCT: Final = replace(SIMILARITIES["cosine"], name="dot_product")
@@ -107,74 +107,13 @@ class ElasticsearchConfig(StoreConfig):
     routing: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class IndexParams(EngineParams):
-    """Settings that only Elasticsearch has.
-
-    All but ``num_candidates`` apply when the index is created. For an existing index they must
-    equal the recorded ones, or be left out.
-
-    Attributes:
-        number_of_shards: Shards of the index; None for the server's default, 1.
-        number_of_replicas: Copies of each; None for the server's default, 1.
-        index_options: How embeddings are indexed. ``hnsw``, the default, keeps scores exact;
-            ``int8_hnsw`` and similar types need at most a quarter of the memory, and score in
-            that precision; ``flat`` compares every embedding.
-        analyzer: One of the server's analysers for keyword search, in place of our tokenizer.
-        routing: Whether all nodes of a tenant are on one shard, and its queries search only that
-            shard; for many tenants, together with ``number_of_shards``. None for the recorded
-            value, or False.
-        num_candidates: Minimum number of nodes that each shard examines for the nearest. Elastic
-            recommends to start with 100, or twice ``top_k`` if that is more.
-        settings: Further index settings, such as analysers.
-        properties: Further fields of the mapping.
-
-    Raises:
-        ConfigurationError: A value is out of range.
-    """
-
-    engine = "Elasticsearch"
-    at_creation = (
-        "number_of_shards",
-        "number_of_replicas",
-        "index_options",
-        "settings",
-        "properties",
-    )
-
-    number_of_shards: int | None = None
-    number_of_replicas: int | None = None
-    index_options: Mapping[str, Any] | None = None
-    analyzer: str | None = None
-    routing: bool | None = None
-    num_candidates: int = 100
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    properties: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        least = {"number_of_shards": 1, "number_of_replicas": 0, "num_candidates": 1}
-        for name, lowest in least.items():
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < lowest):
-                raise ConfigurationError(f"{name} must be at least {lowest}, got {value!r}")
-
-    @property
-    def config_fields(self) -> Mapping[str, object]:
-        """The analyser and the routing."""
-        return {"analyzer": self.analyzer, "routing": self.routing}
-
-    @property
-    def for_records(self) -> "IndexParams":
-        """The settings of an index of records."""
-        return IndexParams(
-            number_of_shards=1,
-            number_of_replicas=self.number_of_replicas,
-            index_options={"type": "flat"},
-        )
-
-
 def index_body(config: ElasticsearchConfig, params: IndexParams) -> Json:
     """Return the settings and the mapping of a new index."""
+    numbers = {
+        "number_of_shards": params.number_of_shards,
+        "number_of_replicas": params.number_of_replicas,
+    }
+    counts = {name: number for name, number in numbers.items() if number is not None}
     own: Json = {
         ID: {"type": "keyword"},
         DOC: _KEYWORD,
@@ -195,30 +134,16 @@ def index_body(config: ElasticsearchConfig, params: IndexParams) -> Json:
             "index_options": dict(params.index_options or _EXACT),
         },
     }
-    clash = sorted(set(own).intersection(params.properties))
-    if clash:
-        raise ConfigurationError(
-            f"the fields {', '.join(clash)} belong to the store; give yours other names"
-        )
     return {
-        "settings": _settings(params),
+        "settings": {"similarity": {"default": _BM25}, **counts, **params.settings},
         "mappings": {
             # An undeclared field is an error; it must not extend the mapping.
             "dynamic": "strict",
             "_meta": {_META: {"format": FORMAT, **config.to_dict()}},
             "_routing": {"required": config.routing},
-            "properties": {**own, **params.properties},
+            "properties": own,
         },
     }
-
-
-def _settings(params: IndexParams) -> Mapping[str, Any]:
-    counts = {
-        name: getattr(params, name)
-        for name in ("number_of_shards", "number_of_replicas")
-        if getattr(params, name) is not None
-    }
-    return {"similarity": {"default": _BM25}, **counts, **params.settings}
 
 
 class Index(Collection[ElasticsearchConfig, Transport, IndexParams]):

@@ -1,12 +1,13 @@
 """`StoreConfig`: the config of a store; `ConfigRequest`: the config that a caller requests."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Final, Self, TypeVar, get_args
 
 from pydantic_core import to_jsonable_python
 
+from llama_retrieval_ext.checks import nearest
 from llama_retrieval_ext.errors import ConfigurationError, DimensionMismatchError, StoreFormatError
 from llama_retrieval_ext.stores.encoding.vectors import Distance, query_vector
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -60,6 +61,33 @@ def format_error(
 
 def _as_json(value: object) -> object:
     return dict(value) if isinstance(value, Mapping) else value
+
+
+def check_distance(
+    requested: object,
+    config: StoreConfig,
+    names: Mapping[Distance, str],
+    *,
+    what: str,
+    where: object,
+) -> None:
+    """Raise if the engine's name of a distance contradicts that of a store; None never does.
+
+    Args:
+        requested: The engine's name.
+        config: The config of the store.
+        names: The engine's name of each distance.
+        what: The setting, for messages.
+        where: The store, for messages.
+    """
+    if requested in (None, names[config.distance]):
+        return
+    other = next((name for name, theirs in names.items() if theirs == requested), None)
+    advice = f", or make another store: open_store(url, distance={other!r})" if other else ""
+    raise ConfigurationError(
+        f"store_params has {what}={requested!r}, and {where} has the distance {config.distance!r}, "
+        f"which the engine calls {names[config.distance]!r}; leave {what} out{advice}"
+    )
 
 
 # Fields of a request with their own comparison, or none.
@@ -146,14 +174,41 @@ class ConfigRequest:
 P = TypeVar("P")
 
 
-def params_of(kind: type[P], params: Mapping[str, Any], *, engine: str) -> P:
+def check_names(
+    settings: object, known: Iterable[str], *, where: str, instead: Mapping[str, str] | None = None
+) -> None:
+    """Raise unless settings are a mapping with known names; the message has the nearest name.
+
+    Args:
+        settings: The settings.
+        known: Their names.
+        where: The name of the settings, for messages.
+        instead: What to write for a name that the engine has elsewhere.
+    """
+    if not isinstance(settings, Mapping):
+        raise ConfigurationError(f"{where} is a dict, got {settings!r}")
+    names = list(known)
+    for name in settings:
+        if name in names:
+            continue
+        near = (instead or {}).get(name) or nearest(str(name), names)
+        advice = f"; write {near}" if near else ""
+        listed = ", ".join(names) or "none"
+        raise ConfigurationError(
+            f"{where}: there is no setting {name!r}{advice}. The settings are: {listed}"
+        )
+
+
+def params_of(
+    kind: type[P],
+    params: Mapping[str, Any],
+    *,
+    engine: str,
+    instead: Mapping[str, str] | None = None,
+) -> P:
     """Return an engine's settings as a dataclass; raise for unknown settings."""
     known = [each.name for each in fields(kind)]  # type: ignore[arg-type]  # a dataclass
-    unknown = sorted(set(params).difference(known))
-    if unknown:
-        raise ConfigurationError(
-            f"store_params has {', '.join(unknown)}; for {engine} there are {', '.join(known)}"
-        )
+    check_names(params, known, where=f"store_params of {engine}", instead=instead)
     return kind(**params)
 
 
@@ -164,15 +219,17 @@ class EngineParams(ABC):
     Attributes:
         engine: Name of the engine, for messages.
         at_creation: Fields that apply when a collection is created.
+        instead: What to write for names that are no fields, for messages.
     """
 
     engine: ClassVar[str]
     at_creation: ClassVar[Sequence[str]] = ()
+    instead: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:
         """Return checked settings, or raise `ConfigurationError`."""
-        return params_of(cls, settings, engine=cls.engine)
+        return params_of(cls, settings, engine=cls.engine, instead=cls.instead)
 
     @property
     def recorded(self) -> Mapping[str, Any]:
@@ -187,6 +244,10 @@ class EngineParams(ABC):
     def config_fields(self) -> Mapping[str, object]:
         """Values for the config fields that only this engine has; None for the recorded value."""
         return {}
+
+    def check(self, config: StoreConfig, where: object) -> None:
+        """Raise if a setting contradicts the config of a store; `where` names the store."""
+        del config, where
 
     @property
     @abstractmethod

@@ -130,8 +130,7 @@ class MilvusNodes(Nodes[Expression]):
 
         def write(client: MilvusClient) -> None:
             send = client.insert if insert else client.upsert
-            stored = [{**collection.obsolete_values, **row} for row in rows]
-            send(collection.name, stored, timeout=collection.timeout_s)
+            send(collection.name, list(rows), timeout=collection.timeout_s)
 
         return write
 

@@ -6,7 +6,7 @@
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from threading import RLock
 from typing import Any, Final, TypeVar
 
@@ -15,30 +15,23 @@ from pymilvus.client.types import LoadState
 from pymilvus.exceptions import MilvusException
 from pymilvus.milvus_client.index import IndexParams
 
-from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.query import TENANT_KEY
-from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.collection import Collection
-from llama_retrieval_ext.stores.engine.config import ConfigRequest, EngineParams, StoreConfig
+from llama_retrieval_ext.stores.engine.config import ConfigRequest, StoreConfig
 from llama_retrieval_ext.stores.milvus.client import FORM, MilvusConnection, is_released
 from llama_retrieval_ext.stores.milvus.filters import COLUMNS, DOC, ID
+from llama_retrieval_ext.stores.milvus.params import METRICS, MilvusParams, check_index_params
 
 T = TypeVar("T")
 
 FORMAT: Final = 3
 PROPERTY: Final = "llama_retrieval_ext"
-# Milvus Lite accepts other types without an error, but then searches without an index.
-_LITE_INDEX_TYPES: Final = ("FLAT", "HNSW", "HNSW_SQ", "IVF_FLAT", "IVF_SQ8", "AUTOINDEX")
-
 NODE: Final = "node"
 TERMS: Final = "terms"
 DENSE: Final = "dense"
 BM25: Final = "bm25"
-# Columns of older releases; Milvus cannot drop a column.
-_OBSOLETE: Final = ("doc_key",)
 
-METRICS: Final[Mapping[Distance, str]] = {"cosine": "COSINE", "dot": "IP", "euclid": "L2"}
 # Limit in UTF-8 bytes, for a string and for all dynamic fields of a node together.
 MAX_BYTES: Final = 65_535
 MAX_FIELDS_BYTES: Final = 65_536
@@ -53,58 +46,6 @@ _LITE_ANALYZER: Final = {"tokenizer": "standard"}
 
 # Factor of the ordinary timeout for requests on a whole collection.
 _BULK_TIMEOUTS: Final = 6
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MilvusParams(EngineParams):
-    """Settings that only Milvus has.
-
-    All but ``search_params`` apply when the collection is created. For an existing collection they
-    must equal the recorded ones, or be left out.
-
-    Attributes:
-        index_type: Index of the embeddings: ``HNSW``, ``IVF_FLAT``, ``IVF_PQ``, ``FLAT`` and
-            others; None for ``AUTOINDEX``, and on Milvus Lite for ``FLAT``, which is exact, and
-            faster there.
-        index_params: Parameters of that index, such as ``{"M": 16, "efConstruction": 200}``.
-        search_params: Parameters of searches in it, such as ``{"nprobe": 32}``; HNSW's ``ef`` is
-            raised to the number of hits.
-        consistency_level: ``Session``, the default, lets a client read its own writes; or
-            ``Strong``, ``Bounded`` or ``Eventually``.
-        by_tenant: Whether the tenant is the partition key, so that searches in a tenant's scope
-            read one partition only; None for the recorded value, or False.
-        num_partitions: Number of partitions; None for Milvus's default.
-        analyzer_params: Milvus analyser for keyword search, in place of this package's tokenizer.
-    """
-
-    engine = "Milvus"
-    at_creation = ("index_type", "index_params", "consistency_level", "num_partitions")
-
-    index_type: str | None = None
-    index_params: Mapping[str, Any] = field(default_factory=dict)  # Any: the type in pymilvus
-    search_params: Mapping[str, Any] = field(default_factory=dict)
-    consistency_level: str | None = None
-    by_tenant: bool | None = None
-    num_partitions: int | None = None
-    analyzer_params: Mapping[str, Any] | None = None
-
-    @property
-    def config_fields(self) -> Mapping[str, object]:
-        """The analyser and the partition key."""
-        return {"analyzer": self.analyzer_params, "by_tenant": self.by_tenant}
-
-    @property
-    def for_records(self) -> "MilvusParams":
-        """The settings of a collection of records: strong consistency, to read others' writes."""
-        return MilvusParams(index_type="FLAT", consistency_level="Strong")
-
-    def check_lite(self) -> None:
-        """Raise if Milvus Lite does not support the index type."""
-        if self.index_type not in (None, *_LITE_INDEX_TYPES):
-            raise ConfigurationError(
-                f"Milvus Lite has no index_type {self.index_type!r}; it has "
-                f"{', '.join(_LITE_INDEX_TYPES)}. Leave it out, or use a Milvus server"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +93,9 @@ def indexes_of(config: MilvusConfig, params: MilvusParams, *, lite: bool) -> Ind
     indexes = MilvusClient.prepare_index_params()
     indexes.add_index(
         DENSE,
-        index_type=params.index_type or ("FLAT" if lite else "AUTOINDEX"),
+        index_type=params.index_params.get("index_type", "FLAT" if lite else "AUTOINDEX"),
         metric_type=METRICS[config.distance],
-        params=dict(params.index_params),
+        params=dict(params.index_params.get("params") or {}),
     )
     indexes.add_index(
         BM25, index_type="SPARSE_INVERTED_INDEX", metric_type="BM25", params=dict(_BM25)
@@ -181,17 +122,14 @@ class MilvusCollection(Collection[MilvusConfig, MilvusConnection, MilvusParams])
         params: MilvusParams,
     ) -> None:
         super().__init__(FORM.check_name(name), connection, request=request, params=params)
-        if connection.is_lite:
-            params.check_lite()
-        # Values for columns of older releases, which are never read.
-        self.obsolete_values: Mapping[str, str] = {}
+        check_index_params(params.index_params, lite=connection.is_lite)
         # Creating a collection takes several requests, so threads must not interleave.
         self._lock = RLock()
 
     @property
     def index_type(self) -> str:
         """Index type of the embeddings; for ``AUTOINDEX`` Milvus chooses."""
-        return str(self.config.params.get("index_type", "AUTOINDEX"))
+        return str(self.config.params.get("index_params", {}).get("index_type", "AUTOINDEX"))
 
     @property
     def timeout_s(self) -> float:
@@ -207,8 +145,6 @@ class MilvusCollection(Collection[MilvusConfig, MilvusConnection, MilvusParams])
         with suppress(KeyError, ValueError):
             record = json.loads(description["properties"][PROPERTY])
         config = self.config_of(record)
-        columns = {column["name"] for column in description["fields"]}
-        self.obsolete_values = dict.fromkeys(sorted(columns.intersection(_OBSOLETE)), "")
         yield self._load_if_released
         return config
 
@@ -244,7 +180,6 @@ class MilvusCollection(Collection[MilvusConfig, MilvusConnection, MilvusParams])
             self._load(client)
 
         yield make
-        self.obsolete_values = {}
 
     def remove(self) -> Steps[None]:
         """Drop the collection, if it exists."""

@@ -20,7 +20,8 @@ from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, NativeFusion
 from llama_retrieval_ext.stores.engine.search import EngineRequest, EngineSearch, NativeSearch
 from llama_retrieval_ext.stores.milvus.filters import Expression, compile_condition, filter_text
 from llama_retrieval_ext.stores.milvus.nodes import query_terms
-from llama_retrieval_ext.stores.milvus.schema import BM25, DENSE, METRICS, NODE, MilvusCollection
+from llama_retrieval_ext.stores.milvus.params import METRICS
+from llama_retrieval_ext.stores.milvus.schema import BM25, DENSE, NODE, MilvusCollection
 
 Hit: TypeAlias = Mapping[str, Any]  # the type in pymilvus: id, distance, entity
 

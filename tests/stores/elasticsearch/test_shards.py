@@ -11,11 +11,8 @@ from llama_retrieval_ext.errors import DeadlineExceededError, StoreUnavailableEr
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
-from llama_retrieval_ext.stores.elasticsearch.schema import (
-    ElasticsearchConfig,
-    IndexParams,
-    index_body,
-)
+from llama_retrieval_ext.stores.elasticsearch.params import IndexParams
+from llama_retrieval_ext.stores.elasticsearch.schema import ElasticsearchConfig, index_body
 from llama_retrieval_ext.stores.elasticsearch.store import (
     ElasticsearchBackend,
     ElasticsearchVectorStore,
