@@ -1,6 +1,7 @@
 """`llama_index_store`: one of LlamaIndex's own vector stores, from settings as data."""
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -70,36 +71,17 @@ def without_secrets(text: str, settings: Mapping[str, Any]) -> str:
 
 
 def _secrets(settings: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the strings that may be secret: passwords in URLs, and all but known values."""
+    """Yield the strings that may be secret, also in nested settings: by name, and in URLs."""
     for name, value in settings.items():
-        if isinstance(value, Mapping) and name not in _PUBLIC:
+        if isinstance(value, Mapping):
             yield from _secrets(value)
-        elif isinstance(value, str) and value and name not in _PUBLIC:
-            password = urlsplit(value).password if "//" in value else value
-            if password:
-                yield password
+        elif isinstance(value, str):
+            secret = value if _SECRET.search(name) else urlsplit(value).password
+            if secret:
+                yield secret
 
 
-# Settings without secrets.
-_PUBLIC: Final = {
-    "body",
-    "collection_name",
-    "consistency_level",
-    "distance_strategy",
-    "embedding_field",
-    "es_user",
-    "host",
-    "index_config",
-    "index_name",
-    "index_params",
-    "path",
-    "search_config",
-    "similarity_metric",
-    "text_field",
-    "text_key",
-    "user",
-    "vector_field",
-}
+_SECRET: Final = re.compile("token|(?<!text_)key|pass|secret|auth|credential", re.IGNORECASE)
 
 
 def _qdrant_store(

@@ -36,9 +36,8 @@ def registry_of(url: str, **settings: Any) -> Registry:
 def test_llama_dense_opens_llama_index_store_with_the_index_of_milvus(tmp_path: Path) -> None:
     registry = registry_of("embedded::memory:")
     params = {"uri": f"{tmp_path}/li.db", "index_params": HNSW}
-    store = registry.get_retriever(
-        "llama_dense", store_type="milvus", store_params=params
-    ).backend.store
+    found: Any = registry.get_retriever("llama_dense", store_type="milvus", store_params=params)
+    store = found.backend.store
     index = store.client.describe_index(store.collection_name, store.embedding_field)
     assert (index["index_type"], index["metric_type"]) == ("HNSW", "COSINE")
     assert store.dim == len(FakeEmbedding().get_query_embedding("any"))
@@ -98,8 +97,9 @@ def test_settings_without_an_address_are_those_of_the_knowledge_base(tmp_path: P
     ids=str,
 )
 def test_settings_that_a_class_would_ignore_or_refuse_are_named_with_the_reason(
-    store_type: Any, settings: dict[str, Any], reason: str
+    store_type: Any, settings: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("nest_asyncio.apply", lambda: None)
     with pytest.raises(ConfigurationError, match=reason):
         llama_index_store(store_type, settings, dimension=dimension)
 
@@ -117,8 +117,10 @@ def test_a_reason_never_holds_a_secret() -> None:
 
 
 async def test_an_elasticsearch_store_creates_its_index_with_the_settings_of_a_body(
-    elasticsearch_url: str,
+    elasticsearch_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # LlamaIndex's class patches asyncio, also for the other tests.
+    monkeypatch.setattr("nest_asyncio.apply", lambda: None)
     settings = {
         "index_name": "li-settings",
         "es_client": AsyncElasticsearch(elasticsearch_url),

@@ -54,7 +54,7 @@ class IndexParams(EngineParams):
     """
 
     engine = "Elasticsearch"
-    at_creation = (*_COUNTS, "index_options", "settings")
+    at_creation = (*_COUNTS, "index_options", "analyzer", "routing", "settings")
 
     number_of_shards: int | None = None
     number_of_replicas: int | None = None
@@ -102,11 +102,6 @@ class IndexParams(EngineParams):
                 "out"
             )
         check_distance(self.similarity, config, SIMILARITY_NAMES, what="similarity", where=where)
-
-    @property
-    def config_fields(self) -> Mapping[str, object]:
-        """The analyser and the routing."""
-        return {"analyzer": self.analyzer, "routing": self.routing}
 
     @property
     def for_records(self) -> "IndexParams":

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -22,7 +21,7 @@ from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.collection import Collection
 from llama_retrieval_ext.stores.engine.config import StoreConfig
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 _META: Final = "llama_retrieval_ext"
 # A missing index returns no hits; a missing shard fails the search: no partial results.
 SEARCH_PARAMS: Final = {"ignore_unavailable": "true", "allow_partial_search_results": "false"}
@@ -43,15 +42,6 @@ _DECIMALS: Final = 8
 _EXACT: Final = {"type": "hnsw"}
 
 
-@dataclass(frozen=True, slots=True)
-class Similarity:
-    """A similarity of embeddings."""
-
-    name: str
-    distance: Distance
-    score: Callable[[float], float]
-
-
 def _cosine(score: float) -> float:
     return min(1.0, max(-1.0, 2.0 * score - 1.0))
 
@@ -64,19 +54,12 @@ def _negative_distance(score: float) -> float:
     return -math.sqrt(max(0.0, 1.0 / score - 1.0))
 
 
-SIMILARITIES: Final[Mapping[Distance, Similarity]] = {
-    "cosine": Similarity(SIMILARITY_NAMES["cosine"], "cosine", _cosine),
-    "dot": Similarity(SIMILARITY_NAMES["dot"], "dot", _dot),
-    "euclid": Similarity(SIMILARITY_NAMES["euclid"], "euclid", _negative_distance),
+# Converts the engine's scores to ours.
+SCORES: Final[Mapping[Distance, Callable[[float], float]]] = {
+    "cosine": _cosine,
+    "dot": _dot,
+    "euclid": _negative_distance,
 }
-# Accepts vectors of length 1 only, for which it equals the cosine.
-_DOT_PRODUCT: Final = replace(SIMILARITIES["cosine"], name="dot_product")
-
-
-def similarity_named(name: str) -> Similarity:
-    """Return the similarity with this name in the engine."""
-    known = {each.name: each for each in (*SIMILARITIES.values(), _DOT_PRODUCT)}
-    return known[name]
 
 
 def compact_vector(vector: list[float], distance: Distance) -> list[float] | None:
@@ -99,15 +82,7 @@ def compact_vector(vector: list[float], distance: Distance) -> list[float] | Non
     return short
 
 
-@dataclass(frozen=True, slots=True)
-class ElasticsearchConfig(StoreConfig):
-    """Recorded configuration of an index."""
-
-    analyzer: str | None = None
-    routing: bool = False
-
-
-def index_body(config: ElasticsearchConfig, params: IndexParams) -> Json:
+def index_body(config: StoreConfig, params: IndexParams) -> Json:
     """Return the settings and the mapping of a new index."""
     numbers = {
         "number_of_shards": params.number_of_shards,
@@ -121,7 +96,7 @@ def index_body(config: ElasticsearchConfig, params: IndexParams) -> Json:
         NODE: {"type": "text", "index": False, "norms": False, "store": True},
         TEXT: {
             "type": "text",
-            "analyzer": config.analyzer or "whitespace",
+            "analyzer": config.params.get("analyzer", "whitespace"),
             "index_options": "freqs",
         },
         TERMS: _KEYWORD,
@@ -129,7 +104,7 @@ def index_body(config: ElasticsearchConfig, params: IndexParams) -> Json:
         VECTOR: {
             "type": "dense_vector",
             "dims": config.dimension,
-            "similarity": SIMILARITIES[config.distance].name,
+            "similarity": SIMILARITY_NAMES[config.distance],
             "index": True,
             "index_options": dict(params.index_options or _EXACT),
         },
@@ -140,13 +115,13 @@ def index_body(config: ElasticsearchConfig, params: IndexParams) -> Json:
             # An undeclared field is an error; it must not extend the mapping.
             "dynamic": "strict",
             "_meta": {_META: {"format": FORMAT, **config.to_dict()}},
-            "_routing": {"required": config.routing},
+            "_routing": {"required": bool(config.params.get("routing"))},
             "properties": own,
         },
     }
 
 
-class Index(Collection[ElasticsearchConfig, Transport, IndexParams]):
+class Index(Collection[StoreConfig, Transport, IndexParams]):
     """An Elasticsearch index.
 
     Attributes:
@@ -155,11 +130,16 @@ class Index(Collection[ElasticsearchConfig, Transport, IndexParams]):
 
     kind = "index"
     format = FORMAT
-    config_type = ElasticsearchConfig
+    config_type = StoreConfig
     llama_index_store = "ElasticsearchStore"
     is_small = False
 
-    def recorded(self) -> Requests[ElasticsearchConfig | None]:
+    @property
+    def is_routed(self) -> bool:
+        """Whether all nodes of a tenant are on one shard."""
+        return bool(self.config.params.get("routing"))
+
+    def recorded(self) -> Requests[StoreConfig | None]:
         """Return the recorded config; None if the index does not exist."""
         description = yield json_request("GET", self.name, params=_MISSING_IS_EMPTY)
         if not description:
@@ -168,7 +148,7 @@ class Index(Collection[ElasticsearchConfig, Transport, IndexParams]):
         metas = [each.get("mappings", {}).get("_meta", {}) for each in description.values()]
         return self.config_of(metas[0].get(_META) if len(metas) == 1 else None)
 
-    def make(self, config: ElasticsearchConfig) -> Requests[None]:
+    def make(self, config: StoreConfig) -> Requests[None]:
         """Create the index."""
         yield json_request("PUT", self.name, body=index_body(config, self.params))
 

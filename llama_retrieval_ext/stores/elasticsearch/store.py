@@ -86,7 +86,7 @@ class ElasticsearchVectorStore(CollectionStore):
         return {
             "url": self.transport.where,
             "index": self.index,
-            "analyzer": self._collection.config.analyzer or "whitespace",
+            "analyzer": self._collection.config.params.get("analyzer", "whitespace"),
         }
 
     def _compile_target(self, target: Target) -> Json | None:

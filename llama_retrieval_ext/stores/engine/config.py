@@ -91,7 +91,7 @@ def check_distance(
 
 
 # Fields of a request with their own comparison, or none.
-_APART: Final = ("dimension", "params", "settings", "kept_in")
+_APART: Final = ("dimension", "params", "kept_in")
 # Names in messages for settings that have another name in a knowledge base.
 _MANY_TENANTS: Final = " (of a knowledge base: many_tenants)"
 _ALSO_CALLED: Final = {"routing": _MANY_TENANTS, "by_tenant": _MANY_TENANTS}
@@ -106,7 +106,6 @@ class ConfigRequest:
         distance: Distance between embeddings.
         dimension: Dimension of the embeddings.
         params: Settings for the creation of the collection, as JSON values.
-        settings: Config fields that only one engine has, by name.
         kept_in: What the engine calls a collection, for messages.
     """
 
@@ -114,7 +113,6 @@ class ConfigRequest:
     distance: Distance | None = None
     dimension: int | None = None
     params: Mapping[str, object] | None = None
-    settings: Mapping[str, object] = field(default_factory=dict)
     kept_in: str = "store"
 
     def __post_init__(self) -> None:
@@ -142,8 +140,8 @@ class ConfigRequest:
             has = getattr(recorded, name)
             if requested != has:
                 raise ConfigurationError(
-                    f"{where} was made with {name}={has!r}, not {requested!r}; leave {name}"
-                    f"{_ALSO_CALLED.get(name, '')} out, or use another {self.kept_in}"
+                    f"{where} was made with {name}={has!r}, not {requested!r}; leave {name} out, "
+                    f"or use another {self.kept_in}"
                 )
         if self.dimension not in (None, recorded.dimension):
             raise DimensionMismatchError(
@@ -156,18 +154,18 @@ class ConfigRequest:
     def _requested(self) -> Mapping[str, object]:
         """The compared fields that are not None."""
         names = [each.name for each in fields(self) if each.name not in _APART]
-        values = {**{name: getattr(self, name) for name in names}, **self.settings}
+        values = {name: getattr(self, name) for name in names}
         return {name: value for name, value in values.items() if value is not None}
 
     def _check_params(self, recorded: StoreConfig, where: object) -> None:
         for name, requested in (self.params or {}).items():
-            has = recorded.params.get(name)
+            has = recorded.params.get(name, False if requested is False else None)
             if requested != has:
                 created = f"with {name}={has!r}" if name in recorded.params else f"without {name}"
                 raise ConfigurationError(
                     f"{where} was made {created}, and is opened with {name}={requested!r}, "
-                    f"which counts only when it is made; leave {name} out of store_params, or use "
-                    f"another {self.kept_in}"
+                    f"which counts only when it is made; leave {name}{_ALSO_CALLED.get(name, '')} "
+                    f"out of store_params, or use another {self.kept_in}"
                 )
 
 
@@ -239,11 +237,6 @@ class EngineParams(ABC):
             {name: value for name, value in values.items() if value not in (None, {})}
         )
         return kept
-
-    @property
-    def config_fields(self) -> Mapping[str, object]:
-        """Values for the config fields that only this engine has; None for the recorded value."""
-        return {}
 
     def check(self, config: StoreConfig, where: object) -> None:
         """Raise if a setting contradicts the config of a store; `where` names the store."""

@@ -85,14 +85,13 @@ class MilvusParams(EngineParams):
         by_tenant: Whether the tenant is the partition key, so that searches in a tenant's scope
             read one partition only; None for the recorded value, or False.
         num_partitions: Number of partitions; None for Milvus's default.
-        analyzer_params: Milvus analyser for keyword search, in place of this package's tokenizer.
 
     Raises:
         ConfigurationError: A setting is unknown, or contradicts another.
     """
 
     engine = "Milvus"
-    at_creation = ("index_params", "consistency_level", "num_partitions")
+    at_creation = ("index_params", "consistency_level", "by_tenant", "num_partitions")
     instead = dict.fromkeys(_INDEX, "index_params={'index_type': ..., 'params': {...}}")
 
     index_params: Mapping[str, Any] = field(default_factory=dict)  # Any: the type in pymilvus
@@ -100,7 +99,6 @@ class MilvusParams(EngineParams):
     consistency_level: str | None = None
     by_tenant: bool | None = None
     num_partitions: int | None = None
-    analyzer_params: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         check_index_params(self.index_params, lite=False)
@@ -114,22 +112,15 @@ class MilvusParams(EngineParams):
     @property
     def recorded(self) -> Mapping[str, Any]:
         """Settings that are recorded with a new collection; the distance records the metric."""
-        index = _without(self.index_params, "metric_type")
+        index = {
+            key: part for key, part in self.index_params.items() if key != "metric_type" and part
+        }
         # In a class with slots, `super()` needs its arguments.
-        settings = _without(super(MilvusParams, self).recorded, "index_params")
+        settings = dict(super(MilvusParams, self).recorded)
+        settings.pop("index_params", None)
         return {**settings, "index_params": index} if index else settings
-
-    @property
-    def config_fields(self) -> Mapping[str, object]:
-        """The analyser and the partition key."""
-        return {"analyzer": self.analyzer_params, "by_tenant": self.by_tenant}
 
     @property
     def for_records(self) -> "MilvusParams":
         """The settings of a collection of records: strong consistency, to read others' writes."""
         return MilvusParams(index_params={"index_type": "FLAT"}, consistency_level="Strong")
-
-
-def _without(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return settings without one of them, and without empty ones."""
-    return {key: value for key, value in settings.items() if key != name and value}

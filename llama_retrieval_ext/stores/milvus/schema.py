@@ -6,7 +6,6 @@
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from threading import RLock
 from typing import Any, Final, TypeVar
 
@@ -25,7 +24,7 @@ from llama_retrieval_ext.stores.milvus.params import METRICS, MilvusParams, chec
 
 T = TypeVar("T")
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 PROPERTY: Final = "llama_retrieval_ext"
 NODE: Final = "node"
 TERMS: Final = "terms"
@@ -48,32 +47,23 @@ _LITE_ANALYZER: Final = {"tokenizer": "standard"}
 _BULK_TIMEOUTS: Final = 6
 
 
-@dataclass(frozen=True, slots=True)
-class MilvusConfig(StoreConfig):
-    """Recorded configuration of a collection."""
-
-    analyzer: Mapping[str, Any] | None = None  # Any: JSON
-    by_tenant: bool = False
-
-
-def schema_of(config: MilvusConfig, *, lite: bool) -> CollectionSchema:
+def schema_of(config: StoreConfig, *, lite: bool) -> CollectionSchema:
     """Return the columns of a collection."""
     schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=True)
     schema.add_field(ID, DataType.VARCHAR, is_primary=True, max_length=MAX_BYTES)
     for key, column in COLUMNS.items():
-        is_partition_key = config.by_tenant and key == TENANT_KEY
+        is_partition_key = bool(config.params.get("by_tenant")) and key == TENANT_KEY
         schema.add_field(
             column, DataType.VARCHAR, max_length=MAX_NAME_BYTES, is_partition_key=is_partition_key
         )
     schema.add_field(DOC, DataType.VARCHAR, max_length=MAX_BYTES)
     schema.add_field(NODE, DataType.VARCHAR, max_length=MAX_BYTES)
-    analyzer: Mapping[str, Any] = config.analyzer or (_LITE_ANALYZER if lite else _ANALYZER)
     schema.add_field(
         TERMS,
         DataType.VARCHAR,
         max_length=MAX_BYTES,
         enable_analyzer=True,
-        analyzer_params=dict(analyzer),
+        analyzer_params=_LITE_ANALYZER if lite else _ANALYZER,
     )
     schema.add_field(DENSE, DataType.FLOAT_VECTOR, dim=config.dimension)
     schema.add_field(BM25, DataType.SPARSE_FLOAT_VECTOR)
@@ -88,7 +78,7 @@ def schema_of(config: MilvusConfig, *, lite: bool) -> CollectionSchema:
     return schema
 
 
-def indexes_of(config: MilvusConfig, params: MilvusParams, *, lite: bool) -> IndexParams:
+def indexes_of(config: StoreConfig, params: MilvusParams, *, lite: bool) -> IndexParams:
     """Return the indexes of a collection."""
     indexes = MilvusClient.prepare_index_params()
     indexes.add_index(
@@ -106,11 +96,11 @@ def indexes_of(config: MilvusConfig, params: MilvusParams, *, lite: bool) -> Ind
     return indexes
 
 
-class MilvusCollection(Collection[MilvusConfig, MilvusConnection, MilvusParams]):
+class MilvusCollection(Collection[StoreConfig, MilvusConnection, MilvusParams]):
     """A Milvus collection; the steps yield functions of the client."""
 
     format = FORMAT
-    config_type = MilvusConfig
+    config_type = StoreConfig
     llama_index_store = "MilvusVectorStore"
 
     def __init__(
@@ -136,7 +126,7 @@ class MilvusCollection(Collection[MilvusConfig, MilvusConnection, MilvusParams])
         """Timeout of a request on a whole collection, in seconds."""
         return self.connection.timeout_s * _BULK_TIMEOUTS
 
-    def recorded(self) -> Steps[MilvusConfig | None]:
+    def recorded(self) -> Steps[StoreConfig | None]:
         """Return the recorded config, and load the collection; None if it does not exist."""
         description: Mapping[str, Any] | None = yield self._describe
         if description is None:
@@ -154,16 +144,18 @@ class MilvusCollection(Collection[MilvusConfig, MilvusConnection, MilvusParams])
         *,
         again: bool = False,
         **settings: Any,  # noqa: ANN401 - the config's fields
-    ) -> Steps[MilvusConfig]:
+    ) -> Steps[StoreConfig]:
         """Return the config; create the collection if it does not exist."""
         with self._lock:
             return (yield from super().create(dimension, again=again, **settings))
 
-    def make(self, config: MilvusConfig) -> Steps[None]:
+    def make(self, config: StoreConfig) -> Steps[None]:
         """Create the collection with its indexes, and load it."""
         lite = self.connection.is_lite
         partitions = self.params.num_partitions
-        options = {"num_partitions": partitions} if config.by_tenant and partitions else {}
+        options = (
+            {"num_partitions": partitions} if config.params.get("by_tenant") and partitions else {}
+        )
 
         def make(client: MilvusClient) -> None:
             client.create_collection(

@@ -68,7 +68,7 @@ def test_an_index_that_is_not_there_yet_is_empty(store: ElasticsearchVectorStore
 
 @pytest.mark.parametrize(
     ("params", "reason"),
-    [({"analyzer": "standard"}, "analyzer=None"), ({"routing": True}, "routing=False")],
+    [({"analyzer": "standard"}, "without analyzer"), ({"routing": True}, "many_tenants")],
 )
 def test_settings_that_do_not_fit_are_refused_at_opening(
     open_store: Opener, store: ElasticsearchVectorStore, params: dict[str, Any], reason: str

@@ -98,7 +98,6 @@ def test_what_milvus_cannot_hold_is_refused_and_named(store: MilvusStore, odd: T
             "search_params": {"nprobe": 2},
         },
         {"by_tenant": True, "num_partitions": 4},
-        {"analyzer_params": {"tokenizer": "standard"}},
     ],
     ids=str,
 )
