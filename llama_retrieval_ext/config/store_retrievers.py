@@ -2,7 +2,7 @@
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
@@ -322,7 +322,18 @@ def _llama_store(
         own = Location.of(kb.url)
         if _TYPES.get(own.engine) == store_type:
             return open_store(kb.url, store_params=settings)
-    return llama_index_store(store_type, settings, dimension=dimension)
+    # Values that are in no file, such as those of environment variables.
+    hidden = {*_texts(settings)}.difference(_texts(params))
+    return llama_index_store(store_type, settings, dimension=dimension, hidden=hidden)
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Yield all strings in nested settings."""
+    if isinstance(value, Mapping):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, str):
+        yield value
 
 
 def _share(first: float, second: float, *names: str) -> float:

@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final, Literal, TypeAlias
@@ -20,7 +20,11 @@ ServerType: TypeAlias = Literal["qdrant", "milvus", "es"]
 
 
 def llama_index_store(
-    store_type: ServerType, settings: Mapping[str, Any], *, dimension: Callable[[], int]
+    store_type: ServerType,
+    settings: Mapping[str, Any],
+    *,
+    dimension: Callable[[], int],
+    hidden: Iterable[str] = (),
 ) -> BasePydanticVectorStore:
     """Return LlamaIndex's store of an engine; its class may create the collection.
 
@@ -29,6 +33,7 @@ def llama_index_store(
         settings: Arguments of LlamaIndex's class. For Milvus also ``index_params``, in Milvus's
             form, and ``dim`` may be left out; for Elasticsearch also ``body`` with ``settings``.
         dimension: Returns the dimension of the embeddings, if it is needed.
+        hidden: Values of settings that no message may contain.
 
     Raises:
         ConfigurationError: A setting is unknown, contradicts another or the existing collection, or
@@ -49,15 +54,21 @@ def llama_index_store(
     except ConfigurationError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever LlamaIndex's class raises
-        reason = without_secrets(f"{type(error).__name__}: {error}", settings)
+        reason = without_secrets(f"{type(error).__name__}: {error}", settings, hidden)
         # Without the original error, whose message may contain a password.
         raise ConfigurationError(
             f"{form.name} refuses the settings {', '.join(sorted(settings))}: {reason}"
         ) from None
 
 
-def without_secrets(text: str, settings: Mapping[str, Any]) -> str:
+def without_secrets(text: str, settings: Mapping[str, Any], hidden: Iterable[str] = ()) -> str:
     """Return a text in which possible secrets of settings are replaced by ``***``.
+
+    Args:
+        text: The text.
+        settings: Secret are the values of names such as ``token`` and ``headers``, nested ones
+            included, and passwords in URLs.
+        hidden: Further secrets.
 
     Examples:
         >>> settings = {"uri": "http://root:hunter2@db", "token": "abc", "index_config": {"m": "3"}}
@@ -65,23 +76,23 @@ def without_secrets(text: str, settings: Mapping[str, Any]) -> str:
         '*** and *** are wrong, 3 is not'
 
     """
-    for secret in sorted(set(_secrets(settings)), key=len, reverse=True):
+    for secret in sorted({*_secrets(settings), *hidden} - {""}, key=len, reverse=True):
         text = text.replace(secret, "***")
     return text
 
 
-def _secrets(settings: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the strings that may be secret, also in nested settings: by name, and in URLs."""
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _secrets(value)
-        elif isinstance(value, str):
-            secret = value if _SECRET.search(name) else urlsplit(value).password
-            if secret:
-                yield secret
+_SECRET: Final = re.compile(
+    "token|(?<!text_)key|pass|secret|auth|credential|header|kwargs", re.IGNORECASE
+)
 
 
-_SECRET: Final = re.compile("token|(?<!text_)key|pass|secret|auth|credential", re.IGNORECASE)
+def _secrets(value: object, *, is_secret: bool = False) -> Iterator[str]:
+    """Yield the strings that may be secret."""
+    if isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from _secrets(each, is_secret=is_secret or bool(_SECRET.search(str(name))))
+    elif isinstance(value, str):
+        yield value if is_secret else urlsplit(value).password or ""
 
 
 def _qdrant_store(

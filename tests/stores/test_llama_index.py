@@ -112,8 +112,29 @@ def test_a_reason_never_holds_a_secret() -> None:
     assert error.__cause__ is None
     assert error.__suppress_context__
     assert "hunter2" not in str(error)
-    nested = {"client_kwargs": {"headers": {"api-key": "abcdef"}}}
-    assert without_secrets("abcdef hunter2", {**settings, **nested}) == "*** ***"
+
+
+def test_a_value_of_the_environment_is_in_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILVUS_ADDRESS", "http://127.0.0.1:1/hunter2")
+    registry = registry_of("embedded::memory:")
+    params = {"uri": {"env": "MILVUS_ADDRESS"}, "timeout": 1}
+    with pytest.raises(ConfigurationError, match="refuses the settings timeout, uri") as caught:
+        registry.get_retriever("llama_dense", store_type="milvus", store_params=params)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"client_kwargs": {"headers": {"x": "hunter2"}}},
+        {"api_key": "hunter2"},
+        {"es_password": "hunter2"},
+        {"uri": "https://root:hunter2@db"},
+    ],
+    ids=str,
+)
+def test_secrets_of_settings_are_masked(settings: dict[str, Any]) -> None:
+    assert without_secrets("hunter2 is wrong for db", settings) == "*** is wrong for db"
 
 
 async def test_an_elasticsearch_store_creates_its_index_with_the_settings_of_a_body(
