@@ -59,9 +59,9 @@ def open_store(
             of its "create collection", ``vector``, ``sparse_vector`` and ``search``. Milvus: the
             fields of ``MilvusParams``, such as ``index_params``, in Milvus's form. Elasticsearch:
             the fields of ``IndexParams``, or ``body``. Embedded: ``vectors`` and ``index``, as for
-            `EmbeddedVectorStore`; ``index`` may differ each time. Settings for searches (``search``, ``search_params``, ``num_candidates``)
-            apply to this object. For an existing collection, all others must equal the recorded
-            ones, or be left out.
+            `EmbeddedVectorStore`; ``index`` may differ each time. Settings for searches
+            (``search``, ``search_params``, ``num_candidates``) apply to this object. For an
+            existing collection, all others must equal the recorded ones, or be left out.
         must_exist: Whether a missing store is an error; if so, no store is created.
 
     Raises:
