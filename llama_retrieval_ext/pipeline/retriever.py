@@ -236,7 +236,6 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
 
     asearch_many = asynchronous(search_many)
 
-
     def read_node(self, node_id: str) -> Plan[BaseNode | None]:  # noqa: ARG002 - subclasses use it
         """Return a plan for a stored node by its id, in any scope; None if it does not exist.
 

@@ -83,11 +83,11 @@ def open_store(
             recorded one, or cosine.
         store_params: Settings of the engine, applied when it creates the collection. Qdrant: those
             of its "create collection", ``vector``, ``sparse_vector`` and ``search``. Milvus: the
-            fields of ``MilvusParams``. Elasticsearch: the fields of ``IndexParams``. Embedded:
-            ``vectors`` and ``index``, as for `EmbeddedVectorStore`; ``index`` may differ each
-            time. Settings for searches (``search``, ``search_params``, ``num_candidates``)
-            apply to this object. For an existing collection, all others must equal the recorded
-            ones, or be left out.
+            fields of ``MilvusParams``, such as ``index_params``, in Milvus's form. Elasticsearch:
+            the fields of ``IndexParams``, or ``body``. Embedded: ``vectors`` and ``index``, as for
+            `EmbeddedVectorStore`; ``index`` may differ each time. Settings for searches
+            (``search``, ``search_params``, ``num_candidates``) apply to this object. For an
+            existing collection, all others must equal the recorded ones, or be left out.
         must_exist: Whether a missing store is an error; if so, no store is created.
 
     Raises:

@@ -165,7 +165,7 @@ def test_an_operator_that_finds_nothing_still_says_what_the_llm_wrote(registry: 
         ("graph", {}, r"registry\.bind\(kb, graph=\.\.\.\)"),
         ("auto_merging", {}, r"docstore=\.\.\."),
         ("llama_dense", {"store_type": "milvus"}, "is on 'embedded'; pass store_params"),
-        ("llama_dense", {"store_params": {"urll": "x"}}, "got urll"),
+        ("llama_dense", {"store_params": {"urll": "x"}}, "store_type=None and urll"),
         ("router", {"descriptions": {"x": "y"}}, "no route: x"),
         ("advanced", {"vector_weight": "much"}, "must be a valid number"),
         ("hybrid", {"type": "bm25"}, "no field 'type'"),

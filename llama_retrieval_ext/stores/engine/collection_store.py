@@ -83,7 +83,7 @@ class CollectionStore(EngineStore):
     ) -> None:
         super().__init__(stores_text=True)
         address, params = self.parse_address(url), self.params_type.of(store_params or {})
-        request = ConfigRequest(tokenizer, distance, dim, params.recorded, params.config_fields)
+        request = ConfigRequest(tokenizer, distance, dim, params.recorded)
         connection = self.connection_type.of_address(address)
         # Also runs at garbage collection and at interpreter exit.
         self._closer = weakref.finalize(self, connection.close)

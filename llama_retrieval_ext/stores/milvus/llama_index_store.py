@@ -49,7 +49,7 @@ from llama_retrieval_ext.stores.milvus.filters import (
     filter_text,
     negated,
 )
-from llama_retrieval_ext.stores.milvus.schema import METRICS
+from llama_retrieval_ext.stores.milvus.params import METRICS
 from llama_retrieval_ext.stores.milvus.search import (
     MAX_HITS,
     Hit,
