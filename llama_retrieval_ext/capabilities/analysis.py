@@ -25,7 +25,7 @@ from llama_retrieval_ext.capabilities.query_engine import (
     as_hits,
     fitted,
 )
-from llama_retrieval_ext.checks import check_count
+from llama_retrieval_ext.checks import check_count, checked_arguments
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
 from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
 from llama_retrieval_ext.execution.plan import Plan
@@ -117,6 +117,7 @@ class _Findings(BaseModel):
     summary: str = ""
 
 
+@checked_arguments
 class DataAnalyzer(BaseSynthesizer):
     """Findings about metrics, from documents of any length; a LlamaIndex response synthesiser.
 

@@ -36,9 +36,8 @@ from llama_retrieval_ext.capabilities.memory_storage import (
     microseconds,
     node_of,
 )
-from llama_retrieval_ext.checks import is_number
+from llama_retrieval_ext.checks import checked_arguments, checked_call, is_number
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
@@ -51,6 +50,7 @@ EPISODIC: Final = "episodic"
 _CANDIDATES_PER_MEMORY: Final = 4
 
 
+@checked_arguments
 class MemoryManager:
     """A user's memories in a knowledge base or vector store, under the user's scope.
 
@@ -216,18 +216,26 @@ class MemoryManager:
         age_days = (self._now() - memory.timestamp).total_seconds() / DAY_S
         return self.fading.strength(age_days=age_days, importance=memory.importance)
 
-    def forget(self, memory_id: str, *, scope: Scope | None = None) -> bool:
+    @blocking
+    def forget(self, memory_id: str, *, scope: Scope | None = None) -> Plan[bool]:
         """Delete a memory, and return whether there was one in the scope."""
-        memories = run(self._find(memory_filters(), scope, ids=[memory_id]))
-        self._storage.delete(memories)
+        memories = yield from self._find(memory_filters(), scope, ids=[memory_id])
+        yield Call(lambda: self._storage.delete(memories))
         return bool(memories)
 
-    def forget_faded(self, *, below: float = 0.05, scope: Scope | None = None) -> list[Memory]:
+    aforget = asynchronous(forget)
+
+    @blocking
+    def forget_faded(
+        self, *, below: float = 0.05, scope: Scope | None = None
+    ) -> Plan[list[Memory]]:
         """Delete the memories whose strength is below a limit, and return them."""
-        known = run(self._find(memory_filters(), scope))
+        known = yield from self._find(memory_filters(), scope)
         faded = [memory for memory in known if self.strength(memory) < below]
-        self._storage.delete(faded)
+        yield Call(lambda: self._storage.delete(faded))
         return faded
+
+    aforget_faded = asynchronous(forget_faded)
 
     @blocking
     def consolidate(
@@ -258,6 +266,7 @@ class MemoryManager:
 
     aconsolidate = asynchronous(consolidate)
 
+    @checked_call
     def as_memory_block(
         self,
         *,

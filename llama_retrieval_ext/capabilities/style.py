@@ -1,6 +1,5 @@
 """`StyleGenerator`: writes in the style of examples."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Final, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -16,14 +15,14 @@ from llama_retrieval_ext.capabilities.language_model import (
     Tokenize,
 )
 from llama_retrieval_ext.capabilities.query_engine import (
+    ContextLike,
     GeneratedText,
     GeneratingQueryEngine,
     GenerationRequest,
     Passages,
-    PassagesLike,
     RequestOptions,
 )
-from llama_retrieval_ext.checks import check_count, is_number
+from llama_retrieval_ext.checks import check_count, checked_arguments, is_number
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
@@ -40,7 +39,6 @@ from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.stages.hit_embeddings import origin_model
 from llama_retrieval_ext.stages.rerank.mmr import MMR
 from llama_retrieval_ext.text.near_duplicates import first_of_alike, shingles
-from llama_retrieval_ext.trace import Degradation
 
 STYLE_PROMPT: Final = """\
 Write a reply to the task below in the style of the examples: their tone, vocabulary, length of \
@@ -58,15 +56,8 @@ _ALIKE: Final = 0.6
 _CANDIDATES_PER_EXAMPLE: Final = 4
 
 
-@dataclass
 class StyledText(GeneratedText):
-    """A text in the style of examples; a LlamaIndex ``Response``.
-
-    Attributes:
-        degraded: Missing parts of the retrieval of examples.
-    """
-
-    degraded: tuple[Degradation, ...] = ()
+    """A text in the style of examples; a LlamaIndex ``Response``."""
 
     @property
     def examples(self) -> list[Hit]:
@@ -74,6 +65,7 @@ class StyledText(GeneratedText):
         return self.hits
 
 
+@checked_arguments
 class StyleGenerator(GeneratingQueryEngine[StyledText]):
     """Text generation in a person's style, from examples; a LlamaIndex query engine.
 
@@ -140,7 +132,7 @@ class StyleGenerator(GeneratingQueryEngine[StyledText]):
     def generate(
         self,
         prompt: QueryType,
-        style_references: PassagesLike | None = None,
+        style_references: ContextLike | None = None,
         temperature: float | None = None,
         *,
         scope: Scope | None = None,
@@ -151,8 +143,9 @@ class StyleGenerator(GeneratingQueryEngine[StyledText]):
 
         Args:
             prompt: The task: text, ``QueryBundle`` or `Query`.
-            style_references: The examples, texts, nodes or hits; None to retrieve them, if there
-                is a retriever.
+            style_references: The examples: a list of texts, nodes or hits; or a mapping, whose
+                values are sections of the prompt by name, next to the retrieved examples. None for
+                those alone, if there is a retriever.
             temperature: Temperature for this text; None for the model's default.
             scope: The scope of the examples.
             filters: Conditions on metadata of the examples, such as their author.
@@ -173,7 +166,7 @@ class StyleGenerator(GeneratingQueryEngine[StyledText]):
     def stream(
         self,
         prompt: QueryType,
-        style_references: PassagesLike | None = None,
+        style_references: ContextLike | None = None,
         temperature: float | None = None,
         **options: Unpack[RequestOptions],
     ) -> Reporting[StyledText]:
@@ -206,7 +199,6 @@ class StyleGenerator(GeneratingQueryEngine[StyledText]):
         stage = MMR(1 - self.diversity, top_k=self.examples, embed_model=self.embed_model)
         return (yield from refined(stage, query, kept))
 
-    def _finished(
-        self, text: str, passages: Passages, degraded: tuple[Degradation, ...]
-    ) -> StyledText:
-        return StyledText(text, list(passages.hits), degraded=degraded)
+    def _finished(self, text: str, passages: Passages, request: GenerationRequest) -> StyledText:
+        del request
+        return StyledText(text, list(passages.hits))

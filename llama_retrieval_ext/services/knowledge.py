@@ -15,7 +15,7 @@ from llama_retrieval_ext.capabilities.insight import InsightGenerator, InsightRe
 from llama_retrieval_ext.capabilities.memory import MemoryManager
 from llama_retrieval_ext.capabilities.memory_storage import memory_filters
 from llama_retrieval_ext.capabilities.rag import RAGAnswer, RAGGenerator
-from llama_retrieval_ext.checks import check_count, checked_arguments, of_type
+from llama_retrieval_ext.checks import check_count, checked_arguments, checked_call, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
@@ -104,6 +104,7 @@ class KnowledgeService(ScopedService):
         super().__post_init__()
 
     @classmethod
+    @checked_call
     def of(
         cls, factory: CapabilityFactory, *, date_field: str = "date", scope: Scope | None = None
     ) -> Self:

@@ -14,7 +14,7 @@ from llama_retrieval_ext.capabilities.factory import CapabilityFactory
 from llama_retrieval_ext.capabilities.memory import MemoryManager
 from llama_retrieval_ext.capabilities.memory_storage import Memory
 from llama_retrieval_ext.capabilities.rag import RAGGenerator
-from llama_retrieval_ext.checks import checked_arguments, of_type
+from llama_retrieval_ext.checks import checked_arguments, checked_call, of_type
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking, called, within
@@ -188,6 +188,7 @@ class ReportService(ScopedService):
     timezone: tzinfo = UTC
 
     @classmethod
+    @checked_call
     def of(
         cls, factory: CapabilityFactory, *, timezone: tzinfo = UTC, scope: Scope | None = None
     ) -> Self:

@@ -9,7 +9,7 @@ from llama_index.core.schema import BaseNode, QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.capabilities.factory import CapabilityFactory
-from llama_retrieval_ext.checks import checked_arguments, of_type
+from llama_retrieval_ext.checks import checked_arguments, checked_call, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
@@ -91,6 +91,7 @@ class SearchService(ScopedService):
         super().__post_init__()
 
     @classmethod
+    @checked_call
     def of(cls, factory: CapabilityFactory, *, scope: Scope | None = None) -> Self:
         """Return the service over a factory's knowledge base, with the best retriever of its parts.
 
