@@ -9,10 +9,11 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.capabilities.consolidation import Consolidation, Fading
     from llama_retrieval_ext.capabilities.factory import CapabilityBundle, CapabilityFactory
     from llama_retrieval_ext.capabilities.insight import Insight, InsightGenerator, InsightReport
-    from llama_retrieval_ext.capabilities.intent import Intent, IntentRecognizer, RecognizedIntent
+    from llama_retrieval_ext.capabilities.intent import IntentRecognizer, RecognizedIntent
     from llama_retrieval_ext.capabilities.language_model import CallableLLM
     from llama_retrieval_ext.capabilities.memory import MemoryBlock, MemoryManager
     from llama_retrieval_ext.capabilities.memory_storage import Memory, documents_only
+    from llama_retrieval_ext.capabilities.output_texts import OutputTexts
     from llama_retrieval_ext.capabilities.rag import (
         Citation,
         Citations,
@@ -38,11 +39,11 @@ __all__ = [
     "Insight",
     "InsightGenerator",
     "InsightReport",
-    "Intent",
     "IntentRecognizer",
     "Memory",
     "MemoryBlock",
     "MemoryManager",
+    "OutputTexts",
     "RAGAnswer",
     "RAGGenerator",
     "RecognizedIntent",
@@ -65,13 +66,10 @@ if not TYPE_CHECKING:
             "InsightGenerator",
             "InsightReport",
         ),
-        "llama_retrieval_ext.capabilities.intent": (
-            "Intent",
-            "IntentRecognizer",
-            "RecognizedIntent",
-        ),
+        "llama_retrieval_ext.capabilities.intent": ("IntentRecognizer", "RecognizedIntent"),
         "llama_retrieval_ext.capabilities.memory": ("MemoryBlock", "MemoryManager"),
         "llama_retrieval_ext.capabilities.memory_storage": ("Memory", "documents_only"),
+        "llama_retrieval_ext.capabilities.output_texts": ("OutputTexts",),
         "llama_retrieval_ext.capabilities.rag": (
             *("Citation", "Citations", "RAGAnswer", "RAGGenerator", "check_citations"),
         ),

@@ -86,9 +86,7 @@ class Citations:
 
 
 @checked_call
-def check_citations(
-    answer: str, hits: Sequence[Hit], *, language: str | None = None
-) -> Citations:
+def check_citations(answer: str, hits: Sequence[Hit], *, language: str | None = None) -> Citations:
     """Return the citations of an answer, and the problems of those that are not valid.
 
     A citation is valid if there is a passage with its number, every number in its statement occurs
