@@ -43,6 +43,7 @@ class OutputTexts:
     notes: str = "Notes"
     unsupported: str = "Not supported by the work logs: {statement}"
     incomplete: str = "Incomplete: {part}"
+    # A server shows only what stands before the first colon, as a reason can name hosts.
     no_overview: str = "overview: the summary of the analysis, not in the style: {reason}"
     nothing_to_write: str = "the model found nothing to write about"
 
@@ -89,7 +90,7 @@ _CHINESE: Final = OutputTexts(
     notes="说明",
     unsupported="工作日志不支持：{statement}",
     incomplete="不完整：{part}",
-    no_overview="概述：采用分析摘要，未按要求的风格撰写：{reason}",
+    no_overview="概述: 采用分析摘要，未按要求的风格撰写：{reason}",
     nothing_to_write="模型没有找到可写的内容",
 )
 OutputTexts.languages.update(en=OutputTexts(), zh=_CHINESE)

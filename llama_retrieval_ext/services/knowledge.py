@@ -68,8 +68,8 @@ class KnowledgeService(ScopedService):
         insight_generator: Generates insights.
         memory_manager: Recalls memories for timelines; None for documents only.
         graph: Graph of entities, from `open_graph`; None to take entities from passages.
-        ner: Finds names in queries and passages; None for capitalised words and titles in Chinese
-            quotation marks.
+        ner: Finds names in queries and passages; None for capitalised words, titles in Chinese
+            quotation marks and, with the extra ``zh``, Chinese names of persons.
         date_field: The metadata field with the date of a document, in ISO form.
         scope: As for `ScopedService`.
         require_scope: As for `ScopedService`.
@@ -127,11 +127,14 @@ class KnowledgeService(ScopedService):
         )
 
     @blocking
-    def ask(self, question: QueryType, *, scope: Scope | None = None) -> Plan[RAGAnswer]:
+    def ask(
+        self, question: QueryType, *, language: str | None = None, scope: Scope | None = None
+    ) -> Plan[RAGAnswer]:
         """Return the answer to a question, with checked citations.
 
         Args:
             question: The question.
+            language: Language of this package's own texts; None for that of the question.
             scope: Narrows the service's scope.
 
         Raises:
@@ -139,7 +142,7 @@ class KnowledgeService(ScopedService):
             DeadlineExceededError: The time ran out.
         """
         rag, own = self.rag_generator, self._within(scope)
-        return called(rag.generate, rag.agenerate, question, scope=own)
+        return called(rag.generate, rag.agenerate, question, language=language, scope=own)
 
     aask = asynchronous(ask)
 
@@ -183,7 +186,8 @@ class KnowledgeService(ScopedService):
 
         Raises:
             ConfigurationError: A number is below 1.
-            MissingDependencyError: There is a graph, and the extra ``graph`` is not installed.
+            MissingDependencyError: There is a graph, and the extra ``graph`` is not installed; or
+                the subject is Chinese, and the extra ``zh`` is not installed.
         """
         query = self._query(subject, scope)
         return within("related", self._related(query, top_k, max_hops), query.timeout_s)

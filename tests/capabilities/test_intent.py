@@ -88,7 +88,12 @@ def test_it_is_a_llama_index_selector() -> None:
 
 
 def test_bad_arguments_are_refused() -> None:
-    cases: list[dict[str, Any]] = [{"intents": {}}, {"intents": {"a": ""}}, {"intents": {"a": []}}, {"min_confidence": 2}]
+    cases: list[dict[str, Any]] = [
+        {"intents": {}},
+        {"intents": {"a": ""}},
+        {"intents": {"a": []}},
+        {"min_confidence": 2},
+    ]
     for wrong in cases:
         with pytest.raises(ConfigurationError):
             IntentRecognizer(**wrong)
