@@ -113,7 +113,7 @@ def _is_name(match: re.Match[str]) -> bool:
     """
     if " " in match.group():
         return True
-    line = match.string[: match.start()].rpartition("\n")[2].rstrip(" \t\"'“‘(")
+    line = match.string[: match.start()].rpartition("\n")[2].rstrip(" \t\"'“(")
     is_inside = line != "" and line[-1] not in f".!?:;#*->|{_CODE_HERE}"
     at_code = match.string[match.end() :].lstrip().startswith(_CODE_HERE)
     return is_inside and not at_code and not match.group()[0].islower()

@@ -87,13 +87,10 @@ def test_it_is_a_llama_index_selector() -> None:
     assert asyncio.run(selector.aselect(tools, "find the file about pumps")).ind == 0
 
 
-def test_bad_arguments_are_refused() -> None:
-    cases: list[dict[str, Any]] = [
-        {"intents": {}},
-        {"intents": {"a": ""}},
-        {"intents": {"a": []}},
-        {"min_confidence": 2},
-    ]
-    for wrong in cases:
-        with pytest.raises(ConfigurationError):
-            IntentRecognizer(**wrong)
+@pytest.mark.parametrize(
+    "wrong",
+    [{"intents": {}}, {"intents": {"a": ""}}, {"intents": {"a": []}}, {"min_confidence": 2}],
+)
+def test_bad_arguments_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        IntentRecognizer(**wrong)

@@ -40,9 +40,9 @@ def test_a_function_without_a_temperature_replies_by_default_and_refuses_one() -
         service.generate_response("Confirm the meeting", temperature=0.8)
 
 
-@pytest.mark.parametrize(("options", "temperature"), [({}, 0.8), ({"temperature": 0.1}, 0.1)])
+@pytest.mark.parametrize(("temperature", "passed"), [(None, 0.8), (0.1, 0.1)])
 def test_the_temperature_is_passed_to_a_function_that_takes_one(
-    options: dict[str, float], temperature: float
+    temperature: float | None, passed: float
 ) -> None:
     temperatures: list[float] = []
 
@@ -50,5 +50,5 @@ def test_the_temperature_is_passed_to_a_function_that_takes_one(
         temperatures.append(temperature)
         return prompt[:5]
 
-    MimicService(StyleGenerator(FakeRetriever([]), llm=caller)).generate_response("x", **options)
-    assert temperatures == [temperature]
+    MimicService(StyleGenerator(FakeRetriever([]), llm=caller)).generate_response("x", temperature)
+    assert temperatures == [passed]
