@@ -29,6 +29,7 @@ from llama_retrieval_ext.capabilities.language_model import (
 from llama_retrieval_ext.capabilities.memory_storage import (
     KnowledgeBaseStorage,
     Memory,
+    MemoryConditions,
     MemoryStorage,
     StoreStorage,
     memory_filters,
@@ -145,7 +146,7 @@ class MemoryManager:
         *,
         top_k: int = 5,
         memory_type: str | None = None,
-        filters: MetadataFilters | None = None,
+        filters: MemoryConditions | None = None,
         scope: Scope | None = None,
     ) -> Plan[list[Memory]]:
         """Return the memories most similar to a query, best first; faded ones rank lower.
@@ -154,7 +155,7 @@ class MemoryManager:
             query: Text, ``QueryBundle`` or `Query`.
             top_k: Number of memories, at least 1.
             memory_type: Only of this type; None for any.
-            filters: Conditions on metadata.
+            filters: Conditions on metadata, or a mapping of the values that it must have.
             scope: Narrows the manager's scope.
 
         Raises:
@@ -178,7 +179,7 @@ class MemoryManager:
         start_time: datetime | None = None,
         end_time: datetime | None = None,
         *,
-        filters: MetadataFilters | None = None,
+        filters: MemoryConditions | None = None,
         memory_type: str | None = None,
         scope: Scope | None = None,
     ) -> Plan[list[Memory]]:
@@ -187,7 +188,7 @@ class MemoryManager:
         Args:
             start_time: Start of the range, inclusive, with a time zone; None for no bound.
             end_time: End of the range, inclusive, with a time zone; None for no bound.
-            filters: Conditions on metadata.
+            filters: Conditions on metadata, or a mapping of the values that it must have.
             memory_type: Only of this type; None for any.
             scope: Narrows the manager's scope.
 

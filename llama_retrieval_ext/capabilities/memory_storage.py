@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, MetadataMode, TextNode
@@ -31,6 +31,8 @@ MERGED_KEY: Final = "memory_merged"
 MEMORY_KEYS: Final = (TYPE_KEY, TIME_KEY, IMPORTANCE_KEY, MERGED_KEY)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
+# Conditions on metadata, or the values that it must have.
+MemoryConditions: TypeAlias = MetadataFilters | Mapping[str, Any]
 # Before any date: each memory has a time and no document has one, so this finds all memories.
 _EARLIEST: Final = -(2**52)
 
@@ -147,9 +149,13 @@ def memory_filters(
     memory_type: str | None = None,
     start: datetime | None = None,
     end: datetime | None = None,
-    filters: MetadataFilters | None = None,
+    filters: MemoryConditions | None = None,
 ) -> MetadataFilters:
     """Return the filter for memories of a type and a time range, inclusive."""
+    if isinstance(filters, Mapping):
+        filters = MetadataFilters(
+            filters=[MetadataFilter(key=key, value=value) for key, value in filters.items()]
+        )
     since = _EARLIEST if start is None else microseconds(start, "start_time")
     conditions = [
         (TYPE_KEY, FilterOperator.EQ, memory_type),

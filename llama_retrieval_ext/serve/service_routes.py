@@ -217,7 +217,7 @@ def _add_found(router: APIRouter, service: Service, knowledge: KnowledgeService)
         """Return the entities related to a subject, nearest first."""
         service.check_top_k(body.top_k)
         query = query_of(body, context)
-        entities = await knowledge.arelated_entities(
+        entities = await knowledge.arelated(
             query, top_k=body.top_k, max_hops=body.max_hops, scope=query.scope
         )
         return as_json({"entities": [each.to_dict() for each in entities]})

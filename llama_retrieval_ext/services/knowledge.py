@@ -85,7 +85,7 @@ class KnowledgeService(ScopedService):
         ...     factory = CapabilityFactory.of(kb, llm=lambda prompt: "Ada Stone did [1].")
         ...     knowledge = KnowledgeService.of(factory)
         ...     answer = knowledge.ask("Who checked the pump house?")
-        ...     print(answer.text, [each.name for each in knowledge.related_entities("Ada Stone")])
+        ...     print(answer.text, [each.name for each in knowledge.related("Ada Stone")])
         Ada Stone did [1]. ['Pump House']
 
     """
@@ -169,7 +169,7 @@ class KnowledgeService(ScopedService):
     ainsights = asynchronous(insights)
 
     @blocking
-    def related_entities(
+    def related(
         self, subject: QueryType, *, top_k: int = 10, max_hops: int = 2, scope: Scope | None = None
     ) -> Plan[list[RelatedEntity]]:
         """Return the entities that are related to a subject, nearest first.
@@ -192,7 +192,7 @@ class KnowledgeService(ScopedService):
         query = self._query(subject, scope)
         return within("related", self._related(query, top_k, max_hops), query.timeout_s)
 
-    arelated_entities = asynchronous(related_entities)
+    arelated = asynchronous(related)
 
     @blocking
     def timeline(

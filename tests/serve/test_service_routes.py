@@ -100,7 +100,7 @@ def test_a_report_is_json_markdown_or_html(client: TestClient) -> None:
     assert post(client, "weekly-report?view=pdf", WEEK).status_code == 422
 
 
-def test_related_entities_are_found_within_what_the_filters_leave(client: TestClient) -> None:
+def test_related_are_found_within_what_the_filters_leave(client: TestClient) -> None:
     text = "Ada Stone checked the Tower Crane at North Quay."
     documents = {"documents": [{"id": "site", "text": text, "metadata": {"year": 2030}}]}
     assert client.post("/v1/documents", json=documents).status_code == 200

@@ -48,14 +48,14 @@ def test_insights_rest_on_passages_of_the_scope(kb: KnowledgeBase) -> None:
     assert service.insights("x", scope=Scope("nobody")).insights == []
 
 
-def test_related_entities_without_a_graph_stand_in_the_same_passages(kb: KnowledgeBase) -> None:
+def test_related_without_a_graph_stand_in_the_same_passages(kb: KnowledgeBase) -> None:
     service = KnowledgeService.of(factory(kb))
-    related = service.related_entities("Tower Crane", top_k=2, scope=ACME)
+    related = service.related("Tower Crane", top_k=2, scope=ACME)
     assert [each.name for each in related] == ["Ada Stone", "North Quay"]
     assert related[0].passages == (kb.get("site", scope=ACME)[0].node_id,)
 
 
-def test_related_entities_of_a_graph_are_those_of_the_scope(kb: KnowledgeBase) -> None:
+def test_related_of_a_graph_are_those_of_the_scope(kb: KnowledgeBase) -> None:
     graph = open_graph("graph::memory:")
     for tenant, other in (("acme", "Gale"), ("beta", "Flood")):
         own = {"tenant_id": tenant}
@@ -63,10 +63,10 @@ def test_related_entities_of_a_graph_are_those_of_the_scope(kb: KnowledgeBase) -
         graph.upsert(nodes, [Edge.of("Tower Crane", "FEARS", other, own)]).function()
     made = CapabilityFactory.of(kb, llm=ScriptedLLM([]), graph_store=graph)
     service = KnowledgeService.of(made)
-    (related,) = service.related_entities("What does the tower crane fear?", scope=BETA)
+    (related,) = service.related("What does the tower crane fear?", scope=BETA)
     assert (related.name, related.hops) == ("Flood", 1)
     assert related.path == "Tower Crane -FEARS-> Flood"
-    assert asyncio.run(service.arelated_entities("tower crane", scope=ACME))[0].name == "Gale"
+    assert asyncio.run(service.arelated("tower crane", scope=ACME))[0].name == "Gale"
     graph.close()
 
 

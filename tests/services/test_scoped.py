@@ -25,7 +25,7 @@ def test_each_service_requires_a_scope_where_the_knowledge_base_does(kb: Knowled
         lambda: ReportService.of(made).generate_weekly_report("ann", *WEEK),
         lambda: knowledge.ask("x"),
         lambda: knowledge.insights("x"),
-        lambda: knowledge.related_entities("x"),
+        lambda: knowledge.related("x"),
         lambda: knowledge.timeline("x"),
     ]
     for call in calls:
