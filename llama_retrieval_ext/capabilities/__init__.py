@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.capabilities.output_texts import OutputTexts
     from llama_retrieval_ext.capabilities.rag import (
         Citation,
-        Citations,
         RAGAnswer,
         RAGGenerator,
         check_citations,
@@ -31,7 +30,6 @@ __all__ = [
     "CapabilityBundle",
     "CapabilityFactory",
     "Citation",
-    "Citations",
     "Consolidation",
     "DataAnalyzer",
     "Fading",
@@ -71,7 +69,7 @@ if not TYPE_CHECKING:
         "llama_retrieval_ext.capabilities.memory_storage": ("Memory", "documents_only"),
         "llama_retrieval_ext.capabilities.output_texts": ("OutputTexts",),
         "llama_retrieval_ext.capabilities.rag": (
-            *("Citation", "Citations", "RAGAnswer", "RAGGenerator", "check_citations"),
+            *("Citation", "RAGAnswer", "RAGGenerator", "check_citations"),
         ),
         "llama_retrieval_ext.capabilities.style": ("StyledText", "StyleGenerator"),
         "llama_retrieval_ext.capabilities.tools": ("retrieval_tool",),

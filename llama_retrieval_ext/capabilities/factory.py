@@ -282,8 +282,9 @@ class CapabilityFactory:
 
     @_cached_by_key
     def create_work_bundle(self, *, cache_key: Hashable = None) -> CapabilityBundle:
-        """Return an analyzer, a RAG generator, a memory manager and a style generator."""
+        """Return the same with an analyzer, a RAG generator and a style generator."""
         return CapabilityBundle(
+            retriever=self._preset(_ADVANCED),
             analyzer=self.create_data_analyzer(with_retriever=True),
             rag_generator=self.create_rag_generator(),
             memory_manager=self.create_memory_manager(),

@@ -27,11 +27,9 @@ from llama_retrieval_ext.capabilities.language_model import (
     Tokenize,
 )
 from llama_retrieval_ext.capabilities.memory_storage import (
-    KnowledgeBaseStorage,
     Memory,
     MemoryConditions,
     MemoryStorage,
-    StoreStorage,
     memory_filters,
     memory_of,
     microseconds,
@@ -45,7 +43,6 @@ from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
 from llama_retrieval_ext.results import score_of
 from llama_retrieval_ext.stores.engine.backend import Backend
-from llama_retrieval_ext.stores.open import source_of
 
 EPISODIC: Final = "episodic"
 _CANDIDATES_PER_MEMORY: Final = 4
@@ -93,7 +90,7 @@ class MemoryManager:
         timeout_s: float = GENERATION_TIMEOUT_S,
         tokenize: Tokenize | None = None,
     ) -> None:
-        self._storage = _storage(storage, embed_model)
+        self._storage = MemoryStorage(storage, embed_model)
         self._model = None if llm is None else LanguageModel(llm, timeout_s, tokenize)
         self.scope = None if scope is None else check_scope(scope)
         self.fading = fading or Fading()
@@ -155,7 +152,8 @@ class MemoryManager:
             query: Text, ``QueryBundle`` or `Query`.
             top_k: Number of memories, at least 1.
             memory_type: Only of this type; None for any.
-            filters: Conditions on metadata, or a mapping of the values that it must have.
+            filters: Conditions on metadata, or a mapping of the values that it must have; there
+                ``doc_type`` is also a name of the memory type.
             scope: Narrows the manager's scope.
 
         Raises:
@@ -188,7 +186,8 @@ class MemoryManager:
         Args:
             start_time: Start of the range, inclusive, with a time zone; None for no bound.
             end_time: End of the range, inclusive, with a time zone; None for no bound.
-            filters: Conditions on metadata, or a mapping of the values that it must have.
+            filters: Conditions on metadata, or a mapping of the values that it must have; there
+                ``doc_type`` is also a name of the memory type.
             memory_type: Only of this type; None for any.
             scope: Narrows the manager's scope.
 
@@ -314,18 +313,6 @@ class MemoryManager:
         moment = self._now() if timestamp is None else timestamp
         microseconds(moment, "timestamp")  # raises if it has no time zone
         return moment.astimezone(UTC)
-
-
-def _storage(storage: object, embed_model: BaseEmbedding | None) -> MemoryStorage:
-    if isinstance(storage, KnowledgeBase):
-        if embed_model is not None and embed_model is not storage.embed_model:
-            raise ConfigurationError("a knowledge base has its own embed_model; leave it out")
-        return KnowledgeBaseStorage(storage)
-    source = source_of(storage)  # type: ignore[arg-type]  # it raises for anything else
-    model = embed_model or source.embed_model
-    if model is None:
-        raise ConfigurationError("memories in a vector store need embed_model=")
-    return StoreStorage(source.backend, model)
 
 
 # Number of latest messages that form the query.

@@ -72,22 +72,11 @@ class Citation:
         return self.hit.node_id
 
 
-@dataclass(frozen=True, slots=True)
-class Citations:
-    """The citations of an answer.
-
-    Attributes:
-        valid: Citations that name a passage, in the order of the answer.
-        problems: Reasons why other citations or the answer are not valid; empty if all are.
-    """
-
-    valid: tuple[Citation, ...]
-    problems: tuple[str, ...]
-
-
 @checked_call
-def check_citations(answer: str, hits: Sequence[Hit], *, language: str | None = None) -> Citations:
-    """Return the citations of an answer, and the problems of those that are not valid.
+def check_citations(
+    answer: str, hits: Sequence[Hit], *, language: str | None = None
+) -> tuple[tuple[Citation, ...], tuple[str, ...]]:
+    """Return the valid citations of an answer, and the problems of the others.
 
     A citation is valid if there is a passage with its number, every number in its statement occurs
     in a cited passage, and statement and passage share a word if they are in the same script. This
@@ -102,9 +91,9 @@ def check_citations(answer: str, hits: Sequence[Hit], *, language: str | None = 
     Examples:
         >>> from llama_retrieval_ext.capabilities.query_engine import as_hits
         >>> passages = as_hits(["Annual leave is 25 days."])
-        >>> check_citations("Leave is 25 days [1].", passages).problems
+        >>> check_citations("Leave is 25 days [1].", passages)[1]
         ()
-        >>> check_citations("Leave is 30 days [1].", passages).problems
+        >>> check_citations("Leave is 30 days [1].", passages)[1]
         ("'Leave is 30 days': 30 is not in [1]",)
 
     """
@@ -122,7 +111,7 @@ def check_citations(answer: str, hits: Sequence[Hit], *, language: str | None = 
             valid += cited
     if not valid and not problems:
         problems.append(texts.no_citation)
-    return Citations(tuple(valid), tuple(problems))
+    return tuple(valid), tuple(problems)
 
 
 def _statements(answer: str) -> Iterator[tuple[str, list[int]]]:
@@ -356,11 +345,11 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
         if not text or NOT_IN_PASSAGES in text:
             nothing = OutputTexts.of(language).no_answer
             return RAGAnswer(self.no_answer or nothing, hits, is_answered=False)
-        checked = check_citations(text, passages.hits, language=language)
+        citations, problems = check_citations(text, passages.hits, language=language)
         return RAGAnswer(
             text,
             hits,
             {hit.node.node_id: hit.node.metadata for hit in hits},
-            citations=checked.valid,
-            problems=checked.problems,
+            citations=citations,
+            problems=problems,
         )

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, asdict, dataclass
 from datetime import UTC, date, datetime, time
 from functools import cached_property
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import QueryType
-from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.capabilities.factory import CapabilityFactory
 from llama_retrieval_ext.capabilities.insight import InsightGenerator, InsightReport
@@ -32,6 +31,8 @@ from llama_retrieval_ext.services.related import (
 from llama_retrieval_ext.services.scoped import ScopedService
 
 _PASSAGES_PER_EVENT: Final = 4
+# First and last time, both inclusive; None for no bound.
+_Range: TypeAlias = tuple[datetime | None, datetime | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,8 +220,10 @@ class KnowledgeService(ScopedService):
             ConfigurationError: ``top_k`` is below 1, or the time ends before it begins.
         """
         query = self._query(topic, scope)
-        during = _Range(_moment(start, time.min), _moment(end, time.max))
-        return within("timeline", self._events(query, during, top_k), query.timeout_s)
+        first, last = _moment(start, time.min), _moment(end, time.max)
+        if first and last and last < first:
+            raise ConfigurationError(f"the time ends before it begins: {first} to {last}")
+        return within("timeline", self._events(query, (first, last), top_k), query.timeout_s)
 
     atimeline = asynchronous(timeline)
 
@@ -254,44 +257,26 @@ class KnowledgeService(ScopedService):
             related = related_in_passages(hits, query.query_str, ner=self.ner)
         return related[:top_k]
 
-    def _events(self, query: Query, during: "_Range", top_k: int) -> Plan[list[TimelineEvent]]:
+    def _events(self, query: Query, during: _Range, top_k: int) -> Plan[list[TimelineEvent]]:
         hits = yield from self._passages(query, _PASSAGES_PER_EVENT * check_top_k(top_k))
         events = self._dated(hits, during)[:top_k]
         manager = self.memory_manager
         if manager is not None:
-            own = query.but(filters=during.memory_filters)
+            own = query.but(filters=memory_filters(None, *during))
             memories = yield from called(
                 manager.retrieve, manager.aretrieve, own, top_k=top_k, scope=own.scope
             )
             events += [TimelineEvent(m.timestamp, m.text, m.id, "memory") for m in memories]
         return sorted(events, key=lambda event: (event.timestamp, event.node_id))
 
-    def _dated(self, hits: Sequence[Hit], during: "_Range") -> list[TimelineEvent]:
+    def _dated(self, hits: Sequence[Hit], during: _Range) -> list[TimelineEvent]:
+        first, last = during
         dated = [(_date_of(hit.node.metadata.get(self.date_field)), hit) for hit in hits]
         return [
             TimelineEvent(moment, hit.node.get_content(), hit.node_id, "document")
             for moment, hit in dated
-            if moment is not None and moment in during
+            if moment is not None and (first or moment) <= moment <= (last or moment)
         ]
-
-
-@dataclass(frozen=True, slots=True)
-class _Range:
-    """A time range, both ends inclusive; None for no bound."""
-
-    start: datetime | None
-    end: datetime | None
-
-    def __post_init__(self) -> None:
-        if self.start and self.end and self.end < self.start:
-            raise ConfigurationError(f"the time ends before it begins: {self.start} to {self.end}")
-
-    def __contains__(self, moment: datetime) -> bool:
-        return (self.start or moment) <= moment <= (self.end or moment)
-
-    @property
-    def memory_filters(self) -> MetadataFilters:
-        return memory_filters(start=self.start, end=self.end)
 
 
 def _moment(day: date | None, at: time) -> datetime | None:

@@ -231,7 +231,7 @@ def test_bundles_have_their_members(factory: CapabilityFactory, graph_kb: Knowle
     members = {
         "search": ["retriever", "memory_manager"],
         "conversation": ["intent_recognizer", "memory_manager", "retriever", "style_generator"],
-        "work": ["analyzer", "rag_generator", "memory_manager", "style_generator"],
+        "work": ["retriever", "analyzer", "rag_generator", "memory_manager", "style_generator"],
         "knowledge": ["retriever", "analyzer", "insight_generator", "memory_manager"],
     }
     for each in (factory, CapabilityFactory.of(graph_kb, llm=str.upper)):
