@@ -46,8 +46,6 @@ class CapabilityBundle:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-# Types of options that are compared by value.
-_PLAIN: Final = (str, int, float, bool, tuple, list, dict, frozenset)
 _ADVANCED: Final = "advanced"
 
 
@@ -73,7 +71,7 @@ def _cached_by_key(create: Callable[P, T]) -> Callable[P, T]:
             if (kind, key) not in factory._cache:
                 factory._cache[kind, key] = (options, create(*args, **kwargs))
             known, capability = factory._cache[kind, key]
-        if not _same(known, options):
+        if known != options:
             raise ConfigurationError(
                 f"the cache_key {key!r} has a {kind} that was made with {known}, not with "
                 f"{options}; use another key, or clear_cache()"
@@ -316,11 +314,3 @@ class CapabilityFactory:
 def _check_one(first: object, second: object, name: str, other: str) -> None:
     if first is not None and second is not None:
         raise ConfigurationError(f"{name} and {other} are two names of one part; give one")
-
-
-def _same(known: Mapping[str, object], options: Mapping[str, object]) -> bool:
-    """Return whether options are equal; compare models, retrievers etc. by identity."""
-    return known.keys() == options.keys() and all(
-        a is b or (isinstance(a, _PLAIN) and type(a) is type(b) and a == b)
-        for a, b in ((known[name], options[name]) for name in known)
-    )

@@ -56,17 +56,8 @@ _ALIKE: Final = 0.6
 _CANDIDATES_PER_EXAMPLE: Final = 4
 
 
-class StyledText(GeneratedText):
-    """A text in the style of examples; a LlamaIndex ``Response``."""
-
-    @property
-    def examples(self) -> list[Hit]:
-        """Examples in the prompt."""
-        return self.hits
-
-
 @checked_arguments
-class StyleGenerator(GeneratingQueryEngine[StyledText]):
+class StyleGenerator(GeneratingQueryEngine[GeneratedText]):
     """Text generation in a person's style, from examples; a LlamaIndex query engine.
 
     Examples are chosen by similarity to the task and difference from each other: by maximal
@@ -138,7 +129,7 @@ class StyleGenerator(GeneratingQueryEngine[StyledText]):
         scope: Scope | None = None,
         filters: MetadataFilters | None = None,
         timeout_s: float | None = None,
-    ) -> Plan[StyledText]:
+    ) -> Plan[GeneratedText]:
         """Return a text for a task, in the style of examples.
 
         Args:
@@ -169,7 +160,7 @@ class StyleGenerator(GeneratingQueryEngine[StyledText]):
         style_references: ContextLike | None = None,
         temperature: float | None = None,
         **options: Unpack[RequestOptions],
-    ) -> Reporting[StyledText]:
+    ) -> Reporting[GeneratedText]:
         """Yield the growing text, then the whole text."""
         request = self._request(prompt, style_references, temperature=temperature, **options)
         return lambda report: self._answered(request, report)
@@ -199,6 +190,6 @@ class StyleGenerator(GeneratingQueryEngine[StyledText]):
         stage = MMR(1 - self.diversity, top_k=self.examples, embed_model=self.embed_model)
         return (yield from refined(stage, query, kept))
 
-    def _finished(self, text: str, passages: Passages, request: GenerationRequest) -> StyledText:
+    def _finished(self, text: str, passages: Passages, request: GenerationRequest) -> GeneratedText:
         del request
-        return StyledText(text, list(passages.hits))
+        return GeneratedText(text, list(passages.hits))

@@ -164,7 +164,7 @@ def _add_mimic(router: APIRouter, mimic: MimicService) -> None:
             conversation_id=body.conversation_id,
             scope=query.scope,
         )
-        read = [each.to_dict() for each in text.examples]
+        read = [each.to_dict() for each in text.hits]
         degraded = _without_messages(text.degraded)
         return as_json({"text": text.text, "examples": read, "degraded": degraded})
 

@@ -7,8 +7,8 @@ from llama_index.core.schema import QueryType
 
 from llama_retrieval_ext.capabilities.factory import CapabilityFactory
 from llama_retrieval_ext.capabilities.language_model import takes_temperature
-from llama_retrieval_ext.capabilities.query_engine import PassagesLike
-from llama_retrieval_ext.capabilities.style import StyledText, StyleGenerator
+from llama_retrieval_ext.capabilities.query_engine import GeneratedText, PassagesLike
+from llama_retrieval_ext.capabilities.style import StyleGenerator
 from llama_retrieval_ext.checks import checked_arguments, checked_call
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan
@@ -65,7 +65,7 @@ class MimicService(ScopedService):
         user_id: str | None = None,
         conversation_id: str | None = None,
         scope: Scope | None = None,
-    ) -> Plan[StyledText]:
+    ) -> Plan[GeneratedText]:
         """Return a reply to a text.
 
         Args:

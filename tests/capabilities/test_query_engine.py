@@ -43,7 +43,7 @@ def test_a_mapping_as_style_references_is_sections_beside_the_examples() -> None
     llm = ScriptedLLM(["Cheers!"])
     history = FakeRetriever([("m1", 0.9, "Cheers, works for me!")])
     text = StyleGenerator(history, llm=llm).generate("Confirm", {"tone": ["warm", "short"]})
-    assert [each.node_id for each in text.examples] == ["m1"]
+    assert [each.node_id for each in text.hits] == ["m1"]
     assert 'tone:\n["warm", "short"]' in llm.prompts[0]
     assert "Cheers, works for me!" in llm.prompts[0]
 

@@ -17,7 +17,7 @@ def test_mimic_imitates_the_person_in_the_conversation(kb: KnowledgeBase) -> Non
     service = MimicService.of(made)
     reply = service.generate_response("Is leave granted?", user_id="ann", scope=ACME)
     assert reply.text == "Cheers!"
-    assert {hit.node.ref_doc_id for hit in reply.examples} == {"chat-1", "chat-2"}
+    assert {hit.node.ref_doc_id for hit in reply.hits} == {"chat-1", "chat-2"}
     service.generate_response("Is leave granted?", conversation_id="c1", scope=BETA)
     asyncio.run(service.agenerate_response("Is leave granted?", use_history=False, scope=ACME))
     first, second, third = prompts_of(made)
