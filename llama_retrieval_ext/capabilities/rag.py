@@ -9,7 +9,6 @@ from typing import ClassVar, Final, Unpack
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.llms import LLM
 from llama_index.core.schema import NodeWithScore, QueryType
-from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.capabilities.language_model import (
     GENERATION_TIMEOUT_S,
@@ -36,7 +35,7 @@ from llama_retrieval_ext.execution.running import (
     blocking,
     streamed,
 )
-from llama_retrieval_ext.query import Scope, check_top_k
+from llama_retrieval_ext.query import check_top_k
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.text.near_duplicates import shingles
 from llama_retrieval_ext.text.normalization import dominant_script
@@ -281,9 +280,7 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
         context: ContextLike | None = None,
         *,
         language: str | None = None,
-        scope: Scope | None = None,
-        filters: MetadataFilters | None = None,
-        timeout_s: float | None = None,
+        **options: Unpack[RequestOptions],
     ) -> Plan[RAGAnswer]:
         """Return the answer to a question.
 
@@ -293,16 +290,14 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
                 mapping, whose values are sections of the prompt by name, next to the retrieved
                 passages. Citations are of passages only.
             language: Language of this package's own texts; None for the generator's.
-            scope: The scope of the retrieval.
-            filters: Conditions on metadata of the passages.
-            timeout_s: Seconds for retrieval and generation together.
+            options: ``scope`` of the retrieval, ``filters`` on metadata of the passages, and
+                ``timeout_s``, the seconds for retrieval and generation together.
 
         Raises:
             GenerationError: The model fails, times out, or returns nothing.
             DeadlineExceededError: ``timeout_s`` ran out.
             ConfigurationError: Passages come with a scope or filters, which they would ignore.
         """
-        options = RequestOptions(scope=scope, filters=filters, timeout_s=timeout_s)
         return self._answered(self._request(query, context, language=language, **options))
 
     agenerate = asynchronous(generate)

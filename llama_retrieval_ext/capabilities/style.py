@@ -6,7 +6,6 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms import LLM
 from llama_index.core.schema import QueryType
-from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.capabilities.language_model import (
     GENERATION_TIMEOUT_S,
@@ -34,7 +33,7 @@ from llama_retrieval_ext.execution.running import (
     streamed,
 )
 from llama_retrieval_ext.pipeline.chains import refined
-from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.stages.hit_embeddings import origin_model
 from llama_retrieval_ext.stages.rerank.mmr import MMR
@@ -125,10 +124,7 @@ class StyleGenerator(GeneratingQueryEngine[GeneratedText]):
         prompt: QueryType,
         style_references: ContextLike | None = None,
         temperature: float | None = None,
-        *,
-        scope: Scope | None = None,
-        filters: MetadataFilters | None = None,
-        timeout_s: float | None = None,
+        **options: Unpack[RequestOptions],
     ) -> Plan[GeneratedText]:
         """Return a text for a task, in the style of examples.
 
@@ -138,16 +134,14 @@ class StyleGenerator(GeneratingQueryEngine[GeneratedText]):
                 values are sections of the prompt by name, next to the retrieved examples. None for
                 those alone, if there is a retriever.
             temperature: Temperature for this text; None for the model's default.
-            scope: The scope of the examples.
-            filters: Conditions on metadata of the examples, such as their author.
-            timeout_s: Seconds for retrieval and generation together.
+            options: ``scope`` of the examples, ``filters`` on their metadata, such as the author,
+                and ``timeout_s``, the seconds for retrieval and generation together.
 
         Raises:
             GenerationError: The model fails, times out, or returns nothing.
             ConfigurationError: ``style_references`` come with a scope or filters, or the
                 temperature is out of range or cannot be set.
         """
-        options = RequestOptions(scope=scope, filters=filters, timeout_s=timeout_s)
         request = self._request(prompt, style_references, temperature=temperature, **options)
         return self._answered(request)
 
