@@ -17,7 +17,7 @@ from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever, MergedScore
 from llama_retrieval_ext.retrievers.fallback import FallbackRetriever
 from llama_retrieval_ext.retrievers.graph import GraphRetriever
-from llama_retrieval_ext.retrievers.intent import default_intent_rules
+from llama_retrieval_ext.retrievers.intent import rules_for
 from llama_retrieval_ext.retrievers.kg_rule import KGRetriever, KGRuleRetriever
 from llama_retrieval_ext.retrievers.knowledge import KnowledgeRetriever
 from llama_retrieval_ext.retrievers.llm_queries import HyDERetriever, MultiQueryRetriever
@@ -27,7 +27,6 @@ from llama_retrieval_ext.retrievers.rerank import RerankRetriever
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
 from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
-from llama_retrieval_ext.retrievers.routing.rule_selector import RuleSelector
 from llama_retrieval_ext.retrievers.routing.selectors import EmbeddingSelector, Selector
 
 Base: TypeAlias = BaseRetriever | str
@@ -113,7 +112,7 @@ def _selector(parts: RegistryParts, selector: str | Selector, routes: Sequence[s
         return LLMSelector(parts.need_llm("router"))
     if selector == "embedding":
         return EmbeddingSelector(parts.need_kb("router").embed_model)
-    return RuleSelector([rule for rule in default_intent_rules().rules if rule.route in routes])
+    return rules_for(routes)
 
 
 def recursive(  # noqa: PLR0913 - the parameters of the name

@@ -15,7 +15,7 @@ from llama_index.core.llms import LLM
 from llama_index.core.storage.docstore.types import BaseDocumentStore
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.checks import of_type
+from llama_retrieval_ext.checks import checked_call, of_type
 from llama_retrieval_ext.config import composite_retrievers, store_retrievers
 from llama_retrieval_ext.config.definitions import Definition, class_definitions, definition_of
 from llama_retrieval_ext.config.models import TYPE, Definitions, problems, unknown_name
@@ -63,6 +63,7 @@ class Operator:
     name: str
     retriever: BaseRetriever
 
+    @checked_call
     async def retrieve(
         self,
         query: str,

@@ -10,6 +10,7 @@ from queue import SimpleQueue
 from threading import Lock
 from typing import Any, Generic, ParamSpec, Self, TypeAlias, TypeVar, get_args
 
+from llama_retrieval_ext.checks import checked_call
 from llama_retrieval_ext.execution.context import OnPartial, call, current_context, entered
 from llama_retrieval_ext.execution.drivers import arun, pool, run
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
@@ -110,9 +111,10 @@ def blocking(plan: Callable[P, Plan[T]]) -> Callable[P, T]:
         (42, 'adoubled')
 
     """
+    checked = checked_call(plan)
 
     def blocked(*args: P.args, **kwargs: P.kwargs) -> T:
-        return run(plan(*args, **kwargs))
+        return run(checked(*args, **kwargs))
 
     _show(blocked, plan)
     return blocked
@@ -121,9 +123,10 @@ def blocking(plan: Callable[P, Plan[T]]) -> Callable[P, T]:
 def asynchronous(function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
     """Return the async twin of a function that `blocking` decorates."""
     plan: Any = unwrap(function)  # the function that `blocking` wraps
+    checked = checked_call(plan)
 
     async def awaited(*args: P.args, **kwargs: P.kwargs) -> T:
-        result: T = await arun(plan(*args, **kwargs))
+        result: T = await arun(checked(*args, **kwargs))
         return result
 
     _show(awaited, plan, prefix="a")
@@ -177,9 +180,10 @@ def callers(
 
 def streamed(reporting: Callable[P, Reporting[T]]) -> Callable[P, Iterator[T]]:
     """Return a function that yields the partial results of a plan, then its result."""
+    checked = checked_call(reporting)
 
     def partials(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-        plan = reporting(*args, **kwargs)
+        plan = checked(*args, **kwargs)
         return stream(lambda report: run(plan(report)))
 
     _show(partials, reporting, Iterator)
@@ -189,9 +193,10 @@ def streamed(reporting: Callable[P, Reporting[T]]) -> Callable[P, Iterator[T]]:
 def async_streamed(function: Callable[P, Iterator[T]]) -> Callable[P, AsyncIterator[T]]:
     """Return the async twin of a function that `streamed` decorates."""
     reporting: Any = unwrap(function)
+    checked = checked_call(reporting)
 
     def partials(*args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
-        plan: Reporting[T] = reporting(*args, **kwargs)
+        plan: Reporting[T] = checked(*args, **kwargs)
         return astream(lambda report: arun(plan(report)))
 
     _show(partials, reporting, AsyncIterator, prefix="a")

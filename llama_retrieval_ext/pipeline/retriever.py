@@ -245,6 +245,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
 
     @checked_call
     @without_span
+    @checked_call
     def retrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
         """Return the hits, as LlamaIndex's `retrieve`, after a check of the query.
 
@@ -256,6 +257,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
 
     @checked_call
     @without_span
+    @checked_call
     async def aretrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
         """Return the same as `retrieve` without blocking the event loop."""
         _check_query(str_or_query_bundle)

@@ -2,15 +2,15 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Self
+from types import MappingProxyType
+from typing import Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.vector_stores.types import MetadataFilters
-from pydantic import ValidationError
 
 from llama_retrieval_ext.arguments import RecordsArguments
 from llama_retrieval_ext.checks import check_count, checked_arguments, of_type
-from llama_retrieval_ext.errors import CompositionError, ConfigurationError, InvalidFilterError
+from llama_retrieval_ext.errors import CompositionError, ConfigurationError
 from llama_retrieval_ext.execution.context import note_details, step
 from llama_retrieval_ext.execution.legs import Leg, or_degraded
 from llama_retrieval_ext.execution.plan import Plan
@@ -26,7 +26,6 @@ from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
 from llama_retrieval_ext.retrievers.routing.selectors import Choice, Selection, Selector, selected
-from llama_retrieval_ext.retrievers.routing.stage_json import stage_from_dict, stage_to_dict
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.text.normalization import HAN
 
@@ -62,54 +61,6 @@ class IntentProfile(RecordsArguments):
         of_type(self.refine, tuple, "refine", instead="write (stage,)")
         for stage in self.refine:
             of_type(stage, Refine, "each of refine")
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the profile as JSON, without default values.
-
-        Raises:
-            ConfigurationError: A stage of ``refine`` is not serialisable: it holds a model or a
-                store, or is not from this package.
-        """
-        return {
-            "description": self.description,
-            **({"weights": dict(self.weights)} if self.weights else {}),
-            **({} if self.depth is None else {"depth": self.depth}),
-            **({} if self.filters is None else {"filters": self.filters.model_dump(mode="json")}),
-            **({"refine": [stage_to_dict(stage) for stage in self.refine]} if self.refine else {}),
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the profile from the output of `to_dict`.
-
-        Raises:
-            ConfigurationError: A field or stage is unknown, or a value is invalid.
-
-        Examples:
-            >>> from llama_retrieval_ext import Top
-            >>> profile = IntentProfile("codes", {"keyword": 0.7}, refine=(Top(3),))
-            >>> profile.to_dict()["refine"]
-            [{'stage': 'Top', 'k': 3}]
-            >>> IntentProfile.from_dict(profile.to_dict()) == profile
-            True
-
-        """
-        given = dict(of_type(data, Mapping, "a profile"))
-        if "filters" in given:
-            given["filters"] = _filters(given["filters"])
-        if "refine" in given:
-            stages = of_type(given["refine"], list, "refine")
-            given["refine"] = tuple(stage_from_dict(stage) for stage in stages)
-        return cls(**given)
-
-
-def _filters(data: object) -> MetadataFilters:
-    try:
-        return MetadataFilters.model_validate(data)
-    except ValidationError as error:
-        raise InvalidFilterError(
-            f"the filters of a profile are LlamaIndex's as JSON, got {data!r}: {error}"
-        ) from error
 
 
 # Quoted text, snake_case, camelCase, calls, dotted names, codes such as E1205, but not "A 2023
@@ -176,13 +127,30 @@ def default_intent_rules() -> RuleSelector:
     return _RULES
 
 
+def rules_for(intents: Collection[str]) -> RuleSelector:
+    """Return the default rules for these intents."""
+    return RuleSelector([rule for rule in default_intent_rules().rules if rule.route in intents])
+
+
+# The intents of the default rules, in words.
+INTENTS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "exact": "an exact term, phrase, code or name",
+        "comparison": "how things differ",
+        "time_bound": "something of a certain time",
+        "how_to": "how to do something",
+        "definition": "what something is",
+    }
+)
+
+
 def default_intent_profiles(
     *, semantic: str = "vector", exact: str = "keyword"
 ) -> dict[str, IntentProfile]:
-    """Return profiles for the intents of `default_intent_rules`, and for ``general``.
+    """Return profiles for the kinds of questions that need another search, and for ``general``.
 
     Keyword search finds exact terms: in our measurements the weights of ``exact`` gain, and those
-    of ``time_bound`` do not lose. Other kinds of questions weigh both equally: the better search
+    of ``time_bound`` do not lose. All other questions weigh the legs equally: the better search
     there depends on the model and the collection, not on the question, and more weight on vectors
     for ``how_to`` lost as often as it gained. The README has the figures.
 
@@ -191,14 +159,10 @@ def default_intent_profiles(
         exact: Name of the leg that searches by terms.
     """
     return {
-        "exact": IntentProfile("an exact term, phrase, code or name", {semantic: 0.3, exact: 0.7}),
-        "definition": IntentProfile("what something is", {semantic: 0.5, exact: 0.5}),
-        "how_to": IntentProfile("how to do something", {semantic: 0.5, exact: 0.5}),
-        "comparison": IntentProfile("how things differ", {semantic: 0.5, exact: 0.5}, depth=50),
-        "time_bound": IntentProfile(
-            "something of a certain time", {semantic: 0.4, exact: 0.6}, depth=50
-        ),
-        GENERAL: IntentProfile("any other question", {semantic: 0.5, exact: 0.5}),
+        "exact": IntentProfile(INTENTS["exact"], {semantic: 0.3, exact: 0.7}),
+        "comparison": IntentProfile(INTENTS["comparison"], depth=50),
+        "time_bound": IntentProfile(INTENTS["time_bound"], {semantic: 0.4, exact: 0.6}, depth=50),
+        GENERAL: IntentProfile("any other question"),
     }
 
 
@@ -338,11 +302,6 @@ class IntentAdaptive(Refine):
         found = yield from or_degraded("intent", plan, [])
         known = (each for each in found if each.name in self.profiles)
         return next(known, Selection(GENERAL, reason="no intent was found"))
-
-
-def rules_for(intents: Collection[str]) -> RuleSelector:
-    """Return the default rules for these intents."""
-    return RuleSelector([rule for rule in default_intent_rules().rules if rule.route in intents])
 
 
 def _check_refining(intent: str, profile: IntentProfile) -> None:

@@ -3,6 +3,7 @@
 from abc import ABC
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from threading import Lock
 from typing import Any, Protocol, TypeAlias
 
@@ -42,10 +43,12 @@ class Choice:
     Attributes:
         name: Name of the route, unique among the routes.
         description: Contents of the route, for embedding and LLM selectors.
+        examples: Questions for the route, for embedding selectors.
     """
 
     name: str
     description: str
+    examples: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +156,10 @@ def _selection(pick: object, choices: Sequence[Choice], function: str) -> Select
 
 
 class EmbeddingSelector(Selector):
-    """Selector of the routes whose descriptions are nearest to the query.
+    """Selector of the routes whose descriptions or examples are nearest to the query.
 
-    Descriptions are embedded once, in one batch. It abstains if no route reaches
-    ``min_similarity``.
+    These are embedded once, in one batch; the nearest text of a route counts. It abstains if no
+    route reaches ``min_similarity``.
 
     Args:
         embed_model: Model for queries and descriptions.
@@ -193,11 +196,11 @@ class EmbeddingSelector(Selector):
         """Return the nearest routes; confidence is the cosine scaled to ``(0, 1]``."""
         if not query.query_str.strip():
             return []
-        described = yield from self._described(choices)
+        vectors = yield from self._vectors(choices)
         # Embed the text: an embedding in the query is from the routes' model.
         embedding = yield from embed_text(query.query_str, self.embed_model)
         query_vector = _unit(np.asarray(embedding, dtype=np.float64))
-        cosines: list[float] = np.clip(described @ query_vector, -1.0, 1.0).tolist()
+        cosines = [float(np.clip(texts @ query_vector, -1.0, 1.0).max()) for texts in vectors]
         if not query_vector.any() or not np.isfinite(cosines).all():
             return []  # the model has no vector for any word of the query
         least = max(self.min_similarity, max(cosines) - self.margin)
@@ -208,10 +211,11 @@ class EmbeddingSelector(Selector):
             for i in (near if self.margin > 0 else near[:1])
         ]
 
-    def _described(self, choices: Sequence[Choice]) -> Plan[NDArray[np.float64]]:
+    def _vectors(self, choices: Sequence[Choice]) -> Plan[list[NDArray[np.float64]]]:
+        """Return the vectors of the texts of each route."""
         model = self.embed_model
-        texts = [choice.description for choice in choices]
-        new = [text for text in dict.fromkeys(texts) if text not in self._known]
+        texts = [(choice.description, *choice.examples) for choice in choices]
+        new = [text for text in dict.fromkeys(chain(*texts)) if text not in self._known]
         if new:
             vectors: list[list[float]] = yield Call(
                 lambda: model.get_text_embedding_batch(new),
@@ -220,7 +224,7 @@ class EmbeddingSelector(Selector):
             with self._lock:
                 for text, vector in zip(new, vectors, strict=True):
                     self._known[text] = _unit(np.asarray(vector, dtype=np.float64))
-        return np.stack([self._known[text] for text in texts])
+        return [np.stack([self._known[text] for text in each]) for each in texts]
 
 
 def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -229,7 +233,7 @@ def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 class CascadeSelector(Selector):
-    """Selector that uses the first of several selectors that does not abstain.
+    """Selector that uses the first of several selectors that is sure enough.
 
     A selector that fails or times out counts as abstaining, and the answer is marked degraded. If
     the query has a time limit, each selector gets an equal part of the remaining selection time. If
@@ -237,14 +241,20 @@ class CascadeSelector(Selector):
 
     Args:
         selectors: Ours or LlamaIndex's, in the order of trial, for instance rules, embedding, LLM.
+        min_confidence: Confidence from which the next selector is not called, in [0, 1]. If none
+            reaches it, the surest counts; 0 for the first that does not abstain.
 
     Raises:
-        ConfigurationError: The list is empty, or an item is not a selector.
+        ConfigurationError: The list is empty, an item is not a selector, or ``min_confidence`` is
+            out of range.
     """
 
-    def __init__(self, *selectors: AnySelector) -> None:
+    def __init__(self, *selectors: AnySelector, min_confidence: float = 0.0) -> None:
         if not selectors:
             raise ConfigurationError("a cascade needs at least one selector")
+        if not is_number(min_confidence) or not 0 <= min_confidence <= 1:
+            raise ConfigurationError(f"min_confidence must be in [0, 1], got {min_confidence!r}")
+        self.min_confidence = min_confidence
         self.selectors = tuple(as_selector(each, "a selector") for each in selectors)
 
     def check(self, choices: Sequence[Choice]) -> None:
@@ -253,14 +263,18 @@ class CascadeSelector(Selector):
             selector.check(choices)
 
     def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
-        """Return the plan for the first selection that is not empty."""
+        """Return the plan for the first selection that is sure enough, else the surest."""
+        names, best = {choice.name for choice in choices}, list[Selection]()
         for number, selector in enumerate(self.selectors):
             share = 1 / (len(self.selectors) - number)
             plan = selected(selector, query, choices, share=share)
             answer = yield from or_degraded(repr(selector), plan, [])
-            if answer:
-                return answer
-        return []
+            known = [each for each in answer if each.name in names]
+            if known and (not best or known[0].confidence > best[0].confidence):
+                best = known
+            if best and best[0].confidence >= self.min_confidence:
+                break
+        return best
 
 
 _SINGLE = (LLMSingleSelector, PydanticSingleSelector, EmbeddingSingleSelector)
