@@ -108,8 +108,8 @@ def _part(settings: Mapping[str, object], name: str) -> Mapping[str, object]:
         raise ConfigurationError(f"store_params[{name!r}] is a dict, got {part!r}")
     for key in part.keys() & _SET_BY_STORE:
         raise ConfigurationError(
-            f"store_params[{name!r}] has {key!r}, which the store sets itself: the dimension is that "
-            "of the nodes, the distance that of open_store(url, distance=...); leave it out"
+            f"store_params[{name!r}] has {key!r}, which the store sets itself; leave it out. The "
+            "dimension is that of the nodes, the distance that of open_store(url, distance=...)"
         )
     return part
 
