@@ -211,6 +211,15 @@ def test_a_name_of_the_designs_is_answered_with_ours(name: str) -> None:
     assert re.search(problem, str(caught.value)), caught.value
 
 
+def test_a_retrieve_with_options_of_its_own_is_answered_with_these() -> None:
+    @checked_call
+    def retrieve(query: str, *, tenant_id: str) -> str:
+        return query + tenant_id
+
+    with pytest.raises(ArgumentError, match="write tenant_id='acme'"):
+        retrieve(query="leave", tenant="acme")  # type: ignore[call-arg]
+
+
 def test_options_of_retrieve_are_answered_with_search() -> None:
     with pytest.raises(ArgumentError, match=r"'top_k'; .* write search\(\.\.\., top_k=3\)"):
         GOOD.retrieve("leave", top_k=3)  # type: ignore[call-arg]
