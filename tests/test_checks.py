@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from llama_index.core import VectorStoreIndex
+from llama_index.core.postprocessor import SimilarityPostprocessor
 from llama_index.core.schema import TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 
@@ -86,6 +87,10 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
     "half a route of a model": (
         lambda: ext.LLMSelector(ScriptedLLM([]), max_routes=HALF),
         "max_routes",
+    ),
+    "a word for a kind of score": (
+        lambda: ext.Postprocessed(SimilarityPostprocessor(), score_kind=WORD),
+        "score_kind must be one of .*'logit'",
     ),
     "half a document": (lambda: ext.LLMRerank(ScriptedLLM([]), batch_size=HALF), "batch_size"),
     "half a hit": (lambda: ext.FallbackRetriever(GOOD, GOOD, enough=HALF), "enough"),
