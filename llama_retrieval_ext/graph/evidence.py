@@ -27,8 +27,8 @@ from llama_retrieval_ext.graph.phrases import (
 )
 from llama_retrieval_ext.text.tokenizer import ENGLISH_STOP_WORDS
 
-# Chosen by the table "Constants of the walk" in tests/benchmarks/README.md. A phrase or a title that
-# more than one passage in fifty has is common; in a small corpus, more than five. So is a title of
+# Chosen by the table "Constants of the walk" in tests/benchmarks/README.md. A phrase or a title in
+# more than one passage of fifty is common, in a small corpus in more than five; so is a title of
 # more than five documents ("Overview").
 _SHARE: Final = 50
 _FEW: Final = 5
