@@ -29,7 +29,7 @@ from llama_retrieval_ext.retrievers.docstore_keywords import DocstoreKeywords
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.encoding.node_json import assembled
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search
-from llama_retrieval_ext.stores.engine.search import EngineBackend
+from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.generic import nodes_by_id
 from llama_retrieval_ext.stores.open import Storage, source_of
 
