@@ -35,7 +35,7 @@ from llama_retrieval_ext.knowledge_base.storage import (
     open_storage,
 )
 from llama_retrieval_ext.query import Scope, check_scope
-from llama_retrieval_ext.stores.engine.search import EngineBackend
+from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
