@@ -22,7 +22,12 @@ from llama_index.core.schema import (
     RelatedNodeInfo,
     TextNode,
 )
-from llama_index.core.vector_stores.types import FilterCondition, MetadataFilter, MetadataFilters
+from llama_index.core.vector_stores.types import (
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+)
 from llama_index.retrievers.bm25 import BM25Retriever as LlamaIndexBM25
 
 from llama_retrieval_ext.errors import (
@@ -237,3 +242,31 @@ def test_infinity_in_metadata_is_loaded(tmp_path: Path) -> None:
     BM25Retriever([TextNode(id_="n", text="w", metadata={"x": math.inf})]).persist(tmp_path)
     (hit,) = BM25Retriever.from_persist_dir(tmp_path).retrieve("w")
     assert hit.metadata == {"x": math.inf}
+
+
+def test_a_loaded_retriever_has_the_settings_of_the_persisted_one(tmp_path: Path) -> None:
+    nodes = [
+        TextNode(id_="r", text="running"),
+        TextNode(id_="s", text="runs"),
+        TextNode(id_="o", text="nothing of the kind"),
+    ]
+    before = BM25Retriever(
+        nodes,
+        top_k=2,
+        tokenizer=Tokenizer(language="none", stop_words="none", split_identifiers=False),
+        filters=MetadataFilters(
+            filters=[MetadataFilter(key="gone", operator=FilterOperator.IS_EMPTY, value=None)]
+        ),
+        normalise=True,
+        k1=0.9,
+        b=0.4,
+        name="words",
+    )
+    before.persist(tmp_path)
+    after = BM25Retriever.from_persist_dir(tmp_path)
+    assert node_ids(after.retrieve("running")) == ["r"]
+    for query in ("running of", "runs kind", "the"):
+        assert after.retrieve(query) == before.retrieve(query)
+    after.add([TextNode(id_="x", text="runs", metadata={"gone": "yes"})])
+    assert node_ids(after.retrieve("runs")) == ["s"]
+    assert (after.top_k, after.normalise, after.name) == (2, True, "words")
