@@ -39,7 +39,7 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
-from llama_retrieval_ext.retrievers.bm25.persistence import FILE_NAME, FORMAT_VERSION
+from llama_retrieval_ext.retrievers.bm25.persistence import FILE_NAME
 from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
@@ -155,9 +155,10 @@ def _changed(path: Path, **changes: object) -> None:
         pytest.param(lambda path: (path / FILE_NAME).write_text("[1]"), id="a list"),
         pytest.param(lambda path: _cut(path / FILE_NAME), id="settings cut off"),
         pytest.param(lambda path: _changed(path, format="another"), id="another format"),
-        pytest.param(lambda path: _changed(path, version=FORMAT_VERSION + 1), id="newer"),
+        pytest.param(lambda path: _changed(path, version=2), id="newer"),
         pytest.param(lambda path: _changed(path, settings={"top_k": 3}), id="few settings"),
         pytest.param(lambda path: _changed(path, settings=[1]), id="settings in a list"),
+        pytest.param(lambda path: _changed(path, folder="../index"), id="folder outside"),
         pytest.param(lambda path: shutil.rmtree(_folder(path)), id="no index"),
         pytest.param(lambda path: _cut(_folder(path) / "corpus.jsonl"), id="nodes cut off"),
         pytest.param(lambda path: _cut(_folder(path) / "data.csc.index.npy"), id="scores cut off"),
