@@ -102,7 +102,7 @@ def read(path: Path) -> tuple[Header, BuiltIndex]:
 
 def _built(folder: Path) -> BuiltIndex:
     engine = bm25s.BM25.load(folder, load_corpus=True, show_progress=False)
-    nodes = [node_from_json(each) for each in engine.corpus]
+    nodes = [node_from_json(each) for each in engine.corpus or ()]
     engine.corpus = None
     if engine.scores["num_docs"] != max(1, len(nodes)):
         raise ValueError("the index is not that of the nodes")

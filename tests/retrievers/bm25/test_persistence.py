@@ -127,6 +127,7 @@ def test_the_index_is_in_bm25s_format(tmp_path: Path) -> None:
     retriever = BM25Retriever(sample_nodes())
     retriever.persist(tmp_path)
     engine = bm25s.BM25.load(_folder(tmp_path), load_corpus=True, show_progress=False)
+    assert engine.corpus is not None
     scores = engine.get_scores(Tokenizer().query_tokens("annual leave"))
     (first, *_) = retriever.retrieve("annual leave")
     assert max(scores) == pytest.approx(first.score)
