@@ -18,15 +18,16 @@ from llama_retrieval_ext.errors import (
     ModelMismatchError,
     UnstableIdWarning,
 )
-from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
-from llama_retrieval_ext.knowledge_base.preparation import Preparation, PreparedBatch
-from llama_retrieval_ext.knowledge_base.readers.documents import (
+from llama_retrieval_ext.knowledge_base.documents import (
     DocumentKey,
     Prepared,
     SourceDocument,
     batched,
+    name_of,
     ref_of,
 )
+from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
+from llama_retrieval_ext.knowledge_base.preparation import Preparation, PreparedBatch
 from llama_retrieval_ext.knowledge_base.report import IngestionReport, Tally, progress
 from llama_retrieval_ext.knowledge_base.write import Writer
 from llama_retrieval_ext.query import KB_KEY, SOURCE_KEY, TENANT_KEY, source_in
@@ -78,14 +79,6 @@ def _named(items: Iterable[object]) -> Iterator[tuple[object, BaseNode]]:
             )
         # Documents are never grouped: with the same id, the right one would be ambiguous.
         yield next(numbers) if isinstance(item, Document) else name_of(item), item
-
-
-def name_of(node: BaseNode) -> str:
-    """Return the id of the document that a node belongs to, or its own id if it has none."""
-    try:
-        return ref_of(node)
-    except ValueError:  # several sources; reported as a failure later
-        return node.node_id
 
 
 _UUID4: Final = 4
@@ -191,7 +184,7 @@ class IngestionParts:
 class Addition:
     """Adds documents batch by batch; records failures and stores the rest.
 
-    `run` performs all steps. `identified`, `changed` and `store` are the single steps, for
+    `run` performs all steps. `changed_in` or `changed`, then `store` are the single steps, for
     callers that prepare documents in other processes. The scope is the metadata of the caller's.
     """
 
@@ -206,24 +199,19 @@ class Addition:
         groups = grouped(items)
         with progress(groups, show=show_progress) as advance:
             for batch in group_batches(groups):
-                changed = self.changed(self.identified(batch))
-                self.store(self.parts.preparation.prepared(changed))
+                self.store(self.parts.preparation.prepared(self.changed_in(batch)))
                 advance(len(batch))
         return self.tally.report()
 
-    def identified(self, groups: Sequence[Group]) -> list[SourceDocument]:
-        """Return the documents in groups of nodes; record those without a valid identity."""
-        found: list[SourceDocument] = []
-        for group in map(self._recognised, groups):
-            try:
-                found += self.parts.preparation.identified(group, self.scope)
-            except Exception as error:  # noqa: BLE001 - the report carries it
-                self.tally.failed(name_of(group[0]), error)
-        return found
-
-    def _recognised(self, group: Group) -> Group:
+    def changed_in(self, groups: Sequence[Group]) -> list[SourceDocument]:
+        """Return the documents in groups of nodes that are not stored in this version."""
         stable = self.parts.reader_ids.stable
-        return [stable(node, self.scope, self._occurrences) for node in group]
+        recognised = (
+            [stable(node, self.scope, self._occurrences) for node in group] for group in groups
+        )
+        return self.changed(
+            self.parts.preparation.identified(recognised, self.scope, self.tally.failed)
+        )
 
     def changed(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
         """Return the documents that are not stored in this version, by keys and digests."""

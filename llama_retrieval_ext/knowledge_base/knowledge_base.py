@@ -21,11 +21,11 @@ from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.knowledge_base.add import Addition, IngestionParts
 from llama_retrieval_ext.knowledge_base.calibration import Calibrated, Calibrations
+from llama_retrieval_ext.knowledge_base.documents import key_of_node
 from llama_retrieval_ext.knowledge_base.graph import extraction_for, open_graph_side
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, KnowledgeBaseConfig, Ledger
 from llama_retrieval_ext.knowledge_base.opening import open_ledger, remove_knowledge_base, writer_of
 from llama_retrieval_ext.knowledge_base.preparation import Preparation, Splitter
-from llama_retrieval_ext.knowledge_base.readers.documents import key_of_node
 from llama_retrieval_ext.knowledge_base.report import IngestionReport
 from llama_retrieval_ext.knowledge_base.snapshot import open_copy
 from llama_retrieval_ext.knowledge_base.storage import (

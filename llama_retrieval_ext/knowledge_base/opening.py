@@ -15,7 +15,6 @@ from llama_retrieval_ext.errors import StoreUnavailableError
 from llama_retrieval_ext.knowledge_base.graph import GraphSide, GraphTarget, open_recorded
 from llama_retrieval_ext.knowledge_base.ledger.journal import Journal, LocalJournal
 from llama_retrieval_ext.knowledge_base.ledger.ledger import (
-    FORMAT,
     KnowledgeBaseConfig,
     Ledger,
     unknown_nodes_error,
@@ -23,7 +22,6 @@ from llama_retrieval_ext.knowledge_base.ledger.ledger import (
 from llama_retrieval_ext.knowledge_base.ledger.local_ledger import LocalLedger
 from llama_retrieval_ext.knowledge_base.ledger.remote_journal import RemoteJournal
 from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
-from llama_retrieval_ext.knowledge_base.readers.documents import DocumentKey
 from llama_retrieval_ext.knowledge_base.storage import (
     RequestedSetup,
     Storage,
@@ -31,7 +29,6 @@ from llama_retrieval_ext.knowledge_base.storage import (
     open_storage,
 )
 from llama_retrieval_ext.knowledge_base.write import StoreTarget, Writer, WriteTarget
-from llama_retrieval_ext.query import source_in
 
 _logger = logging.getLogger(__name__)
 
@@ -54,7 +51,6 @@ def open_ledger(
             writer_of(storage, ledger).settle()
         _check_in_step(ledger, storage, where)
         _check_graph(ledger, storage, where)
-        _upgrade(ledger, storage, where)
     return ledger
 
 
@@ -70,36 +66,6 @@ def _set_up(ledger: Ledger, storage: Storage, requested: KnowledgeBaseConfig, wh
         raise unknown_nodes_error(where, count)
     ledger.update_config(lambda recorded: recorded or requested.as_new())
     ledger.admit(requested, where)
-
-
-def _upgrade(ledger: Ledger, storage: Storage, where: str) -> None:
-    """Record the sources of documents, which earlier formats do not contain."""
-    config = ledger.config()
-    if not isinstance(ledger, LocalLedger) or config is None or config.format >= FORMAT:
-        return
-    try:
-        ledger.record_sources(_sources_of(storage, ledger))
-        ledger.update_config(lambda recorded: recorded and replace(recorded, format=FORMAT))
-    except StoreUnavailableError as error:  # without write permission it is still readable
-        _logger.warning(
-            "%s has format %d, and cannot be brought to format %d now: each page or row of a file "
-            "counts as its own source (%s)",
-            where,
-            config.format,
-            FORMAT,
-            error,
-        )
-
-
-def _sources_of(storage: Storage, ledger: Ledger) -> dict[DocumentKey, str]:
-    """Return the files of documents, from the metadata of their nodes."""
-    ids = ledger.node_ids(each.key for each in ledger.visible(None))
-    first = {own[0]: key for key, own in ids.items() if own}
-    return {
-        first[node.node_id]: source
-        for node in storage.nodes(list(first))
-        if (source := source_in(node.metadata))
-    }
 
 
 def _check_in_step(ledger: Ledger, storage: Storage, where: str) -> None:

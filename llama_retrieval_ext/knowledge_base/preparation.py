@@ -3,7 +3,7 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -27,18 +27,21 @@ from llama_index.core.schema import (
 from pydantic import BaseModel
 
 from llama_retrieval_ext.errors import ConfigurationError, DuplicateNodeError
-from llama_retrieval_ext.knowledge_base.graph import Extraction
-from llama_retrieval_ext.knowledge_base.readers.documents import (
+from llama_retrieval_ext.knowledge_base.documents import (
     DocumentKey,
     Prepared,
     SourceDocument,
+    check_ids,
     check_transformations,
+    digest_of,
     each_or_error,
     fingerprint_of,
-    identified,
+    key_of_node,
+    name_of,
     ref_of,
     stamped,
 )
+from llama_retrieval_ext.knowledge_base.graph import Extraction
 
 T = TypeVar("T")
 
@@ -231,14 +234,38 @@ class Preparation:
     extraction: Extraction | None = None
 
     def identified(
+        self,
+        groups: Iterable[Sequence[BaseNode]],
+        scope: Mapping[str, str],
+        failed: Callable[[str, Exception], object],
+    ) -> list[SourceDocument]:
+        """Return the documents in groups of nodes with one document id: one for each scope.
+
+        `scope` is the metadata of the caller's scope; `failed` gets the id and error of the others.
+        """
+        found: list[SourceDocument] = []
+        for group in groups:
+            try:
+                found += self._documents_in(group, scope)
+            except Exception as error:  # noqa: BLE001 - the report carries it
+                failed(name_of(group[0]), error)
+        return found
+
+    def _documents_in(
         self, group: Sequence[BaseNode], scope: Mapping[str, str]
     ) -> list[SourceDocument]:
-        """Return the documents in a group of nodes with one document id; see `identified`."""
-        is_whole = isinstance(group[0], Document)
-        fingerprint = self.splitter.fingerprint if is_whole else ""
+        members: dict[DocumentKey, list[BaseNode]] = {}
+        for node in group:
+            members.setdefault(key_of_node(node, scope), []).append(node)
+        for key, own in members.items():
+            check_ids(key, own)
+        fingerprint = self.splitter.fingerprint if isinstance(group[0], Document) else ""
         if self.extraction is not None:
             fingerprint += self.extraction.fingerprint
-        return identified(list(group), scope=scope, fingerprint=fingerprint)
+        return [
+            SourceDocument(key, tuple(own), digest_of(own, fingerprint))
+            for key, own in members.items()
+        ]
 
     def prepared(self, documents: Sequence[SourceDocument]) -> PreparedBatch:
         """Return documents ready to be stored, or the error of each; their keys must differ."""

@@ -9,12 +9,8 @@ from typing import ClassVar, Self
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from llama_retrieval_ext.errors import DuplicateNodeError, IngestionError
+from llama_retrieval_ext.knowledge_base.documents import DocumentKey, Prepared, SourceDocument
 from llama_retrieval_ext.knowledge_base.ledger.journal import WriteOutcome
-from llama_retrieval_ext.knowledge_base.readers.documents import (
-    DocumentKey,
-    Prepared,
-    SourceDocument,
-)
 from llama_retrieval_ext.lazy import Viewed
 
 _SHOWN = 3

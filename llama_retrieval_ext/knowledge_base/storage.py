@@ -13,11 +13,11 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic_core import to_jsonable_python
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.knowledge_base.documents import batched
 from llama_retrieval_ext.knowledge_base.graph import GraphSide
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, KnowledgeBaseConfig, Ledger
-from llama_retrieval_ext.knowledge_base.ledger.local_ledger import LocalLedger, open_tables
+from llama_retrieval_ext.knowledge_base.ledger.local_ledger import Database, LocalLedger
 from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
-from llama_retrieval_ext.knowledge_base.readers.documents import batched
 from llama_retrieval_ext.knowledge_base.write import lock_of
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
@@ -144,7 +144,7 @@ def _embedded(store: EmbeddedVectorStore, location: Location) -> Storage:
         count=store.count,
         tokenizer=_as_json(store.tokenizer),
         params="",
-        ledger=lambda: LocalLedger(open_tables(file)),
+        ledger=lambda: LocalLedger(Database(file)),
         lock=lock_of(location.identity),
         is_exclusive=True,
         is_shared=lambda: store.is_shared,

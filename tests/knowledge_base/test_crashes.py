@@ -20,6 +20,7 @@ from pydantic import Field
 
 from llama_retrieval_ext.errors import StoreUnavailableError
 from llama_retrieval_ext.filters import matches, parse_filters
+from llama_retrieval_ext.knowledge_base.documents import DocumentKey, Prepared
 from llama_retrieval_ext.knowledge_base.ledger.journal import (
     Claim,
     Journal,
@@ -28,10 +29,9 @@ from llama_retrieval_ext.knowledge_base.ledger.journal import (
     WriteOutcome,
 )
 from llama_retrieval_ext.knowledge_base.ledger.ledger import KnowledgeBaseConfig, Ledger
-from llama_retrieval_ext.knowledge_base.ledger.local_ledger import SCHEMA, Database, LocalLedger
+from llama_retrieval_ext.knowledge_base.ledger.local_ledger import Database, LocalLedger
 from llama_retrieval_ext.knowledge_base.ledger.remote_journal import RemoteJournal
 from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
-from llama_retrieval_ext.knowledge_base.readers.documents import DocumentKey, Prepared
 from llama_retrieval_ext.knowledge_base.write import StoreTarget, Writer
 from llama_retrieval_ext.stores.engine.records import IntentRecords
 
@@ -137,7 +137,7 @@ class World:
     def __init__(self) -> None:
         self.store = FusedStore()
         self.graph = FusedStore()  # what it has taken is on disk
-        self.file = Database(None, SCHEMA)
+        self.file = Database(None)
 
     def ledger(self, fuse: Fuse) -> Ledger:
         return LocalLedger(self.file)

@@ -14,11 +14,11 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.filters import matches, parse_filters
+from llama_retrieval_ext.knowledge_base.documents import DocumentKey, Prepared
 from llama_retrieval_ext.knowledge_base.ledger.journal import Claim, WriteOutcome
 from llama_retrieval_ext.knowledge_base.ledger.ledger import KnowledgeBaseConfig
 from llama_retrieval_ext.knowledge_base.ledger.remote_journal import RemoteJournal
 from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
-from llama_retrieval_ext.knowledge_base.readers.documents import DocumentKey, Prepared
 from llama_retrieval_ext.knowledge_base.write import Writer
 from llama_retrieval_ext.stores.engine.records import IntentRecords, Record
 
@@ -44,7 +44,8 @@ class Nodes:
         self.before_add()
         self.nodes |= {node.node_id: node for node in nodes}
 
-    upsert = add
+    def upsert(self, documents: Sequence[Prepared]) -> None:
+        self.add([node for document in documents for node in document.nodes])
 
     def get_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None

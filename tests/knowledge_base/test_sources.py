@@ -1,22 +1,18 @@
 """Files as the sources of documents: pages of a PDF and rows of a table belong together."""
 
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-from llama_index.core.schema import Document, TextNode
+from llama_index.core.schema import Document
 
-from llama_retrieval_ext.errors import StoreFormatError
 from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
 from llama_retrieval_ext.knowledge_base.kinds import Kind
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stages.selection import Collapse
-from llama_retrieval_ext.stores.open import open_store
-from tests.knowledge_base.engines import BESIDE, EMBEDDED
+from tests.knowledge_base.engines import EMBEDDED
 
 Open = Callable[..., KnowledgeBase]
 ACME = Scope("acme")
@@ -107,33 +103,6 @@ def test_a_copy_knows_the_sources(open_kb: Open, url: str, tmp_path: Path) -> No
     copy_knowledge_base(url, target, show_progress=False)
     with KnowledgeBase.open(target, embed_model=open_kb().embed_model) as copy:
         assert copy.delete(HANDBOOK) == 3
-
-
-@EMBEDDED
-def test_a_ledger_of_format_1_learns_the_sources_when_it_is_opened(open_kb: Open, url: str) -> None:
-    filled(open_kb()).close()
-    file = Path(url.partition(":")[2]) / "ledger.sqlite3"
-    with closing(sqlite3.connect(file)) as ledger, ledger:
-        ledger.execute("DROP INDEX documents_of_source")
-        ledger.execute("ALTER TABLE documents DROP COLUMN source")
-        ledger.execute("UPDATE manifest SET value = '1' WHERE key = 'format'")
-    for _ in range(2):
-        with open_kb() as kb:
-            assert names(kb) == {HANDBOOK: (3, 3), STAFF: (2, 2), "note": (1, 1)}
-    assert open_kb().delete(HANDBOOK) == 3
-
-
-@BESIDE
-@pytest.mark.slow
-def test_a_ledger_of_format_2_on_a_server_is_refused_with_what_to_do(
-    open_kb: Open, url: str
-) -> None:
-    store = open_store(url)
-    node = TextNode(id_="manifest", metadata={"record": {}}, embedding=[1.0, 0.0])
-    store.beside("__ledger").add([node])  # type: ignore[attr-defined]
-    store.close()
-    with pytest.raises(StoreFormatError, match=r"ledger of format 2.*copy"):
-        open_kb()
 
 
 @EMBEDDED

@@ -4,7 +4,7 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from llama_retrieval_ext.errors import (
@@ -14,13 +14,10 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.knowledge_base.readers.documents import DocumentKey
+from llama_retrieval_ext.knowledge_base.documents import DocumentKey
 from llama_retrieval_ext.query import Scope
 
-# 2: the ledger keeps the source of each document.
-FORMAT = 2
-# 3: there is a graph, which earlier versions would not update.
-_GRAPH_FORMAT = 3
+_FORMAT: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +28,7 @@ class KnowledgeBaseConfig:
     tokenizer: str = ""  # as JSON; empty if the engine has its own
     require_scope: bool | None = False  # None in a request keeps the recorded setting
     dimension: int | None = None  # None until the first vector is stored
-    format: int = FORMAT
+    format: int = _FORMAT
     removing: bool = False
     params: str = ""  # engine settings as JSON, applied when the collection is created
     calibrations: str = ""  # as JSON by scope
@@ -40,9 +37,9 @@ class KnowledgeBaseConfig:
 
     def check_format(self, where: str) -> None:
         """Raise if a newer version wrote it."""
-        if self.format > _GRAPH_FORMAT:
+        if self.format > _FORMAT:
             raise StoreFormatError(
-                f"{where} has format {self.format}, this version reads up to {_GRAPH_FORMAT}; "
+                f"{where} has format {self.format}, this version reads up to {_FORMAT}; "
                 "upgrade llama-retrieval-ext"
             )
 
@@ -92,7 +89,7 @@ class KnowledgeBaseConfig:
 
     def as_new(self) -> "KnowledgeBaseConfig":
         """Return the configuration to record for a new knowledge base."""
-        new = replace(self, dimension=None, require_scope=bool(self.require_scope), format=FORMAT)
+        new = replace(self, dimension=None, require_scope=bool(self.require_scope), format=_FORMAT)
         return _with_graph(new, self.graph) if self.graph else new
 
     def _check_model(self, requested: "KnowledgeBaseConfig", where: str) -> None:
@@ -132,7 +129,7 @@ def _identity(url: str) -> object:
 
 def _with_graph(config: KnowledgeBaseConfig, url: str) -> KnowledgeBaseConfig:
     key = config.graph_key or secrets.token_hex(8)
-    return replace(config, graph=url, graph_key=key, format=_GRAPH_FORMAT)
+    return replace(config, graph=url, graph_key=key)
 
 
 @dataclass(frozen=True, slots=True)
