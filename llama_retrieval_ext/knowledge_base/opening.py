@@ -1,4 +1,4 @@
-"""Opens the ledger of a knowledge base, and removes a knowledge base.
+"""Opens and removes a knowledge base.
 
 Removal marks the ledger, then deletes the nodes, then the ledger. If it is interrupted after the
 mark, opening the knowledge base raises an error with the reason, and removal can be repeated. In a
@@ -7,12 +7,32 @@ without a ledger, which is not a knowledge base.
 """
 
 import logging
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.schema import TransformComponent
+
+from llama_retrieval_ext.embeddings.recorded import RecordedEmbedding, model_record
+from llama_retrieval_ext.embeddings.resolve import (
+    embed_model_dimension,
+    embed_model_name,
+    resolve_embed_model,
+)
 from llama_retrieval_ext.errors import StoreUnavailableError
-from llama_retrieval_ext.knowledge_base.graph import GraphSide, GraphTarget, open_recorded
+from llama_retrieval_ext.graph.open import Graph
+from llama_retrieval_ext.graph.passage_links import PassageLinks
+from llama_retrieval_ext.knowledge_base.access import Access
+from llama_retrieval_ext.knowledge_base.add import IngestionParts
+from llama_retrieval_ext.knowledge_base.graph import (
+    GraphSide,
+    GraphTarget,
+    extraction_for,
+    open_graph_side,
+    open_recorded,
+)
 from llama_retrieval_ext.knowledge_base.ledger.journal import Journal, LocalJournal
 from llama_retrieval_ext.knowledge_base.ledger.ledger import (
     KnowledgeBaseConfig,
@@ -22,15 +42,103 @@ from llama_retrieval_ext.knowledge_base.ledger.ledger import (
 from llama_retrieval_ext.knowledge_base.ledger.local_ledger import LocalLedger
 from llama_retrieval_ext.knowledge_base.ledger.remote_journal import RemoteJournal
 from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
+from llama_retrieval_ext.knowledge_base.preparation import Preparation, Splitter
+from llama_retrieval_ext.knowledge_base.snapshot import ReadOnlyCopy, open_copy
 from llama_retrieval_ext.knowledge_base.storage import (
     RequestedSetup,
     Storage,
+    check_recorded,
     missing,
+    model_needed,
     open_storage,
 )
 from llama_retrieval_ext.knowledge_base.write import StoreTarget, Writer, WriteTarget
 
 _logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The parts of an open knowledge base; closing the resources closes all of them."""
+
+    access: Access
+    storage: Storage
+    ledger: Ledger
+    parts: IngestionParts
+    model_name: str
+    copied: ReadOnlyCopy | None
+    resources: ExitStack
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """A call of `KnowledgeBase.open`, whose arguments these are."""
+
+    url: str
+    embed_model: str | BaseEmbedding | None
+    require_scope: bool | None
+    setup: RequestedSetup
+    transformations: Sequence[TransformComponent] | None
+    read_only: bool
+    refresh_s: float | None
+    graph: Graph | None
+    links: PassageLinks | None
+    kg_extractors: Sequence[TransformComponent] | None
+
+    def open(self) -> Opened:
+        """Open the storage, the graph and the ledger; close them again if one fails."""
+        if self.embed_model is None:
+            check_recorded(self.url)
+        model = None if self.embed_model is None else resolve_embed_model(self.embed_model)
+        splitter = Splitter(self.transformations)
+        extraction = extraction_for(self.graph, self.links, self.kg_extractors)
+        with ExitStack() as resources:
+            copied = open_copy(
+                self.url, self.graph, read_only=self.read_only, refresh_s=self.refresh_s
+            )
+            if copied is not None:
+                resources.callback(copied.close)
+            storage = self._storage(copied, resources)
+            ledger = open_ledger(storage, self._requested(model), self.url, resources)
+            name = "" if model is None else embed_model_name(model)
+            if model is None:
+                model = recorded_model(ledger.config())
+                name = model.model_name
+            preparation = Preparation(splitter, model, extraction)
+            parts = IngestionParts(preparation, writer_of(storage, ledger), ledger)
+            access = Access(
+                self.url, require_scope=ledger.requires_scope, is_copy=copied is not None
+            )
+            return Opened(access, storage, ledger, parts, name, copied, resources.pop_all())
+
+    def _storage(self, copied: ReadOnlyCopy | None, resources: ExitStack) -> Storage:
+        storage = open_storage(self.url if copied is None else copied.url, self.setup)
+        resources.callback(storage.close)
+        graph = self.graph if copied is None else copied.graph
+        if graph is None:
+            return storage
+        return storage.beside(open_graph_side(graph, self.links, self.url), resources)
+
+    def _requested(self, model: BaseEmbedding | None) -> KnowledgeBaseConfig:
+        if model is None:
+            return KnowledgeBaseConfig("", require_scope=self.require_scope)
+        return KnowledgeBaseConfig(
+            embed_model_name(model),
+            require_scope=self.require_scope,
+            dimension=embed_model_dimension(model),
+            model_record=model_record(
+                model, self.embed_model if isinstance(self.embed_model, str) else ""
+            ),
+        )
+
+
+def recorded_model(config: KnowledgeBaseConfig | None) -> BaseEmbedding:
+    """Return the embedding model that a configuration names, which is built at its first use."""
+    if config is None:  # it was removed meanwhile
+        return RecordedEmbedding(model_name="")
+    return RecordedEmbedding(
+        model_name=config.embed_model, record=config.model_record, dimension=config.dimension
+    )
 
 
 def open_ledger(
@@ -64,6 +172,8 @@ def _set_up(ledger: Ledger, storage: Storage, requested: KnowledgeBaseConfig, wh
         if ledger.admit(requested, where):  # another process has set it up meanwhile
             return
         raise unknown_nodes_error(where, count)
+    if not requested.embed_model:
+        raise model_needed(where)
     ledger.update_config(lambda recorded: recorded or requested.as_new())
     ledger.admit(requested, where)
 

@@ -4,6 +4,7 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -33,6 +34,9 @@ class KnowledgeBaseConfig:
     params: str = ""  # engine settings as JSON, applied when the collection is created
     calibrations: str = ""  # as JSON by scope
     graph: str = ""  # its URL; empty for none
+    model_record: str = (
+        ""  # JSON, by which `RecordedEmbedding` builds the model; empty if it cannot
+    )
     graph_key: str = ""  # distinguishes its rows from those of others in the same graph
 
     def check_format(self, where: str) -> None:
@@ -93,7 +97,7 @@ class KnowledgeBaseConfig:
         return _with_graph(new, self.graph) if self.graph else new
 
     def _check_model(self, requested: "KnowledgeBaseConfig", where: str) -> None:
-        if self.embed_model != requested.embed_model:
+        if requested.embed_model and self.embed_model != requested.embed_model:
             raise ModelMismatchError(
                 f"{where} was made with the embedding model {self.embed_model!r}, and is opened "
                 f"with {requested.embed_model!r}; open it with the first, or make a new knowledge "
@@ -275,6 +279,10 @@ class Ledger(ABC):
     @abstractmethod
     def named(self, name: str, scope: Scope | None) -> list[Entry]:
         """Return the documents with this id or source in a scope; None means in no scope."""
+
+    def find(self, name: str, scope: Scope | None) -> list[Entry]:
+        """Return the documents with this id or source, which may be a relative path."""
+        return self.named(name, scope) or self.named(str(Path(name).expanduser().resolve()), scope)
 
     @abstractmethod
     def visible(self, scope: Scope | None) -> list[Entry]:

@@ -207,6 +207,6 @@ class _Writer:
         self._scope = scope
 
     def write(self, batch: PreparedBatch) -> IngestionReport:
-        addition = self._kb._addition(self._scope)  # noqa: SLF001 - an actor of the same package
+        addition = self._kb._changes.addition(self._scope)  # noqa: SLF001 - an actor of the same package
         addition.store(batch)
         return addition.tally.report()
