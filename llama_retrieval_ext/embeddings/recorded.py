@@ -57,12 +57,13 @@ class RecordedEmbedding(BaseEmbedding):
     search need none.
 
     Attributes:
-        model_name: The recorded name, such as ``OllamaEmbedding:bge-m3``.
+        recorded_name: The recorded name, such as ``OllamaEmbedding:bge-m3``.
         record: The output of `model_record`; empty if the model cannot be built.
         dimension: The dimension of its vectors; None if none is stored.
     """
 
     embed_batch_size: int = _BATCH
+    recorded_name: str
     record: str = ""
     dimension: int | None = None
     _model: BaseEmbedding | None = PrivateAttr(default=None)
@@ -86,13 +87,13 @@ class RecordedEmbedding(BaseEmbedding):
     def _built(self) -> BaseEmbedding:
         if not self.record:
             raise ConfigurationError(
-                f"the knowledge base was made with the embedding model {self.model_name!r}, which "
-                "cannot be built from its record; open it with embed_model="
+                f"the knowledge base was made with the embedding model {self.recorded_name!r}, "
+                "which cannot be built from its record; open it with embed_model="
             )
         model = build_embed_model(**json.loads(self.record))
-        if embed_model_name(model) != self.model_name:
+        if embed_model_name(model) != self.recorded_name:
             raise ConfigurationError(
-                f"the knowledge base was made with the embedding model {self.model_name!r}, and "
+                f"the knowledge base was made with the embedding model {self.recorded_name!r}, and "
                 f"its record builds {embed_model_name(model)!r}; open it with embed_model="
             )
         return model

@@ -101,6 +101,9 @@ def embed_model_name(model: BaseEmbedding) -> str:
     It is ``ClassName:model_name``, or only the class name if the model has no name (LlamaIndex's
     default is ``unknown``). Two unnamed models of one class cannot be distinguished.
     """
+    recorded: str = getattr(model, "recorded_name", "")  # of a `RecordedEmbedding`
+    if recorded:
+        return recorded
     class_name = type(model).__name__
     named = model.model_name and model.model_name != "unknown"
     return f"{class_name}:{model.model_name}" if named else class_name

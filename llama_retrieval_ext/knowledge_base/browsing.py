@@ -5,9 +5,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
+from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.checks import check_count
+from llama_retrieval_ext.embeddings.resolve import embed_model_name
 from llama_retrieval_ext.errors import RetrievalExtError, UnsupportedModeError
 from llama_retrieval_ext.graph.backend import WritableGraph
 from llama_retrieval_ext.knowledge_base.access import Access
@@ -67,13 +69,12 @@ class KnowledgeBaseInfo:
 class Browsable:
     """The methods of a knowledge base that list its contents."""
 
-    def __init__(
-        self, access: Access, storage: Storage, ledger: Ledger, *, model_name: str
-    ) -> None:
+    embed_model: BaseEmbedding
+
+    def __init__(self, access: Access, storage: Storage, ledger: Ledger) -> None:
         self._access = access
         self._storage = storage
         self._ledger = ledger
-        self._model_name = model_name
 
     @property
     def graph(self) -> WritableGraph | None:
@@ -200,7 +201,7 @@ class Browsable:
         return KnowledgeBaseInfo(
             url=url,
             engine=location.engine,
-            embed_model=self._model_name,
+            embed_model=embed_model_name(self.embed_model),
             dimension=config.dimension if config else None,
             documents=documents,
             sources=self._ledger.n_sources(),
@@ -271,12 +272,16 @@ class Browsable:
         try:
             documents, nodes = self._ledger.count()
         except RetrievalExtError as error:  # the repr must work while the server is down
-            return {"url": url, "state": type(error).__name__, "model": self._model_name}
+            return {
+                "url": url,
+                "state": type(error).__name__,
+                "model": embed_model_name(self.embed_model),
+            }
         return {
             "url": url,
             "documents": documents,
             "nodes": nodes,
-            "model": self._model_name,
+            "model": embed_model_name(self.embed_model),
             "requires scope": self._access.require_scope,
         }
 

@@ -73,7 +73,7 @@ class KnowledgeBase(Searchable, Browsable):
             graphs=None if storage.graph is None else storage.graph.graphs,
             confidence=self._calibrations,
         )
-        Browsable.__init__(self, access, storage, ledger, model_name=opened.model_name)
+        Browsable.__init__(self, access, storage, ledger)
         self._changes = Changes(access, storage, opened.parts)
         self._copy = Refreshing(opened.copied, storage, ledger, opened.parts.writer.settle)
         self._resources = opened.resources

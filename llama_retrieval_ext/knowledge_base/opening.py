@@ -65,7 +65,6 @@ class Opened:
     storage: Storage
     ledger: Ledger
     parts: IngestionParts
-    model_name: str
     copied: ReadOnlyCopy | None
     resources: ExitStack
 
@@ -100,16 +99,14 @@ class Opening:
                 resources.callback(copied.close)
             storage = self._storage(copied, resources)
             ledger = open_ledger(storage, self._requested(model), self.url, resources)
-            name = "" if model is None else embed_model_name(model)
             if model is None:
-                model = recorded_model(ledger.config())
-                name = model.model_name
+                model = _recorded_model(ledger.config(), self.url)
             preparation = Preparation(splitter, model, extraction)
             parts = IngestionParts(preparation, writer_of(storage, ledger), ledger)
             access = Access(
                 self.url, require_scope=ledger.requires_scope, is_copy=copied is not None
             )
-            return Opened(access, storage, ledger, parts, name, copied, resources.pop_all())
+            return Opened(access, storage, ledger, parts, copied, resources.pop_all())
 
     def _storage(self, copied: ReadOnlyCopy | None, resources: ExitStack) -> Storage:
         storage = open_storage(self.url if copied is None else copied.url, self.setup)
@@ -132,12 +129,12 @@ class Opening:
         )
 
 
-def recorded_model(config: KnowledgeBaseConfig | None) -> BaseEmbedding:
+def _recorded_model(config: KnowledgeBaseConfig | None, url: str) -> BaseEmbedding:
     """Return the embedding model that a configuration names, which is built at its first use."""
     if config is None:  # it was removed meanwhile
-        return RecordedEmbedding(model_name="")
+        raise missing(url)
     return RecordedEmbedding(
-        model_name=config.embed_model, record=config.model_record, dimension=config.dimension
+        recorded_name=config.embed_model, record=config.model_record, dimension=config.dimension
     )
 
 

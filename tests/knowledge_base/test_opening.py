@@ -17,6 +17,7 @@ from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.urls import Location
 from tests.knowledge_base.engines import EMBEDDED
 
 Open = Callable[..., KnowledgeBase]
@@ -36,9 +37,44 @@ def test_what_was_added_is_there_after_reopening(open_kb: Open) -> None:
         assert again.retriever(kind).retrieve("leave")[0].node.ref_doc_id == "d"
 
 
-def test_an_embedding_model_is_always_needed(url: str) -> None:
+def test_a_new_one_needs_an_embedding_model_and_leaves_nothing_behind(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"needs embed_model=.*'local'"):
         KnowledgeBase.open(url)
+    path = Location.of(url).path
+    assert path is None or not path.exists() or not url.startswith("embedded")
+
+
+def test_it_opens_with_the_model_that_it_recorded(open_kb: Open, url: str) -> None:
+    with open_kb(embed_model="local") as kb:
+        kb.add([Document(id_="d", text="annual leave")], show_progress=False)
+    with KnowledgeBase.open(url) as again:
+        assert again.retriever("vector").retrieve("leave")[0].node.ref_doc_id == "d"
+        assert again.add([Document(text="sick leave")], show_progress=False).added == 1
+        assert "'LocalEmbedding:" in repr(again)
+    assert open_kb(embed_model="local").count() == 2
+
+
+def test_without_its_model_all_works_that_embeds_nothing(open_kb: Open, url: str) -> None:
+    with open_kb() as kb:
+        kb.add([Document(id_=ref, text=f"{ref} leave") for ref in "abc"], show_progress=False)
+    with KnowledgeBase.open(url, must_exist=True) as kb:
+        assert kb.info().embed_model == "PickyEmbedding"
+        assert [each.document_id for each in kb.documents()] == ["a", "b", "c"]
+        assert kb.delete("a") == 1
+        assert len(kb.retriever("keyword").retrieve("leave")) == 2
+        for kind in ("vector", "hybrid"):
+            with pytest.raises(ConfigurationError, match=r"'PickyEmbedding'.*embed_model="):
+                kb.retriever(kind).retrieve("leave")
+        report = kb.add([Document(id_="d", text="leave")], show_progress=False)
+        assert "embed_model=" in str(report.failures["d"])
+
+
+@EMBEDDED
+def test_a_copy_to_read_needs_no_embedding_model(open_kb: Open, url: str) -> None:
+    with open_kb(embed_model="local") as kb:
+        kb.add([Document(id_="d", text="annual leave")], show_progress=False)
+    with KnowledgeBase.open(url, read_only=True) as reader:
+        assert len(reader.search("leave").hits) == 1
 
 
 def test_another_embedding_model_is_refused_and_both_are_named(open_kb: Open) -> None:
