@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from llama_index.core.llms import LLM
     from llama_index.core.query_engine import RetrieverQueryEngine
 
-# Modes that call no LLM, with their synthesizers.
-_WITHOUT_LLM: Final = {"no_text": "NoText", "context_only": "ContextOnly"}
 _OURS: Final = ("llm", "similarity_top_k", "mode", "filters", "scope")
 # LlamaIndex's ``best`` is the second; its ``simple`` reads no documents.
 _CHAT_ENGINES: Final = {
@@ -30,17 +28,19 @@ def query_engine(
     retriever: BaseRetriever, llm: object, arguments: Mapping[str, Any]
 ) -> "RetrieverQueryEngine":
     """Return LlamaIndex's query engine with the arguments of its ``from_args``."""
-    from llama_index.core import response_synthesizers as synthesizers  # noqa: PLC0415
     from llama_index.core.query_engine import RetrieverQueryEngine  # noqa: PLC0415
+    from llama_index.core.response_synthesizers import ResponseMode  # noqa: PLC0415
+    from llama_index.core.response_synthesizers.context_only import ContextOnly  # noqa: PLC0415
+    from llama_index.core.response_synthesizers.no_text import NoText  # noqa: PLC0415
 
     make = RetrieverQueryEngine.from_args
     _check("as_query_engine", arguments, _parameters(make))
     model = _checked_llm(llm, "as_query_engine")
     mode = arguments.get("response_mode", "compact")
-    _check_value("response_mode", mode, [each.value for each in synthesizers.ResponseMode])
-    if mode in _WITHOUT_LLM and arguments.get("response_synthesizer") is None:
-        # LlamaIndex's would take the LLM of its Settings.
-        kind = getattr(synthesizers, _WITHOUT_LLM[mode])
+    _check_value("response_mode", mode, [each.value for each in ResponseMode])
+    kind = {"no_text": NoText, "context_only": ContextOnly}.get(mode)
+    if kind is not None and arguments.get("response_synthesizer") is None:
+        # LlamaIndex would give it the LLM of its Settings.
         synthesizer = kind(llm=model, streaming=arguments.get("streaming", False))
         arguments = {**arguments, "response_synthesizer": synthesizer}
     return make(retriever, llm=model, **arguments)

@@ -42,6 +42,7 @@ from llama_retrieval_ext.knowledge_base.documents import (
     stamped,
 )
 from llama_retrieval_ext.knowledge_base.graph import Extraction
+from llama_retrieval_ext.knowledge_base.long_texts import for_long_texts
 
 T = TypeVar("T")
 
@@ -94,11 +95,15 @@ class Splitter:
         # Created on demand: its tokenizer takes a quarter of a second to load.
         return [SentenceSplitter(chunk_size=_CHUNK_TOKENS, chunk_overlap=_OVERLAP_TOKENS)]
 
+    @cached_property
+    def _for_long_texts(self) -> Sequence[TransformComponent]:
+        return [for_long_texts(each) for each in self._transformations]
+
     def _transformed(self, documents: Sequence[SourceDocument]) -> list[tuple[BaseNode, ...]]:
         def split() -> Sequence[BaseNode]:
             # Transformations may modify their input.
             copies = [each.nodes[0].model_copy(deep=True) for each in documents]
-            return run_transformations(copies, self._transformations)
+            return run_transformations(copies, self._for_long_texts)
 
         made = split_by(split)
         owned = _by_document(made, documents)
