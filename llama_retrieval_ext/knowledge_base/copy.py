@@ -15,6 +15,7 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.graph.passage_links import PassageLinks
+from llama_retrieval_ext.knowledge_base.changes import progress
 from llama_retrieval_ext.knowledge_base.documents import DocumentKey, Prepared
 from llama_retrieval_ext.knowledge_base.graph import GraphSide, open_graph_side, open_recorded
 from llama_retrieval_ext.knowledge_base.ledger.ledger import (
@@ -24,7 +25,7 @@ from llama_retrieval_ext.knowledge_base.ledger.ledger import (
     is_same_graph,
 )
 from llama_retrieval_ext.knowledge_base.opening import graph_target, open_ledger, writer_of
-from llama_retrieval_ext.knowledge_base.report import CopyReport, progress
+from llama_retrieval_ext.knowledge_base.report import CopyReport
 from llama_retrieval_ext.knowledge_base.storage import (
     RequestedSetup,
     Storage,

@@ -15,7 +15,8 @@ from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.knowledge_base.browsing import Browsable
 from llama_retrieval_ext.knowledge_base.calibration import CANDIDATES, QUESTIONS, Calibrations
 from llama_retrieval_ext.knowledge_base.changes import Changes
-from llama_retrieval_ext.knowledge_base.opening import Opened, Opening, remove_knowledge_base
+from llama_retrieval_ext.knowledge_base.opening import Opened, Opening
+from llama_retrieval_ext.knowledge_base.removal import remove_knowledge_base
 from llama_retrieval_ext.knowledge_base.report import IngestionReport
 from llama_retrieval_ext.knowledge_base.searching import Searchable
 from llama_retrieval_ext.knowledge_base.snapshot import Refreshing, refresh_every

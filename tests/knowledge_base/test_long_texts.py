@@ -69,10 +69,3 @@ def test_transformations_of_the_user_are_copied_and_not_changed() -> None:
         window.sentence_splitter is not SentenceWindowNodeParser.from_defaults().sentence_splitter
     )
     assert for_long_texts(bounded) is bounded
-
-
-@pytest.mark.slow
-def test_20_megabytes_of_text_are_split_within_nltk_s_time_limit() -> None:
-    text = prose(1, 1000) * 700
-    assert len(text) > 20_000_000
-    assert sum(map(len, in_blocks(SPLIT)(text))) == len(text)

@@ -37,14 +37,14 @@ def test_what_was_added_is_there_after_reopening(open_kb: Open) -> None:
         assert again.retriever(kind).retrieve("leave")[0].node.ref_doc_id == "d"
 
 
-def test_a_new_one_needs_an_embedding_model_and_leaves_nothing_behind(url: str) -> None:
+def test_a_new_knowledge_base_needs_an_embedding_model(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"needs embed_model=.*'local'"):
         KnowledgeBase.open(url)
     path = Location.of(url).path
     assert path is None or not path.exists() or not url.startswith("embedded")
 
 
-def test_it_opens_with_the_model_that_it_recorded(open_kb: Open, url: str) -> None:
+def test_without_a_model_it_opens_with_the_recorded_one(open_kb: Open, url: str) -> None:
     with open_kb(embed_model="local") as kb:
         kb.add([Document(id_="d", text="annual leave")], show_progress=False)
     with KnowledgeBase.open(url) as again:
@@ -54,7 +54,7 @@ def test_it_opens_with_the_model_that_it_recorded(open_kb: Open, url: str) -> No
     assert open_kb(embed_model="local").count() == 2
 
 
-def test_without_its_model_all_works_that_embeds_nothing(open_kb: Open, url: str) -> None:
+def test_without_its_model_everything_works_that_embeds_nothing(open_kb: Open, url: str) -> None:
     with open_kb() as kb:
         kb.add([Document(id_=ref, text=f"{ref} leave") for ref in "abc"], show_progress=False)
     with KnowledgeBase.open(url, must_exist=True) as kb:
@@ -108,7 +108,7 @@ def test_another_tokenizer_is_refused_once_there_is_something_in_it(open_kb: Ope
         open_kb(tokenizer=Tokenizer(language="german"))
 
 
-def test_an_empty_one_is_remembered_as_it_was_made(open_kb: Open) -> None:
+def test_an_empty_knowledge_base_keeps_its_settings(open_kb: Open) -> None:
     open_kb(require_scope=True, tokenizer=Tokenizer(language="none")).close()
     with pytest.raises(ConfigurationError, match="require_scope"):
         open_kb(require_scope=False)
@@ -120,9 +120,7 @@ def test_an_empty_one_is_remembered_as_it_was_made(open_kb: Open) -> None:
     assert kb.retriever("keyword", scope=Scope("acme")).retrieve("leave") == []
 
 
-def test_who_requires_a_scope_for_the_first_document_requires_it_of_everybody(
-    open_kb: Open,
-) -> None:
+def test_a_scope_required_with_the_first_document_is_required_of_all(open_kb: Open) -> None:
     with open_kb(), open_kb(require_scope=True) as kb:
         kb.add([Document(text="leave")], scope=Scope("acme"))
     assert open_kb().require_scope
@@ -182,7 +180,7 @@ def test_a_newer_knowledge_base_is_refused(open_kb: Open) -> None:
 
 
 @EMBEDDED
-def test_a_ledger_that_is_none_is_refused(open_kb: Open, directory: Path) -> None:
+def test_a_ledger_file_that_is_no_database_is_refused(open_kb: Open, directory: Path) -> None:
     open_kb().close()
     for path in directory.glob("ledger.sqlite3*"):
         path.unlink()
@@ -199,19 +197,19 @@ def test_a_ledger_that_is_none_is_refused(open_kb: Open, directory: Path) -> Non
         ("embedded:", "no"),
     ],
 )
-def test_a_url_that_names_nothing_is_refused(url: str, advice: str) -> None:
+def test_a_url_of_no_engine_is_refused(url: str, advice: str) -> None:
     with pytest.raises(ConfigurationError, match=advice):
         KnowledgeBase.open(url, embed_model=MockEmbedding(4))
 
 
-def test_its_repr_says_what_is_in_it(open_kb: Open, url: str) -> None:
+def test_repr_shows_url_counts_and_model(open_kb: Open, url: str) -> None:
     kb = open_kb()
     kb.add([Document(text="leave"), TextNode(text="leave")])
     assert repr(kb) == f"KnowledgeBase({url!r}, 2 documents, 2 nodes, 'PickyEmbedding')"
 
 
 @EMBEDDED
-def test_a_full_disk_under_the_store_loses_nothing(open_kb: Open) -> None:
+def test_a_full_disk_of_the_store_loses_no_document(open_kb: Open) -> None:
     kb = open_kb()
     kb.add([Document(id_="d", text="annual leave")])
     store = kb._storage.store
@@ -234,7 +232,7 @@ def test_a_full_disk_under_the_store_loses_nothing(open_kb: Open) -> None:
     ],
     ids=["full disk", "read-only directory"],
 )
-def test_a_ledger_that_cannot_be_written_loses_nothing(
+def test_a_ledger_that_cannot_be_written_loses_no_document(
     open_kb: Open, trouble: str, relief: str, message: str
 ) -> None:
     kb = open_kb()
@@ -263,6 +261,6 @@ def test_an_empty_one_may_be_opened_with_another_dimension(open_kb: Open) -> Non
     assert kb.add([Document(text="leave")], show_progress=False).added == 1
 
 
-def test_constructing_one_says_to_open_it() -> None:
+def test_constructing_a_knowledge_base_says_to_open_it() -> None:
     with pytest.raises(ConfigurationError, match=r"KnowledgeBase\.open"):
         KnowledgeBase("embedded:./kb", embed_model=MockEmbedding(8))

@@ -38,7 +38,7 @@ def filled(kb: KnowledgeBase) -> KnowledgeBase:
 
 
 @pytest.mark.parametrize("mode", ["vector", "keyword", "hybrid"])
-async def test_search_is_the_retriever_s_and_so_is_asearch(
+async def test_search_and_asearch_give_the_hits_of_the_retriever(
     filled: KnowledgeBase, mode: Any
 ) -> None:
     options: dict[str, Any] = {"top_k": 3, "filters": YEAR, "collapse": Collapse()}

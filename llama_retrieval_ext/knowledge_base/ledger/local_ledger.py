@@ -158,6 +158,11 @@ class LocalLedger(Ledger):
                 connection.executemany("INSERT OR REPLACE INTO manifest VALUES (?, ?)", rows)
         return config
 
+    def dimension(self) -> int | None:
+        """Return the dimension of the vectors; None until the first is stored."""
+        rows = self.database.rows("SELECT value FROM manifest WHERE key = 'dimension'")
+        return json.loads(rows[0][0]) if rows else None
+
     def check_unwritten(self, where: str) -> None:
         """No-op: no other process has the file open."""
 

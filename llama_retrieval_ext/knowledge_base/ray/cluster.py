@@ -19,7 +19,7 @@ from ray.exceptions import (
 )
 
 from llama_retrieval_ext.errors import ConfigurationError, IngestionError, describe
-from llama_retrieval_ext.knowledge_base.add import Addition, Group
+from llama_retrieval_ext.knowledge_base.changes import Addition, Group
 from llama_retrieval_ext.knowledge_base.documents import DocumentKey, SourceDocument
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.preparation import Preparation, PreparedBatch
