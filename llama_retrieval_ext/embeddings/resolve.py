@@ -28,28 +28,12 @@ _INTEGRATIONS = {
     "ollama": _Integration("OllamaEmbedding", "model_name", "base_url"),
 }
 # Settings that do not change the vectors.
-_NEUTRAL = frozenset(
-    {
-        "model_name",
-        "embed_batch_size",
-        "callback_manager",
-        "num_workers",
-        "embeddings_cache",
-        "rate_limiter",
-        "cache_dir",
-        "cache_folder",
-        "threads",
-        "show_progress_bar",
-        "api_key",
-        "api_version",
-        "default_headers",
-        "max_retries",
-        "timeout",
-        "reuse_client",
-        "keep_alive",
-        "client_kwargs",
-    }
-)
+_NEUTRAL = {
+    *("model_name", "embed_batch_size", "callback_manager", "num_workers", "embeddings_cache"),
+    *("rate_limiter", "cache_dir", "cache_folder", "threads", "show_progress_bar", "api_key"),
+    *("api_version", "default_headers", "max_retries", "timeout", "reuse_client", "keep_alive"),
+    "client_kwargs",
+}
 _ACCEPTED = (_LOCAL, *(f"{key}:NAME" for key in _INTEGRATIONS))
 
 

@@ -301,7 +301,7 @@ class Changes:
                 f"delete needs the path of a file or the id of a document, got {name!r}"
             )
         with self._writing(scope):
-            self._parts.writer.settle()
+            self.settle()
             return self._delete(self._parts.ledger.find(name, scope))
 
     def delete_where(self, filters: MetadataFilters, scope: Scope | None) -> int:
@@ -322,6 +322,10 @@ class Changes:
             if gone and not self._parts.ledger.count()[1]:
                 self._storage.compact()
         return gone
+
+    def settle(self) -> None:
+        """Finish or undo unfinished changes."""
+        self._parts.writer.settle()
 
     def compact(self) -> int:
         """Free the disk space of deleted nodes; return the number of bytes."""

@@ -19,7 +19,7 @@ from llama_retrieval_ext.knowledge_base.opening import Opened, Opening
 from llama_retrieval_ext.knowledge_base.removal import remove_knowledge_base
 from llama_retrieval_ext.knowledge_base.report import IngestionReport
 from llama_retrieval_ext.knowledge_base.searching import Searchable
-from llama_retrieval_ext.knowledge_base.snapshot import Refreshing, refresh_every
+from llama_retrieval_ext.knowledge_base.snapshot import refresh_every
 from llama_retrieval_ext.knowledge_base.storage import RequestedSetup
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.retrievers.confidence import Calibration
@@ -76,7 +76,7 @@ class KnowledgeBase(Searchable, Browsable):
         )
         Browsable.__init__(self, access, storage, ledger)
         self._changes = Changes(access, storage, opened.parts)
-        self._copy = Refreshing(opened.copied, storage, ledger, opened.parts.writer.settle)
+        self._copied = opened.copied
         self._resources = opened.resources
         if refresh_s is not None:
             refresh_every(refresh_s, self.refresh, self._resources)
@@ -358,8 +358,11 @@ class KnowledgeBase(Searchable, Browsable):
         """
         with self._storage.lock:
             self._check_open()
-            changed = self._copy.refresh()
+            if self._copied is None:
+                raise ConfigurationError(f"{self.url} is no copy: leave refresh() out")
+            changed = self._copied.refresh(self._storage, self._ledger)
             if changed:
+                self._changes.settle()
                 self._calibrations.read()
             return changed
 

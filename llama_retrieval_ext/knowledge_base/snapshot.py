@@ -57,12 +57,14 @@ class ReadOnlyCopy:
             self.close()
             raise
 
-    def refresh(
-        self, store: EmbeddedVectorStore, ledger: LocalLedger, graph: EmbeddedGraph | None
-    ) -> bool:
+    def refresh(self, storage: Storage, ledger: Ledger) -> bool:
         """Update the open copy, while searches continue; return False if nothing was written."""
+        store, side = storage.store, storage.graph
+        if not isinstance(store, EmbeddedVectorStore) or not isinstance(ledger, LocalLedger):
+            raise TypeError("a copy is on the embedded engine")
         if self._state() == self._seen:
             return False
+        graph = side.graph if side and isinstance(side.graph, EmbeddedGraph) else None
         with ledger.database.connection() as connection:
             self._copy(store, connection, graph)
         return True
@@ -162,37 +164,6 @@ def open_copy(
             f"{type(graph).__name__}"
         )
     return ReadOnlyCopy(url, graph)
-
-
-class Refreshing:
-    """Renews the copy that a knowledge base reads; does nothing for one opened for writing."""
-
-    def __init__(
-        self,
-        copied: ReadOnlyCopy | None,
-        storage: Storage,
-        ledger: Ledger,
-        settle: Callable[[], None],
-    ) -> None:
-        self._copied = copied
-        self._storage = storage
-        self._ledger = ledger
-        self._settle = settle
-
-    def refresh(self) -> bool:
-        """Copy again if something was written; return whether it was."""
-        store, ledger, side = self._storage.store, self._ledger, self._storage.graph
-        if (
-            self._copied is None
-            or not isinstance(store, EmbeddedVectorStore)
-            or not isinstance(ledger, LocalLedger)
-        ):
-            raise ConfigurationError("it is no copy: leave refresh() out")
-        graph = side.graph if side and isinstance(side.graph, EmbeddedGraph) else None
-        changed = self._copied.refresh(store, ledger, graph)
-        if changed:
-            self._settle()
-        return changed
 
 
 def refresh_every(seconds: float, refresh: Callable[[], object], resources: ExitStack) -> None:
