@@ -1,4 +1,4 @@
-"""Where the ledger lies beside the store, in the same engine."""
+"""The ledger beside the store in an engine, and the settings that it records."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -138,44 +138,6 @@ def test_a_knowledge_base_recreated_with_another_model_refuses_old_writers(
         with pytest.raises(ModelMismatchError, match=r"MockEmbedding.*PickyEmbedding"):
             old.add([Document(id_="e", text="annual leave")])
     assert new.count() == 0
-
-
-def test_a_collection_that_was_filled_without_a_knowledge_base_is_refused(
-    open_kb: Open, url: str
-) -> None:
-    store = store_at(url)
-    store.add([TextNode(id_="n", text="x", embedding=[1.0, 0.0])])
-    store.close()
-    with pytest.raises(StoreFormatError, match=r"1 nodes that were not added.*VectorRetriever"):
-        open_kb()
-    store = store_at(url)
-    assert store.count() == 1
-    store.close()
-
-
-def test_a_store_that_lost_nodes_is_reported_and_can_be_filled_again(
-    open_kb: Open, url: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    documents = [Document(id_=f"d{number}", text="leave") for number in range(3)]
-    with open_kb() as kb:
-        kb.add(documents)
-    store = store_at(url)
-    store.delete("d1")
-    store.close()
-    kb = open_kb()
-    assert "holds 2 nodes, and 3 were added" in caplog.text
-    assert kb.add(documents).updated == 3
-    assert len(kb.retriever("keyword").retrieve("leave")) == 3
-
-
-def test_a_store_without_its_ledger_is_refused(open_kb: Open, url: str) -> None:
-    with open_kb() as kb:
-        kb.add([Document(id_="d", text="leave")])
-    store = store_at(url)
-    ledger_of(store).clear()
-    store.close()
-    with pytest.raises(StoreFormatError, match="1 nodes that were not added"):
-        open_kb()
 
 
 def test_after_store_and_ledger_are_cleared_a_new_knowledge_base_can_be_created(
