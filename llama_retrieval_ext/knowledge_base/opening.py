@@ -78,7 +78,7 @@ class Opening:
 
     def open(self) -> Opened:
         """Open the storage, the graph and the ledger; close them again if one fails."""
-        if self.embed_model is None:
+        if self.embed_model is None and not (self.setup.must_exist or self.read_only):
             check_recorded(self.url)
         model = None if self.embed_model is None else resolve_embed_model(self.embed_model)
         splitter = Splitter(self.transformations)

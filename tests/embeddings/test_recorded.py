@@ -1,6 +1,7 @@
 """What is recorded of an embedding model, and the model that is built from it."""
 
 import json
+import pickle
 import sys
 from types import ModuleType
 from typing import Any
@@ -85,6 +86,8 @@ async def test_the_recorded_model_embeds_as_the_model_does() -> None:
     model = recorded(model_record(local), embed_model_name(local))
     assert embed_model_name(model) == embed_model_name(local)
     assert model.get_query_embedding("leave") == local.get_query_embedding("leave")
+    sent = pickle.loads(pickle.dumps(model))
+    assert sent.get_query_embedding("leave") == local.get_query_embedding("leave")
     assert model.get_text_embedding("leave") == local.get_text_embedding("leave")
     assert await model.aget_query_embedding("leave") == local.get_query_embedding("leave")
     assert await model.aget_text_embedding_batch(["leave"]) == [local.get_text_embedding("leave")]

@@ -47,6 +47,8 @@ def test_what_was_added_is_there_after_reopening(open_kb: Open) -> None:
 def test_a_new_knowledge_base_needs_an_embedding_model(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"needs embed_model=.*'local'"):
         KnowledgeBase.open(url)
+    with pytest.raises(ConfigurationError, match="there is no knowledge base at"):
+        KnowledgeBase.open(url, must_exist=True)
     path = Location.of(url).path
     assert path is None or not path.exists() or not url.startswith("embedded")
 
