@@ -192,11 +192,11 @@ class CapabilityFactory:
         """Return the retriever of a preset.
 
         Args:
-            preset: ``basic``, ``advanced``, ``semantic``, or ``auto``: ``advanced`` with
-                ``use_graph`` and a graph, else ``basic``.
+            preset: ``basic``, ``advanced``, ``semantic``, or ``auto``: ``advanced`` if there is a
+                graph, with ``use_graph``, or keyword search, else ``basic``.
             use_graph: Whether ``advanced`` and ``auto`` search the graph.
             cache_key: See the class.
-            options: ``top_k`` and those of the preset; see `PRESETS`.
+            options: ``top_k`` and those of the preset; see ``config/README.md``.
 
         Raises:
             ConfigurationError: See the class; the message lists the presets and the parts.
@@ -209,8 +209,7 @@ class CapabilityFactory:
     ) -> RAGGenerator:
         """Return a `RAGGenerator`.
 
-        The default retriever is ``advanced``, with the graph if there is one; ``basic`` if there
-        is neither a graph nor keyword search.
+        The default retriever is ``auto`` with the graph, if there is one.
         """
         finds = self.parts.best_retriever() if retriever is None else retriever
         return RAGGenerator(finds, llm=self.parts.llm_for("a RAG generator"), **options)

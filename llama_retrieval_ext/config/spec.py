@@ -6,17 +6,10 @@ from enum import Enum
 from typing import Any, Final
 
 from llama_index.core.vector_stores.types import MetadataFilters
-from pydantic import BaseModel, ValidationError
 
 from llama_retrieval_ext.arguments import arguments_of, value_expression
-from llama_retrieval_ext.config.definitions import (
-    SCOPE,
-    Definition,
-    Parameter,
-    arms_of,
-    class_definitions,
-    enum_members,
-)
+from llama_retrieval_ext.config.classes import class_definitions, enum_members
+from llama_retrieval_ext.config.definitions import SCOPE, Definition, Parameter
 from llama_retrieval_ext.config.models import (
     ESCAPES,
     MAP,
@@ -168,34 +161,8 @@ class Builder:
             if name != TYPE
         }
         try:
-            return self._build(definition, arguments)
+            return definition.build(arguments, self._parts)
         except BuildError:
             raise
         except Exception as error:  # any error of a constructor belongs to this node
             raise BuildError(path, error) from error
-
-    def _build(self, definition: Definition, arguments: Mapping[str, Any]) -> object:
-        rest: list[object] = [self._parts] if definition.takes_parts else []
-        parameters = definition.parameters
-        named = {name: _typed(each, parameters[name].hint) for name, each in arguments.items()}
-        scope = named.pop(SCOPE, None) if definition.is_scoped_later else None
-        for name, parameter in parameters.items():
-            if parameter.is_rest:
-                rest.extend(named.pop(name, ()))
-        part = definition.make(*rest, **named)
-        return part if scope is None else part.for_scope(scope)  # type: ignore[attr-defined]
-
-
-def _typed(value: Any, hint: Any) -> Any:  # noqa: ANN401 - what signatures have
-    """Return the value as the model that the parameter expects."""
-    if not isinstance(value, Mapping):
-        return value
-    kinds = [arm for arm in arms_of(hint) if isinstance(arm, type) and issubclass(arm, BaseModel)]
-    if not kinds:
-        return value
-    try:
-        return kinds[0].model_validate(dict(value))
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ConfigurationError(f"{kinds[0].__name__}: {where}: {first['msg']}") from None

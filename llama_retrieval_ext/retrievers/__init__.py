@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         HyDERetriever,
         MultiQueryRetriever,
     )
-    from llama_retrieval_ext.retrievers.presets import PRESETS, Preset, PresetParts, build_preset
+    from llama_retrieval_ext.retrievers.presets import PresetParts, build_preset
     from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
     from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
     from llama_retrieval_ext.retrievers.rerank import RerankRetriever
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "PRESETS",
     "AutoMergingRetriever",
     "BM25Retriever",
     "Calibration",
@@ -74,7 +73,6 @@ __all__ = [
     "LLMSelector",
     "MergedScore",
     "MultiQueryRetriever",
-    "Preset",
     "PresetParts",
     "QueryFusionRetriever",
     "RecursiveRetriever",
@@ -123,12 +121,7 @@ if not TYPE_CHECKING:
             "HyDERetriever",
             "MultiQueryRetriever",
         ),
-        "llama_retrieval_ext.retrievers.presets": (
-            "PRESETS",
-            "Preset",
-            "PresetParts",
-            "build_preset",
-        ),
+        "llama_retrieval_ext.retrievers.presets": ("PresetParts", "build_preset"),
         "llama_retrieval_ext.retrievers.query_fusion": ("QueryFusionRetriever",),
         "llama_retrieval_ext.retrievers.recursive": ("RecursiveRetriever",),
         "llama_retrieval_ext.retrievers.rerank": ("RerankRetriever",),

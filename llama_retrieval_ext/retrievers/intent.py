@@ -2,15 +2,14 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Self
+from typing import Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.vector_stores.types import MetadataFilters
-from pydantic import ValidationError
 
 from llama_retrieval_ext.arguments import RecordsArguments
 from llama_retrieval_ext.checks import check_count, checked_arguments, of_type
-from llama_retrieval_ext.errors import CompositionError, ConfigurationError, InvalidFilterError
+from llama_retrieval_ext.errors import CompositionError, ConfigurationError
 from llama_retrieval_ext.execution.context import note_details, step
 from llama_retrieval_ext.execution.legs import Leg, or_degraded
 from llama_retrieval_ext.execution.plan import Plan
@@ -26,7 +25,6 @@ from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
 from llama_retrieval_ext.retrievers.routing.selectors import Choice, Selection, Selector, selected
-from llama_retrieval_ext.retrievers.routing.stage_json import stage_from_dict, stage_to_dict
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.text.normalization import HAN
 
@@ -62,54 +60,6 @@ class IntentProfile(RecordsArguments):
         of_type(self.refine, tuple, "refine", instead="write (stage,)")
         for stage in self.refine:
             of_type(stage, Refine, "each of refine")
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the profile as JSON, without default values.
-
-        Raises:
-            ConfigurationError: A stage of ``refine`` is not serialisable: it holds a model or a
-                store, or is not from this package.
-        """
-        return {
-            "description": self.description,
-            **({"weights": dict(self.weights)} if self.weights else {}),
-            **({} if self.depth is None else {"depth": self.depth}),
-            **({} if self.filters is None else {"filters": self.filters.model_dump(mode="json")}),
-            **({"refine": [stage_to_dict(stage) for stage in self.refine]} if self.refine else {}),
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the profile from the output of `to_dict`.
-
-        Raises:
-            ConfigurationError: A field or stage is unknown, or a value is invalid.
-
-        Examples:
-            >>> from llama_retrieval_ext import Top
-            >>> profile = IntentProfile("codes", {"keyword": 0.7}, refine=(Top(3),))
-            >>> profile.to_dict()["refine"]
-            [{'stage': 'Top', 'k': 3}]
-            >>> IntentProfile.from_dict(profile.to_dict()) == profile
-            True
-
-        """
-        given = dict(of_type(data, Mapping, "a profile"))
-        if "filters" in given:
-            given["filters"] = _filters(given["filters"])
-        if "refine" in given:
-            stages = of_type(given["refine"], list, "refine")
-            given["refine"] = tuple(stage_from_dict(stage) for stage in stages)
-        return cls(**given)
-
-
-def _filters(data: object) -> MetadataFilters:
-    try:
-        return MetadataFilters.model_validate(data)
-    except ValidationError as error:
-        raise InvalidFilterError(
-            f"the filters of a profile are LlamaIndex's as JSON, got {data!r}: {error}"
-        ) from error
 
 
 # Quoted text, snake_case, camelCase, calls, dotted names, codes such as E1205, but not "A 2023

@@ -14,14 +14,9 @@ from llama_index.core.schema import TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 
 from llama_retrieval_ext import KnowledgeBase, Scope, open_store
-from llama_retrieval_ext.config import (
-    KeptBM25Retriever,
-    Registry,
-    RegistryParts,
-    from_yaml,
-    to_yaml,
-)
+from llama_retrieval_ext.config import Registry, RegistryParts, from_yaml, to_yaml
 from llama_retrieval_ext.config import registry as shared
+from llama_retrieval_ext.config.store_retrievers import KeptBM25Retriever
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     MissingDependencyError,
@@ -33,9 +28,12 @@ from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from tests.config.conftest import TENANTS, fill
 
+PRESETS = ("basic", "advanced", "semantic", "auto")
 BASE = {"base_retriever_params": None}
 # Every name with its parameters and their defaults; ``top_k`` is 10 where it is not named.
 PARAMETERS: dict[str, dict[str, object]] = {
+    "vector": {"collapse": None},
+    "keyword": {"collapse": None},
     "dense": {"embedding_config": None},
     "bm25": {},
     "hybrid": {"dense_weight": 0.7, "sparse_weight": 0.3, "embedding_config": None},
@@ -97,10 +95,10 @@ def test_every_name_answers_within_the_scope_and_is_written_as_yaml(kb: Knowledg
         kb, llm=llm, graph=graph, rules=rules, docstore=SimpleDocumentStore()
     )
     answered = set()
-    for name in [*registry.names, "basic", "advanced", "semantic", "auto"]:
+    for name in [*registry.names, *PRESETS]:
         retriever = registry.get_retriever(name)
         assert isinstance(retriever, BaseRetriever)
-        operator = registry.get("retriever" if name in PARAMETERS else "preset", name)()
+        operator = registry.get("preset" if name in PRESETS else "retriever", name)()
         records = ask(operator)
         assert len(records) <= 3
         if records:
@@ -154,14 +152,14 @@ def test_the_first_record_tells_what_the_llm_wrote(registry: Registry) -> None:
         ("fusion", {"rerank_model": "llm"}, "without rerank=True"),
         ("dense", {"top_k": 0}, "greater than or equal to 1"),
         ("hyde", {"base_retriever": "dens"}, "did you mean 'dense'"),
-        ("hyde", {"base_retriever_params": {"top": 1}}, "'dense' has no field 'top'"),
+        ("hyde", {"base_retriever_params": {"top": 1}}, "'dense' has no parameter 'top'"),
         ("graph", {}, r"registry\.bind\(kb, graph=\.\.\.\)"),
         ("auto_merging", {}, r"docstore=\.\.\."),
         ("llama_dense", {"store_type": "milvus"}, "is on 'embedded'; pass store_params"),
         ("llama_dense", {"store_params": {"urll": "x"}}, "got urll"),
         ("router", {"descriptions": {"x": "y"}}, "no route: x"),
         ("advanced", {"vector_weight": "much"}, "must be a valid number"),
-        ("hybrid", {"type": "bm25"}, "no field 'type'"),
+        ("hybrid", {"type": "bm25"}, "no parameter 'type'"),
     ],
 )
 def test_what_cannot_work_says_so(
@@ -233,7 +231,7 @@ def test_added_names_are_like_our_own(registry: Registry, monkeypatch: pytest.Mo
     assert len(ask(registry.get("retriever", "classy")(top_k=1), top_k=1)) == 1
     text = "version: 1\npipeline: {type: short, least: 3}"
     assert from_yaml(text, registry).top_k == 10
-    with pytest.raises(ConfigurationError, match="no field 'least_'; did you mean 'least'"):
+    with pytest.raises(ConfigurationError, match="no parameter 'least_'; did you mean 'least'"):
         registry.get_retriever("short", least_=1)
     for name in ("short", "dense", "Bad Name", "basic"):
         with pytest.raises(ConfigurationError):

@@ -21,7 +21,7 @@ from llama_retrieval_ext.config import (
     to_yaml,
     validate_yaml,
 )
-from llama_retrieval_ext.config.definitions import class_definitions
+from llama_retrieval_ext.config.classes import class_definitions
 from llama_retrieval_ext.errors import ConfigFileError, ConfigurationError
 from llama_retrieval_ext.retrievers import RouteRule
 from tests.pipeline import test_expressions as expressions
@@ -91,7 +91,7 @@ def test_every_class_that_a_file_may_name_is_a_part_of_pipelines() -> None:
         (document("{type: dense, top_k: many}"), 2, "must be a valid integer"),
         (document("{type: dense, top_k: 0}"), 2, "greater than or equal to 1"),
         ("version: 1\npipeline:\n  type: Top\n  k: 0\n", 3, "whole number of at least 1, got 0"),
-        (document("{type: Top}"), 2, "'Top' needs the field 'k'"),
+        (document("{type: Top}"), 2, "'Top' needs the parameter 'k'"),
         (document("{type: Consensus, at_least: 1, fusion: {type: Top, k: 1}}"), 2, "RRF or"),
         (document("{type: Dedupe, by: Alike.CONTEXT}"), 2, "'Alike.CONTENT'"),
         (document("{type: fusion, mode: rff}"), 2, "'rrf' or 'weighted'"),

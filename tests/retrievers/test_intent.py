@@ -1,6 +1,5 @@
 """The kind of a question, and how it changes the retrieval."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -21,7 +20,6 @@ from llama_retrieval_ext.retrievers.intent import (
     default_intent_profiles,
     default_intent_rules,
 )
-from llama_retrieval_ext.retrievers.routing.rule_selector import RuleSelector
 from llama_retrieval_ext.retrievers.routing.selectors import (
     Choice,
     EmbeddingSelector,
@@ -29,11 +27,7 @@ from llama_retrieval_ext.retrievers.routing.selectors import (
     Selection,
     Selector,
 )
-from llama_retrieval_ext.stages.decay import Curve, Recency, ScoreDecay
 from llama_retrieval_ext.stages.fusion import RRF, CombMNZ
-from llama_retrieval_ext.stages.rerank.llm import LLMRerank
-from llama_retrieval_ext.stages.rerank.mmr import MMR
-from llama_retrieval_ext.stages.rerank.rules import RuleRerank, RuleWeights
 from llama_retrieval_ext.stages.selection import LongContextReorder, Threshold, Top
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
@@ -240,68 +234,6 @@ def test_the_rules_are_data_one_can_read() -> None:
         *(rule.route for rule in default_intent_rules().rules),
         GENERAL,
     }
-
-
-def test_profiles_and_rules_are_json_and_back() -> None:
-    english = MetadataFilters(filters=[MetadataFilter(key="lang", value="en")])
-    stages = (
-        Threshold(0.2),
-        RuleRerank(RuleWeights(terms=2.0), recency=Recency("date", half_life=30)),
-        ScoreDecay("date", half_life=365, curve=Curve.LINEAR),
-        Top(3),
-    )
-    profile = IntentProfile("codes", {"keyword": 0.7}, depth=50, filters=english, refine=stages)
-    told = json.loads(json.dumps(profile.to_dict()))
-    assert told["refine"][0] == {"stage": "Threshold", "min_score": 0.2}
-    assert IntentProfile.from_dict(told) == profile
-    for made in default_intent_profiles().values():
-        assert IntentProfile.from_dict(made.to_dict()) == made
-    rules = default_intent_rules()
-    again = RuleSelector.from_dict(json.loads(json.dumps(rules.to_dict())))
-    assert again.rules == rules.rules
-
-
-JSON_ERRORS: Mapping[str, tuple[Callable[[], object], str]] = {
-    "a misspelled field": (
-        lambda: IntentProfile.from_dict({"description": "x", "wieghts": {"a": 1.0}}),
-        "has no argument 'wieghts'; write weights=",
-    ),
-    "a misspelled stage": (
-        lambda: IntentProfile.from_dict({"description": "x", "refine": [{"stage": "Treshold"}]}),
-        "there is no stage 'Treshold'; did you mean 'Threshold'",
-    ),
-    "a misspelled argument of a stage": (
-        lambda: IntentProfile.from_dict({"description": "x", "refine": [{"stage": "Top", "n": 1}]}),
-        "write k=1",
-    ),
-    "a misspelled part of a stage": (
-        lambda: IntentProfile.from_dict(
-            {"description": "x", "refine": [{"stage": "RuleRerank", "weights": {"term": 1.0}}]}
-        ),
-        "write terms=1.0",
-    ),
-    "filters of another form": (
-        lambda: IntentProfile.from_dict({"description": "x", "filters": {"lang": "en"}}),
-        "the filters of a profile are LlamaIndex's",
-    ),
-    "no mapping": (lambda: IntentProfile.from_dict([]), "a profile must be"),  # type: ignore[arg-type]
-    "no rules": (lambda: RuleSelector.from_dict({"rule": []}), "rules must be"),
-    "a stage with a model": (
-        lambda: IntentProfile("x", refine=(LLMRerank(ScriptedLLM([])),)).to_dict(),
-        "cannot be written as JSON",
-    ),
-    "a stage with a store": (
-        lambda: IntentProfile("x", refine=(MMR(embed_model=FakeEmbedding()),)).to_dict(),
-        "embed_model of MMR cannot be written as JSON",
-    ),
-}
-
-
-@each_case("wrong", JSON_ERRORS)
-def test_json_that_is_no_profile_says_why(wrong: str) -> None:
-    make, problem = JSON_ERRORS[wrong]
-    with pytest.raises(ConfigurationError, match=problem):
-        make()
 
 
 def test_intent_adapts_inside_a_pipeline(searched: Searched) -> None:

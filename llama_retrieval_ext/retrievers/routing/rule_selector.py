@@ -3,14 +3,12 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
 
 from llama_retrieval_ext.arguments import RecordsArguments
 from llama_retrieval_ext.checks import check_count, checked_arguments, is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.routing.selectors import Choice, Selection, Selector
-from llama_retrieval_ext.retrievers.routing.stage_json import value_to_dict
 from llama_retrieval_ext.text.normalization import RANGES, dominant_script
 
 
@@ -73,27 +71,6 @@ class RouteRule(RecordsArguments):
                 f"expression: {error}"
             ) from error
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the rule as JSON, without default values."""
-        return value_to_dict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the rule from the output of `to_dict`.
-
-        Raises:
-            ConfigurationError: A field is unknown, or a value is invalid.
-
-        Examples:
-            >>> rule = RouteRule("law", any_of=["§", "article"])
-            >>> rule.to_dict()
-            {'route': 'law', 'any_of': ['§', 'article']}
-            >>> RouteRule.from_dict(rule.to_dict()) == rule
-            True
-
-        """
-        return cls(**of_type(data, Mapping, "a rule"))
-
     def holds(self, query: Query) -> bool:
         """Return whether the query satisfies every condition."""
         text = query.query_str
@@ -128,20 +105,6 @@ class RuleSelector(Selector):
 
     def __init__(self, rules: Sequence[RouteRule]) -> None:
         self.rules = tuple(of_type(rule, RouteRule, "a rule") for rule in rules)
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the rules as JSON."""
-        return {"rules": [rule.to_dict() for rule in self.rules]}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the selector from the output of `to_dict`.
-
-        Raises:
-            ConfigurationError: The list of rules is missing, or a rule is invalid.
-        """
-        rules: Any = of_type(data, Mapping, "a rule selector").get("rules")
-        return cls([RouteRule.from_dict(rule) for rule in of_type(rules, list, "rules")])
 
     def check(self, choices: Sequence[Choice]) -> None:
         """Raise if a rule names an unknown route."""
