@@ -67,8 +67,7 @@ class CapabilityParts:
         self._check_preset(preset, use_graph=use_graph)
         parts = self._registry_parts
         parts = parts if use_graph else replace(parts, graph=None)
-        made = default_registry().make(preset, options, parts)
-        return of_type(made, RetrievalPipeline, preset)
+        return default_registry().make(preset, options, parts)  # type: ignore[return-value]
 
     def _check_preset(self, preset: str, *, use_graph: bool) -> None:
         graph = ["graph_store"] if use_graph and preset != "auto" else []

@@ -40,7 +40,6 @@ from llama_retrieval_ext.retrievers.llm_queries import HyDERetriever, MultiQuery
 from llama_retrieval_ext.retrievers.presets import PRESETS
 from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever
-from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.retrievers.routing.rule_selector import RuleSelector
 from llama_retrieval_ext.retrievers.routing.selectors import (
@@ -335,13 +334,13 @@ def knowledge(  # noqa: PLR0913 - the parameters of the name
 
 
 def _preset(
-    make: Callable[..., RetrievalPipeline],
+    make: Callable[..., object],
     parts: RegistryParts,
     *,
     llm: LLM | None = None,
     reranker: AnyReranker | None = None,
     **options: Any,  # noqa: ANN401 - those of the preset
-) -> RetrievalPipeline:
+) -> object:
     return make(parts.preset_parts(llm=llm, reranker=reranker), **options)
 
 

@@ -80,7 +80,7 @@ def record_retriever(kind: type[AnswersRecords], name: str) -> Callable[..., Rec
     first = inspect.Parameter("parts", inspect.Parameter.POSITIONAL_ONLY)
     vars(make)["__signature__"] = inspect.Signature([first, *parameters])
     make.__annotations__ = {**inspect.get_annotations(kind.__init__), "return": RecordRetriever}
-    del make.__wrapped__  # type: ignore[attr-defined]  # the class has another signature
+    del make.__wrapped__  # the class has another signature
     return make
 
 

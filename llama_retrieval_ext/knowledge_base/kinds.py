@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.stages.selection import Collapse
 
 StoreKind: TypeAlias = Literal["vector", "keyword", "hybrid"]
+GraphKind: TypeAlias = Literal["graph", "kg_rule", "knowledge"]
 PresetKind: TypeAlias = Literal["basic", "advanced", "semantic", "auto"]
-# What a query can be answered by without further objects; the last three need a graph.
-SearchKind: TypeAlias = Literal["hybrid", "vector", "keyword", "graph", "kg_rule", "knowledge"]
+# What the command line and HTTP offer: names that need at most a graph.
+SearchKind: TypeAlias = Literal[StoreKind, GraphKind, PresetKind]
 CompositeKind: TypeAlias = Literal[
     "dense",
     "bm25",
@@ -40,7 +41,7 @@ CompositeKind: TypeAlias = Literal[
     "auto_merging",
     "fallback",
 ]
-Kind: TypeAlias = SearchKind | PresetKind | CompositeKind
+Kind: TypeAlias = SearchKind | CompositeKind
 
 # The weights of hybrid search of a knowledge base, and of what contains it; those of the registry
 # are the designs' 0.7 and 0.3. The measurement is in config/README.md.
@@ -148,7 +149,3 @@ class PresetArguments(CommonArguments, PresetOptions, total=False):
 
 class CompositeArguments(CommonArguments, CompositeOptions, total=False):
     """The arguments of ``retriever`` for retrievers with others inside."""
-
-
-class RetrieverOptions(StoreOptions, GraphOptions, PresetOptions, CompositeOptions, total=False):  # type: ignore[misc]  # names with two meanings have the type of the first
-    """The parameters that only some names have."""

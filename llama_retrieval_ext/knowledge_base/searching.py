@@ -21,7 +21,6 @@ from llama_retrieval_ext.knowledge_base.kinds import (
     Kind,
     PresetArguments,
     PresetKind,
-    RetrieverOptions,
     SearchArguments,
     StoreArguments,
     StoreKind,
@@ -137,7 +136,7 @@ class Searchable:
         collapse: Collapse | None = None,
         name: str | None = None,
         similarity_top_k: int | None = None,
-        **options: Unpack[RetrieverOptions],
+        **options: object,
     ) -> Retriever:
         """Return a retriever, which also finds documents added later.
 

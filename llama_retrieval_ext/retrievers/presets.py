@@ -104,8 +104,11 @@ def advanced(  # noqa: PLR0913 - the options of the preset
     ``max_hops`` start the graph from the entities in the query instead of a seed.
     """
     legs = dict(parts.deep(top_k))
-    given = {"enable_multi_hop": enable_multi_hop, "max_hops": max_hops}
-    hops = {name: each for name, each in given.items() if each is not None}
+    hops = Hops()
+    if enable_multi_hop is not None:
+        hops["enable_multi_hop"] = enable_multi_hop
+    if max_hops is not None:
+        hops["max_hops"] = max_hops
     if hops:
         legs["graph"] = _with_hops(legs.get("graph"), hops)
     if fusion == "rrf":

@@ -214,7 +214,9 @@ def test_an_operator_fails_closed(registry: Registry, kb: KnowledgeBase) -> None
                 made.retrieve("annual leave")
 
 
-def test_added_names_are_like_our_own(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_added_names_are_like_our_own(
+    registry: Registry, kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
     @registry.register_retriever("short")
     def short(parts: RegistryParts, *, least: int = 2, top_k: int = 10) -> BaseRetriever:
         """What is short."""
@@ -241,7 +243,7 @@ def test_added_names_are_like_our_own(registry: Registry, monkeypatch: pytest.Mo
     monkeypatch.setattr(
         "llama_retrieval_ext.config.registry.entry_points", lambda group: [point][: bool(group)]
     )
-    fresh = Registry().bind(registry.parts.kb)
+    fresh = Registry().bind(kb)
     assert "installed" in fresh.names
     assert len(ask(fresh.get("retriever", "installed")())) == 2
 

@@ -105,15 +105,15 @@ def test_weights_and_diversity_are_what_options_say() -> None:
 @pytest.mark.parametrize(
     ("parts", "name", "reason"),
     [
-        ({"graph": LINKS, "keyword": WORDS}, "advanced", "there is a graph"),
-        ({"keyword": WORDS}, "advanced", "there is keyword search"),
-        ({}, "basic", "there is neither a graph nor keyword search"),
+        (PresetParts(vector=VECTOR, graph=LINKS, keyword=WORDS), "advanced", "there is a graph"),
+        (PresetParts(vector=VECTOR, keyword=WORDS), "advanced", "there is keyword search"),
+        (PresetParts(vector=VECTOR), "basic", "there is neither a graph nor keyword search"),
     ],
 )
 def test_auto_is_the_best_of_the_available_parts(
-    parts: dict[str, FakeRetriever], name: str, reason: str
+    parts: PresetParts, name: str, reason: str
 ) -> None:
-    made = build_preset("auto", PresetParts(vector=VECTOR, **parts))
+    made = build_preset("auto", parts)
     assert (made.name, made.description) == (name, f"auto chose {name!r}: {reason}")
 
 
@@ -189,7 +189,7 @@ def test_options_reach_the_graph(kb: KnowledgeBase) -> None:
     assert (walk.max_hops, walk.enable_multi_hop) == (1, False)
     assert "max_hops=1" in repr(walk)
     with pytest.raises(ConfigurationError, match="'basic' has no parameter 'alpha'"):
-        kb.retriever("basic", alpha=0.5)
+        kb.retriever("basic", alpha=0.5)  # type: ignore[call-overload]  # of `hybrid`
     with pytest.raises(ConfigurationError, match="did you mean 'advanced'"):
         kb.retriever("advancd")  # type: ignore[call-overload]  # no kind
 
