@@ -349,7 +349,8 @@ mean 'hybrid'?
         if mistakes := list(problems_of(definition, given)):
             kind = ArgumentError if any(each.at_key for each in mistakes) else ConfigurationError
             raise kind("; ".join(each.message for each in mistakes))
-        made = definition.build(given, replace(parts, make=self.make))
+        own = parts if parts.make == self.make else replace(parts, make=self.make)
+        made = definition.build(given, own)
         if not isinstance(made, BaseRetriever):
             raise ConfigurationError(f"{name!r} must make a LlamaIndex retriever, got {made!r}")
         return parts.bound(made)

@@ -10,7 +10,7 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.arguments import record_argument, takes_argument
 from llama_retrieval_ext.checks import checked_call, one_top_k
-from llama_retrieval_ext.config.parts import NodeSource, RegistryParts
+from llama_retrieval_ext.config.parts import RegistryParts
 from llama_retrieval_ext.config.registry import default_registry
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.kinds import (
@@ -83,9 +83,10 @@ class Searchable:
     def parts(self) -> RegistryParts:
         """The parts of its retrievers, for a registry."""
         return RegistryParts(
+            make=default_registry().make,
             backend=self._backend,
             embed_model=self.embed_model,
-            kb=self if isinstance(self, NodeSource) else None,
+            kb=self,  # type: ignore[arg-type]  # a subclass has nodes() and count()
             graph=self._graphs,
             defaults=DEFAULTS,
             requires_scope=self.require_scope,
@@ -168,8 +169,10 @@ class Searchable:
         self._check_open()
         common = {"top_k": one_top_k(top_k, similarity_top_k), "collapse": collapse}
         given = {key: each for key, each in common.items() if each is not None}
-        parts = replace(self.parts, filters=filters, scope=scope)
-        made = default_registry().make(kind, {**given, **options}, parts)
+        parts = self.parts
+        if filters is not None or scope is not None:
+            parts = replace(parts, filters=filters, scope=scope)
+        made = parts.make(kind, {**given, **options}, parts)
         retriever = made if isinstance(made, Retriever) else parts.bound(Pipeline(made, name=kind))
         if name is not None:
             retriever.name = name

@@ -24,6 +24,7 @@ from llama_retrieval_ext.config import (
 from llama_retrieval_ext.config.classes import class_definitions
 from llama_retrieval_ext.errors import ConfigFileError, ConfigurationError
 from llama_retrieval_ext.retrievers import RouteRule
+from llama_retrieval_ext.retrievers.intent import default_intent_profiles, default_intent_rules
 from tests.pipeline import test_expressions as expressions
 from tests.quick import examples
 
@@ -48,6 +49,13 @@ def test_yaml_and_back_is_the_identity(make: Callable[[], object]) -> None:
     assert type(again) is type(part)
     assert repr(again) == repr(part)
     assert to_yaml(again, live=LIVE) == text
+
+
+def test_profiles_and_rules_of_intents_are_written_and_read() -> None:
+    rules = default_intent_rules()
+    assert repr(from_yaml(to_yaml(rules), BOUND)) == repr(rules)
+    for profile in default_intent_profiles().values():
+        assert from_yaml(to_yaml(profile), BOUND) == profile
 
 
 names = st.text(min_size=1, max_size=8)
