@@ -55,7 +55,7 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
     options = KbOptions(kb, embed_model, tenant, kb_id)
     with options.reopen() as opened:
         judged = _judgements(questions, opened)
-        chosen = [_kind(mode) for mode in dict.fromkeys(modes or _modes(opened))]
+        chosen: list[SearchKind] = [_kind(mode) for mode in dict.fromkeys(modes or _modes(opened))]
         retrievers: dict[str, ext.Retriever] = {
             mode: opened.retriever(mode, top_k=top_k, scope=options.scope) for mode in chosen
         }
