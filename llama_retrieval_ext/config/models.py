@@ -1,7 +1,8 @@
 """pydantic models of definitions: checks of configurations and their JSON Schema."""
 
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from functools import cache, reduce
 from operator import or_
@@ -54,38 +55,28 @@ class Problem(NamedTuple):
     at_key: bool = False  # at the field's name instead of its value
 
 
+@dataclass(frozen=True, slots=True)
+class Placeholder:
+    """Object that a validation does not build; ``kind`` is its class, None if it is unknown."""
+
+    kind: type | None
+
+
 def is_node(value: object) -> bool:
     """Return whether a mapping names a type."""
     return isinstance(value, Mapping) and isinstance(value.get(TYPE), str)
 
 
-def _item(container: Any, key: object) -> Any:  # noqa: ANN401 - any JSON, or `Literal`
-    return container[key]
-
-
-def problems(data: object, known: Definitions, path: Path = ()) -> Iterator[Problem]:
-    """Yield the problems of a configuration, without creating its objects."""
-    for each_path, each in walk(data, path):
-        if isinstance(each, Mapping) and is_node(each):
-            yield from _problems_of_node(each, known, each_path)
-
-
 def walk(data: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
-    """Yield a configuration and everything in it, with paths."""
+    """Yield a configuration and everything in it, with paths; escaped mappings too."""
     yield path, data
-    for child_path, value in inside(data, path):
-        yield from walk(value, child_path)
-
-
-def inside(data: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
-    """Yield the fields of a mapping, also of an escaped one, or the items of a list, with paths."""
+    items: Iterable[tuple[str | int, object]] = ()
     if isinstance(data, Mapping):
-        fields: Mapping[str, object] = data
-        if list(data) == [MAP] and isinstance(data[MAP], Mapping):
-            path, fields = (*path, MAP), data[MAP]
-        yield from (((*path, name), value) for name, value in fields.items())
+        items = data.items()
     elif isinstance(data, list | tuple):
-        yield from (((*path, number), value) for number, value in enumerate(data))
+        items = enumerate(data)
+    for name, value in items:
+        yield from walk(value, (*path, name))
 
 
 def unknown_name(what: str, name: object, known: Collection[str]) -> str:
@@ -134,21 +125,13 @@ def _with_refs(schema: Any, known: Definitions) -> Any:  # noqa: ANN401 - any JS
     return replaced
 
 
-def _problems_of_node(data: Mapping[str, Any], known: Definitions, path: Path) -> Iterator[Problem]:
-    definition = known.get(data[TYPE])
-    if definition is None:
-        yield Problem((*path, TYPE), unknown_name("type", data[TYPE], known))
-        return
-    yield from problems_of(definition, {k: v for k, v in data.items() if k != TYPE}, known, path)
-
-
 def problems_of(
     definition: Definition,
     arguments: Mapping[str, Any],
     known: Definitions = MappingProxyType({}),
     path: Path = (),
 ) -> Iterator[Problem]:
-    """Yield the problems of the arguments of a definition, without those inside nodes."""
+    """Yield the problems of arguments, which are values, built objects or placeholders."""
     try:
         _model(definition).model_validate(dict(arguments), context=known)
     except ValidationError as error:
@@ -184,7 +167,7 @@ def _path_in(data: Any, location: Sequence[str | int]) -> Path:  # noqa: ANN401 
     for part in location:
         is_item = isinstance(data, list | tuple) and isinstance(part, int) and part < len(data)
         if is_item or (isinstance(data, Mapping) and part in data):
-            data = _item(data, part)
+            data = data[part]
             path.append(part)
     return tuple(path)
 
@@ -223,64 +206,62 @@ def _configured(hint: Any) -> Any:  # noqa: ANN401 - a type
         return Any
     if get_origin(hint) is Literal or hint in {int, bool, float, None, type(None), JsonValue}:
         return hint
-    return _Text if hint is str else _collection(hint)
+    return hint if hint is str else _collection(hint)
 
 
 def _collection(hint: Any) -> Any:  # noqa: ANN401 - a type
     origin, inside = get_origin(hint), get_args(hint)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         value: Any = _configured(inside[1])
-        return Annotated[dict[str, value], BeforeValidator(_unescaped(MAP))]
+        return dict[str, value]
     if isinstance(origin, type) and (origin is tuple or issubclass(list, origin)):
         item: Any = _configured(inside[0])
-        return Annotated[list[item], BeforeValidator(_without_tuple)]
+        return Annotated[list[item], BeforeValidator(_as_list)]
     return _node(hint)
 
 
 def _node(kind: Any) -> Any:  # noqa: ANN401 - a type
-    """Return the type of a node of this class, or of a reference to an application object."""
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        names = tuple(f"{kind.__name__}.{each.name}" for each in kind)
-        return Annotated[
-            Any, AfterValidator(_checked_member(kind)), WithJsonSchema({"enum": names})
-        ]
+    """Return the type of an object of this class, which a configuration names or refers to."""
     if isinstance(kind, type) and issubclass(kind, BaseModel) and kind.__module__.startswith(_OURS):
         return kind
     word = getattr(kind, "__name__", str(kind))
     _kinds[word] = kind
-    return Annotated[Any, AfterValidator(_checked_node(kind, word)), WithJsonSchema({_NODES: word})]
+    schema: dict[str, Any] = {_NODES: word}
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        schema = {"enum": [f"{word}.{each.name}" for each in kind]}
+    return Annotated[Any, AfterValidator(_checked(kind, word)), WithJsonSchema(schema)]
+
+
+def _is_a(kind: type, expected: Any) -> bool:  # noqa: ANN401 - a type, or what stands for one
+    if not inspect.isclass(expected) or getattr(expected, "_is_protocol", False):
+        return False
+    if issubclass(kind, expected):
+        return True
+    return kind is BaseRetriever and issubclass(expected, BaseRetriever)
 
 
 def _fitting(kind: Any, known: Definitions) -> list[str]:  # noqa: ANN401 - a type
     """Return the names of the definitions that make an object of this class."""
-    if not inspect.isclass(kind) or getattr(kind, "_is_protocol", False):
-        return []
-    return [
-        name
-        for name, each in known.items()
-        if issubclass(each.kind, kind)
-        or (each.kind is BaseRetriever and issubclass(kind, BaseRetriever))
-    ]
+    return [name for name, each in known.items() if _is_a(each.kind, kind)]
 
 
-def _checked_node(
+def _checked(
     kind: Any,  # noqa: ANN401 - a type
     word: str,
 ) -> Callable[[Any, ValidationInfo], Any]:
-    def check(value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - any JSON
+    def check(value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - anything
         known: Definitions = info.context or {}
-        name = _item(value, TYPE) if is_node(value) else None
-        if name is not None:
-            if name not in known:  # the node's own check reports it
-                return value
-        elif isinstance(value, Mapping) and list(value) == [REF] and isinstance(value[REF], str):
+        made = value.kind if isinstance(value, Placeholder) else type(value)
+        if made is None or _is_a(made, kind):
             return value
-        elif not isinstance(value, str | int | float | list | dict | None):
-            return value  # an application object in a call; its consumer checks it
+        is_ours = isinstance(value, Placeholder) or made.__name__ in known
+        if not is_ours and not isinstance(value, str | int | float | list | dict | None):
+            return value  # an application object; its consumer checks it
+        if isinstance(kind, type) and issubclass(kind, Enum):
+            members = " or ".join(f"'{word}.{each.name}'" for each in kind)
+            raise PydanticCustomError("member", "must be {members}", {"members": members})
         names = _fitting(kind, known)
-        if name in names:
-            return value
-        near = None if name is None else nearest(str(name), names)
+        near = nearest(made.__name__, names) if is_ours else None
         raise PydanticCustomError(
             "node",
             "must be {expected}a reference (ref: NAME) to a {word}{advice}",
@@ -294,33 +275,5 @@ def _checked_node(
     return check
 
 
-def _checked_member(kind: type[Enum]) -> Callable[[Any], Any]:
-    names = {f"{kind.__name__}.{each.name}": each for each in kind}
-
-    def check(value: Any) -> Any:  # noqa: ANN401 - any JSON
-        if isinstance(value, kind) or (isinstance(value, str) and value in names):
-            return value
-        raise PydanticCustomError("member", "must be {names}", {"names": _any_of(names)})
-
-    return check
-
-
-def _any_of(names: Collection[str]) -> str:
-    return " or ".join(map(repr, names))
-
-
-def _without_tuple(value: Any) -> Any:  # noqa: ANN401 - any JSON
-    if isinstance(value, Mapping) and list(value) == [TUPLE]:
-        return value[TUPLE]
+def _as_list(value: Any) -> Any:  # noqa: ANN401 - anything
     return list(value) if isinstance(value, tuple) else value
-
-
-def _unescaped(key: str) -> Callable[[Any], Any]:
-    def unescape(value: Any) -> Any:  # noqa: ANN401 - any JSON
-        is_escape = isinstance(value, Mapping) and list(value) == [key]
-        return value[key] if is_escape and isinstance(value[key], dict | str) else value
-
-    return unescape
-
-
-_Text: TypeAlias = Annotated[str, BeforeValidator(_unescaped(TEXT))]

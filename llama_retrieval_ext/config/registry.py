@@ -3,9 +3,9 @@
 The functions of this module use one registry per process; create `Registry` objects for several.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -15,17 +15,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar, get_ar
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.llms import LLM
 from llama_index.core.storage.docstore.types import BaseDocumentStore
-from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.config.definitions import Definition, definition_of
 from llama_retrieval_ext.config.models import Definitions, problems_of, unknown_name
+from llama_retrieval_ext.config.operators import OperatorFactory
 from llama_retrieval_ext.config.parts import RegistryParts
 from llama_retrieval_ext.config.records import answers_records, record_retriever
 from llama_retrieval_ext.errors import ArgumentError, ConfigurationError
 from llama_retrieval_ext.graph.open import Graph
-from llama_retrieval_ext.pipeline.pipeline import Pipeline
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Query, Scope, check_top_k
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
@@ -39,75 +36,6 @@ class HasParts(Protocol):
     def parts(self) -> RegistryParts:
         """The parts of its retrievers."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """Retriever that returns records, for any tenant and knowledge bases.
-
-    It is stateless: threads, tenants and event loops may share it.
-
-    Attributes:
-        name: The retriever's name in the registry.
-        retriever: The LlamaIndex retriever.
-        fields: Extra fields of the first record, with their values if an LLM failed.
-    """
-
-    name: str
-    retriever: BaseRetriever
-    fields: Mapping[str, object]
-
-    async def retrieve(
-        self,
-        query: str,
-        *,
-        tenant_id: str | None = None,
-        kb_ids: Sequence[str] | None = None,
-        top_k: int = 10,
-        filters: MetadataFilters | None = None,
-        timeout_s: float | None = None,
-    ) -> list[dict[str, Any]]:
-        """Return the best hits as records.
-
-        Args:
-            query: The query.
-            tenant_id: The tenant; trusted, never from a user or a model.
-            kb_ids: The tenant's visible knowledge bases; None for all.
-            top_k: Number of records to return, at least 1.
-            filters: Conditions on metadata for every hit; they can only narrow the scope.
-            timeout_s: Time limit for the whole answer in seconds; None for no limit.
-
-        Returns:
-            Records of `Hit.to_dict`: ``chunk_id``, ``text``, ``score``, ``metadata``,
-            ``knowledge_base_id``, ``document_id``, ``source``, best first. The first also has
-            ``fields``.
-
-        Raises:
-            ConfigurationError: ``top_k`` is below 1, or ``kb_ids`` is empty.
-            ScopeRequiredError: The knowledge base requires a scope.
-        """
-        if kb_ids is not None and not list(kb_ids):
-            raise ConfigurationError(
-                "kb_ids is empty, which would show no knowledge base; name at least one, or leave "
-                "kb_ids out for all that the tenant has"
-            )
-        has_scope = tenant_id is not None or kb_ids is not None
-        scope = Scope(tenant_id, kb_ids=kb_ids or ()) if has_scope else None
-        bound = Query.of(query).but(
-            filters=filters, scope=scope, top_k=check_top_k(top_k), timeout_s=timeout_s
-        )
-        result = await self._own.asearch(bound)
-        records: list[dict[str, Any]] = [hit.to_dict() for hit in result.hits]
-        if records:
-            own = {name: result.details.get(name, each) for name, each in self.fields.items()}
-            records[0] |= own
-        return records
-
-    @property
-    def _own(self) -> Retriever:
-        """The retriever; one of another package is wrapped to enforce scopes."""
-        own = self.retriever
-        return own if isinstance(own, Retriever) else Pipeline(own, name=self.name)
 
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -133,34 +61,6 @@ def _built_in(module: str) -> Mapping[str, Definition]:
     """Return the definitions of a module of this folder, by name."""
     loaded = import_module(f"llama_retrieval_ext.config.{module}")
     return {each.name: each for each in loaded.definitions()}
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorFactory:
-    """Factory of operators of one name: ``registry.get("retriever", "hybrid")(dense_weight=0.6)``.
-
-    Attributes:
-        registry: The registry.
-        name: The name in it.
-    """
-
-    registry: "Registry"
-    name: str
-
-    def __call__(self, **params: object) -> Operator:
-        """Return an operator; raise ConfigurationError if a parameter is unknown or invalid."""
-        retriever = self.registry.get_retriever(self.name, **params)
-        return Operator(self.name, retriever, self.definition.fields)
-
-    @property
-    def definition(self) -> Definition:
-        """The definition: parameters, description, extra fields of records."""
-        return self.registry.definition(self.name)
-
-    @property
-    def parameters(self) -> dict[str, object]:
-        """The parameters with their defaults."""
-        return {name: each.default for name, each in self.definition.parameters.items()}
 
 
 class Registry:
@@ -279,8 +179,8 @@ mean 'hybrid'?
             raise ConfigurationError(f"a group is 'retriever' or 'preset', got {group!r}")
         if group == "preset" and name not in PRESETS:
             raise ConfigurationError(unknown_name("preset", name, PRESETS))
-        self.definition(name)
-        return OperatorFactory(self, name)
+        definition = self.definition(name)
+        return OperatorFactory(definition, lambda params: self.make(name, params, self._parts))
 
     def get_retriever(self, name: str, **params: object) -> BaseRetriever:
         """Return a LlamaIndex retriever.

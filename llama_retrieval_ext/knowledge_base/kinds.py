@@ -3,13 +3,12 @@
 What a name means is defined in `llama_retrieval_ext.config`; a test compares both.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
     from llama_index.core.base.base_retriever import BaseRetriever
     from llama_index.core.llms import LLM
-    from llama_index.core.storage.docstore.types import BaseDocumentStore
     from llama_index.core.vector_stores.types import MetadataFilters
 
     from llama_retrieval_ext.config.embedding import EmbeddingConfig
@@ -107,34 +106,6 @@ class PresetOptions(TypedDict, total=False):
     reranker: "AnyReranker | None"
 
 
-class CompositeOptions(TypedDict, total=False):
-    """The parameters of retrievers with others inside, and of the designs' names."""
-
-    base_retriever: "BaseRetriever | str"
-    base_retriever_params: Mapping[str, Any] | None
-    retrievers: "Mapping[str, BaseRetriever | str] | Sequence[BaseRetriever | str] | None"
-    routes: "Mapping[str, BaseRetriever | str] | None"
-    num_queries: int
-    include_original: bool
-    max_tokens: int
-    rrf_k: float
-    mode: Literal["rrf", "weighted"]
-    dense_weight: float
-    bm25_weight: float
-    rerank: bool
-    rerank_model: "AnyReranker | str | None"
-    fetch_k: int
-    enough: int
-    fallback: str | None
-    max_chunks: int
-    cache_ttl: float
-    store_type: Literal["embedded", "qdrant", "milvus", "es"] | None
-    store_params: Mapping[str, Any] | None
-    embedding_config: "EmbeddingConfig | Mapping[str, Any] | None"
-    llm: "LLM | None"
-    docstore: "BaseDocumentStore | None"
-
-
 class StoreArguments(SearchArguments, StoreOptions, total=False):
     """The arguments of ``retriever`` for ``vector``, ``keyword`` and ``hybrid``."""
 
@@ -145,7 +116,3 @@ class GraphArguments(CommonArguments, GraphOptions, total=False):
 
 class PresetArguments(CommonArguments, PresetOptions, total=False):
     """The arguments of ``retriever`` for presets."""
-
-
-class CompositeArguments(CommonArguments, CompositeOptions, total=False):
-    """The arguments of ``retriever`` for retrievers with others inside."""

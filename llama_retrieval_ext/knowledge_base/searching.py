@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import QueryType
@@ -15,7 +15,6 @@ from llama_retrieval_ext.config.registry import default_registry
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.kinds import (
     DEFAULTS,
-    CompositeArguments,
     CompositeKind,
     GraphArguments,
     Kind,
@@ -120,7 +119,9 @@ class Searchable:
 
     @overload
     def retriever(
-        self, kind: CompositeKind, **arguments: Unpack[CompositeArguments]
+        self,
+        kind: CompositeKind,
+        **arguments: Any,  # noqa: ANN401 - those of the table
     ) -> Retriever: ...
 
     @overload
