@@ -187,10 +187,11 @@ class CapabilityFactory:
         """Return the retriever of a preset.
 
         Args:
-            preset: ``basic``, ``advanced``, ``semantic``, or ``auto``: what the parts allow.
+            preset: ``basic``, ``advanced``, ``semantic``, or ``auto``: ``advanced`` if there is a
+                graph, with ``use_graph``, or keyword search, else ``basic``.
             use_graph: Whether ``advanced`` and ``auto`` search the graph.
             cache_key: See the class.
-            options: ``top_k`` and those of the preset; see `PRESETS`.
+            options: ``top_k`` and those of the preset; see ``config/README.md``.
 
         Raises:
             ConfigurationError: See the class; the message lists the presets and the parts.

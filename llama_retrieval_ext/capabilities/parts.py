@@ -1,11 +1,10 @@
 """`CapabilityParts`: the parts of capabilities, and retrievers built from them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Final
 
-from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms import LLM
 from llama_index.core.storage.docstore.types import BaseDocumentStore
@@ -14,20 +13,19 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilters
 from llama_retrieval_ext.capabilities.memory import MemoryManager
 from llama_retrieval_ext.capabilities.memory_storage import documents_only
 from llama_retrieval_ext.checks import of_type
+from llama_retrieval_ext.config.models import unknown_name
+from llama_retrieval_ext.config.parts import RegistryParts
+from llama_retrieval_ext.config.registry import PRESETS, default_registry
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.entity_linking import EntityLinker, NameFinder
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
-from llama_retrieval_ext.retrievers.graph import GraphRetriever
-from llama_retrieval_ext.retrievers.presets import PRESETS, PresetParts, build_preset
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
-from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages.rerank.chain import AnyReranker
 from llama_retrieval_ext.stores.engine.backend import Backend
 
-_ADVANCED: Final = "advanced"
-_WITH_GRAPH: Final = (_ADVANCED, "auto")
+_WITH_GRAPH: Final = ("advanced", "auto")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +62,12 @@ class CapabilityParts:
     ) -> RetrievalPipeline:
         """Return the retriever of a preset; see `CapabilityFactory.create_retriever`."""
         of_type(use_graph, bool, "use_graph")
-        if preset in PRESETS:
-            self._check_preset(preset, use_graph=use_graph)
-        return build_preset(preset, self._preset_parts(graph=use_graph), **options)
+        if preset not in PRESETS:
+            raise ConfigurationError(unknown_name("preset", preset, PRESETS))
+        self._check_preset(preset, use_graph=use_graph)
+        parts = self._registry_parts
+        parts = parts if use_graph else replace(parts, graph=None)
+        return default_registry().make(preset, options, parts)  # type: ignore[return-value]
 
     def _check_preset(self, preset: str, *, use_graph: bool) -> None:
         graph = ["graph_store"] if use_graph and preset != "auto" else []
@@ -83,53 +84,26 @@ class CapabilityParts:
             )
 
     def best_retriever(self) -> RetrievalPipeline:
-        """Return the preset ``advanced`` with all parts; ``basic`` if there are only vectors."""
-        parts = self._preset_parts(graph=True)
-        is_rich = self.backend is None or parts.graph is not None or parts.keyword is not None
-        return self.retriever(
-            _ADVANCED if is_rich else "basic", {}, use_graph=self.graphs is not None
-        )
+        """Return the preset ``auto`` with all parts."""
+        return self.retriever("auto", {}, use_graph=self.graphs is not None)
 
-    def _preset_parts(self, *, graph: bool) -> PresetParts:
+    @cached_property
+    def _registry_parts(self) -> RegistryParts:
         backend = self.backend
-        if backend is None or self.embed_model is None:
-            return PresetParts(llm=self.llm, reranker=self.reranker)
-        filters, has_keywords = _document_filters(backend), backend.features.keyword is not None
-        return PresetParts(
-            vector=VectorRetriever(backend, embed_model=self.embed_model, filters=filters),
-            keyword=KeywordRetriever(backend, filters=filters) if has_keywords else self._bm25,
-            graph=self._graph(backend, filters) if graph else None,
+        return RegistryParts(
+            backend=backend,
             embed_model=self.embed_model,
             llm=self.llm,
-            reranker=self.reranker,
-        )
-
-    @cached_property
-    def _bm25(self) -> BM25Retriever | None:
-        """Keyword search in the docstore; its index is built once."""
-        if self.document_store is None:
-            return None
-        return BM25Retriever.from_docstore(self.document_store)
-
-    @cached_property
-    def _linker(self) -> EntityLinker | None:
-        """Entity linker; all retrievers share its names in memory."""
-        if self.graphs is None:
-            return None
-        return EntityLinker(self.graphs.backend, ner=self.ner)
-
-    def _graph(self, backend: Backend, filters: MetadataFilters | None) -> BaseRetriever | None:
-        if self.graphs is None:
-            return None
-        retriever = GraphRetriever(
-            backend,
             graph=self.graphs,
-            embed_model=self.embed_model,
-            linker=self._linker,
-            filters=filters,
+            linker=None if self.graphs is None else EntityLinker(self.graphs.backend, ner=self.ner),
+            graph_seed=None,  # the designs' graph search starts from the names in a query
+            keyword=None
+            if self.document_store is None
+            else BM25Retriever.from_docstore(self.document_store),
+            reranker=self.reranker,
+            filters=None if backend is None else _document_filters(backend),
+            requires_scope=self.requires_scope,
         )
-        retriever.requires_scope = self.requires_scope
-        return retriever
 
     def memory(self, options: Mapping[str, Any]) -> MemoryManager:
         """Return a memory manager over the knowledge base or store."""

@@ -1,7 +1,7 @@
 """`llama-retrieval eval`: quality of searches on judged questions."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
@@ -16,9 +16,9 @@ from llama_retrieval_ext.cli.options import (
     Url,
 )
 from llama_retrieval_ext.cli.output import console, say, say_aside, say_json
-from llama_retrieval_ext.cli.search import Mode
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.evaluation.measures import MEASURES, parse_measures
+from llama_retrieval_ext.knowledge_base.kinds import SearchKind, StoreKind
 
 _TOP_K = 100
 
@@ -36,7 +36,7 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
     *,
     kb: Url = DEFAULT_KB,
     modes: Annotated[
-        list[Mode] | None,
+        list[str] | None,
         typer.Option("--mode", help="How to search; each way that there is unless given."),
     ] = None,
     measures: Annotated[
@@ -45,7 +45,7 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
     ] = None,
     top_k: Annotated[int, typer.Option(min=1, help="How many hits each search gives.")] = _TOP_K,
     baseline: Annotated[
-        Mode | None, typer.Option(help="What the others are tested against; the first mode.")
+        SearchKind | None, typer.Option(help="What the others are tested against; the first mode.")
     ] = None,
     folder: Annotated[
         Path | None, typer.Option(help="Where answers are kept, so that a killed run goes on.")
@@ -63,17 +63,12 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
     options = KbOptions(kb, embed_model, tenant, kb_id)
     with options.reopen() as opened:
         judged = _judgements(questions, opened)
-        chosen = list(dict.fromkeys(modes or _modes(opened)))
-        retrievers = {
-            mode.value: opened.retriever(mode.value, top_k=top_k, scope=options.scope)
-            for mode in chosen
+        chosen: list[SearchKind] = [_kind(mode) for mode in dict.fromkeys(modes or _modes(opened))]
+        retrievers: dict[str, ext.Retriever] = {
+            mode: opened.retriever(mode, top_k=top_k, scope=options.scope) for mode in chosen
         }
         experiment = ext.Experiment(
-            retrievers,
-            judged,
-            measures=measures or MEASURES,
-            baseline=None if baseline is None else baseline.value,
-            folder=folder,
+            retrievers, judged, measures=measures or MEASURES, baseline=baseline, folder=folder
         ).run(progress=not as_json)
         tuning = None
         if tune:
@@ -83,9 +78,16 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
     _show(experiment, tuning, as_json=as_json)
 
 
-def _modes(kb: "ext.KnowledgeBase") -> list[Mode]:
-    """Return all search modes of a knowledge base."""
-    return [mode for mode in Mode if mode is not Mode.GRAPH or kb.graph is not None]
+def _modes(kb: "ext.KnowledgeBase") -> list[str]:
+    """Return the searches of a knowledge base, with that of its graph."""
+    return [*get_args(StoreKind), *(["graph"] if kb.graph is not None else [])]
+
+
+def _kind(mode: str) -> SearchKind:
+    kinds: dict[str, SearchKind] = {each: each for each in get_args(SearchKind)}
+    if mode not in kinds:
+        raise ConfigurationError(f"there is no search {mode!r}; write one of {', '.join(kinds)}")
+    return kinds[mode]
 
 
 def _judgements(questions: str | None, kb: "ext.KnowledgeBase") -> "ext.Judgements":

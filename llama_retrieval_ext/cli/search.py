@@ -1,6 +1,5 @@
 """`llama-retrieval search`, and `schema` and `validate` for pipelines as files."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +18,7 @@ from llama_retrieval_ext.cli.options import (
 )
 from llama_retrieval_ext.cli.output import say, say_aside, say_json, say_wrong, show_hits
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.knowledge_base.kinds import SearchKind
 
 if TYPE_CHECKING:
     from llama_index.core.vector_stores.types import MetadataFilters
@@ -27,15 +27,6 @@ if TYPE_CHECKING:
 
 # Number of passages read to find the metadata keys; reading all is slow.
 _SAMPLE = 1000
-
-
-class Mode(StrEnum):
-    """Search modes."""
-
-    VECTOR = "vector"
-    KEYWORD = "keyword"
-    HYBRID = "hybrid"
-    GRAPH = "graph"
 
 
 FilterOptions = Annotated[
@@ -59,7 +50,8 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
     *,
     kb: Url = DEFAULT_KB,
     mode: Annotated[
-        Mode | None, typer.Option(help="How to search; hybrid unless given.", show_default=False)
+        SearchKind | None,
+        typer.Option(help="How to search; hybrid unless given.", show_default=False),
     ] = None,
     pipeline: Annotated[
         Path | None,
@@ -109,8 +101,7 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
     with options.reopen() as opened:
         collapse = None if per_document is None else ext.Collapse(per_document)
         if pipeline is None:
-            kind = Mode.HYBRID if mode is None else mode
-            retriever: ext.Retriever = opened.retriever(kind.value, collapse=collapse)
+            retriever: ext.Retriever = opened.retriever(mode or "hybrid", collapse=collapse)
         else:
             retriever = _from_file(pipeline, opened, collapse)
         ask = retriever.explain if explain or why_not else retriever.search

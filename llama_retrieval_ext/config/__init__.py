@@ -8,14 +8,11 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.config.embedding import EmbeddingConfig
     from llama_retrieval_ext.config.parts import RegistryParts
     from llama_retrieval_ext.config.registry import (
-        Operator,
-        OperatorFactory,
         Registry,
         default_registry,
         get_retriever,
         register_retriever,
     )
-    from llama_retrieval_ext.config.store_retrievers import KeptBM25Retriever, MinMaxScores
     from llama_retrieval_ext.config.yaml import (
         from_yaml,
         load_pipeline,
@@ -27,10 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EmbeddingConfig",
-    "KeptBM25Retriever",
-    "MinMaxScores",
-    "Operator",
-    "OperatorFactory",
     "Registry",
     "RegistryParts",
     "default_registry",
@@ -47,11 +40,8 @@ __all__ = [
 if not TYPE_CHECKING:
     _MODULES = {
         "llama_retrieval_ext.config.embedding": ("EmbeddingConfig",),
-        "llama_retrieval_ext.config.store_retrievers": ("KeptBM25Retriever", "MinMaxScores"),
         "llama_retrieval_ext.config.parts": ("RegistryParts",),
         "llama_retrieval_ext.config.registry": (
-            "Operator",
-            "OperatorFactory",
             "Registry",
             "default_registry",
             "get_retriever",

@@ -1,38 +1,87 @@
 """Definitions of retrievers with others inside, of those over graphs, and of presets."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.llms import LLM
+from llama_index.core.storage.docstore.types import BaseDocumentStore
 from pydantic import Field
 
-from llama_retrieval_ext.config.definitions import Definition, Parameter
+from llama_retrieval_ext.config.definitions import (
+    Definition,
+    Parameter,
+    definition_of,
+    definitions_of,
+)
+from llama_retrieval_ext.config.embedding import EmbeddingConfig
 from llama_retrieval_ext.config.parts import RegistryParts
-from llama_retrieval_ext.config.store_retrievers import TopK, Weight
+from llama_retrieval_ext.config.searches import TopK, Weight
+from llama_retrieval_ext.config.store_retrievers import weighted_sum
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.legs import Leg
+from llama_retrieval_ext.graph.entity_linking import EntityLinker
+from llama_retrieval_ext.graph.rules.chaining import RuleSet
+from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.index_nodes import ScorePolicy
-from llama_retrieval_ext.pipeline.stages import Refine
+from llama_retrieval_ext.pipeline.pipeline import FusionRetriever
+from llama_retrieval_ext.pipeline.stages import Refine, Rewrite
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever, MergedScore
 from llama_retrieval_ext.retrievers.fallback import FallbackRetriever
 from llama_retrieval_ext.retrievers.graph import GraphRetriever
 from llama_retrieval_ext.retrievers.intent import rules_for
 from llama_retrieval_ext.retrievers.kg_rule import KGRetriever, KGRuleRetriever
 from llama_retrieval_ext.retrievers.knowledge import KnowledgeRetriever
+from llama_retrieval_ext.retrievers.knowledge_response import KnowledgePolicy, knowledge_query
 from llama_retrieval_ext.retrievers.llm_queries import HyDERetriever, MultiQueryRetriever
-from llama_retrieval_ext.retrievers.presets import PRESETS, build_preset
+from llama_retrieval_ext.retrievers.presets import PRESETS
 from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever
-from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
 from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.retrievers.routing.selectors import EmbeddingSelector, Selector
+from llama_retrieval_ext.stages.fusion import RRF
+from llama_retrieval_ext.stages.rerank.chain import AnyReranker
 
 Base: TypeAlias = BaseRetriever | str
 Count: TypeAlias = Annotated[int, Field(ge=1)]
 Params: TypeAlias = Mapping[str, object] | None
 _ROOT = "root"
+# Number of candidates of each leg.
+_CANDIDATES: Final = 50
+
+
+def fusion(  # noqa: PLR0913 - the parameters of the name
+    parts: RegistryParts,
+    *,
+    mode: Literal["rrf", "weighted"] = "rrf",
+    dense_weight: Weight = 0.7,
+    bm25_weight: Weight = 0.3,
+    rrf_k: Annotated[float, Field(ge=0)] = 60,
+    rerank: bool = False,
+    rerank_model: str | Refine | None = None,
+    embedding_config: EmbeddingConfig | None = None,
+    top_k: TopK = 10,
+) -> BaseRetriever:
+    """Fuse ``dense`` and ``bm25`` by rank or by weighted sum, with an optional reranker."""
+    depth = max(_CANDIDATES, top_k)
+    config = {} if embedding_config is None else {"embedding_config": embedding_config}
+    legs = branches(
+        dense=parts.retriever("dense", {"top_k": depth, **config}),
+        bm25=parts.retriever("bm25", {"top_k": depth}),
+    )
+    weights = {"dense": dense_weight, "bm25": bm25_weight}
+    is_rrf = mode == "rrf"
+    how = RRF(k=rrf_k, weights=weights) if is_rrf else weighted_sum(dense_weight, bm25_weight)
+    if not rerank:
+        if rerank_model is not None:
+            raise ConfigurationError("rerank_model has no effect without rerank=True")
+        return FusionRetriever(legs, how, top_k=top_k)
+    fused = FusionRetriever(legs, how, top_k=depth)
+    return RerankRetriever(fused, parts.rerank(rerank_model, "fusion"), top_k=top_k)
 
 
 def hyde(  # noqa: PLR0913 - the parameters of the name
@@ -43,12 +92,13 @@ def hyde(  # noqa: PLR0913 - the parameters of the name
     include_original: bool = True,
     max_tokens: Count = 2000,
     base_retriever_params: Params = None,
+    llm: LLM | None = None,
     top_k: TopK = 10,
 ) -> BaseRetriever:
     """Search the base retriever with the query and hypothetical answers of an LLM."""
     return HyDERetriever(
         parts.retriever(base_retriever, base_retriever_params),
-        parts.need_llm("hyde"),
+        parts.need_llm("hyde", llm),
         hyde_queries=num_queries,
         include_original=include_original,
         max_tokens=max_tokens,
@@ -64,12 +114,13 @@ def multi_query(  # noqa: PLR0913 - the parameters of the name
     include_original: bool = True,
     rrf_k: Annotated[float, Field(ge=0)] = 60,
     base_retriever_params: Params = None,
+    llm: LLM | None = None,
     top_k: TopK = 10,
 ) -> BaseRetriever:
     """Search the base retriever with several rewordings of the query by an LLM."""
     return MultiQueryRetriever(
         parts.retriever(base_retriever, base_retriever_params),
-        parts.need_llm("multi_query"),
+        parts.need_llm("multi_query", llm),
         num_queries=num_queries,
         include_original=include_original,
         rrf_k=rrf_k,
@@ -77,13 +128,14 @@ def multi_query(  # noqa: PLR0913 - the parameters of the name
     )
 
 
-def router(
+def router(  # noqa: PLR0913 - the parameters of the name
     parts: RegistryParts,
     *,
     routes: Mapping[str, Base] | None = None,
     descriptions: Mapping[str, str] | None = None,
     selector: Literal["rules", "embedding", "llm"] | Selector = "rules",
     fallback: str | None = None,
+    llm: LLM | None = None,
     top_k: TopK = 10,
 ) -> BaseRetriever:
     """Route each query to one retriever.
@@ -101,7 +153,7 @@ def router(
     legs = {
         name: Route(parts.retriever(base), texts.get(name, name)) for name, base in chosen.items()
     }
-    picks = _selector(parts, selector, list(legs))
+    picks = _selector(replace(parts, llm=llm or parts.llm), selector, list(legs))
     return RouterRetriever(picks, legs, fallback=fallback, max_routes=1, top_k=top_k)
 
 
@@ -111,7 +163,7 @@ def _selector(parts: RegistryParts, selector: str | Selector, routes: Sequence[s
     if selector == "llm":
         return LLMSelector(parts.need_llm("router"))
     if selector == "embedding":
-        return EmbeddingSelector(parts.need_kb("router").embed_model)
+        return EmbeddingSelector(parts.model("router"))
     return rules_for(routes)
 
 
@@ -155,23 +207,24 @@ def rerank(
     ``rerank_model`` is ``rules``, ``llm``, ``embedding``, or the name of a cross-encoder.
     """
     base = parts.retriever(base_retriever, base_retriever_params)
-    model = parts.reranker(rerank_model, "rerank")
+    model = parts.rerank(rerank_model, "rerank")
     return RerankRetriever(base, model, top_k=top_k, fetch_k=max(fetch_k, top_k))
 
 
-def auto_merging(
+def auto_merging(  # noqa: PLR0913 - the parameters of the name
     parts: RegistryParts,
     *,
     base_retriever: Base = "hybrid",
     simple_ratio_thresh: Annotated[float, Field(ge=0, le=1)] = 0.5,
     merged_score: MergedScore = "mean",
     base_retriever_params: Params = None,
+    docstore: BaseDocumentStore | None = None,
     top_k: TopK = 10,
 ) -> BaseRetriever:
     """Return the base retriever's hits, with a parent in place of many of its children."""
     return AutoMergingRetriever(
         parts.retriever(base_retriever, base_retriever_params),
-        parts.need_docstore("auto_merging"),
+        parts.need_docstore("auto_merging", docstore),
         simple_ratio_thresh,
         merged_score=merged_score,
         top_k=top_k,
@@ -197,88 +250,130 @@ def graph(  # noqa: PLR0913 - the parameters of the name
     *,
     seed: Base | None = "hybrid",
     seed_params: Params = None,
+    linker: EntityLinker | None = None,
     enable_multi_hop: bool = True,
     max_hops: Count = 2,
     max_entities: Count = 10,
+    fan_out: Count | None = 50,
     top_k: TopK = 10,
 ) -> BaseRetriever:
     """Return passages linked in the graph to the seed's hits, or to names in the query."""
+    graphs = parts.need_graph("graph")
     return GraphRetriever(
-        parts.backend("graph"),
-        graph=parts.need_graph("graph"),
+        parts.need_backend("graph"),
+        graph=graphs,
         seed=None if seed is None else parts.retriever(seed, seed_params),
-        embed_model=parts.need_kb("graph").embed_model,
+        embed_model=parts.model("graph"),
+        linker=linker,
         enable_multi_hop=enable_multi_hop,
         max_hops=max_hops,
         max_entities=max_entities,
+        fan_out=fan_out,
         top_k=top_k,
     )
 
 
-def kg_rule(parts: RegistryParts, *, rules: str | None = None, top_k: TopK = 10) -> BaseRetriever:
+def kg_rule(
+    parts: RegistryParts,
+    *,
+    rules: str | RuleSet | None = None,
+    linker: EntityLinker | None = None,
+    top_k: TopK = 10,
+) -> BaseRetriever:
     """Return conclusions of rules about the processes named in a query, with proofs.
 
-    ``rules`` is the path of a rule file. The default is the bound rules, or else the rules for the
-    requirements of a process.
+    ``rules`` are rules or the path of their file. The default is the bound rules, or else the rules
+    for the requirements of a process.
     """
     chosen = parts.rules if rules is None else rules
     backend = parts.need_graph("kg_rule").backend
     if chosen is None:
-        return KGRetriever(backend, top_k=top_k)
-    return KGRuleRetriever(backend, chosen, top_k=top_k)
+        return KGRetriever(backend, linker=linker, top_k=top_k)
+    return KGRuleRetriever(backend, chosen, linker=linker, top_k=top_k)
 
 
-def knowledge(
+@dataclass(frozen=True, slots=True, repr=False)
+class InContext(Rewrite):
+    """Rewrite that adds values to the context of a query; those of the query win."""
+
+    context: Mapping[str, object] = field(default_factory=dict)
+
+    def rewrite(self, query: Query) -> Query:
+        """Return the query with the values in its context."""
+        return query.but(context={**self.context, **query.context})
+
+
+def knowledge(  # noqa: PLR0913 - the parameters of the name
     parts: RegistryParts,
     *,
     base_retriever: Base = "dense",
-    rules: str | None = None,
+    rules: str | RuleSet | None = None,
+    linker: EntityLinker | None = None,
+    policy: KnowledgePolicy | None = None,
+    chapter: str | None = None,
+    engineering_type: str | None = None,
+    processes: Sequence[str] | None = None,
     base_retriever_params: Params = None,
     top_k: TopK = 10,
 ) -> BaseRetriever:
     """Return sentences of rules, followed by cases and templates of a base retriever."""
-    has_graph = parts.graph is not None
-    return KnowledgeRetriever(
+    side = {"rules": rules, "linker": linker, "top_k": top_k}
+    has_rules = parts.graph is not None or rules is not None
+    retriever = KnowledgeRetriever(
         parts.retriever(base_retriever, base_retriever_params),
-        kg_rule(parts, rules=rules, top_k=top_k) if has_graph or rules is not None else None,
+        parts.retriever("kg_rule", side) if has_rules else None,
+        policy=policy,
         top_k=top_k,
     )
+    context = knowledge_query("", chapter, engineering_type, processes).context
+    return InContext(context) >> retriever if context else retriever
 
 
-def preset_definitions() -> dict[str, Definition]:
-    """Return the definitions of presets, by name; with the options of `PRESETS` as parameters."""
-    return {
-        name: Definition(
-            name,
-            partial(_preset, name),
-            RetrievalPipeline,
-            {
-                **{key: Parameter(_TYPES[key], each) for key, each in preset.options.items()},
-                "top_k": Parameter(TopK, 10),
+def _preset(
+    make: Callable[..., object],
+    parts: RegistryParts,
+    *,
+    llm: LLM | None = None,
+    reranker: AnyReranker | None = None,
+    **options: Any,  # noqa: ANN401 - those of the preset
+) -> object:
+    return make(parts.preset_parts(llm=llm, reranker=reranker), **options)
+
+
+def preset_definitions() -> list[Definition]:
+    """Return the definitions of presets: their own parameters, ``llm`` and ``reranker``."""
+    reranker = Parameter(AnyReranker | None, None)
+    definitions = definitions_of(*PRESETS.values())
+    return [
+        replace(
+            each,
+            make=partial(_preset, each.make),
+            parameters={
+                **each.parameters,
+                **({"llm": Parameter(LLM | None, None)} if each.name == "semantic" else {}),
+                "reranker": reranker,
             },
-            takes_parts=True,
-            description=f"The preset: {preset.description}.",
         )
-        for name, preset in PRESETS.items()
-    }
+        for each in definitions
+    ]
 
 
-def _preset(name: str, parts: RegistryParts, **options: Any) -> RetrievalPipeline:  # noqa: ANN401
-    return build_preset(name, parts.preset_parts(), **options)
-
-
-_TYPES: Final[Mapping[str, object]] = {
-    "vector_weight": Weight,
-    "graph_weight": Weight,
-    "keyword_weight": Weight,
-    "enable_multi_hop": bool,
-    "max_hops": Count,
-    "lambda_param": Annotated[float, Field(ge=0, le=1)],
-    "intent_by_llm": bool,
-}
-
-
-DEFINITIONS: Final = (
-    *(hyde, multi_query, graph, kg_rule, knowledge),
-    *(router, recursive, rerank, auto_merging, fallback),
-)
+def definitions() -> list[Definition]:
+    """Return the definitions of this module."""
+    return [
+        *definitions_of(fusion, graph, kg_rule, knowledge, router, recursive, rerank),
+        *definitions_of(auto_merging, fallback),
+        definition_of(
+            hyde,
+            name="hyde",
+            takes_parts=True,
+            fields={"hyde_queries": [], "hyde_queries_count": 0},
+        ),
+        definition_of(
+            multi_query,
+            name="multi_query",
+            takes_parts=True,
+            fields={"generated_queries": [], "queries_count": 1, "retrieval_details": []},
+        ),
+        *preset_definitions(),
+    ]

@@ -1,47 +1,20 @@
-"""Types of configurations: functions and classes, with parameters from their signatures."""
+"""Definitions of the types in configurations: functions and classes, by their signatures."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import UnionType
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.vector_stores.types import FilterCondition, MetadataFilters
-from pydantic import JsonValue, ValidationError
+from pydantic import BaseModel, ValidationError
 
-from llama_retrieval_ext import pipeline, retrievers, stages
-from llama_retrieval_ext.arguments import NamedEnum, RecordsArguments
-from llama_retrieval_ext.config.store_retrievers import KeptBM25Retriever, MinMaxScores
-from llama_retrieval_ext.errors import InvalidFilterError
-from llama_retrieval_ext.execution.legs import CircuitBreaker, Leg
-from llama_retrieval_ext.filters import parse_filters
-from llama_retrieval_ext.formulas.normalisation import Normalisation
-from llama_retrieval_ext.pipeline.branches import Branches, Unfused
-from llama_retrieval_ext.pipeline.chains import FanOutChain, RefineChain, RewriteChain
-from llama_retrieval_ext.pipeline.fusion import Fusion, FusionChain
-from llama_retrieval_ext.pipeline.operators import FunctionStage
-from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.pipeline.stages import FanOut, Refine, Rewrite
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.retrievers.knowledge_response import KnowledgePolicy
-from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
-from llama_retrieval_ext.retrievers.routing.selectors import Selector
-from llama_retrieval_ext.stages.decay import Recency
-from llama_retrieval_ext.stages.rerank.reranker import Reranker
-from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 REQUIRED: Final = inspect.Parameter.empty
 SCOPE: Final = "scope"
-_BASES: Final = (Refine, Rewrite, FanOut, Fusion, Reranker, Selector, Retriever)
-_OTHERS: Final = (
-    *(Branches, CircuitBreaker, FanOutChain, FunctionStage, FusionChain, FusionRetriever),
-    *(KeptBM25Retriever, KnowledgePolicy, Leg, MinMaxScores, Pipeline, Recency, RefineChain),
-    *(RewriteChain, Scope, Tokenizer, Unfused),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +36,17 @@ class Parameter:
 
 @dataclass(frozen=True, eq=False)
 class Definition:
-    """Definition of a ``type`` in configurations.
+    """Definition of a ``type`` in configurations, or of a name in the registry.
 
-    ``make`` creates the object; with ``takes_parts`` it gets `RegistryParts` first. If
-    ``is_scoped_later``, ``scope`` is passed to ``for_scope`` of the result, which is a ``kind``.
+    Attributes:
+        name: The name.
+        make: Creates the object; with ``takes_parts`` it gets `RegistryParts` first.
+        kind: The class of the object.
+        parameters: The parameters by name.
+        takes_parts: Whether ``make`` needs the registry.
+        is_scoped_later: Whether ``scope`` is passed to ``for_scope`` of the result.
+        description: What it is, in one sentence.
+        fields: Extra fields of the first record of an answer, with their values if an LLM failed.
     """
 
     name: str
@@ -76,9 +56,27 @@ class Definition:
     takes_parts: bool = False
     is_scoped_later: bool = False
     description: str = ""
+    fields: Mapping[str, object] = field(default_factory=dict)
+
+    def build(self, arguments: Mapping[str, Any], parts: object) -> object:
+        """Return the object for checked arguments."""
+        rest: list[object] = [parts] if self.takes_parts else []
+        named = {name: _typed(each, self.parameters[name]) for name, each in arguments.items()}
+        scope = named.pop(SCOPE, None) if self.is_scoped_later else None
+        for name, parameter in self.parameters.items():
+            if parameter.is_rest:
+                rest.extend(named.pop(name, ()))
+        part = self.make(*rest, **named)
+        return part if scope is None else part.for_scope(scope)  # type: ignore[attr-defined]
 
 
-def definition_of(make: Callable[..., object], *, name: str, takes_parts: bool) -> Definition:
+def definition_of(
+    make: Callable[..., object],
+    *,
+    name: str,
+    takes_parts: bool,
+    fields: Mapping[str, object] | None = None,
+) -> Definition:
     """Return the definition of a function or class, from its signature."""
     called: Any = make.__init__ if isinstance(make, type) else make  # type: ignore[misc]
     hints = get_type_hints(called, include_extras=True)
@@ -107,7 +105,13 @@ def definition_of(make: Callable[..., object], *, name: str, takes_parts: bool) 
         takes_parts=takes_parts,
         is_scoped_later=is_scoped_later,
         description=(inspect.getdoc(make) or "").partition("\n")[0].strip(),
+        fields=fields or {},
     )
+
+
+def definitions_of(*functions: Callable[..., object]) -> list[Definition]:
+    """Return the definitions of functions that take `RegistryParts`, under their own names."""
+    return [definition_of(each, name=each.__name__, takes_parts=True) for each in functions]
 
 
 def arms_of(hint: Any) -> list[Any]:  # noqa: ANN401 - a type, or what typing has for one
@@ -117,61 +121,6 @@ def arms_of(hint: Any) -> list[Any]:  # noqa: ANN401 - a type, or what typing ha
     return [hint]
 
 
-@cache
-def class_definitions() -> Mapping[str, Definition]:
-    """Return the definitions of public stages, retrievers and their parts."""
-    classes = [kind for kind in _public_classes() if not issubclass(kind, Enum)]
-    makers: dict[str, Callable[..., object]] = {
-        **{kind.__name__: kind for kind in (*classes, *_OTHERS)},
-        "RetrievalPipeline": retrieval_pipeline,
-        "MetadataFilters": metadata_filters,
-    }
-    return {
-        name: definition_of(makers[name], name=name, takes_parts=False) for name in sorted(makers)
-    }
-
-
-@cache
-def enum_members() -> Mapping[str, Enum]:
-    """Return the members of public enumerations by their names in configurations."""
-    enums = {kind for kind in (*_public_classes(), Normalisation) if issubclass(kind, Enum)}
-    return {f"{kind.__name__}.{each.name}": each for kind in enums for each in kind}
-
-
-def retrieval_pipeline(
-    name: str, *, stages: Sequence[object] = (), top_k: int | None = None, description: str = ""
-) -> RetrievalPipeline:
-    """Return a pipeline built step by step."""
-    pipe = RetrievalPipeline(name, top_k=top_k, description=description)
-    for stage in stages:
-        pipe.add_stage(stage)
-    return pipe
-
-
-def metadata_filters(
-    *, filters: Sequence[JsonValue], condition: FilterCondition | str | None = FilterCondition.AND
-) -> MetadataFilters:
-    """Return LlamaIndex metadata filters from their JSON form."""
-    try:
-        parsed = MetadataFilters.model_validate({"filters": filters, "condition": condition})
-    except ValidationError as error:
-        raise InvalidFilterError(
-            "filters are LlamaIndex's as JSON, such as {key: year, value: 2020, operator: '>='}; "
-            + error.errors(include_input=False, include_url=False)[0]["msg"]
-        ) from error
-    parse_filters(parsed)
-    return parsed
-
-
-def _public_classes() -> Iterable[type]:
-    for package in (stages, retrievers, pipeline):
-        for name in package.__all__:
-            kind = getattr(package, name)
-            is_ours = isinstance(kind, type) and issubclass(kind, RecordsArguments | NamedEnum)
-            if is_ours and kind not in _BASES and not inspect.isabstract(kind):
-                yield kind
-
-
 def _keywords(hint: Any) -> dict[str, Parameter]:  # noqa: ANN401 - what typing has for a TypedDict
     """Return the parameters of ``**kwargs: Unpack[SomeTypedDict]``."""
     (inside,) = get_args(hint) or (hint,)
@@ -179,3 +128,19 @@ def _keywords(hint: Any) -> dict[str, Parameter]:  # noqa: ANN401 - what typing 
         return {}
     hints = get_type_hints(inside)
     return {name: Parameter(each, None) for name, each in hints.items()}
+
+
+def _typed(value: Any, parameter: Parameter) -> Any:  # noqa: ANN401 - what signatures have
+    """Return the value as the model that the parameter expects."""
+    if not isinstance(value, Mapping):
+        return value
+    arms = arms_of(parameter.hint)
+    kinds = [arm for arm in arms if isinstance(arm, type) and issubclass(arm, BaseModel)]
+    if not kinds:
+        return value
+    try:
+        return kinds[0].model_validate(dict(value))
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ConfigurationError(f"{kinds[0].__name__}: {where}: {first['msg']}") from None

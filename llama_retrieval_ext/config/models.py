@@ -1,10 +1,12 @@
 """pydantic models of definitions: checks of configurations and their JSON Schema."""
 
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache, reduce
+from functools import cache, reduce
 from operator import or_
+from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, get_args, get_origin
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -16,19 +18,14 @@ from pydantic import (
     Field,
     JsonValue,
     ValidationError,
+    ValidationInfo,
     WithJsonSchema,
     create_model,
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from llama_retrieval_ext.checks import nearest
-from llama_retrieval_ext.config.definitions import (
-    REQUIRED,
-    Definition,
-    Parameter,
-    arms_of,
-    enum_members,
-)
+from llama_retrieval_ext.config.definitions import REQUIRED, Definition, Parameter, arms_of
 
 TYPE: Final = "type"
 REF: Final = "ref"
@@ -43,6 +40,9 @@ _OURS: Final = "llama_retrieval_ext.config"
 # Names of nodes in a schema under construction; pydantic would search them in its own models.
 _NODES: Final = "x-nodes"
 
+# Classes by their names in `_NODES`.
+_kinds: dict[str, Any] = {}
+
 Path: TypeAlias = tuple[str | int, ...]
 Definitions: TypeAlias = Mapping[str, Definition]
 
@@ -55,38 +55,28 @@ class Problem(NamedTuple):
     at_key: bool = False  # at the field's name instead of its value
 
 
+@dataclass(frozen=True, slots=True)
+class Placeholder:
+    """Object that a validation does not build; ``kind`` is its class, None if it is unknown."""
+
+    kind: type | None
+
+
 def is_node(value: object) -> bool:
     """Return whether a mapping names a type."""
     return isinstance(value, Mapping) and isinstance(value.get(TYPE), str)
 
 
-def _item(container: Any, key: object) -> Any:  # noqa: ANN401 - any JSON, or `Literal`
-    return container[key]
-
-
-def problems(data: object, known: Definitions, path: Path = ()) -> Iterator[Problem]:
-    """Yield the problems of a configuration, without creating its objects."""
-    for each_path, each in walk(data, path):
-        if isinstance(each, Mapping) and is_node(each):
-            yield from _problems_of_node(each, known, each_path)
-
-
 def walk(data: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
-    """Yield a configuration and everything in it, with paths."""
+    """Yield a configuration and everything in it, with paths; escaped mappings too."""
     yield path, data
-    for child_path, value in inside(data, path):
-        yield from walk(value, child_path)
-
-
-def inside(data: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
-    """Yield the fields of a mapping, also of an escaped one, or the items of a list, with paths."""
+    items: Iterable[tuple[str | int, object]] = ()
     if isinstance(data, Mapping):
-        fields: Mapping[str, object] = data
-        if list(data) == [MAP] and isinstance(data[MAP], Mapping):
-            path, fields = (*path, MAP), data[MAP]
-        yield from (((*path, name), value) for name, value in fields.items())
+        items = data.items()
     elif isinstance(data, list | tuple):
-        yield from (((*path, number), value) for number, value in enumerate(data))
+        items = enumerate(data)
+    for name, value in items:
+        yield from walk(value, (*path, name))
 
 
 def unknown_name(what: str, name: object, known: Collection[str]) -> str:
@@ -113,38 +103,41 @@ def json_schema(known: Definitions, roots: Collection[str]) -> dict[str, object]
         }
     }
     for name, definition in known.items():
-        schema = _model(definition, tuple(known.values())).model_json_schema(
-            ref_template="#/$defs/{model}"
-        )
+        schema = _model(definition).model_json_schema(ref_template="#/$defs/{model}")
         definitions |= schema.pop("$defs", {})
-        definitions[name] = _with_refs(schema)
+        schema["properties"] = {TYPE: {"const": name}, **schema.get("properties", {})}
+        schema["required"] = [TYPE, *schema.get("required", [])]
+        definitions[name] = _with_refs(schema, known)
     tops = [{"$ref": f"#/$defs/{name}"} for name in roots]
     return {"oneOf": tops, "discriminator": {"propertyName": TYPE}, "$defs": definitions}
 
 
-def _with_refs(schema: Any) -> Any:  # noqa: ANN401 - any JSON
+def _with_refs(schema: Any, known: Definitions) -> Any:  # noqa: ANN401 - any JSON
     """Return the schema with references to nodes."""
     if isinstance(schema, list):
-        return [_with_refs(each) for each in schema]
+        return [_with_refs(each, known) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    replaced = {key: _with_refs(each) for key, each in schema.items() if key != _NODES}
+    replaced = {key: _with_refs(each, known) for key, each in schema.items() if key != _NODES}
     if _NODES in schema:
-        replaced["anyOf"] = [{"$ref": f"#/$defs/{name}"} for name in schema[_NODES]]
+        names = [*_fitting(_kinds[schema[_NODES]], known), REF]
+        replaced["anyOf"] = [{"$ref": f"#/$defs/{name}"} for name in names]
     return replaced
 
 
-def _problems_of_node(data: Mapping[str, Any], known: Definitions, path: Path) -> Iterator[Problem]:
-    definition = known.get(data[TYPE])
-    if definition is None:
-        yield Problem((*path, TYPE), unknown_name("type", data[TYPE], known))
-        return
+def problems_of(
+    definition: Definition,
+    arguments: Mapping[str, Any],
+    known: Definitions = MappingProxyType({}),
+    path: Path = (),
+) -> Iterator[Problem]:
+    """Yield the problems of arguments, which are values, built objects or placeholders."""
     try:
-        _model(definition, tuple(known.values())).model_validate(dict(data))
+        _model(definition).model_validate(dict(arguments), context=known)
     except ValidationError as error:
         errors: dict[Path, list[ErrorDetails]] = {}
         for each in error.errors(include_url=False, include_input=False):
-            errors.setdefault(_path_in(data, each["loc"]), []).append(each)
+            errors.setdefault(_path_in(arguments, each["loc"]), []).append(each)
         deepest = [p for p in errors if not any(q[: len(p)] == p and q != p for q in errors)]
         for field_path in deepest:
             yield _problem(definition, path, field_path, errors[field_path])
@@ -157,11 +150,11 @@ def _problem(
     what, where = f"{definition.name!r}", (*path, *field_path)
     field = str(first["loc"][-1]) if first["loc"] else ""
     if first["type"] == "missing":
-        return Problem(where, f"{what} needs the field {field!r}")
+        return Problem(where, f"{what} needs the parameter {field!r}")
     if first["type"] == "extra_forbidden":
-        fields = ", ".join(definition.parameters) or "none"
-        advice = did_you_mean(field, definition.parameters, otherwise=f"its fields are {fields}")
-        return Problem(where, f"{what} has no field {field!r}; {advice}", at_key=True)
+        names = ", ".join(definition.parameters) or "none"
+        advice = did_you_mean(field, definition.parameters, otherwise=f"its parameters are {names}")
+        return Problem(where, f"{what} has no parameter {field!r}; {advice}", at_key=True)
     messages = dict.fromkeys(each["msg"].replace("Input should be", "must be") for each in errors)
     text = " or ".join(messages).replace(" or must be ", " or ")
     name = ".".join(str(each) for each in field_path)
@@ -174,24 +167,22 @@ def _path_in(data: Any, location: Sequence[str | int]) -> Path:  # noqa: ANN401 
     for part in location:
         is_item = isinstance(data, list | tuple) and isinstance(part, int) and part < len(data)
         if is_item or (isinstance(data, Mapping) and part in data):
-            data = _item(data, part)
+            data = data[part]
             path.append(part)
     return tuple(path)
 
 
-@lru_cache(maxsize=1024)
-def _model(definition: Definition, known: tuple[Definition, ...]) -> type[BaseModel]:
-    """Return the model of a definition."""
+@cache
+def _model(definition: Definition) -> type[BaseModel]:
+    """Return the model of the parameters of a definition."""
     fields: dict[str, Any] = {
-        name: (_configured(parameter.hint, known), _default(parameter))
+        name: (_configured(parameter.hint), _default(parameter))
         for name, parameter in definition.parameters.items()
     }
-    kind: Any = _item(Literal, definition.name)  # built at run time
     return create_model(
         definition.name,
         __config__=ConfigDict(extra="forbid", strict=True, protected_namespaces=()),
         __doc__=definition.description or None,
-        type=(kind, ...),
         **fields,
     )
 
@@ -203,43 +194,42 @@ def _default(parameter: Parameter) -> Any:  # noqa: ANN401 - pydantic's
     return Field(default=default if isinstance(default, str | int | float | bool) else None)
 
 
-def _configured(hint: Any, known: Sequence[Definition]) -> Any:  # noqa: ANN401 - a type
+def _configured(hint: Any) -> Any:  # noqa: ANN401 - a type
     """Return the type in a configuration for a type in a signature."""
     arms = arms_of(hint)
     if len(arms) > 1:
-        return reduce(or_, (_configured(arm, known) for arm in arms))
+        return reduce(or_, (_configured(arm) for arm in arms))
     if get_origin(hint) is Annotated:
         inside, *extras = get_args(hint)
-        return Annotated[(_configured(inside, known), *extras)]
+        return Annotated[(_configured(inside), *extras)]
     if hint in {object, Any}:
         return Any
     if get_origin(hint) is Literal or hint in {int, bool, float, None, type(None), JsonValue}:
         return hint
-    return _Text if hint is str else _collection(hint, known)
+    return hint if hint is str else _collection(hint)
 
 
-def _collection(hint: Any, known: Sequence[Definition]) -> Any:  # noqa: ANN401 - a type
+def _collection(hint: Any) -> Any:  # noqa: ANN401 - a type
     origin, inside = get_origin(hint), get_args(hint)
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        value: Any = _configured(inside[1], known)
-        return Annotated[dict[str, value], BeforeValidator(_unescaped(MAP))]
+        value: Any = _configured(inside[1])
+        return dict[str, value]
     if isinstance(origin, type) and (origin is tuple or issubclass(list, origin)):
-        item: Any = _configured(inside[0], known)
-        return Annotated[list[item], BeforeValidator(_without_tuple)]
-    return _node(hint, known)
+        item: Any = _configured(inside[0])
+        return Annotated[list[item], BeforeValidator(_as_list)]
+    return _node(hint)
 
 
-def _node(kind: Any, known: Sequence[Definition]) -> Any:  # noqa: ANN401 - a type
-    """Return the type of a node of this class, or of a reference to an application object."""
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        names = tuple(name for name, each in enum_members().items() if type(each) is kind)
-        return Literal[names] if names else str
+def _node(kind: Any) -> Any:  # noqa: ANN401 - a type
+    """Return the type of an object of this class, which a configuration names or refers to."""
     if isinstance(kind, type) and issubclass(kind, BaseModel) and kind.__module__.startswith(_OURS):
         return kind
-    names = tuple(each.name for each in known if _is_a(each.kind, kind))
-    others = frozenset(each.name for each in known).difference(names)
-    check = AfterValidator(_checked_node(names, others, kind))
-    return Annotated[Any, check, WithJsonSchema({_NODES: [*names, REF]})]
+    word = getattr(kind, "__name__", str(kind))
+    _kinds[word] = kind
+    schema: dict[str, Any] = {_NODES: word}
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        schema = {"enum": [f"{word}.{each.name}" for each in kind]}
+    return Annotated[Any, AfterValidator(_checked(kind, word)), WithJsonSchema(schema)]
 
 
 def _is_a(kind: type, expected: Any) -> bool:  # noqa: ANN401 - a type, or what stands for one
@@ -250,46 +240,40 @@ def _is_a(kind: type, expected: Any) -> bool:  # noqa: ANN401 - a type, or what 
     return kind is BaseRetriever and issubclass(expected, BaseRetriever)
 
 
-def _checked_node(
-    names: Collection[str],
-    others: Collection[str],
-    kind: Any,  # noqa: ANN401 - a type
-) -> Callable[[Any], Any]:
-    word = getattr(kind, "__name__", str(kind))
+def _fitting(kind: Any, known: Definitions) -> list[str]:  # noqa: ANN401 - a type
+    """Return the names of the definitions that make an object of this class."""
+    return [name for name, each in known.items() if _is_a(each.kind, kind)]
 
-    def check(value: Any) -> Any:  # noqa: ANN401 - any JSON
-        name = _item(value, TYPE) if is_node(value) else None
-        if name is not None:
-            if name not in others:  # fits, or does not exist; the node's own check reports that
-                return value
-        elif isinstance(value, Mapping) and list(value) == [REF] and isinstance(value[REF], str):
+
+def _checked(
+    kind: Any,  # noqa: ANN401 - a type
+    word: str,
+) -> Callable[[Any, ValidationInfo], Any]:
+    def check(value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - anything
+        known: Definitions = info.context or {}
+        made = value.kind if isinstance(value, Placeholder) else type(value)
+        if made is None or _is_a(made, kind):
             return value
-        elif not isinstance(value, str | int | float | list | dict | None):
-            return value  # an application object in a call; its consumer checks it
-        near = None if name is None else nearest(str(name), names)
-        advice = f"; did you mean {near!r}?" if near else ""
-        expected = f"a mapping with 'type' {' or '.join(names)}, or " if names else ""
+        is_ours = isinstance(value, Placeholder) or made.__name__ in known
+        if not is_ours and not isinstance(value, str | int | float | list | dict | None):
+            return value  # an application object; its consumer checks it
+        if isinstance(kind, type) and issubclass(kind, Enum):
+            members = " or ".join(f"'{word}.{each.name}'" for each in kind)
+            raise PydanticCustomError("member", "must be {members}", {"members": members})
+        names = _fitting(kind, known)
+        near = nearest(made.__name__, names) if is_ours else None
         raise PydanticCustomError(
             "node",
             "must be {expected}a reference (ref: NAME) to a {word}{advice}",
-            {"expected": expected, "word": word, "advice": advice},
+            {
+                "expected": f"a mapping with 'type' {' or '.join(names)}, or " if names else "",
+                "word": word,
+                "advice": f"; did you mean {near!r}?" if near else "",
+            },
         )
 
     return check
 
 
-def _without_tuple(value: Any) -> Any:  # noqa: ANN401 - any JSON
-    if isinstance(value, Mapping) and list(value) == [TUPLE]:
-        return value[TUPLE]
+def _as_list(value: Any) -> Any:  # noqa: ANN401 - anything
     return list(value) if isinstance(value, tuple) else value
-
-
-def _unescaped(key: str) -> Callable[[Any], Any]:
-    def unescape(value: Any) -> Any:  # noqa: ANN401 - any JSON
-        is_escape = isinstance(value, Mapping) and list(value) == [key]
-        return value[key] if is_escape and isinstance(value[key], dict | str) else value
-
-    return unescape
-
-
-_Text: TypeAlias = Annotated[str, BeforeValidator(_unescaped(TEXT))]

@@ -1,55 +1,114 @@
-"""`RegistryParts`: the objects bound to a registry."""
+"""`RegistryParts`: the objects that the retrievers of the registry are made of."""
+# Imported with every knowledge base, so what is slow to import is imported where it is used.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, runtime_checkable
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.llms import LLM
-from llama_index.core.storage.docstore.types import BaseDocumentStore
+from llama_index.core.schema import BaseNode
+from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.config.embedding import EmbeddingConfig
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
-from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.retrievers.kg_rule import Rules
-from llama_retrieval_ext.retrievers.presets import PresetParts
-from llama_retrieval_ext.stages.rerank.chain import AnyReranker, as_reranker
-from llama_retrieval_ext.stages.rerank.llm import LLMRerank
-from llama_retrieval_ext.stages.rerank.models import EmbeddingRerank
-from llama_retrieval_ext.stages.rerank.rules import RuleRerank
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.engine.backend import Backend
 
+if TYPE_CHECKING:
+    from llama_index.core.llms import LLM
+    from llama_index.core.storage.docstore.types import BaseDocumentStore
+
+    from llama_retrieval_ext.config.embedding import EmbeddingConfig
+    from llama_retrieval_ext.graph.entity_linking import EntityLinker
+    from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
+    from llama_retrieval_ext.retrievers.confidence import Confidence
+    from llama_retrieval_ext.retrievers.kg_rule import Rules
+    from llama_retrieval_ext.retrievers.presets import PresetParts
+    from llama_retrieval_ext.stages.rerank.chain import AnyReranker
+
 T = TypeVar("T")
+R = TypeVar("R", bound=BaseRetriever)
 # More hits than any retriever returns; the next stage cuts them.
 _ALL: Final = 10_000
-# Creates a retriever by its name in the registry.
-Make = Callable[[str, Mapping[str, Any]], BaseRetriever]
+
+
+@runtime_checkable
+class NodeSource(Protocol):
+    """A knowledge base, as the retrievers in memory read it."""
+
+    @property
+    def url(self) -> str:
+        """Its URL."""
+        ...
+
+    @property
+    def require_scope(self) -> bool:
+        """Whether every query needs a scope."""
+        ...
+
+    def nodes(self, *, scope: Scope | None = None, limit: int = 1000) -> list[BaseNode]:
+        """Return the first nodes by node id."""
+        ...
+
+    def count(self, *, scope: Scope | None = None) -> int:
+        """Return the number of nodes visible to a scope."""
+        ...
+
+
+# Creates a retriever by its name, with parameters, from parts.
+Make = Callable[[str, Mapping[str, Any], "RegistryParts"], BaseRetriever]
+
+
+def _unbound(name: str, *_: object) -> BaseRetriever:
+    raise ConfigurationError(f"the parts of {name!r} belong to no registry: Registry().bind(kb)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RegistryParts:
-    """Objects bound to a registry; the first argument of each definition.
+    """Objects that retrievers are made of; the first argument of each definition.
 
     Attributes:
         make: Creates a retriever by name and parameters, for retrievers that contain others.
-        kb: The knowledge base.
+        backend: The store of a knowledge base.
+        embed_model: The embedding model of its nodes.
+        kb: The knowledge base, for retrievers that read its nodes.
         llm: The LLM; for ``hyde``, ``multi_query`` and routing by an LLM.
         graph: The graph, with its links between passages.
         rules: Rules of ``kg_rule``, or the path of their file.
+        linker: Links the names in a query to entities of the graph; None for the default.
         docstore: LlamaIndex docstore with the parents of nodes, for ``auto_merging``.
+        keyword: Keyword search of presets, if the store has none.
+        reranker: Reranks in presets; None for `RuleRerank`.
+        graph_seed: Retriever from whose hits the graph of presets is walked; None for the entities
+            of the query.
+        filters: Conditions on metadata of every retriever.
+        scope: The scope of every retriever.
+        defaults: Parameters by name of the retriever, in place of the defaults of its definition.
+        requires_scope: Whether every query needs a scope.
+        confidence: Estimates the confidence of hybrid search.
         objects: Additional application objects, by name.
         closers: Functions that close resources opened for retrievers.
     """
 
-    make: Make
-    kb: KnowledgeBase | None = None
-    llm: LLM | None = None
-    graph: PassageGraphs | None = None
-    rules: Rules | None = None
-    docstore: BaseDocumentStore | None = None
+    make: Make = _unbound
+    backend: Backend | None = None
+    embed_model: BaseEmbedding | None = None
+    kb: NodeSource | None = None
+    llm: "LLM | None" = None
+    graph: "PassageGraphs | None" = None
+    rules: "Rules | None" = None
+    linker: "EntityLinker | None" = None
+    docstore: "BaseDocumentStore | None" = None
+    keyword: BaseRetriever | None = None
+    reranker: "AnyReranker | None" = None
+    graph_seed: str | None = "vector"
+    filters: MetadataFilters | None = None
+    scope: Scope | None = None
+    defaults: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    requires_scope: bool = False
+    confidence: "Confidence | None" = None
     objects: Mapping[str, object] = field(default_factory=dict)
     closers: list[Callable[[], object]] = field(default_factory=list)
 
@@ -58,8 +117,8 @@ class RegistryParts:
         """Objects available as references: ``store``, ``embed_model``, ``llm`` and so on."""
         named: dict[str, object | None] = {
             "kb": self.kb,
-            "store": None if self.kb is None else self.backend("store"),
-            "embed_model": None if self.kb is None else self.kb.embed_model,
+            "store": self.backend,
+            "embed_model": self.embed_model,
             "llm": self.llm,
             "graph": self.graph,
             "graph_backend": None if self.graph is None else self.graph.backend,
@@ -69,35 +128,42 @@ class RegistryParts:
         }
         return {name: each for name, each in named.items() if each is not None}
 
-    def need_kb(self, name: str) -> KnowledgeBase:
+    def need_kb(self, name: str) -> NodeSource:
         """Return the knowledge base, or raise `ConfigurationError` if none was bound."""
-        return _needed(self.kb, f"{name!r} needs a knowledge base: registry.bind(kb)")
+        return _needed(self.kb, name, "a knowledge base: registry.bind(kb)")
 
-    def backend(self, name: str) -> Backend:
-        """Return the backend of the knowledge base's store."""
-        return self.need_kb(name).retriever("vector").backend
+    def need_backend(self, name: str) -> Backend:
+        """Return the store of the knowledge base, or raise `ConfigurationError`."""
+        return _needed(self.backend, name, "a knowledge base: registry.bind(kb)")
 
-    def need_llm(self, name: str) -> LLM:
-        """Return the LLM, or raise `ConfigurationError` if none was bound."""
-        return _needed(self.llm, f"{name!r} needs an LLM: registry.bind(kb, llm=...)")
+    def need_llm(self, name: str, llm: "LLM | None" = None) -> "LLM":
+        """Return ``llm``, else the bound LLM, or raise `ConfigurationError`."""
+        return _needed(self.llm if llm is None else llm, name, "an LLM: llm=..., or bind(llm=...)")
 
-    def need_docstore(self, name: str) -> BaseDocumentStore:
-        """Return the docstore, or raise `ConfigurationError` if none was bound."""
-        message = f"{name!r} needs the docstore with the parents: registry.bind(kb, docstore=...)"
-        return _needed(self.docstore, message)
+    def need_docstore(
+        self, name: str, docstore: "BaseDocumentStore | None" = None
+    ) -> "BaseDocumentStore":
+        """Return ``docstore``, else the bound docstore, or raise `ConfigurationError`."""
+        found = self.docstore if docstore is None else docstore
+        return _needed(found, name, "the docstore with the parents: docstore=...")
 
-    def need_graph(self, name: str) -> PassageGraphs:
+    def need_graph(self, name: str) -> "PassageGraphs":
         """Return the graph, or raise `ConfigurationError` if none was bound."""
-        return _needed(self.graph, f"{name!r} needs a graph: registry.bind(kb, graph=...)")
+        advice = (
+            "a knowledge base with a graph: KnowledgeBase.open(url, embed_model=..., "
+            "graph='graph:./dir'), or registry.bind(kb, graph=...)"
+        )
+        return _needed(self.graph, name, advice)
 
-    def embed_model(self, config: EmbeddingConfig | None, name: str) -> BaseEmbedding:
+    def model(self, name: str, config: "EmbeddingConfig | None" = None) -> BaseEmbedding:
         """Return the embedding model for queries: the model of the knowledge base.
 
         Raises:
             ModelMismatchError: The configuration names another model.
         """
-        kb = self.need_kb(name)
-        return kb.embed_model if config is None else config.matching(kb.embed_model, kb.url)
+        model = _needed(self.embed_model, name, "a knowledge base: registry.bind(kb)")
+        where = "the knowledge base" if self.kb is None else self.kb.url
+        return model if config is None else config.matching(model, where)
 
     def retriever(
         self, base: "BaseRetriever | str", params: Mapping[str, Any] | None = None
@@ -108,39 +174,56 @@ class RegistryParts:
             ConfigurationError: The name is unknown, or an object has parameters.
         """
         if isinstance(base, str):
-            return self.make(base, params or {})
+            return self.make(base, params or {}, self)
         if params:
             raise ConfigurationError(
                 f"parameters are for a base retriever by name, got {base!r} and {list(params)}"
             )
         return base
 
-    def reranker(self, model: "AnyReranker | str | None", name: str) -> AnyReranker:
+    def bound(self, retriever: R) -> R:
+        """Return the retriever with the filters, the scope and the scope's requirement."""
+        if not isinstance(retriever, Retriever):
+            return retriever  # the gate of the composite around it checks its hits
+        if self.filters is not None:
+            retriever.filters = self.filters
+        retriever.requires_scope = retriever.requires_scope or self.requires_scope
+        return retriever if self.scope is None else retriever.for_scope(self.scope)
+
+    def preset_parts(
+        self, *, llm: "LLM | None" = None, reranker: "AnyReranker | None" = None
+    ) -> "PresetParts":
+        """Return the parts of presets."""
+        from llama_retrieval_ext.retrievers.presets import PresetParts  # noqa: PLC0415
+
+        vector = self.retriever("vector")
+        has_keywords = self.need_backend("vector").features.keyword is not None
+        walk = {"seed": self.graph_seed, "linker": self.linker}
+        return PresetParts(
+            vector=vector,
+            keyword=self.retriever("keyword") if has_keywords else self.keyword,
+            graph=self.retriever("graph", walk) if self.graph is not None else None,
+            embed_model=self.embed_model,
+            llm=self.llm if llm is None else llm,
+            reranker=self.reranker if reranker is None else reranker,
+        )
+
+    def rerank(self, model: "AnyReranker | str | None", name: str) -> "AnyReranker":
         """Return a reranker by name: ``rules``, ``llm``, ``embedding``, or a cross-encoder's name.
 
         Raises:
             ConfigurationError: A required part was not bound.
             MissingDependencyError: A cross-encoder needs ``sentence-transformers``.
         """
-        if model is None or model == "rules":
-            return RuleRerank()
-        if model == "llm":
-            return LLMRerank(self.need_llm(name))
-        if model == "embedding":
-            return EmbeddingRerank(self.need_kb(name).embed_model)
-        return _cross_encoder(model) if isinstance(model, str) else as_reranker(model)
+        from llama_retrieval_ext.stages.rerank import chain, llm, models, rules  # noqa: PLC0415
 
-    def preset_parts(self) -> PresetParts:
-        """Return the parts of presets."""
-        kb = self.need_kb("a preset")
-        has_keywords = self.backend("a preset").features.keyword is not None
-        return PresetParts(
-            vector=kb.retriever("vector"),
-            keyword=kb.retriever("keyword") if has_keywords else None,
-            graph=None if self.graph is None else self.make("graph", {"seed": "dense"}),
-            embed_model=kb.embed_model,
-            llm=self.llm,
-        )
+        if model is None or model == "rules":
+            return rules.RuleRerank()
+        if model == "llm":
+            return llm.LLMRerank(self.need_llm(name))
+        if model == "embedding":
+            return models.EmbeddingRerank(self.model(name))
+        return _cross_encoder(model) if isinstance(model, str) else chain.as_reranker(model)
 
     def close(self) -> None:
         """Close resources opened for retrievers; bound objects stay open."""
@@ -148,13 +231,13 @@ class RegistryParts:
             self.closers.pop()()
 
 
-def _needed(part: T | None, message: str) -> T:
+def _needed(part: T | None, name: str, what: str) -> T:
     if part is None:
-        raise ConfigurationError(message)
+        raise ConfigurationError(f"{name!r} needs {what}")
     return part
 
 
-def _cross_encoder(model: str) -> AnyReranker:
+def _cross_encoder(model: str) -> "AnyReranker":
     if find_spec("sentence_transformers") is None:
         raise MissingDependencyError(
             f"the cross-encoder {model!r}", package="sentence-transformers"

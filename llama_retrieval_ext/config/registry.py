@@ -3,151 +3,64 @@
 The functions of this module use one registry per process; create `Registry` objects for several.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import cache
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from threading import Lock
-from typing import Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar, get_args
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.llms import LLM
 from llama_index.core.storage.docstore.types import BaseDocumentStore
-from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.checks import checked_call, of_type
-from llama_retrieval_ext.config import composite_retrievers, store_retrievers
-from llama_retrieval_ext.config.definitions import Definition, class_definitions, definition_of
-from llama_retrieval_ext.config.models import TYPE, Definitions, problems, unknown_name
+from llama_retrieval_ext.config.definitions import Definition, definition_of
+from llama_retrieval_ext.config.models import Definitions, problems_of, unknown_name
+from llama_retrieval_ext.config.operators import OperatorFactory
 from llama_retrieval_ext.config.parts import RegistryParts
-from llama_retrieval_ext.config.spec import Builder, BuildError
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.config.records import answers_records, record_retriever
+from llama_retrieval_ext.errors import ArgumentError, ConfigurationError
 from llama_retrieval_ext.graph.open import Graph
-from llama_retrieval_ext.graph.passage_graphs import PassageGraphs, as_passage_graphs
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.pipeline.pipeline import Pipeline
-from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Query, Scope, check_top_k
-from llama_retrieval_ext.retrievers.kg_rule import Rules
 
-# Extra fields of the first record, by registry name; the value is used if an LLM failed.
-_DETAILS: Final[Mapping[str, Mapping[str, object]]] = {
-    "hyde": {"hyde_queries": [], "hyde_queries_count": 0},
-    "multi_query": {"generated_queries": [], "queries_count": 1, "retrieval_details": []},
-}
+if TYPE_CHECKING:
+    from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
+    from llama_retrieval_ext.retrievers.kg_rule import Rules
 
 
-class Records(list[dict[str, Any]]):
-    """Records of hits, best first.
-
-    Attributes:
-        details: Extra fields of the answer, such as ``hyde_queries``, also if nothing was found.
-    """
-
-    def __init__(self, records: Iterable[dict[str, Any]], details: Mapping[str, object]) -> None:
-        super().__init__(records)
-        self.details = dict(details)
-
-
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """Retriever that returns records, for any tenant and knowledge bases.
-
-    It is stateless: threads, tenants and event loops may share it.
-
-    Attributes:
-        name: The retriever's name in the registry.
-        retriever: The LlamaIndex retriever.
-    """
-
-    name: str
-    retriever: BaseRetriever
-
-    @checked_call
-    async def retrieve(
-        self,
-        query: str,
-        *,
-        tenant_id: str | None = None,
-        kb_ids: Sequence[str] | None = None,
-        top_k: int = 10,
-        filters: MetadataFilters | None = None,
-        timeout_s: float | None = None,
-    ) -> Records:
-        """Return the best hits as records.
-
-        Args:
-            query: The query.
-            tenant_id: The tenant; trusted, never from a user or a model.
-            kb_ids: The tenant's visible knowledge bases; None for all.
-            top_k: Number of records to return, at least 1.
-            filters: Conditions on metadata for every hit; they can only narrow the scope.
-            timeout_s: Time limit for the whole answer in seconds; None for no limit.
-
-        Returns:
-            Records of `Hit.to_dict`: ``chunk_id``, ``text``, ``score``, ``metadata``,
-            ``knowledge_base_id``, ``document_id``, ``source``, best first. The first has extra
-            fields: ``hyde_queries`` and ``hyde_queries_count`` for ``hyde``; for ``multi_query``
-            ``generated_queries``, ``queries_count`` and ``retrieval_details``. The attribute
-            ``details`` has them too, also if nothing was found.
-
-        Raises:
-            ConfigurationError: ``top_k`` is below 1, or ``kb_ids`` is empty.
-            ScopeRequiredError: The knowledge base requires a scope.
-        """
-        if kb_ids is not None and not list(kb_ids):
-            raise ConfigurationError(
-                "kb_ids is empty, which would show no knowledge base; name at least one, or leave "
-                "kb_ids out for all that the tenant has"
-            )
-        has_scope = tenant_id is not None or kb_ids is not None
-        scope = Scope(tenant_id, kb_ids=kb_ids or ()) if has_scope else None
-        bound = Query.of(query).but(
-            filters=filters, scope=scope, top_k=check_top_k(top_k), timeout_s=timeout_s
-        )
-        result = await self._own.asearch(bound)
-        extra = _DETAILS.get(self.name, {})
-        details = {name: result.details.get(name, default) for name, default in extra.items()}
-        records = Records((hit.to_dict() for hit in result.hits), details)
-        if records:
-            records[0] |= details
-        return records
+class HasParts(Protocol):
+    """A knowledge base."""
 
     @property
-    def _own(self) -> Retriever:
-        """The retriever; one of another package is wrapped to enforce scopes."""
-        own = self.retriever
-        return own if isinstance(own, Retriever) else Pipeline(own, name=self.name)
+    def parts(self) -> RegistryParts:
+        """The parts of its retrievers."""
+        ...
 
 
 F = TypeVar("F", bound=Callable[..., object])
 Group = Literal["retriever", "preset"]
 
 ENTRY_POINTS: Final = "llama_retrieval_ext.retrievers"
-_BUILT_IN: Final = (*store_retrievers.DEFINITIONS, *composite_retrievers.DEFINITIONS)
+# Names by the module that defines them, which is imported when one of them is used.
+_BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
+    "searches": ("vector", "keyword", "dense", "bm25", "hybrid"),
+    "store_retrievers": ("llama_dense", "llama_bm25", "llama_hybrid"),
+    "composite_retrievers": (
+        *("fusion", "hyde", "multi_query", "graph", "kg_rule", "knowledge"),
+        *("router", "recursive", "rerank", "auto_merging", "fallback"),
+        *("basic", "advanced", "semantic", "auto"),
+    ),
+}
+_MODULES: Final = {name: module for module, names in _BUILT_IN.items() for name in names}
+PRESETS: Final = ("basic", "advanced", "semantic", "auto")
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorFactory:
-    """Factory of operators of one name: ``registry.get("retriever", "hybrid")(dense_weight=0.6)``.
-
-    Attributes:
-        registry: The registry.
-        name: The name in it.
-    """
-
-    registry: "Registry"
-    name: str
-
-    def __call__(self, **params: object) -> Operator:
-        """Return an operator; raise ConfigurationError if a parameter is unknown or invalid."""
-        return Operator(self.name, self.registry.get_retriever(self.name, **params))
-
-    @property
-    def parameters(self) -> dict[str, object]:
-        """The parameters with their defaults."""
-        parameters = self.registry.definitions[self.name].parameters
-        return {name: each.default for name, each in parameters.items()}
+@cache
+def _built_in(module: str) -> Mapping[str, Definition]:
+    """Return the definitions of a module of this folder, by name."""
+    loaded = import_module(f"llama_retrieval_ext.config.{module}")
+    return {each.name: each for each in loaded.definitions()}
 
 
 class Registry:
@@ -157,6 +70,7 @@ class Registry:
 
     Examples:
         >>> from llama_index.core import Document, MockEmbedding
+        >>> from llama_retrieval_ext import KnowledgeBase
         >>> registry = Registry()
         >>> with KnowledgeBase.open("embedded::memory:", embed_model=MockEmbedding(4)) as kb:
         ...     _ = kb.add([Document(text="Annual leave: 25 days.")])
@@ -173,19 +87,17 @@ mean 'hybrid'?
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._parts = RegistryParts(make=self._make)
-        built_in = (definition_of(each, name=each.__name__, takes_parts=True) for each in _BUILT_IN)
-        self._retrievers = {each.name: each for each in built_in}
-        self._presets = composite_retrievers.preset_definitions()
+        self._parts = RegistryParts(make=self.make)
+        self._own: dict[str, Definition] = {}
         self._installed: dict[str, EntryPoint] | None = None
 
     def bind(
         self,
-        kb: KnowledgeBase | None = None,
+        kb: HasParts | None = None,
         *,
         llm: LLM | None = None,
-        graph: Graph | PassageGraphs | None = None,
-        rules: Rules | None = None,
+        graph: "Graph | PassageGraphs | None" = None,
+        rules: "Rules | None" = None,
         docstore: BaseDocumentStore | None = None,
         objects: Mapping[str, object] | None = None,
     ) -> "Registry":
@@ -208,13 +120,16 @@ mean 'hybrid'?
         Raises:
             ConfigurationError: An argument has the wrong type.
         """
-        if kb is not None:
-            of_type(kb, KnowledgeBase, "kb", instead="open one with KnowledgeBase.open(url, ...)")
-        chosen = kb.graph if graph is None and kb is not None else graph
-        graphs = None if chosen is None else as_passage_graphs(chosen)
-        self._parts = RegistryParts(
-            make=self._make,
-            kb=kb,
+        own = RegistryParts() if kb is None else _parts_of(kb)
+        graphs = own.graph
+        if graph is not None:
+            from llama_retrieval_ext.graph.passage_graphs import as_passage_graphs  # noqa: PLC0415
+
+            graphs = as_passage_graphs(graph)
+        self._parts = replace(
+            own,
+            make=self.make,
+            defaults={},  # those of the definitions
             llm=llm,
             graph=graphs,
             rules=rules,
@@ -227,15 +142,18 @@ mean 'hybrid'?
     @property
     def names(self) -> list[str]:
         """Names of retrievers: built in, registered, and of installed packages."""
-        return sorted({*self._retrievers, *self._entry_points()})
+        return sorted({*_MODULES, *self._own, *self._entry_points()}.difference(PRESETS))
 
     @property
     def definitions(self) -> Definitions:
         """Definitions that configurations can name as ``type``."""
-        for name in self._entry_points():
+        from llama_retrieval_ext.config.classes import class_definitions  # noqa: PLC0415 - slow
+
+        known = dict(class_definitions())
+        for name in (*PRESETS, *self.names):
             with suppress(ConfigurationError):  # raised later, for a configuration that names it
-                self._definition(name)
-        return {**class_definitions(), **self._presets, **self._retrievers}
+                known[name] = self.definition(name)
+        return known
 
     @property
     def parts(self) -> RegistryParts:
@@ -257,13 +175,12 @@ mean 'hybrid'?
         Raises:
             ConfigurationError: There is no such group or name.
         """
-        if group == "retriever":
-            self._definition(name)
-        elif group != "preset":
+        if group not in get_args(Group):
             raise ConfigurationError(f"a group is 'retriever' or 'preset', got {group!r}")
-        elif name not in self._presets:
-            raise ConfigurationError(unknown_name("preset", name, self._presets))
-        return OperatorFactory(self, name)
+        if group == "preset" and name not in PRESETS:
+            raise ConfigurationError(unknown_name("preset", name, PRESETS))
+        definition = self.definition(name)
+        return OperatorFactory(definition, lambda params: self.make(name, params, self._parts))
 
     def get_retriever(self, name: str, **params: object) -> BaseRetriever:
         """Return a LlamaIndex retriever.
@@ -277,7 +194,7 @@ mean 'hybrid'?
                 required object was not bound.
             ModelMismatchError: ``embedding_config`` names another model than the knowledge base's.
         """
-        return self._make(name, params)
+        return self.make(name, params, self._parts)
 
     def register_retriever(self, name: str) -> Callable[[F], F]:
         """Return a decorator that registers a function or class that creates a retriever.
@@ -309,9 +226,9 @@ mean 'hybrid'?
         def register(make: F) -> F:
             definition = _checked_definition(make, name)
             with self._lock:
-                if name in self._retrievers or name in self._presets:
+                if name in _MODULES or name in self._own:
                     raise ConfigurationError(f"there is a retriever {name!r} already")
-                self._retrievers = {**self._retrievers, name: definition}
+                self._own = {**self._own, name: definition}
             return make
 
         return register
@@ -320,56 +237,74 @@ mean 'hybrid'?
         """Close the stores opened for retrievers; bound objects stay open."""
         self._parts.close()
 
-    def _make(self, name: str, params: Mapping[str, Any]) -> BaseRetriever:
-        definition = self._presets.get(name) or self._definition(name)
-        if TYPE in params:
-            raise ConfigurationError(f"{name!r} has no field {TYPE!r}; the name is the type")
-        parts = self._parts
-        data, known = {TYPE: name, **params}, {**self.definitions, name: definition}
-        mistakes = list(problems(data, known))
-        if mistakes:
-            raise ConfigurationError("; ".join(each.message for each in mistakes))
-        try:
-            retriever = Builder(known, parts.live, parts).value(data)
-        except BuildError as error:
-            raise error.cause from error.cause.__cause__
-        if isinstance(retriever, BaseRetriever):
-            return retriever
-        raise ConfigurationError(f"{name!r} must make a LlamaIndex retriever, got {retriever!r}")
+    def make(self, name: str, params: Mapping[str, Any], parts: RegistryParts) -> BaseRetriever:
+        """Return a retriever from parts, which may be others than the bound ones.
 
-    def _definition(self, name: str) -> Definition:
-        known = self._retrievers.get(name)
-        if known is not None:
-            return known
-        installed = self._entry_points().get(name)
-        if installed is None:
-            names = [*self.names, *self._presets]
-            raise ConfigurationError(unknown_name("retriever", name, names))
-        try:
-            loaded = installed.load()
-        except Exception as error:
-            raise ConfigurationError(
-                f"the retriever {name!r} of {installed.value} cannot be loaded: {error}"
-            ) from error
-        with self._lock:
-            if name not in self._retrievers:
-                definition = _checked_definition(loaded, name)
-                self._retrievers = {**self._retrievers, name: definition}
-        return self._retrievers[name]
+        Raises:
+            ArgumentError: A parameter is unknown.
+            ConfigurationError: The name is unknown, a value is invalid, or a part is missing.
+        """
+        definition = self.definition(name)
+        given = {**parts.defaults.get(name, {}), **params}
+        if mistakes := list(problems_of(definition, given)):
+            kind = ArgumentError if any(each.at_key for each in mistakes) else ConfigurationError
+            raise kind("; ".join(each.message for each in mistakes))
+        own = parts if parts.make == self.make else replace(parts, make=self.make)
+        made = definition.build(given, own)
+        if not isinstance(made, BaseRetriever):
+            raise ConfigurationError(f"{name!r} must make a LlamaIndex retriever, got {made!r}")
+        return parts.bound(made)
+
+    def definition(self, name: str) -> Definition:
+        """Return the definition of a name.
+
+        Raises:
+            ConfigurationError: There is no such name, or its package cannot be loaded.
+        """
+        if name in _MODULES:
+            return _built_in(_MODULES[name])[name]
+        if name not in self._own:
+            installed = self._entry_points().get(name)
+            if installed is None:
+                names = [*self.names, *PRESETS]
+                raise ConfigurationError(unknown_name("retriever", name, names))
+            definition = _checked_definition(_loaded(installed), name)
+            with self._lock:
+                self._own = {name: definition, **self._own}
+        return self._own[name]
 
     def _entry_points(self) -> dict[str, EntryPoint]:
         """Return retrievers of installed packages; they cannot replace built-in names."""
         if self._installed is None:
-            own = {*self._retrievers, *self._presets}
+            own = {*_MODULES, *self._own}
             installed = {each.name: each for each in entry_points(group=ENTRY_POINTS)}
             self._installed = {name: each for name, each in installed.items() if name not in own}
         return self._installed
+
+
+def _parts_of(kb: object) -> RegistryParts:
+    parts = getattr(kb, "parts", None)
+    advice = "open one with KnowledgeBase.open(url, ...)"
+    if not isinstance(parts, RegistryParts):
+        raise ConfigurationError(f"kb must be of type KnowledgeBase, got {kb!r}; {advice}")
+    return parts
+
+
+def _loaded(installed: EntryPoint) -> object:
+    try:
+        return installed.load()
+    except Exception as error:
+        raise ConfigurationError(
+            f"the retriever {installed.name!r} of {installed.value} cannot be loaded: {error}"
+        ) from error
 
 
 def _checked_definition(make: Any, name: str) -> Definition:  # noqa: ANN401 - whatever was decorated
     if not callable(make):
         raise ConfigurationError(f"{name!r} must be a function or class, got {make!r}")
     try:
+        if answers_records(make):
+            return definition_of(record_retriever(make, name), name=name, takes_parts=True)
         return definition_of(make, name=name, takes_parts=True)
     except (NameError, TypeError, ValueError) as error:
         raise ConfigurationError(

@@ -5,18 +5,12 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, Final
 
+from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.vector_stores.types import MetadataFilters
-from pydantic import BaseModel, ValidationError
 
 from llama_retrieval_ext.arguments import arguments_of, value_expression
-from llama_retrieval_ext.config.definitions import (
-    SCOPE,
-    Definition,
-    Parameter,
-    arms_of,
-    class_definitions,
-    enum_members,
-)
+from llama_retrieval_ext.config.classes import class_definitions, enum_members
+from llama_retrieval_ext.config.definitions import SCOPE, Definition, Parameter
 from llama_retrieval_ext.config.models import (
     ESCAPES,
     MAP,
@@ -26,10 +20,14 @@ from llama_retrieval_ext.config.models import (
     TYPE,
     Definitions,
     Path,
+    Placeholder,
+    Problem,
     is_node,
+    problems_of,
     unknown_name,
+    walk,
 )
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.errors import ConfigurationError, RetrievalExtError, describe
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 
@@ -42,8 +40,10 @@ class BuildError(Exception):
     """Error in the construction of a part, with its path."""
 
     def __init__(self, path: Path, cause: Exception) -> None:
-        super().__init__(str(cause))
-        self.path, self.cause = path, cause
+        is_ours = isinstance(cause, RetrievalExtError)
+        self.problem = Problem(path, str(cause) if is_ours else describe(cause))
+        self.cause = cause
+        super().__init__(self.problem.message)
 
 
 def to_data(part: object, *, live: Mapping[str, object]) -> Any:  # noqa: ANN401 - any JSON
@@ -117,10 +117,17 @@ def _is_scalar(value: object) -> bool:
 
 
 class Builder:
-    """Builder of parts from data in which `models.problems` finds no problem."""
+    """Builder of parts from data, each node checked before it is built.
 
-    def __init__(self, known: Definitions, live: Mapping[str, object], parts: object) -> None:
+    Without ``live`` it only validates: it collects `problems` instead of raising, and a retriever,
+    or what contains a reference, is not built but represented by a `Placeholder`.
+    """
+
+    def __init__(
+        self, known: Definitions, live: Mapping[str, object] | None = None, parts: object = None
+    ) -> None:
         self._known, self._live, self._parts = known, live, parts
+        self.problems: list[Problem] = []
 
     def value(self, data: Any, path: Path = (), *, parameter: Parameter | None = None) -> Any:  # noqa: ANN401
         """Return the object that data describes."""
@@ -133,9 +140,8 @@ class Builder:
         if isinstance(data, list):
             items = [self.value(each, (*path, number)) for number, each in enumerate(data)]
             return tuple(items) if parameter is not None and parameter.takes_tuples else items
-        if isinstance(data, float) and math.isnan(data):
-            raise BuildError(path, ConfigurationError("a number is needed, got NaN"))
-        return data
+        is_nan = isinstance(data, float) and math.isnan(data)
+        return self._failed(path, ConfigurationError("a number is needed")) if is_nan else data
 
     def _mapping(self, data: Mapping[str, Any], path: Path) -> Any:  # noqa: ANN401
         key = next(iter(data)) if len(data) == 1 else ""
@@ -150,52 +156,46 @@ class Builder:
         return {name: self.value(each, (*path, name)) for name, each in data.items()}
 
     def _named(self, name: object, path: Path) -> object:
-        if not isinstance(name, str) or name not in self._live:
-            there = ", ".join(sorted(self._live)) or "nothing"
-            raise BuildError(
-                path, ConfigurationError(f"nothing is bound as {name!r}; there is {there}")
-            )
-        return self._live[name]
+        if isinstance(name, str) and self._live is None:
+            return Placeholder(None)
+        live = self._live or {}
+        if isinstance(name, str) and name in live:
+            return live[name]
+        there = ", ".join(sorted(live)) or "nothing"
+        message = f"nothing is bound as {name!r}; there is {there}"
+        return self._failed(path, ConfigurationError(message))
 
     def _node(self, data: Mapping[str, Any], path: Path) -> object:
         definition = self._known.get(data[TYPE])
         if definition is None:
             message = unknown_name("type", data[TYPE], self._known)
-            raise BuildError((*path, TYPE), ConfigurationError(message))
+            return self._failed((*path, TYPE), ConfigurationError(message))
+        parameters = definition.parameters
         arguments = {
-            name: self.value(each, (*path, name), parameter=definition.parameters[name])
+            name: self.value(each, (*path, name), parameter=parameters.get(name))
             for name, each in data.items()
             if name != TYPE
         }
+        if found := list(problems_of(definition, arguments, self._known, path)):
+            self.problems += found
+            return Placeholder(None)
+        if self._live is None and _is_live(definition, arguments):
+            return Placeholder(definition.kind)
         try:
-            return self._build(definition, arguments)
-        except BuildError:
-            raise
-        except Exception as error:  # any error of a constructor belongs to this node
-            raise BuildError(path, error) from error
+            return definition.build(arguments, self._parts)
+        except Exception as error:  # noqa: BLE001 - any error of a constructor belongs to this node
+            return self._failed(path, error)
 
-    def _build(self, definition: Definition, arguments: Mapping[str, Any]) -> object:
-        rest: list[object] = [self._parts] if definition.takes_parts else []
-        parameters = definition.parameters
-        named = {name: _typed(each, parameters[name].hint) for name, each in arguments.items()}
-        scope = named.pop(SCOPE, None) if definition.is_scoped_later else None
-        for name, parameter in parameters.items():
-            if parameter.is_rest:
-                rest.extend(named.pop(name, ()))
-        part = definition.make(*rest, **named)
-        return part if scope is None else part.for_scope(scope)  # type: ignore[attr-defined]
+    def _failed(self, path: Path, error: Exception) -> Placeholder:
+        failure = BuildError(path, error)
+        if self._live is not None:
+            raise failure from error
+        self.problems.append(failure.problem)
+        return Placeholder(None)
 
 
-def _typed(value: Any, hint: Any) -> Any:  # noqa: ANN401 - what signatures have
-    """Return the value as the model that the parameter expects."""
-    if not isinstance(value, Mapping):
-        return value
-    kinds = [arm for arm in arms_of(hint) if isinstance(arm, type) and issubclass(arm, BaseModel)]
-    if not kinds:
-        return value
-    try:
-        return kinds[0].model_validate(dict(value))
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ConfigurationError(f"{kinds[0].__name__}: {where}: {first['msg']}") from None
+def _is_live(definition: Definition, arguments: Mapping[str, object]) -> bool:
+    """Return whether a node opens or contains a live object."""
+    if definition.takes_parts or issubclass(definition.kind, BaseRetriever):
+        return True
+    return any(isinstance(each, Placeholder) for _, each in walk(arguments))

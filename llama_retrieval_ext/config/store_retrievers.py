@@ -1,73 +1,38 @@
-"""Definitions of retrievers over stores: ``dense``, ``bm25``, ``hybrid``, ``fusion`` and others."""
+"""BM25 in memory over a knowledge base, and ``llama_dense``, ``llama_bm25``, ``llama_hybrid``."""
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic import Field
 
 from llama_retrieval_ext.checks import check_count, check_seconds, of_type
+from llama_retrieval_ext.config.definitions import Definition, definitions_of
 from llama_retrieval_ext.config.embedding import EmbeddingConfig, resolved
-from llama_retrieval_ext.config.parts import RegistryParts
+from llama_retrieval_ext.config.parts import NodeSource, RegistryParts
+from llama_retrieval_ext.config.searches import MinMaxScores, TopK, Weight
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import hits_of
-from llama_retrieval_ext.formulas.normalisation import min_max
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.query import Query, Scope, check_top_k
-from llama_retrieval_ext.reordering import with_score
-from llama_retrieval_ext.results import Hit, score_of
+from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.bm25.retriever import BM25Retriever
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.rerank import RerankRetriever
-from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
-from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
+from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.stages.fusion import WeightedSum
 from llama_retrieval_ext.stores.engine.backend import Backend
 from llama_retrieval_ext.stores.llama_index import ADDRESSES, llama_index_store
 from llama_retrieval_ext.stores.open import open_store
 from llama_retrieval_ext.urls import Location
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class MinMaxScores(Refine):
-    """Refinement that scales scores to ``[0, 1]`` by min-max; equal scores above 0 become 1.
-
-    The last hit gets 0. The new scores depend on ``top_k`` and are not comparable across queries.
-
-    Raises:
-        ScoreError: During a query: a hit has no score, or one that is not finite.
-
-    Examples:
-        >>> from llama_retrieval_ext.testing.fakes import FakeRetriever
-        >>> found = FakeRetriever([("a", 9.0), ("b", 6.0), ("c", 5.0)])
-        >>> [hit.score for hit in (found >> MinMaxScores()).retrieve("leave")]
-        [1.0, 0.25, 0.0]
-
-    """
-
-    fast: ClassVar[bool] = True
-
-    def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
-        """Return the hits with their new scores."""
-        answer = hits[: query.top_k]
-        scores = {hit.node.node_id: score_of(hit) for hit in answer}
-        if len(set(scores.values())) == 1:
-            level = 1.0 if next(iter(scores.values())) > 0 else 0.0
-            scores = dict.fromkeys(scores, level)
-        else:
-            scores = min_max(scores)
-        return [with_score(hit, scores[hit.node.node_id], hit.contributions) for hit in answer]
-
 
 # Number of cached scopes; the least recently used are dropped.
 _MOST_SCOPES: Final = 32
@@ -103,6 +68,7 @@ class KeptBM25Retriever(Retriever):
 
     Examples:
         >>> from llama_index.core import Document, MockEmbedding
+        >>> from llama_retrieval_ext import KnowledgeBase
         >>> with KnowledgeBase.open("embedded::memory:", embed_model=MockEmbedding(4)) as kb:
         ...     _ = kb.add([Document(text="Annual leave: 25 days."), Document(text="Lunch")])
         ...     print([hit.text for hit in KeptBM25Retriever(kb).retrieve("annual leave")])
@@ -112,7 +78,7 @@ class KeptBM25Retriever(Retriever):
 
     def __init__(
         self,
-        kb: KnowledgeBase,
+        kb: NodeSource,
         *,
         top_k: int = 5,
         max_chunks: int = 5000,
@@ -120,7 +86,7 @@ class KeptBM25Retriever(Retriever):
         name: str = "llama_bm25",
     ) -> None:
         super().__init__(top_k=check_top_k(top_k), name=name)
-        self.kb = of_type(kb, KnowledgeBase, "kb")
+        self.kb = of_type(kb, NodeSource, "kb")
         self.max_chunks = check_count(max_chunks, "max_chunks")
         self.cache_ttl = check_seconds(cache_ttl, "cache_ttl")
         self.requires_scope = kb.require_scope
@@ -153,11 +119,9 @@ class KeptBM25Retriever(Retriever):
         return index
 
 
-TopK: TypeAlias = Annotated[int, Field(ge=1)]
-Weight: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 StoreType: TypeAlias = Literal["embedded", "qdrant", "milvus", "es"]
 
-# Number of candidates of a reranker.
+# Number of candidates of each leg.
 _CANDIDATES: Final = 50
 # The store type of each engine.
 _TYPES: Final[Mapping[str, StoreType]] = {
@@ -166,66 +130,6 @@ _TYPES: Final[Mapping[str, StoreType]] = {
     "milvus": "milvus",
     "elasticsearch": "es",
 }
-
-
-def dense(
-    parts: RegistryParts, *, embedding_config: EmbeddingConfig | None = None, top_k: TopK = 10
-) -> BaseRetriever:
-    """Return hits by meaning."""
-    model = parts.embed_model(embedding_config, "dense")
-    return VectorRetriever(parts.backend("dense"), embed_model=model, top_k=top_k, name="dense")
-
-
-def bm25(parts: RegistryParts, *, top_k: TopK = 10) -> BaseRetriever:
-    """Return hits by words; scores are min-max normalised over the answer."""
-    keyword = KeywordRetriever(parts.backend("bm25"), top_k=top_k, name="bm25")
-    keyword.embed_model = parts.need_kb("bm25").embed_model  # for later stages, such as MMR
-    return Pipeline(keyword, refines=[MinMaxScores()], top_k=top_k, name="bm25")
-
-
-def hybrid(
-    parts: RegistryParts,
-    *,
-    dense_weight: Weight = 0.7,
-    sparse_weight: Weight = 0.3,
-    embedding_config: EmbeddingConfig | None = None,
-    top_k: TopK = 10,
-) -> BaseRetriever:
-    """Return hits by meaning and words, in one request if the engine supports it."""
-    return HybridRetriever(
-        parts.backend("hybrid"),
-        embed_model=parts.embed_model(embedding_config, "hybrid"),
-        top_k=top_k,
-        alpha=_share(dense_weight, sparse_weight, "dense_weight", "sparse_weight"),
-    )
-
-
-def fusion(  # noqa: PLR0913 - the parameters of the name
-    parts: RegistryParts,
-    *,
-    mode: Literal["rrf", "weighted"] = "rrf",
-    dense_weight: Weight = 0.7,
-    bm25_weight: Weight = 0.3,
-    rrf_k: Annotated[float, Field(ge=0)] = 60,
-    rerank: bool = False,
-    rerank_model: str | Refine | None = None,
-    embedding_config: EmbeddingConfig | None = None,
-    top_k: TopK = 10,
-) -> BaseRetriever:
-    """Fuse ``dense`` and ``bm25`` by rank or by score, with an optional reranker."""
-    depth = max(_CANDIDATES, top_k)
-    legs = branches(
-        dense=dense(parts, embedding_config=embedding_config, top_k=depth),
-        bm25=bm25(parts, top_k=depth),
-    )
-    weights = {"dense": dense_weight, "bm25": bm25_weight}
-    how = RRF(k=rrf_k, weights=weights) if mode == "rrf" else WeightedSum(weights)
-    if not rerank:
-        if rerank_model is not None:
-            raise ConfigurationError("rerank_model has no effect without rerank=True")
-        return FusionRetriever(legs, how, top_k=top_k)
-    fused = FusionRetriever(legs, how, top_k=depth)
-    return RerankRetriever(fused, parts.reranker(rerank_model, "fusion"), top_k=top_k)
 
 
 def llama_dense(
@@ -237,10 +141,10 @@ def llama_dense(
     embedding_config: EmbeddingConfig | None = None,
 ) -> BaseRetriever:
     """Return hits by meaning from a LlamaIndex vector store, by default the knowledge base's."""
-    if embedding_config is not None and parts.kb is None:
+    if embedding_config is not None and parts.embed_model is None:
         model = embedding_config.resolve()
     else:
-        model = parts.embed_model(embedding_config, "llama_dense")
+        model = parts.model("llama_dense", embedding_config)
     if store_params:
         backend: Backend | BasePydanticVectorStore = _llama_store(
             store_type, store_params, parts.kb, lambda: len(model.get_query_embedding("dimension"))
@@ -260,9 +164,13 @@ def llama_bm25(
     max_chunks: Annotated[int, Field(ge=1)] = 5000,
     cache_ttl: Annotated[float, Field(gt=0)] = 60,
 ) -> BaseRetriever:
-    """Return hits by BM25 in memory over the nodes of a scope; old nodes are read again."""
+    """Return hits by BM25 in memory over the nodes of a scope; scores are min-max normalised.
+
+    Nodes are read again after ``cache_ttl`` seconds.
+    """
     kb = parts.need_kb("llama_bm25")
-    return KeptBM25Retriever(kb, top_k=top_k, max_chunks=max_chunks, cache_ttl=cache_ttl)
+    kept = KeptBM25Retriever(kb, top_k=top_k, max_chunks=max_chunks, cache_ttl=cache_ttl)
+    return Pipeline(kept, refines=[MinMaxScores()], top_k=top_k, name="llama_bm25")
 
 
 def llama_hybrid(
@@ -273,14 +181,23 @@ def llama_hybrid(
     top_k: TopK = 5,
     embedding_config: EmbeddingConfig | None = None,
 ) -> BaseRetriever:
-    """Fuse ``llama_dense`` and ``llama_bm25`` by score."""
+    """Fuse ``llama_dense``, with its scores as they are, and ``llama_bm25`` by weighted sum."""
     depth = max(_CANDIDATES, top_k)
+    config = {} if embedding_config is None else {"embedding_config": embedding_config}
     legs = branches(
-        dense=llama_dense(parts, top_k=depth, embedding_config=embedding_config),
-        bm25=llama_bm25(parts, top_k=depth),
+        dense=parts.retriever("llama_dense", {"top_k": depth, **config}),
+        bm25=parts.retriever("llama_bm25", {"top_k": depth}),
     )
-    how = WeightedSum({"dense": dense_weight, "bm25": bm25_weight})
+    how = weighted_sum(dense_weight, bm25_weight)
     return FusionRetriever(legs, how, top_k=top_k, name="llama_hybrid")
+
+
+def weighted_sum(dense_weight: float, bm25_weight: float) -> WeightedSum:
+    """Return the fusion of cosines as they are with BM25 scores by min-max."""
+    return WeightedSum(
+        {"dense": dense_weight, "bm25": bm25_weight},
+        normalise={"dense": Normalisation.NONE, "bm25": Normalisation.MIN_MAX},
+    )
 
 
 def _own_backend(parts: RegistryParts, store_type: StoreType | None) -> Backend:
@@ -293,13 +210,13 @@ def _own_backend(parts: RegistryParts, store_type: StoreType | None) -> Backend:
             f"llama_dense got store_type={store_type!r} without store_params, and the knowledge "
             f"base {kb.url} is on {own!r}; pass store_params with the address of the store"
         )
-    return parts.backend("llama_dense")
+    return parts.need_backend("llama_dense")
 
 
 def _llama_store(
     store_type: StoreType | None,
     params: Mapping[str, object],
-    kb: KnowledgeBase | None,
+    kb: NodeSource | None,
     dimension: Callable[[], int],
 ) -> BasePydanticVectorStore:
     """Return a store by its URL, LlamaIndex's class with its own arguments, or the kb's store."""
@@ -335,11 +252,6 @@ def _texts(value: object) -> Iterator[str]:
         yield value
 
 
-def _share(first: float, second: float, *names: str) -> float:
-    """Return the first weight as a share of both."""
-    if first + second <= 0:
-        raise ConfigurationError(f"one of {' and '.join(names)} must be above 0")
-    return first / (first + second)
-
-
-DEFINITIONS: Final = (dense, bm25, hybrid, fusion, llama_dense, llama_bm25, llama_hybrid)
+def definitions() -> list[Definition]:
+    """Return the definitions of this module."""
+    return definitions_of(llama_dense, llama_bm25, llama_hybrid)

@@ -25,22 +25,16 @@ import yaml
 from llama_index.core.base.base_retriever import BaseRetriever
 
 from llama_retrieval_ext.config.models import (
-    ENV,
-    REF,
-    TYPE,
-    Definitions,
     Path,
     Problem,
     did_you_mean,
-    inside,
     is_node,
     json_schema,
-    problems,
     walk,
 )
 from llama_retrieval_ext.config.registry import Registry
 from llama_retrieval_ext.config.spec import Builder, BuildError, to_data
-from llama_retrieval_ext.errors import ConfigFileError, RetrievalExtError, describe
+from llama_retrieval_ext.errors import ConfigFileError, RetrievalExtError
 from llama_retrieval_ext.text.yaml_nodes import Reader, composed, position
 
 VERSION: Final = 1
@@ -106,7 +100,7 @@ def from_yaml(text: str, registry: Registry, *, file: str = "") -> Any:  # noqa:
     try:
         return builder.value(read.data[_PIPELINE], (_PIPELINE,))
     except BuildError as error:
-        raise ConfigFileError(file, _lines([_built(error)], read)) from error.cause
+        raise ConfigFileError(file, _lines([error.problem], read)) from error.cause
 
 
 def load_pipeline(path: str | FilePath, registry: Registry) -> BaseRetriever:
@@ -181,9 +175,9 @@ def validation(read: ConfigText, registry: Registry) -> list[Problem]:
     mistakes = [*_problems_of_document(read.data), *_secrets(read.data)]
     if mistakes:
         return mistakes
-    known = registry.definitions
-    mistakes = list(problems(read.data[_PIPELINE], known, (_PIPELINE,)))
-    return mistakes or list(_problems_of_values(read.data[_PIPELINE], known, (_PIPELINE,)))
+    builder = Builder(registry.definitions)
+    builder.value(read.data[_PIPELINE], (_PIPELINE,))
+    return builder.problems
 
 
 class _Reader(Reader):
@@ -251,33 +245,6 @@ def _secrets(data: object) -> Iterator[Problem]:
         if isinstance(value, str) and isinstance(name, str) and _SECRET.search(name):
             advice = f"write {name}: {{env: NAME}} with the name of an environment variable"
             yield Problem(path, f"a secret must not stand in a file; {advice}")
-
-
-def _problems_of_values(data: object, known: Definitions, path: Path) -> Iterator[Problem]:
-    """Yield the constructor errors of parts that are pure data."""
-    if is_node(data) and _is_pure(data, known):
-        try:
-            Builder(known, {}, None).value(data, path)
-        except BuildError as error:
-            yield _built(error)
-        return
-    for child_path, value in inside(data, path):
-        yield from _problems_of_values(value, known, child_path)
-
-
-def _is_pure(data: object, known: Definitions) -> bool:
-    if isinstance(data, Mapping) and (REF in data or ENV in data):
-        return False
-    name = data[TYPE] if isinstance(data, Mapping) and is_node(data) else ""
-    definition = known.get(name)
-    if definition and (definition.takes_parts or issubclass(definition.kind, BaseRetriever)):
-        return False
-    return all(_is_pure(each, known) for _, each in inside(data))
-
-
-def _built(error: BuildError) -> Problem:
-    is_ours = isinstance(error.cause, RetrievalExtError)
-    return Problem(error.path, str(error.cause) if is_ours else describe(error.cause))
 
 
 def _lines(mistakes: list[Problem], read: ConfigText) -> list[str]:

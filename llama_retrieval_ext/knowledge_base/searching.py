@@ -1,32 +1,34 @@
 """`Searchable`: the methods of a knowledge base that answer queries."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
 
+from llama_retrieval_ext.arguments import record_argument, takes_argument
 from llama_retrieval_ext.checks import checked_call, one_top_k
+from llama_retrieval_ext.config.parts import RegistryParts
+from llama_retrieval_ext.config.registry import default_registry
 from llama_retrieval_ext.knowledge_base.access import Access
 from llama_retrieval_ext.knowledge_base.engines import chat_engine, query_engine
 from llama_retrieval_ext.knowledge_base.kinds import (
+    DEFAULTS,
+    CompositeKind,
     GraphArguments,
     Kind,
-    KindOptions,
     PresetArguments,
     PresetKind,
-    RetrieverRequest,
-    Searched,
+    SearchArguments,
     StoreArguments,
     StoreKind,
-    build_retriever,
 )
-from llama_retrieval_ext.pipeline.fusion import Fusion
+from llama_retrieval_ext.pipeline.pipeline import Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import SearchResult
 from llama_retrieval_ext.retrievers.confidence import Confidence
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.engine.backend import Backend
@@ -69,6 +71,20 @@ class Searchable:
         self._graphs = graphs
         self._confidence = confidence
 
+    @property
+    def parts(self) -> RegistryParts:
+        """The parts of its retrievers, for a registry."""
+        return RegistryParts(
+            make=default_registry().make,
+            backend=self._backend,
+            embed_model=self.embed_model,
+            kb=self,  # type: ignore[arg-type]  # a subclass has nodes() and count()
+            graph=self._graphs,
+            defaults=DEFAULTS,
+            requires_scope=self.require_scope,
+            confidence=self._confidence,
+        )
+
     @overload
     def retriever(
         self, kind: StoreKind = "hybrid", **arguments: Unpack[StoreArguments]
@@ -95,72 +111,67 @@ class Searchable:
     ) -> "RetrievalPipeline": ...
 
     @overload
-    def retriever(self, kind: Kind, **arguments: Unpack[StoreArguments]) -> Retriever: ...
+    def retriever(
+        self,
+        kind: CompositeKind,
+        **arguments: Any,  # noqa: ANN401 - those of the table
+    ) -> Retriever: ...
+
+    @overload
+    def retriever(self, kind: Kind, **arguments: Unpack[SearchArguments]) -> Retriever: ...
 
     @checked_call
-    def retriever(  # noqa: PLR0913 - what a retriever takes
+    def retriever(  # noqa: PLR0913 - the arguments of every retriever
         self,
         kind: Kind = "hybrid",
         *,
-        top_k: int = 10,
+        top_k: int | None = None,
         filters: MetadataFilters | None = None,
         scope: Scope | None = None,
-        fusion: Fusion | None = None,
-        alpha: float | None = None,
-        pushdown: bool = False,
         collapse: Collapse | None = None,
-        candidates: int | None = None,
         name: str | None = None,
         similarity_top_k: int | None = None,
-        **options: Unpack[KindOptions],
+        **options: object,
     ) -> Retriever:
         """Return a retriever, which also finds documents added later.
 
         Args:
-            kind: ``vector``, ``keyword`` or ``hybrid``; with a graph also ``graph``, a
-                `GraphRetriever` seeded by hybrid search, ``kg_rule``, a `KGRuleRetriever`, or
-                ``knowledge``, a `KnowledgeRetriever` over hybrid search and rules. A preset:
-                ``basic``, ``advanced``, ``semantic`` or ``auto``; see `build_preset`.
-            top_k: Maximum number of hits if the query does not set it; at least 1.
+            kind: A name of the table in ``config/README.md``, which has the parameters of each
+                name with their defaults: ``vector``, ``keyword``, ``hybrid``; with a graph
+                ``graph`` and ``kg_rule``; ``knowledge``; the presets ``basic``, ``advanced``,
+                ``semantic`` and ``auto``; ``fusion``, ``hyde``, ``multi_query``, ``router``,
+                ``rerank`` and others; and names registered with `register_retriever`.
+            top_k: Maximum number of hits if the query does not set it; at least 1. None for the
+                default of the name: 10, and 5 for ``llama_dense``, ``llama_bm25``,
+                ``llama_hybrid``.
             filters: Metadata conditions for every hit.
             scope: The scope of every query; None to use the query's scope.
-            fusion: For ``hybrid``, here and in the graph's kinds: the method that fuses the
-                rankings; None for the default of `HybridRetriever`.
-            alpha: For ``hybrid``: weight of vector search in ``[0, 1]``.
-            pushdown: For ``hybrid``: whether the engine fuses the rankings; see `HybridRetriever`.
-            collapse: Maximum number of hits per source; None for no limit. Not for the graph's
-                kinds.
-            candidates: For ``hybrid``: number of hits per leg; None for 100.
-            name: Name in traces and ``Hit.source``; None for the kind.
+            collapse: For ``vector``, ``keyword`` and ``hybrid``: maximum number of hits per source;
+                None for no limit.
+            name: Name in traces and ``Hit.source``; None for its own.
             similarity_top_k: LlamaIndex's name of ``top_k``; pass one of them.
-            options: For presets: those of `build_preset`, ``llm``, and ``reranker``, which replaces
-                `RuleRerank`. For ``graph``: ``seed``, ``linker``, ``enable_multi_hop``,
-                ``max_hops``, ``max_entities``, ``fan_out`` of `GraphRetriever`; for ``kg_rule`` and
-                ``knowledge``: ``rules``, ``linker``; for ``knowledge``: ``policy``.
+            options: The parameters of the name. For ``hybrid``: ``dense_weight=0.7`` and
+                ``sparse_weight=0.3`` by the table, and **0.5 and 0.5 in a knowledge base**, where
+                they were measured to be better; or ``alpha``, the share of the first;
+                ``fusion``, ``candidates``, ``pushdown``.
 
         Raises:
-            ConfigurationError: The kind is unknown, its arguments are invalid, or it needs a graph
-                and there is none.
+            ConfigurationError: The name is unknown, its arguments are invalid, or it needs an
+                object that is missing, such as a graph.
             UnsupportedModeError: With ``pushdown``, the engine does not support the fusion.
         """
         self._check_open()
-        request = RetrieverRequest(
-            kind=kind,
-            top_k=one_top_k(top_k, similarity_top_k),
-            filters=filters,
-            scope=scope,
-            fusion=fusion,
-            alpha=alpha,
-            pushdown=pushdown,
-            collapse=collapse,
-            candidates=candidates,
-            name=kind if name is None else name,
-        )
-        searched = Searched(self._backend, self.embed_model, self._graphs)
-        retriever = build_retriever(request, options, searched)
-        retriever.requires_scope = self.require_scope
-        if isinstance(retriever, HybridRetriever):
-            retriever.confidence = self._confidence
+        common = {"top_k": one_top_k(top_k, similarity_top_k), "collapse": collapse}
+        given = {key: each for key, each in common.items() if each is not None}
+        parts = self.parts
+        if filters is not None or scope is not None:
+            parts = replace(parts, filters=filters, scope=scope)
+        made = parts.make(kind, {**given, **options}, parts)
+        retriever = made if isinstance(made, Retriever) else parts.bound(Pipeline(made, name=kind))
+        if name is not None:
+            retriever.name = name
+            if takes_argument(type(retriever), "name"):
+                record_argument(retriever, "name", name)
         return retriever
 
     @checked_call

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         RetrievalItem,
     )
     from llama_retrieval_ext.retrievers.llm_queries import HyDERetriever, MultiQueryRetriever
-    from llama_retrieval_ext.retrievers.presets import PRESETS, Preset, PresetParts, build_preset
+    from llama_retrieval_ext.retrievers.presets import PresetParts, build_preset
     from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
     from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
     from llama_retrieval_ext.retrievers.rerank import RerankRetriever
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "PRESETS",
     "AutoMergingRetriever",
     "BM25Retriever",
     "CascadeSelector",
@@ -65,7 +64,6 @@ __all__ = [
     "KnowledgeRetriever",
     "LLMSelector",
     "MultiQueryRetriever",
-    "Preset",
     "PresetParts",
     "QueryFusionRetriever",
     "RecursiveRetriever",
@@ -107,12 +105,7 @@ if not TYPE_CHECKING:
             "RetrievalItem",
         ),
         "llama_retrieval_ext.retrievers.llm_queries": ("HyDERetriever", "MultiQueryRetriever"),
-        "llama_retrieval_ext.retrievers.presets": (
-            "PRESETS",
-            "Preset",
-            "PresetParts",
-            "build_preset",
-        ),
+        "llama_retrieval_ext.retrievers.presets": ("PresetParts", "build_preset"),
         "llama_retrieval_ext.retrievers.query_fusion": ("QueryFusionRetriever",),
         "llama_retrieval_ext.retrievers.recursive": ("RecursiveRetriever",),
         "llama_retrieval_ext.retrievers.rerank": ("RerankRetriever",),

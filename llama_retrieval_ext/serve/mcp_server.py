@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Annotated, Any, Final, Literal, ParamSpec, TypeAlias
+from typing import Annotated, Any, Final, ParamSpec, TypeAlias
 
 from llama_index.core.vector_stores.types import MetadataFilters
 from mcp.server.mcpserver import MCPServer
@@ -23,6 +23,7 @@ from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.elements import GraphNode, Hop
 from llama_retrieval_ext.graph.entity_linking import EntityLinker
+from llama_retrieval_ext.knowledge_base.kinds import StoreKind
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import Hit
@@ -119,8 +120,7 @@ def _search_tools(bound: _Bound, *, about: str) -> list[Tool]:
             _TOP_K, most
         ),
         mode: Annotated[
-            Literal["hybrid", "vector", "keyword"],
-            Field(description="By meaning and words, by meaning, or by words."),
+            StoreKind, Field(description="By meaning and words, by meaning, or by words.")
         ] = "hybrid",
     ) -> Facts:
         """Search the knowledge base for passages that answer a question.

@@ -22,6 +22,7 @@ from pydantic import (
     field_validator,
 )
 
+from llama_retrieval_ext.knowledge_base.kinds import SearchKind
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Scope
 
 _MAX_TEXT = 10_000
@@ -48,8 +49,6 @@ OperatorSign: TypeAlias = Literal[
 ComparedValue: TypeAlias = (
     StrictInt | StrictFloat | str | list[str] | list[StrictInt] | list[StrictFloat]
 )
-# The last three need a graph.
-SearchMode: TypeAlias = Literal["hybrid", "vector", "keyword", "graph", "kg_rule", "knowledge"]
 
 
 class Sent(BaseModel):
@@ -125,7 +124,7 @@ class SearchRequest(Sent):
     """A search."""
 
     query: str = Field(min_length=1, max_length=_MAX_TEXT)
-    mode: SearchMode = "hybrid"
+    mode: SearchKind = "hybrid"
     top_k: int = Field(default=10, ge=1, description="How many hits; the server has a limit.")
     per_source: int | None = Field(
         default=None, ge=1, description="How many hits of each source at most."

@@ -112,8 +112,8 @@ def test_presets_have_their_stages(factory: CapabilityFactory, graph_kb: Knowled
     assert {hit.node.node_id for hit in advanced.retrieve("Grundfos pump")} == {"pump", "valve"}
     assert "GraphRetriever" not in repr(with_graph.create_retriever("advanced"))
     assert with_graph.create_retriever("auto", use_graph=True).name == "advanced"
-    assert with_graph.create_retriever("auto").name == "basic"
-    assert factory.create_retriever("auto", use_graph=True).name == "basic"
+    assert with_graph.create_retriever("auto").name == "advanced"
+    assert factory.create_retriever("auto", use_graph=True).name == "advanced"
 
 
 def test_a_retriever_that_cannot_be_built_is_an_error_with_the_parts_that_there_are(
@@ -135,7 +135,7 @@ def test_a_retriever_that_cannot_be_built_is_an_error_with_the_parts_that_there_
         (lambda: factory.create_retriever(use_graph=True), "needs graph_store"),
         (lambda: CapabilityFactory.of(graph_kb).create_retriever(use_graph=True), "does not use"),
         (lambda: factory.create_retriever("advancd"), "did you mean 'advanced'"),
-        (lambda: factory.create_retriever("basic", lambda_param=1), "no option"),
+        (lambda: factory.create_retriever("basic", lambda_param=1), "no parameter"),
         (lambda: CapabilityFactory.of(graph_kb).create_rag_generator(), "needs llm=; there is"),
         (lambda: CapabilityFactory(llm=str.upper, llm_caller=str.upper), "two names of one part"),
     ]

@@ -1,41 +1,55 @@
-"""The registry: seventeen names with their parameters, operators, tenants, and what is added."""
+"""The registry: names with their parameters, operators, tenants, and what is registered."""
 
 import asyncio
 import inspect
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from llama_index.core import Document
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
+from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
-from llama_retrieval_ext import KnowledgeBase, Scope, open_store
-from llama_retrieval_ext.config import (
-    KeptBM25Retriever,
-    Registry,
-    RegistryParts,
-    from_yaml,
-    to_yaml,
-)
+from llama_retrieval_ext import KnowledgeBase, Query, Scope, config, open_store
+from llama_retrieval_ext.arguments import arguments_of
+from llama_retrieval_ext.config import Registry, RegistryParts, from_yaml, to_yaml
 from llama_retrieval_ext.config import registry as shared
+from llama_retrieval_ext.config.store_retrievers import KeptBM25Retriever, weighted_sum
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     MissingDependencyError,
     ScopeRequiredError,
     StoreClosedError,
+    StoreError,
 )
+from llama_retrieval_ext.knowledge_base.kinds import (
+    CompositeKind,
+    GraphArguments,
+    GraphKind,
+    PresetArguments,
+    PresetKind,
+    SearchKind,
+    StoreArguments,
+    StoreKind,
+)
+from llama_retrieval_ext.pipeline.branches import branches
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.retrievers.knowledge_response import KnowledgePolicy
 from llama_retrieval_ext.samples.construction_safety import open_construction_safety
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from tests.config.conftest import TENANTS, fill
 
+PRESETS = ("basic", "advanced", "semantic", "auto")
 BASE = {"base_retriever_params": None}
 # Every name with its parameters and their defaults; ``top_k`` is 10 where it is not named.
 PARAMETERS: dict[str, dict[str, object]] = {
+    "vector": {"collapse": None},
+    "keyword": {"collapse": None},
     "dense": {"embedding_config": None},
     "bm25": {},
     "hybrid": {"dense_weight": 0.7, "sparse_weight": 0.3, "embedding_config": None},
@@ -90,6 +104,81 @@ def test_the_names_and_their_parameters() -> None:
         assert {"top_k": 10, **expected}.items() <= parameters.items(), name
 
 
+def test_the_table_in_the_readme_has_each_name_with_its_parameters_and_fields() -> None:
+    readme = (Path(config.__file__).parent / "README.md").read_text(encoding="utf-8")
+    registry = Registry()
+    for name in (*registry.names, *PRESETS):
+        definition = registry.definition(name)
+        defaults = (f"`{key}={p.default!r}`" for key, p in definition.parameters.items())
+        (row,) = [line for line in readme.splitlines() if line.startswith(f"| `{name}` | `")]
+        _, _, parameters, _, fields, _ = row.split("|")
+        assert parameters.strip() == ", ".join(defaults)
+        assert fields.strip() == ", ".join(f"`{field}`" for field in definition.fields)
+
+
+def test_type_checkers_know_each_name_of_the_table() -> None:
+    kinds = {*get_args(SearchKind), *get_args(CompositeKind)}
+    assert kinds == {*Registry().names, *PRESETS}
+
+
+@pytest.mark.parametrize(
+    ("names", "arguments"),
+    [
+        (get_args(StoreKind), StoreArguments),
+        (get_args(GraphKind), GraphArguments),
+        (get_args(PresetKind), PresetArguments),
+    ],
+)
+def test_type_checkers_know_each_parameter_of_the_table(
+    names: tuple[str, ...], arguments: type
+) -> None:
+    registry = Registry()
+    needed = {p for name in names for p in registry.definition(name).parameters}
+    assert set(arguments.__annotations__) - needed <= {"filters", "scope", "name"} | {
+        "similarity_top_k"
+    }
+    # What a search takes with each question, and parameters of another retriever.
+    later = {"chapter", "engineering_type", "processes"}
+    inner = {"seed_params", "base_retriever_params"}
+    assert needed <= {*arguments.__annotations__, *later, *inner}
+
+
+def test_the_weights_of_hybrid_are_the_designs_except_in_a_knowledge_base(
+    registry: Registry, kb: KnowledgeBase
+) -> None:
+    def alpha(retriever: BaseRetriever) -> object:
+        return arguments_of(retriever).get("alpha")
+
+    assert alpha(registry.get_retriever("hybrid")) == pytest.approx(0.7)
+    assert alpha(kb.retriever("hybrid")) is None
+    assert alpha(kb.retriever("hybrid", dense_weight=0.7, sparse_weight=0.3)) == pytest.approx(0.7)
+    (inner,) = kb.retriever("rerank").children
+    assert alpha(inner) is None
+    assert "dense_weight=0.7" in str(KnowledgeBase.retriever.__doc__)
+
+
+def test_a_knowledge_base_makes_the_retrievers_of_the_registry(
+    registry: Registry, kb: KnowledgeBase
+) -> None:
+    for name in ("dense", "bm25", "fusion", "llama_bm25", "llama_hybrid", "semantic"):
+        ours = kb.retriever(name, top_k=3, scope=Scope("acme"))
+        theirs = registry.get_retriever(name, top_k=3)
+        query = Query("annual leave", scope=Scope("acme"))
+        assert [h.text for h in ours.retrieve("annual leave")] == [
+            h.text for h in theirs.retrieve(query)
+        ]
+    with pytest.raises(ConfigurationError, match="'hyde' needs an LLM"):
+        kb.retriever("hyde")
+    assert kb.retriever("hyde", llm=ScriptedLLM(["days off"])).retrieve("leave")
+
+
+def test_filters_of_a_knowledge_bases_retriever_reach_retrievers_inside(kb: KnowledgeBase) -> None:
+    only = MetadataFilters(filters=[MetadataFilter(key="tenant_id", value="globex")])
+    for name in ("fusion", "rerank", "llama_bm25", "fallback", "basic", "router"):
+        made = kb.retriever(name, filters=only)
+        assert {hit.text[:6] for hit in made.retrieve("annual leave")} == {"globex"}, name
+
+
 def test_every_name_answers_within_the_scope_and_is_written_as_yaml(kb: KnowledgeBase) -> None:
     graph, rules = open_construction_safety()
     llm = ScriptedLLM(["1. days off\n2. holiday\n3. vacation"] * 20)
@@ -97,10 +186,10 @@ def test_every_name_answers_within_the_scope_and_is_written_as_yaml(kb: Knowledg
         kb, llm=llm, graph=graph, rules=rules, docstore=SimpleDocumentStore()
     )
     answered = set()
-    for name in [*registry.names, "basic", "advanced", "semantic", "auto"]:
+    for name in [*registry.names, *PRESETS]:
         retriever = registry.get_retriever(name)
         assert isinstance(retriever, BaseRetriever)
-        operator = registry.get("retriever" if name in PARAMETERS else "preset", name)()
+        operator = registry.get("preset" if name in PRESETS else "retriever", name)()
         records = ask(operator)
         assert len(records) <= 3
         if records:
@@ -123,12 +212,34 @@ def test_every_name_answers_within_the_scope_and_is_written_as_yaml(kb: Knowledg
     graph.close()
 
 
-def test_scores_of_bm25_are_min_max_normalised_over_the_answer(registry: Registry) -> None:
-    bm25 = registry.get("retriever", "bm25")()
+@pytest.mark.parametrize("name", ["bm25", "llama_bm25"])
+def test_scores_of_bm25_are_min_max_normalised_over_the_answer(
+    registry: Registry, name: str
+) -> None:
+    bm25 = registry.get("retriever", name)()
     scores = [record["score"] for record in ask(bm25, "annual leave")]
     assert (scores[0], scores[-1], len(scores)) == (1.0, 0.0, 2)
     assert [record["score"] for record in ask(bm25, "annual leave", top_k=1)] == [1.0]
     assert [record["score"] for record in ask(bm25, "noon")] == [1.0]
+
+
+def test_a_weighted_sum_takes_cosines_as_they_are_and_bm25_min_max() -> None:
+    dense, bm25 = FakeRetriever([("a", 0.57, "x")]), FakeRetriever([("a", 3.18, "x")])
+    fused = branches(dense=dense, bm25=bm25) >> weighted_sum(0.7, 0.3)
+    (hit,) = fused.retrieve("x")
+    assert hit.score == pytest.approx(0.699)
+
+
+@pytest.mark.parametrize(
+    ("name", "params"), [("llama_hybrid", {}), ("fusion", {"mode": "weighted"})]
+)
+def test_weighted_names_add_the_cosine_and_the_normalised_bm25_score(
+    registry: Registry, name: str, params: dict[str, Any]
+) -> None:
+    query = Query("annual leave", scope=Scope("acme"), top_k=1)
+    (cosine,) = registry.get_retriever("dense").retrieve(query)
+    (hit,) = registry.get_retriever(name, **params).retrieve(query)
+    assert hit.score == pytest.approx(0.7 * (cosine.score or 0) + 0.3)
 
 
 def test_the_first_record_tells_what_the_llm_wrote(registry: Registry) -> None:
@@ -161,14 +272,14 @@ def test_an_operator_that_finds_nothing_still_says_what_the_llm_wrote(registry: 
         ("fusion", {"rerank_model": "llm"}, "without rerank=True"),
         ("dense", {"top_k": 0}, "greater than or equal to 1"),
         ("hyde", {"base_retriever": "dens"}, "did you mean 'dense'"),
-        ("hyde", {"base_retriever_params": {"top": 1}}, "'dense' has no field 'top'"),
+        ("hyde", {"base_retriever_params": {"top": 1}}, "'dense' has no parameter 'top'"),
         ("graph", {}, r"registry\.bind\(kb, graph=\.\.\.\)"),
         ("auto_merging", {}, r"docstore=\.\.\."),
         ("llama_dense", {"store_type": "milvus"}, "is on 'embedded'; pass store_params"),
         ("llama_dense", {"store_params": {"urll": "x"}}, "store_type=None and urll"),
         ("router", {"descriptions": {"x": "y"}}, "no route: x"),
         ("advanced", {"vector_weight": "much"}, "must be a valid number"),
-        ("hybrid", {"type": "bm25"}, "no field 'type'"),
+        ("hybrid", {"type": "bm25"}, "no parameter 'type'"),
     ],
 )
 def test_what_cannot_work_says_so(
@@ -223,7 +334,9 @@ def test_an_operator_fails_closed(registry: Registry, kb: KnowledgeBase) -> None
                 made.retrieve("annual leave")
 
 
-def test_added_names_are_like_our_own(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_added_names_are_like_our_own(
+    registry: Registry, kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
     @registry.register_retriever("short")
     def short(parts: RegistryParts, *, least: int = 2, top_k: int = 10) -> BaseRetriever:
         """What is short."""
@@ -240,7 +353,7 @@ def test_added_names_are_like_our_own(registry: Registry, monkeypatch: pytest.Mo
     assert len(ask(registry.get("retriever", "classy")(top_k=1), top_k=1)) == 1
     text = "version: 1\npipeline: {type: short, least: 3}"
     assert from_yaml(text, registry).top_k == 10
-    with pytest.raises(ConfigurationError, match="no field 'least_'; did you mean 'least'"):
+    with pytest.raises(ConfigurationError, match="no parameter 'least_'; did you mean 'least'"):
         registry.get_retriever("short", least_=1)
     for name in ("short", "dense", "Bad Name", "basic"):
         with pytest.raises(ConfigurationError):
@@ -250,7 +363,7 @@ def test_added_names_are_like_our_own(registry: Registry, monkeypatch: pytest.Mo
     monkeypatch.setattr(
         "llama_retrieval_ext.config.registry.entry_points", lambda group: [point][: bool(group)]
     )
-    fresh = Registry().bind(registry.parts.kb)
+    fresh = Registry().bind(kb)
     assert "installed" in fresh.names
     assert len(ask(fresh.get("retriever", "installed")())) == 2
 
@@ -291,6 +404,78 @@ def test_llama_dense_reads_a_store_of_its_own(registry: Registry, tmp_path: Path
     registry.close()
     with pytest.raises(StoreClosedError):
         made.retrieve("leave")
+
+
+@pytest.mark.parametrize("url", ["milvus:{}/kb.db", "embedded:{}/kb", "qdrant:{}/kb"])
+def test_llama_dense_opens_a_store_by_the_url_of_each_engine(
+    registry: Registry, tmp_path: Path, url: str
+) -> None:
+    with pytest.raises((StoreError, ConfigurationError), match="there is no"):
+        registry.get_retriever("llama_dense", store_params={"url": url.format(tmp_path)})
+
+
+class Records:
+    """A retriever of the designs: no LlamaIndex class, with an async ``retrieve``."""
+
+    def __init__(self, *, tenant: str = "acme", text: str = "annual leave") -> None:
+        self.tenant, self.text = tenant, text
+
+    async def retrieve(
+        self, query: str, tenant_id: str | None, kb_ids: list[str] | None, top_k: int
+    ) -> list[dict[str, Any]]:
+        """Return a record of the own tenant, whatever the caller's."""
+        del tenant_id, kb_ids, top_k
+        own = {"tenant_id": self.tenant, "query": query}
+        return [
+            {"chunk_id": "n1", "text": self.text, "score": 0.4, "metadata": own}
+            | {"knowledge_base_id": "hr", "document_id": "d1", "source": "mine"}
+        ]
+
+
+def test_a_class_with_an_async_retrieve_is_registered(registry: Registry) -> None:
+    registry.register_retriever("my")(Records)
+    factory = registry.get("retriever", "my")
+    assert factory.parameters == {"tenant": "acme", "text": "annual leave"}
+    (record,) = ask(factory(text="sick leave"))
+    assert {key: record[key] for key in RECORD if key != "metadata"} == {
+        "chunk_id": "n1",
+        "text": "sick leave",
+        "score": 0.4,
+        "knowledge_base_id": "hr",
+        "document_id": "d1",
+        "source": "mine",
+    }
+    assert registry.get_retriever("my").retrieve("leave")[0].text == "annual leave"
+    with pytest.raises(ConfigurationError, match="did you mean 'text'"):
+        factory(txet="x")
+
+
+def test_records_of_another_tenant_or_knowledge_base_are_dropped(registry: Registry) -> None:
+    registry.register_retriever("my")(Records)
+    assert ask(registry.get("retriever", "my")(tenant="globex")) == []
+    assert ask(registry.get("retriever", "my")(), kb_ids=["sales"]) == []
+    made = registry.get_retriever("my", tenant="globex")
+    assert isinstance(made, Retriever)
+    (degraded,) = made.search("leave", scope=Scope("acme")).degraded
+    assert "outside the query's scope" in degraded.reason
+
+
+def test_knowledge_takes_chapter_type_processes_and_a_policy(kb: KnowledgeBase) -> None:
+    graph, rules = open_construction_safety()
+    registry = Registry().bind(kb, graph=graph, rules=rules)
+    make = registry.get("retriever", "knowledge")
+    named = {"tenant_id": None, "kb_ids": None, "top_k": 30}
+    operator = make(chapter="safety", processes=["blasting"])
+    assert any("proof" in record for record in ask(operator, "requirements", **named))
+    assert not ask(make(chapter="costs", processes=["blasting"]), "requirements", **named)
+    every_case = make(policy=KnowledgePolicy(case_threshold=0.0), chapter="costs")
+    assert {record["source"] for record in ask(every_case, "leave", **named)} == {"vector"}
+    text = to_yaml(registry.get_retriever("knowledge", chapter="safety"), live=registry.live)
+    assert "chapter: safety" in text
+    assert repr(from_yaml(text, registry)) == repr(
+        registry.get_retriever("knowledge", chapter="safety")
+    )
+    graph.close()
 
 
 def test_a_cross_encoder_that_is_not_installed_is_named(registry: Registry) -> None:

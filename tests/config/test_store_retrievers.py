@@ -4,7 +4,7 @@ import pytest
 from llama_index.core import Document
 
 from llama_retrieval_ext import KnowledgeBase
-from llama_retrieval_ext.config import KeptBM25Retriever
+from llama_retrieval_ext.config.store_retrievers import KeptBM25Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 

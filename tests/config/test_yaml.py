@@ -21,9 +21,10 @@ from llama_retrieval_ext.config import (
     to_yaml,
     validate_yaml,
 )
-from llama_retrieval_ext.config.definitions import class_definitions
+from llama_retrieval_ext.config.classes import class_definitions
 from llama_retrieval_ext.errors import ConfigFileError, ConfigurationError
 from llama_retrieval_ext.retrievers import RouteRule
+from llama_retrieval_ext.retrievers.intent import default_intent_profiles, default_intent_rules
 from tests.pipeline import test_expressions as expressions
 from tests.quick import examples
 
@@ -48,6 +49,13 @@ def test_yaml_and_back_is_the_identity(make: Callable[[], object]) -> None:
     assert type(again) is type(part)
     assert repr(again) == repr(part)
     assert to_yaml(again, live=LIVE) == text
+
+
+def test_profiles_and_rules_of_intents_are_written_and_read() -> None:
+    rules = default_intent_rules()
+    assert repr(from_yaml(to_yaml(rules), BOUND)) == repr(rules)
+    for profile in default_intent_profiles().values():
+        assert from_yaml(to_yaml(profile), BOUND) == profile
 
 
 names = st.text(min_size=1, max_size=8)
@@ -91,7 +99,7 @@ def test_every_class_that_a_file_may_name_is_a_part_of_pipelines() -> None:
         (document("{type: dense, top_k: many}"), 2, "must be a valid integer"),
         (document("{type: dense, top_k: 0}"), 2, "greater than or equal to 1"),
         ("version: 1\npipeline:\n  type: Top\n  k: 0\n", 3, "whole number of at least 1, got 0"),
-        (document("{type: Top}"), 2, "'Top' needs the field 'k'"),
+        (document("{type: Top}"), 2, "'Top' needs the parameter 'k'"),
         (document("{type: Dedupe, by: context}"), 2, "'content'"),
         (document("{type: fusion, mode: rff}"), 2, "'rrf' or 'weighted'"),
         ("version: 2\npipeline: {type: dense}\n", 1, "'version' is 1"),

@@ -279,7 +279,7 @@ def test_options_of_retrievers_over_the_graph(kb: KnowledgeBase) -> None:
     assert entities.retrieve("York")[0].node.ref_doc_id == "anne"
     assert kb.retriever("kg_rule").retrieve("York") == []
     assert kb.retriever("knowledge").search("Night Train").cases
-    with pytest.raises(ConfigurationError, match=r"'graph'\) has no argument 'rules'"):
+    with pytest.raises(ConfigurationError, match="'graph' has no parameter 'rules'"):
         kb.retriever("graph", rules="rules.yaml")
-    with pytest.raises(ConfigurationError, match=r"'hybrid'\) has no argument 'seed'"):
+    with pytest.raises(ConfigurationError, match="'hybrid' has no parameter 'seed'"):
         kb.retriever("hybrid", seed=None)  # type: ignore[call-overload]

@@ -64,7 +64,7 @@ def test_an_unknown_kind_is_refused_with_the_right_spelling(
 def test_options_of_hybrid_are_refused_elsewhere(
     kb: KnowledgeBase, kind: StoreKind, option: dict[str, Any]
 ) -> None:
-    with pytest.raises(ConfigurationError, match="are for 'hybrid'"):
+    with pytest.raises(ConfigurationError, match=rf"'{kind}' has no parameter"):
         kb.retriever(kind, **option)
 
 

@@ -7,7 +7,7 @@ from llama_index.core import Document
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 
-from llama_retrieval_ext import MMR, KnowledgeBase, RetrievalPipeline, Scope
+from llama_retrieval_ext import MMR, RRF, KnowledgeBase, RetrievalPipeline, Scope
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.retrievers import GraphRetriever
 from llama_retrieval_ext.retrievers.presets import PRESETS, PresetParts, build_preset
@@ -63,7 +63,6 @@ def test_stages_by_preset() -> None:
         "auto": ("advanced", 3),
     }
     assert made["auto"].description == "auto chose 'advanced': there is a graph"
-    assert build_preset("auto", PresetParts(vector=VECTOR)).name == "basic"
     assert ids(made["basic"])[0] == "b"
     assert set(ids(made["advanced"])) == {"a", "b", "c", "d", "e"}
     assert ids(made["advanced"])[0] == "b"
@@ -74,12 +73,11 @@ def test_what_is_told_when_something_is_missing_or_unknown() -> None:
     for name, parts, options, words in (
         ("basics", alone, {}, r"did you mean 'basic'\? There are 'basic', 'advanced', 'semantic'"),
         ("basic", PresetParts(), {}, "needs vector, which is missing; there is nothing"),
-        ("advanced", alone, {}, "needs graph or keyword, which is missing; there is vector"),
         ("advanced", PresetParts(graph=LINKS), {}, "needs vector, which is missing"),
         ("semantic", alone, {"intent_by_llm": True}, "needs the part 'llm'"),
-        ("semantic", alone, {"lambda": 0.5}, "Did you mean 'lambda_param'"),
+        ("semantic", alone, {"lambda": 0.5}, "write lambda_param=0.5"),
         ("semantic", alone, {"lambda_param": 1.5}, "lambda"),
-        ("basic", alone, {"lambda_param": 0.5}, "it is one of 'semantic', 'auto'"),
+        ("basic", alone, {"lambda_param": 0.5}, "has no argument 'lambda_param'"),
         ("basic", alone, {"top_k": 0}, "at least 1"),
         ("advanced", PresetParts(vector=VECTOR, keyword=WORDS), {"max_hops": 1}, "part 'graph'"),
         ("advanced", PresetParts(vector=VECTOR, graph=LINKS), {"max_hops": 1}, "GraphRetriever"),
@@ -102,6 +100,43 @@ def test_weights_and_diversity_are_what_options_say() -> None:
     (*_, last) = build_preset("semantic", parts, lambda_param=0.2).stages
     assert isinstance(last, MMR)
     assert last.lambda_mult == 0.2
+
+
+@pytest.mark.parametrize(
+    ("parts", "name", "reason"),
+    [
+        (PresetParts(vector=VECTOR, graph=LINKS, keyword=WORDS), "advanced", "there is a graph"),
+        (PresetParts(vector=VECTOR, keyword=WORDS), "advanced", "there is keyword search"),
+        (PresetParts(vector=VECTOR), "basic", "there is neither a graph nor keyword search"),
+    ],
+)
+def test_auto_is_the_best_of_the_available_parts(
+    parts: PresetParts, name: str, reason: str
+) -> None:
+    made = build_preset("auto", parts)
+    assert (made.name, made.description) == (name, f"auto chose {name!r}: {reason}")
+
+
+def test_advanced_by_rrf_fuses_vector_and_graph_with_weights_6_and_4() -> None:
+    parts = PresetParts(vector=VECTOR, keyword=WORDS, graph=LINKS)
+    legs, fusion, _ = build_preset("advanced", parts, fusion="rrf").stages
+    assert [leg.name for leg in legs.legs] == ["vector", "graph"]  # type: ignore[attr-defined]
+    assert fusion == RRF(weights={"vector": 0.6, "graph": 0.4})
+
+
+@pytest.mark.parametrize(
+    ("parts", "fusion", "missing"),
+    [
+        (PresetParts(vector=VECTOR), "weighted", "no graph and no keyword search"),
+        (PresetParts(vector=VECTOR, keyword=WORDS), "rrf", "no graph"),
+    ],
+)
+def test_advanced_without_other_legs_is_vector_search_and_reranking(
+    parts: PresetParts, fusion: str, missing: str
+) -> None:
+    made = build_preset("advanced", parts, fusion=fusion)
+    assert (made.name, len(made.stages)) == ("basic", 2)
+    assert made.description == f"'advanced' is 'basic' here: there is {missing}"
 
 
 def vars_of(stage: object) -> dict[str, object]:
@@ -153,8 +188,8 @@ def test_options_reach_the_graph(kb: KnowledgeBase) -> None:
     ]
     assert (walk.max_hops, walk.enable_multi_hop) == (1, False)
     assert "max_hops=1" in repr(walk)
-    with pytest.raises(ConfigurationError, match="takes no alpha"):
-        kb.retriever("basic", alpha=0.5)
+    with pytest.raises(ConfigurationError, match="'basic' has no parameter 'alpha'"):
+        kb.retriever("basic", alpha=0.5)  # type: ignore[call-overload]  # of `hybrid`
     with pytest.raises(ConfigurationError, match="did you mean 'advanced'"):
         kb.retriever("advancd")  # type: ignore[call-overload]  # no kind
 

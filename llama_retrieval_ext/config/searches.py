@@ -1,0 +1,136 @@
+"""Definitions of the searches of one store: ``vector``, ``keyword``, ``hybrid`` and others."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, TypeAlias
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from pydantic import Field
+
+from llama_retrieval_ext.config.definitions import Definition, definitions_of
+from llama_retrieval_ext.config.embedding import EmbeddingConfig
+from llama_retrieval_ext.config.parts import RegistryParts
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.formulas.normalisation import min_max
+from llama_retrieval_ext.pipeline.fusion import Fusion
+from llama_retrieval_ext.pipeline.pipeline import Pipeline
+from llama_retrieval_ext.pipeline.stages import Refine
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.reordering import with_score
+from llama_retrieval_ext.results import Hit, score_of
+from llama_retrieval_ext.retrievers.hybrid import CANDIDATES, HybridRetriever
+from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
+from llama_retrieval_ext.stages.selection import Collapse
+
+TopK: TypeAlias = Annotated[int, Field(ge=1)]
+Weight: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MinMaxScores(Refine):
+    """Refinement that scales scores to ``[0, 1]`` by min-max; equal scores above 0 become 1.
+
+    The last hit gets 0. The new scores depend on ``top_k`` and are not comparable across queries.
+
+    Raises:
+        ScoreError: During a query: a hit has no score, or one that is not finite.
+
+    Examples:
+        >>> from llama_retrieval_ext.testing.fakes import FakeRetriever
+        >>> found = FakeRetriever([("a", 9.0), ("b", 6.0), ("c", 5.0)])
+        >>> [hit.score for hit in (found >> MinMaxScores()).retrieve("leave")]
+        [1.0, 0.25, 0.0]
+
+    """
+
+    fast: ClassVar[bool] = True
+
+    def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
+        """Return the hits with their new scores."""
+        answer = hits[: query.top_k]
+        scores = {hit.node.node_id: score_of(hit) for hit in answer}
+        if len(set(scores.values())) == 1:
+            level = 1.0 if next(iter(scores.values())) > 0 else 0.0
+            scores = dict.fromkeys(scores, level)
+        else:
+            scores = min_max(scores)
+        return [with_score(hit, scores[hit.node.node_id], hit.contributions) for hit in answer]
+
+
+def vector(
+    parts: RegistryParts, *, collapse: Collapse | None = None, top_k: TopK = 10
+) -> BaseRetriever:
+    """Return hits by meaning, with the scores of the engine."""
+    backend, model = parts.need_backend("vector"), parts.model("vector")
+    return VectorRetriever(backend, embed_model=model, collapse=collapse, top_k=top_k)
+
+
+def keyword(
+    parts: RegistryParts, *, collapse: Collapse | None = None, top_k: TopK = 10
+) -> BaseRetriever:
+    """Return hits by words, with the BM25 scores of the engine."""
+    retriever = KeywordRetriever(parts.need_backend("keyword"), collapse=collapse, top_k=top_k)
+    retriever.embed_model = parts.embed_model  # for later stages, such as MMR
+    return retriever
+
+
+def dense(
+    parts: RegistryParts, *, embedding_config: EmbeddingConfig | None = None, top_k: TopK = 10
+) -> BaseRetriever:
+    """Return hits by meaning, like ``vector``."""
+    backend, model = parts.need_backend("dense"), parts.model("dense", embedding_config)
+    return VectorRetriever(backend, embed_model=model, top_k=top_k, name="dense")
+
+
+def bm25(parts: RegistryParts, *, top_k: TopK = 10) -> BaseRetriever:
+    """Return hits by words, like ``keyword``; scores are min-max normalised over the answer."""
+    retriever = KeywordRetriever(parts.need_backend("bm25"), top_k=top_k, name="bm25")
+    retriever.embed_model = parts.embed_model  # for later stages, such as MMR
+    return Pipeline(retriever, refines=[MinMaxScores()], top_k=top_k, name="bm25")
+
+
+def hybrid(  # noqa: PLR0913 - the parameters of the name
+    parts: RegistryParts,
+    *,
+    dense_weight: Weight = 0.7,
+    sparse_weight: Weight = 0.3,
+    alpha: Share | None = None,
+    fusion: Fusion | None = None,
+    candidates: TopK = CANDIDATES,
+    pushdown: bool = False,
+    collapse: Collapse | None = None,
+    embedding_config: EmbeddingConfig | None = None,
+    top_k: TopK = 10,
+) -> BaseRetriever:
+    """Return hits by meaning and words, in one request if the engine supports it.
+
+    ``alpha`` is the share of ``dense_weight`` in both. A ``fusion`` with weights keeps its own.
+    """
+    if alpha is None and (fusion is None or fusion.weights is None):
+        alpha = _share(dense_weight, sparse_weight)
+    retriever = HybridRetriever(
+        parts.need_backend("hybrid"),
+        embed_model=parts.model("hybrid", embedding_config),
+        top_k=top_k,
+        fusion=fusion,
+        alpha=alpha,
+        candidates=candidates,
+        pushdown=pushdown,
+        collapse=collapse,
+    )
+    retriever.confidence = parts.confidence
+    return retriever
+
+
+def _share(dense_weight: float, sparse_weight: float) -> float | None:
+    """Return the share of the first weight; None for equal weights, the retriever's default."""
+    if dense_weight + sparse_weight <= 0:
+        raise ConfigurationError("one of dense_weight and sparse_weight must be above 0")
+    both = dense_weight + sparse_weight
+    return None if dense_weight == sparse_weight else dense_weight / both
+
+
+def definitions() -> list[Definition]:
+    """Return the definitions of this module."""
+    return definitions_of(vector, keyword, dense, bm25, hybrid)
