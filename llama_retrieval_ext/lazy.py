@@ -1,8 +1,10 @@
 """Lazy loading of names and of display functions."""
 
+import ast
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -10,23 +12,35 @@ if TYPE_CHECKING:
 
 
 def lazy_names(
-    package: str, modules: Mapping[str, Iterable[str]], *, more: Iterable[str] = ()
-) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """Return ``__getattr__`` and ``__dir__`` for a package whose names load on first use.
+    package: str, file: str
+) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package with lazy names.
 
-    The names are given by module; ``more`` are modules whose ``__all__`` is resolved as well.
+    The names are those that the package's stub, ``__init__.pyi``, imports, which is also what type
+    checkers read. Names behind a star resolve, too, but are not in ``__all__``.
 
     Examples:
-        >>> load, _ = lazy_names("llama_retrieval_ext", {"llama_retrieval_ext.query": ["Scope"]})
-        >>> load("Scope")("acme")
-        Scope(tenant_id='acme')
+        >>> from llama_retrieval_ext import stores
+        >>> load, _, names = lazy_names(stores.__name__, stores.__file__)
+        >>> names
+        ['EmbeddedVectorStore', 'GenericBackend', 'open_store']
+        >>> load("open_store").__module__
+        'llama_retrieval_ext.stores.open'
 
     """
-    module_of = {name: module for module, names in modules.items() for name in names}
+    stub = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
+    imports = [
+        (name.name, str(each.module))
+        for each in stub.body
+        if isinstance(each, ast.ImportFrom)
+        for name in each.names
+    ]
+    module_of = {name: module for name, module in imports if name != "*"}
+    stars = [module for name, module in imports if name == "*"]
 
     def load(name: str) -> object:
         module = module_of.get(name) or next(
-            (each for each in more if name in import_module(each).__all__), None
+            (each for each in stars if name in import_module(each).__all__), None
         )
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
@@ -35,10 +49,10 @@ def lazy_names(
         return value
 
     def names() -> list[str]:
-        listed = (import_module(each).__all__ for each in more)
+        listed = (import_module(each).__all__ for each in stars)
         return sorted({*vars(sys.modules[package]), *module_of, *(n for ns in listed for n in ns)})
 
-    return load, names
+    return load, names, sorted(module_of)
 
 
 class Viewed:

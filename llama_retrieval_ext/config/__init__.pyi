@@ -1,0 +1,11 @@
+from llama_retrieval_ext.config.embedding import EmbeddingConfig as EmbeddingConfig
+from llama_retrieval_ext.config.parts import RegistryParts as RegistryParts
+from llama_retrieval_ext.config.registry import Registry as Registry
+from llama_retrieval_ext.config.registry import default_registry as default_registry
+from llama_retrieval_ext.config.registry import get_retriever as get_retriever
+from llama_retrieval_ext.config.registry import register_retriever as register_retriever
+from llama_retrieval_ext.config.yaml import from_yaml as from_yaml
+from llama_retrieval_ext.config.yaml import load_pipeline as load_pipeline
+from llama_retrieval_ext.config.yaml import pipeline_schema as pipeline_schema
+from llama_retrieval_ext.config.yaml import to_yaml as to_yaml
+from llama_retrieval_ext.config.yaml import validate_yaml as validate_yaml

@@ -1,0 +1,2 @@
+from llama_retrieval_ext.embeddings.local import LocalEmbedding as LocalEmbedding
+from llama_retrieval_ext.embeddings.resolve import resolve_embed_model as resolve_embed_model

@@ -1,0 +1,11 @@
+from llama_retrieval_ext.execution.context import FusionEvent as FusionEvent
+from llama_retrieval_ext.execution.context import RetrievalDegradedEvent as RetrievalDegradedEvent
+from llama_retrieval_ext.execution.context import ScopeViolationEvent as ScopeViolationEvent
+from llama_retrieval_ext.execution.legs import CircuitBreaker as CircuitBreaker
+from llama_retrieval_ext.execution.legs import Leg as Leg
+from llama_retrieval_ext.execution.plan import Call as Call
+from llama_retrieval_ext.execution.plan import Outcome as Outcome
+from llama_retrieval_ext.execution.plan import Plan as Plan
+from llama_retrieval_ext.execution.plan import Task as Task
+from llama_retrieval_ext.execution.plan import Together as Together
+from llama_retrieval_ext.execution.telemetry import Telemetry as Telemetry

@@ -1,0 +1,1 @@
+from llama_retrieval_ext.text.tokenizer import Tokenizer as Tokenizer
