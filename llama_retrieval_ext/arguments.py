@@ -11,9 +11,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
-from functools import partial, singledispatch
+from functools import partial, singledispatch, wraps
 from types import MappingProxyType
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple, ParamSpec
+
+P = ParamSpec("P")
 
 # The attribute that holds the arguments of the constructor's call.
 _RECORD: Final = "_constructor_call"
@@ -23,7 +25,7 @@ _LITERALS: Final = (str, bytes, bool, int, float, complex, type(None))
 
 
 class NamedEnum(Enum):
-    """Enumeration whose members print as code: ``Alike.CONTENT``."""
+    """Enumeration whose members print as code: ``ScoreKind.LOGIT``."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}.{self.name}"
@@ -32,8 +34,8 @@ class NamedEnum(Enum):
 class RecordsArguments:
     """Base of objects whose ``repr`` is the expression that creates them.
 
-    The constructor of each subclass must be wrapped by `checks.checked_arguments`, which calls
-    `record_call`. A dataclass needs no record: its fields are its arguments.
+    The constructor of each subclass must be wrapped by `checks.checked_arguments`. A dataclass
+    needs no record: its fields are its arguments.
     """
 
     __slots__ = ()
@@ -49,21 +51,30 @@ class RecordsArguments:
         return call_expression(self)
 
 
-def record_call(
-    instance: RecordsArguments, args: tuple[object, ...], kwargs: Mapping[str, object]
-) -> None:
-    """Store the arguments of a constructor call for `arguments_of`; the outermost call counts."""
-    if not hasattr(instance, "__dict__") or _RECORD in vars(instance):
-        return
-    parameters = _signature(type(instance)).parameters
+def recorded_call(init: Callable[P, None]) -> Callable[P, None]:
+    """Return the constructor, wrapped to store its arguments for `arguments_of`."""
+
+    @wraps(init)
+    def call(*args: P.args, **kwargs: P.kwargs) -> None:
+        instance, *rest = args
+        # None for slots: such an object is a dataclass, whose fields suffice.
+        known = getattr(instance, "__dict__", None)
+        if isinstance(instance, RecordsArguments) and known is not None and _RECORD not in known:
+            known[_RECORD] = _bound(type(instance), rest, kwargs)  # the outermost call counts
+        init(*args, **kwargs)
+
+    return call
+
+
+def _bound(
+    kind: type[RecordsArguments], args: Sequence[object], kwargs: Mapping[str, object]
+) -> dict[str, object]:
+    parameters = _signature(kind).parameters
     bound = dict(inspect.Signature(parameters).bind(*args, **kwargs).arguments)
     for parameter in parameters:
         if parameter.kind is parameter.VAR_KEYWORD:
             bound.update(bound.pop(parameter.name, {}))
-    unrecorded = type(instance)._unrecorded  # noqa: SLF001 - of this module
-    vars(instance)[_RECORD] = {
-        name: value for name, value in bound.items() if name not in unrecorded
-    }
+    return {name: each for name, each in bound.items() if name not in kind._unrecorded}  # noqa: SLF001 - of this module
 
 
 def record_argument(instance: RecordsArguments, name: str, value: object) -> None:

@@ -9,7 +9,7 @@ from enum import Enum
 from functools import wraps
 from typing import Final, ParamSpec, TypeVar, get_args, is_typeddict
 
-from llama_retrieval_ext.arguments import RecordsArguments, record_call
+from llama_retrieval_ext.arguments import RecordsArguments, recorded_call, value_expression
 from llama_retrieval_ext.errors import ArgumentError, ConfigurationError
 
 P = ParamSpec("P")
@@ -18,6 +18,23 @@ T = TypeVar("T")
 # LlamaIndex's word for `top_k`, and the other names that libraries have for a number of hits.
 _TWO_WORDS: Final = frozenset({"top_k", "similarity_top_k"})
 _NUMBER_OF_HITS: Final = frozenset({*_TWO_WORDS, "topk", "k", "top_n", "n", "limit", "size"})
+
+
+# Names of arguments in other libraries and designs, with ours in order of preference.
+_OTHER_NAMES: Final[Mapping[str, Sequence[str]]] = {
+    **dict.fromkeys(("vector_store", "keyword_store", "doc_store"), ("store", "document_store")),
+    **dict.fromkeys(("embedder", "embedding"), ("embed_model",)),
+    "data_analyzer": ("analyzer",),
+    "kg_retriever": ("rules",),
+    "lambda_param": ("lambda_mult",),
+    "llm_caller": ("llm",),
+    "process_name": ("process", "processes"),
+    "retriever_weights": ("weights",),
+    "text": ("query_str", "query"),
+    "vector_retriever": ("vector",),
+}
+# LlamaIndex's methods that take the query alone, with ours that take options.
+_WITH_OPTIONS: Final = {"retrieve": "search", "aretrieve": "asearch"}
 
 
 def of_type(value: T, kind: type[object], what: str, *, instead: str = "") -> T:
@@ -32,6 +49,14 @@ def of_type(value: T, kind: type[object], what: str, *, instead: str = "") -> T:
         instead = f"write one of {', '.join(map(str, kind))}"
     advice = f"; {instead}" if instead else ""
     raise ConfigurationError(f"{what} must be of type {kind.__name__}, got {value!r}{advice}")
+
+
+def one_of(value: T, words: Iterable[T], what: str) -> T:
+    """Return the value if it is one of some words, or raise `ConfigurationError`."""
+    known = list(words)
+    if not isinstance(value, str) or value not in known:
+        raise ConfigurationError(f"{what} must be one of {known}, got {value!r}")
+    return value
 
 
 def is_number(value: object) -> bool:
@@ -119,19 +144,6 @@ def checked_arguments(kind: type[T]) -> type[T]:
     return kind
 
 
-def recorded_call(init: Callable[P, None]) -> Callable[P, None]:
-    """Return the constructor, wrapped to store its arguments for `arguments.arguments_of`."""
-
-    @wraps(init)
-    def call(*args: P.args, **kwargs: P.kwargs) -> None:
-        instance, *rest = args
-        if isinstance(instance, RecordsArguments):
-            record_call(instance, tuple(rest), kwargs)
-        init(*args, **kwargs)
-
-    return call
-
-
 class CheckedArguments:
     """Base class that makes constructors, also of subclasses, raise `ArgumentError`."""
 
@@ -180,8 +192,10 @@ def _misfit(
         needed = [each.name for each in parameters if each.default is each.empty]
         missing = [f"{each}=..." for each in needed if repr(each) in reason]
         return f"{name}(): {reason}; " + (f"write {name}({missing[0]})" if missing else takes)
-    near = nearest(unknown, names)
-    instead = takes if near is None else f"write {near}={kwargs[unknown]!r}"
+    near, value = nearest(unknown, names), value_expression(kwargs[unknown])
+    instead = takes if near is None else f"write {near}={value}"
+    if name in _WITH_OPTIONS:
+        instead = f"it takes the query alone; write {_WITH_OPTIONS[name]}(..., {unknown}={value})"
     return f"{name}() has no argument {unknown!r}; {instead}"
 
 
@@ -217,7 +231,8 @@ def nearest(unknown: str, names: Iterable[str]) -> str | None:
         same = next((name for name in known if name in _NUMBER_OF_HITS), None)
         if same is not None:
             return same
-    return next(iter(difflib.get_close_matches(unknown, known, n=1)), None)
+    ours = next((name for name in _OTHER_NAMES.get(unknown, ()) if name in known), None)
+    return ours or next(iter(difflib.get_close_matches(unknown, known, n=1)), None)
 
 
 def one_top_k(number: T, other: T | None, *, default: T | None = None) -> T:

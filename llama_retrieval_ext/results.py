@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import ClassVar, Final, overload
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.schema import BaseNode, NodeWithScore
+from llama_index.core.schema import BaseNode, Document, NodeWithScore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.errors import ScoreError
@@ -27,7 +27,7 @@ class Contribution:
     Attributes:
         leg: Name of the leg.
         rank: Rank in the leg, from 1; None if the leg did not find the hit but still adds to its
-            score, as in `Borda`.
+            score, as a custom fusion may decide.
         score: The leg's own score, unchanged; None if the retriever gives none.
         weight: The leg's weight in the fusion.
         share: The leg's part of the fused score; the shares of additive fusions sum to it.
@@ -145,7 +145,7 @@ class Hit(Viewed, NodeWithScore):
             "score": self.score,
             "metadata": dict(node.metadata),
             "knowledge_base_id": node.metadata.get(KB_KEY),
-            "document_id": node.ref_doc_id,
+            "document_id": _document_id(node),
             "source": self.source,
         }
         if self.priority is not None:
@@ -229,10 +229,15 @@ def passage_to_dict(node: BaseNode) -> dict[str, object]:
     """Return a stored passage as JSON, under the names of `Hit.to_dict`."""
     return {
         "chunk_id": node.node_id,
-        "document_id": node.ref_doc_id,
+        "document_id": _document_id(node),
         "text": node.get_content(),
         "metadata": node.metadata,
     }
+
+
+def _document_id(node: BaseNode) -> str | None:
+    """Return the id of a node's document; a document that was not split is its own."""
+    return node.node_id if isinstance(node, Document) else node.ref_doc_id
 
 
 def score_of(hit: NodeWithScore) -> float:

@@ -24,7 +24,6 @@ SLOW_PLACES = (
     "llama_retrieval_ext/stores/elasticsearch",
     "llama_retrieval_ext/stores/milvus",
     "llama_retrieval_ext/stores/qdrant",
-    "tests/retrievers/test_bm25_changes.py::test_readers_see_whole_changes",
     "tests/cli",
     "tests/evaluation/test_plots.py",
     "tests/execution/test_pool.py::test_a_forked_child_has_threads_of_its_own",
@@ -59,7 +58,7 @@ SLOW_PLACES = (
     "tests/test_readme.py",
     "tests/test_typing.py",
     "tests/testing/test_retriever_contract.py::TestCompositeNestedThreeDeep",
-    "tests/text/test_hostile_text.py::test_hostile_text_is_cut_in_linear_time",
+    "tests/text/test_tokenizer.py::test_hostile_text_is_cut_in_linear_time",
 )
 _PLACES = tuple(place for place in SLOW_PLACES if "::" not in place)
 _WITHIN = tuple(place for place in SLOW_PLACES if "::" in place)
@@ -67,7 +66,7 @@ _WITHIN = tuple(place for place in SLOW_PLACES if "::" in place)
 _ALL_SLOW = re.compile(r"^pytestmark = (?:\[[^\]]*?)?pytest\.mark\.slow\b", re.MULTILINE)
 # The quick run has these promises for retrievers that are no composites.
 _HOSTS = re.compile(
-    r"tests/retrievers/(?!test_contracts_basic|test_bm25).*::Test\w+::"
+    r"tests/retrievers/(?!test_contracts_basic|bm25/).*::Test\w+::"
     r"test_(threads_|many_queries_at_once_|a_query_of_ten_thousand_words_|it_works_under_uvloop"
     r"|it_is_a_leg_of_a_fusion_|it_is_a_tool_|a_query_engine_|sync_calls_work_inside_)"
 )

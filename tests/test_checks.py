@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from llama_index.core.schema import TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.checks import checked_call
+from llama_retrieval_ext.errors import ArgumentError, ConfigurationError
 from llama_retrieval_ext.execution.legs import CircuitBreaker
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
@@ -39,10 +41,6 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
     "an index reranked": (lambda: ext.RerankRetriever(INDEX, ext.RuleRerank()), "as_retriever"),
     "an index to begin with": (lambda: ext.RecursiveRetriever("a", {"a": INDEX}), "as_retriever"),
     "an index merged": (lambda: ext.AutoMergingRetriever(INDEX, SimpleDocumentStore()), "as_ret"),
-    "an index asked with answers": (
-        lambda: ext.HyDERetriever(INDEX, ScriptedLLM([]), mode=ext.HyDEMode.MEAN),
-        "as_retriever",
-    ),
     "no docstore": (lambda: ext.AutoMergingRetriever(GOOD, INDEX), "StorageContext"),
     "the name of a model": (
         lambda: ext.HybridRetriever(store(), embed_model=WORD),
@@ -54,21 +52,19 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
     "no number of hits in memory": (lambda: ext.BM25Retriever(top_k=None), "top_k"),  # type: ignore[arg-type]
     "a word for a collapse": (lambda: ext.KeywordRetriever(store(), collapse=WORD), "Collapse"),
     "a word for a fusion": (lambda: ext.HybridRetriever(store(), fusion=WORD), "Fusion"),
-    "a word for a mode": (lambda: ext.HyDERetriever(GOOD, ScriptedLLM([]), mode=WORD), "FUSED"),
     "a word for a score": (
-        lambda: ext.AutoMergingRetriever(GOOD, SimpleDocumentStore(), merged_score=WORD),
-        "MergedScore.MEAN",
+        lambda: ext.AutoMergingRetriever(GOOD, SimpleDocumentStore(), merged_score="median"),  # type: ignore[arg-type]
+        "'mean'",
     ),
     "a word for a policy": (
         lambda: ext.RecursiveRetriever("a", {"a": GOOD}, policy=WORD),
-        "ScorePolicy.CHILD",
+        "'child'",
     ),
-    "a word for the unscored": (lambda: ext.WeightedSum(unscored=WORD), "Unscored.REFUSE"),
-    "a word for the unscored of Max": (lambda: ext.Max(unscored=WORD), "Unscored.REFUSE"),
+    "a word for the unscored": (lambda: ext.WeightedSum(unscored=WORD), "'refuse'"),
+    "a word for the unscored of Max": (lambda: ext.Max(unscored=WORD), "'refuse'"),
     "a word for a scale": (lambda: ext.WeightedSum(normalise=WORD), "Normalisation.MIN_MAX"),
     "a word for a leg's scale": (lambda: ext.WeightedSum(normalise={"a": WORD}), "of 'a' must"),
-    "a word for a scale of CombMNZ": (lambda: ext.CombMNZ(normalise=WORD), "Normalisation"),
-    "a word for a curve": (lambda: ext.Recency("date", half_life=3, curve=WORD), "Curve.LINEAR"),
+    "a word for a curve": (lambda: ext.Recency("date", half_life=3, curve=WORD), "'linear'"),
     "weights as a dict": (lambda: ext.RuleRerank({"terms": 2}), "write RuleWeights"),  # type: ignore[arg-type]
     "a boost without a tuple": (lambda: ext.RuleRerank(boosts=ext.Boost("a", "b")), "boosts"),  # type: ignore[arg-type]
     "a word for a weight": (lambda: ext.RuleWeights(terms=WORD), "got 'max'"),
@@ -168,6 +164,58 @@ CALLS: Mapping[str, tuple[Callable[..., object], str]] = {
         "got 3 and 4 for top_k and similarity_top_k, which are two names of one argument; give one",
     ),
 }
+
+
+@checked_call
+def takes_process(process: str) -> str:
+    return process
+
+
+DESIGN_NAMES: Mapping[str, tuple[Callable[..., object], str]] = {
+    "vector_store": (
+        lambda: ext.VectorRetriever(vector_store=INDEX),  # type: ignore[call-arg]
+        r"VectorRetriever\(\) .*; write store=VectorStoreIndex\(\.\.\.\)",
+    ),
+    "doc_store": (lambda: ext.KeywordRetriever(doc_store=INDEX), "write store="),  # type: ignore[call-arg]
+    "keyword_store": (lambda: ext.KeywordRetriever(keyword_store=INDEX), "write store="),  # type: ignore[call-arg]
+    "embedder": (
+        lambda: ext.VectorRetriever(store(), embedder=MODEL),  # type: ignore[call-arg]
+        r"write embed_model=FakeEmbedding\(",
+    ),
+    "embedding": (lambda: ext.MMR(embedding=MODEL), "write embed_model="),  # type: ignore[call-arg]
+    "lambda_param": (lambda: ext.MMR(lambda_param=0.7), "write lambda_mult=0.7"),  # type: ignore[call-arg]
+    "llm_caller": (lambda: ext.HyDE(llm_caller=ScriptedLLM([])), "write llm=ScriptedLLM"),  # type: ignore[call-arg]
+    "data_analyzer": (lambda: ext.ReportService(data_analyzer=WORD), "write analyzer='max'"),  # type: ignore[call-arg]
+    "vector_retriever": (
+        lambda: ext.KnowledgeRetriever(vector_retriever=GOOD),  # type: ignore[call-arg]
+        "write vector=fixed",
+    ),
+    "kg_retriever": (
+        lambda: ext.KnowledgeRetriever(kg_retriever=GOOD),  # type: ignore[call-arg]
+        "write rules=fixed",
+    ),
+    "retriever_weights": (lambda: ext.RRF(retriever_weights=[3, 1]), r"write weights=\[3, 1\]"),  # type: ignore[call-arg]
+    "text": (lambda: ext.Query(text="leave"), "write query_str='leave'"),  # type: ignore[call-arg]
+    "process_name": (
+        lambda: takes_process(process_name="tunnel"),  # type: ignore[call-arg]
+        "write process='tunnel'",
+    ),
+}
+
+
+@each_case("name", DESIGN_NAMES)
+def test_a_name_of_the_designs_is_answered_with_ours(name: str) -> None:
+    make, problem = DESIGN_NAMES[name]
+    with pytest.raises(ArgumentError, match=f"no argument {name!r}; ") as caught:
+        make()
+    assert re.search(problem, str(caught.value)), caught.value
+
+
+def test_options_of_retrieve_are_answered_with_search() -> None:
+    with pytest.raises(ArgumentError, match=r"'top_k'; .* write search\(\.\.\., top_k=3\)"):
+        GOOD.retrieve("leave", top_k=3)  # type: ignore[call-arg]
+    with pytest.raises(ArgumentError, match=r"write asearch\(\.\.\., top_k=3\)"):
+        asyncio.run(GOOD.aretrieve("leave", top_k=3))  # type: ignore[call-arg]
 
 
 @each_case("call", CALLS)

@@ -27,14 +27,17 @@ PAGES = [
     *sorted(p for d in ("llama_retrieval_ext", "tests") for p in (ROOT / d).rglob("README.md")),
 ]
 PACKAGES = (
+    "cli",
     "config",
     "embeddings",
     "display",
     "evaluation",
     "execution",
     "knowledge_base",
+    "llm",
     "pipeline",
     "retrievers",
+    "samples",
     "serve",
     "stages",
     "stores",

@@ -5,7 +5,13 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from llama_index.core.schema import NodeRelationship, NodeWithScore, RelatedNodeInfo, TextNode
+from llama_index.core.schema import (
+    Document,
+    NodeRelationship,
+    NodeWithScore,
+    RelatedNodeInfo,
+    TextNode,
+)
 
 from llama_retrieval_ext.errors import ScoreError
 from llama_retrieval_ext.results import (
@@ -188,3 +194,8 @@ def test_contributions_are_short() -> None:
 def test_node_ids_are_in_the_order_of_the_ranking() -> None:
     assert node_ids([hit("b", 0.9), hit("a", 0.5)]) == ["b", "a"]
     assert node_ids([]) == []
+
+
+def test_a_whole_document_is_its_own_document() -> None:
+    assert Hit(node=Document(id_="d1", text="annual leave")).to_dict()["document_id"] == "d1"
+    assert Hit(node=full_node()).to_dict()["document_id"] == "doc1"

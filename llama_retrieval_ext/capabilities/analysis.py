@@ -9,7 +9,6 @@ from llama_index.core.llms import LLM
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.response_synthesizers import BaseSynthesizer
 from llama_index.core.schema import NodeWithScore, QueryType
-from llama_index.core.vector_stores.types import MetadataFilters
 from pydantic import BaseModel, Field
 
 from llama_retrieval_ext.capabilities.language_model import (
@@ -25,7 +24,7 @@ from llama_retrieval_ext.capabilities.query_engine import (
     as_hits,
     fitted,
 )
-from llama_retrieval_ext.checks import check_count
+from llama_retrieval_ext.checks import check_count, checked_arguments
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
 from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
 from llama_retrieval_ext.execution.plan import Plan
@@ -40,7 +39,7 @@ from llama_retrieval_ext.execution.running import (
     within,
 )
 from llama_retrieval_ext.llm.client import filled
-from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 
 DEFAULT_METRICS: Final = ("key_tasks", "achievements", "challenges")
@@ -117,6 +116,7 @@ class _Findings(BaseModel):
     summary: str = ""
 
 
+@checked_arguments
 class DataAnalyzer(BaseSynthesizer):
     """Findings about metrics, from documents of any length; a LlamaIndex response synthesiser.
 
@@ -172,9 +172,7 @@ class DataAnalyzer(BaseSynthesizer):
         metrics: Sequence[str] | None = None,
         *,
         focus: str = "",
-        scope: Scope | None = None,
-        filters: MetadataFilters | None = None,
-        timeout_s: float | None = None,
+        **options: Unpack[RequestOptions],
     ) -> Plan[Analysis]:
         """Return the findings of documents about metrics.
 
@@ -182,16 +180,15 @@ class DataAnalyzer(BaseSynthesizer):
             documents: Texts, nodes or hits; findings name them by their node ids.
             metrics: The metrics to look for; None for the analyser's own.
             focus: A further instruction for the model.
-            scope: The scope of the earlier material.
-            filters: Conditions on the metadata of the earlier material.
-            timeout_s: Seconds for everything.
+            options: ``scope`` of the earlier material, ``filters`` on its metadata, and
+                ``timeout_s``, the seconds for everything.
 
         Raises:
             GenerationError: The model returned no usable answer.
             DeadlineExceededError: ``timeout_s`` ran out.
             ConfigurationError: A scope or filters without a retriever, which would be ignored.
         """
-        query = self._query(focus, scope=scope, filters=filters, timeout_s=timeout_s)
+        query = self._query(focus, **options)
         return self._plan(query, documents, metrics)
 
     aanalyze = asynchronous(analyze)

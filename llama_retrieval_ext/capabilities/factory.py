@@ -2,13 +2,12 @@
 # ruff: noqa: ANN401, ARG002, SLF001 - options are of any type; `_cached_by_key` takes cache_key
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import wraps
 from inspect import signature
 from threading import RLock
 from typing import Any, Final, ParamSpec, Self, TypeVar
 
-from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms import LLM
 from llama_index.core.storage.docstore.types import BaseDocumentStore
@@ -21,8 +20,8 @@ from llama_retrieval_ext.capabilities.memory import MemoryManager
 from llama_retrieval_ext.capabilities.parts import CapabilityParts
 from llama_retrieval_ext.capabilities.rag import RAGGenerator
 from llama_retrieval_ext.capabilities.style import StyleGenerator
-from llama_retrieval_ext.checks import of_type
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.checks import checked_arguments, checked_call, nearest, of_type
+from llama_retrieval_ext.errors import ArgumentError, ConfigurationError
 from llama_retrieval_ext.graph.entity_linking import NameFinder
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_graphs import PassageGraphs, as_passage_graphs
@@ -32,51 +31,47 @@ from llama_retrieval_ext.stages.rerank.chain import AnyReranker
 from llama_retrieval_ext.stores.open import Storage, source_of
 
 
-class CapabilityBundle(dict[str, Any]):
-    """Capabilities by name, as a dictionary and as attributes.
+@dataclass(frozen=True, kw_only=True)
+class CapabilityBundle:
+    """Capabilities that belong together; those that a bundle does not have are None."""
 
-    Examples:
-        >>> bundle = CapabilityBundle(retriever="advanced")
-        >>> bundle.retriever, list(bundle)
-        ('advanced', ['retriever'])
-
-    """
-
-    def __getattr__(self, name: str) -> Any:
-        """Return a capability by name."""
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(f"the bundle has {', '.join(self)}, but no {name!r}") from None
-
-    def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self]
+    retriever: RetrievalPipeline | None = None
+    rag_generator: RAGGenerator | None = None
+    style_generator: StyleGenerator | None = None
+    analyzer: DataAnalyzer | None = None
+    insight_generator: InsightGenerator | None = None
+    memory_manager: MemoryManager | None = None
+    intent_recognizer: IntentRecognizer | None = None
 
 
 P = ParamSpec("P")
 T = TypeVar("T")
-# Types of options that are compared by value.
-_PLAIN: Final = (str, int, float, bool, tuple, list, dict, frozenset)
+_ADVANCED: Final = "advanced"
 
 
 def _cached_by_key(create: Callable[P, T]) -> Callable[P, T]:
-    """Cache the result of a method under its ``cache_key``, with the arguments of the call."""
+    """Check the arguments of a method, and cache its result under its ``cache_key`` with them."""
     kind, parameters = create.__name__.removeprefix("create_"), signature(create)
 
+    @checked_call
     @wraps(create)
     def cached(*args: P.args, **kwargs: P.kwargs) -> T:
         bound = parameters.bind(*args, **kwargs)
         bound.apply_defaults()
-        options = {**bound.arguments, **bound.arguments.get("options", {})}
+        further = bound.arguments.pop("options", {})
+        for option in further:
+            if near := nearest(option, parameters.parameters):
+                method = f"create_{kind}()"
+                raise ArgumentError(f"{method} has no argument {option!r}; write {near}=...")
+        options = {**bound.arguments, **further}
         factory, key = options.pop("self"), options.pop("cache_key")
-        options.pop("options", None)
         if key is None:
             return create(*args, **kwargs)
         with factory._lock:
             if (kind, key) not in factory._cache:
                 factory._cache[kind, key] = (options, create(*args, **kwargs))
             known, capability = factory._cache[kind, key]
-        if not _same(known, options):
+        if known != options:
             raise ConfigurationError(
                 f"the cache_key {key!r} has a {kind} that was made with {known}, not with "
                 f"{options}; use another key, or clear_cache()"
@@ -86,6 +81,7 @@ def _cached_by_key(create: Callable[P, T]) -> Callable[P, T]:
     return cached
 
 
+@checked_arguments
 class CapabilityFactory:
     """Builds retrievers, generators and bundles of them over one set of parts.
 
@@ -153,6 +149,7 @@ class CapabilityFactory:
         self._cache: dict[tuple[str, Hashable], tuple[Mapping[str, object], object]] = {}
 
     @classmethod
+    @checked_call
     def of(
         cls,
         kb: KnowledgeBase,
@@ -161,7 +158,6 @@ class CapabilityFactory:
         ner: NameFinder | None = None,
         graph_store: Graph | PassageGraphs | None = None,
         reranker: AnyReranker | None = None,
-        llm_caller: LLM | Caller | None = None,
     ) -> Self:
         """Return the factory over a knowledge base, with its graph unless ``graph_store`` is set.
 
@@ -175,7 +171,6 @@ class CapabilityFactory:
             ner=ner,
             embed_model=kb.embed_model,
             reranker=reranker,
-            llm_caller=llm_caller,
         )
         factory.parts = replace(factory.parts, kb=kb)
         return factory
@@ -205,28 +200,27 @@ class CapabilityFactory:
 
     @_cached_by_key
     def create_rag_generator(
-        self, *, retriever: BaseRetriever | None = None, cache_key: Hashable = None, **options: Any
+        self, *, retriever_preset: str = _ADVANCED, cache_key: Hashable = None, **options: Any
     ) -> RAGGenerator:
-        """Return a `RAGGenerator`.
+        """Return a `RAGGenerator` over the retriever of a preset.
 
-        The default retriever is ``auto`` with the graph, if there is one.
+        ``advanced`` has the graph and keyword search if there are any.
         """
-        finds = self.parts.best_retriever() if retriever is None else retriever
-        return RAGGenerator(finds, llm=self.parts.llm_for("a RAG generator"), **options)
+        llm = self.parts.llm_for("a RAG generator")
+        return RAGGenerator(self._preset(retriever_preset), llm=llm, **options)
 
     @_cached_by_key
     def create_style_generator(
         self,
         *,
         with_retriever: bool = True,
-        retriever: BaseRetriever | None = None,
+        retriever_preset: str = "basic",
         cache_key: Hashable = None,
         **options: Any,
     ) -> StyleGenerator:
-        """Return a `StyleGenerator`; its examples come from a ``basic`` retriever by default."""
-        if retriever is None and with_retriever:
-            retriever = self.parts.retriever("basic", {})
+        """Return a `StyleGenerator`; its examples come from a retriever by default."""
         llm = self.parts.llm_for("a style generator")
+        retriever = self._preset(retriever_preset) if with_retriever else None
         return StyleGenerator(
             retriever, llm=llm, **{"embed_model": self.parts.embed_model, **options}
         )
@@ -236,17 +230,14 @@ class CapabilityFactory:
         self,
         *,
         with_retriever: bool = False,
-        retriever: BaseRetriever | None = None,
+        retriever_preset: str = _ADVANCED,
         cache_key: Hashable = None,
         **options: Any,
     ) -> DataAnalyzer:
-        """Return a `DataAnalyzer`; with a retriever, it compares with earlier material.
-
-        ``with_retriever`` uses the same retriever as `create_rag_generator`.
-        """
-        if retriever is None and with_retriever:
-            retriever = self.parts.best_retriever()
-        return DataAnalyzer(retriever, llm=self.parts.llm_for("a data analyzer"), **options)
+        """Return a `DataAnalyzer`; with a retriever, it compares with earlier material."""
+        llm = self.parts.llm_for("a data analyzer")
+        retriever = self._preset(retriever_preset) if with_retriever else None
+        return DataAnalyzer(retriever, llm=llm, **options)
 
     @_cached_by_key
     def create_insight_generator(
@@ -272,20 +263,15 @@ class CapabilityFactory:
         return IntentRecognizer(**steps)
 
     @_cached_by_key
-    def create_search_capability_bundle(self, *, cache_key: Hashable = None) -> CapabilityBundle:
-        """Return ``retriever`` (advanced, with graph) and ``memory_manager``."""
+    def create_search_bundle(self, *, cache_key: Hashable = None) -> CapabilityBundle:
+        """Return an ``advanced`` retriever and a memory manager."""
         return CapabilityBundle(
-            retriever=self.parts.best_retriever(), memory_manager=self.create_memory_manager()
+            retriever=self._preset(_ADVANCED), memory_manager=self.create_memory_manager()
         )
 
     @_cached_by_key
-    def create_conversation_capability_bundle(
-        self, *, cache_key: Hashable = None
-    ) -> CapabilityBundle:
-        """Return ``intent_recognizer``, ``memory_manager``, ``retriever``, ``style_generator``.
-
-        The retriever is ``semantic``; the style generator uses ``basic``.
-        """
+    def create_conversation_bundle(self, *, cache_key: Hashable = None) -> CapabilityBundle:
+        """Return a ``semantic`` retriever, intents, a memory manager and a style generator."""
         return CapabilityBundle(
             intent_recognizer=self.create_intent_recognizer(),
             memory_manager=self.create_memory_manager(),
@@ -294,12 +280,10 @@ class CapabilityFactory:
         )
 
     @_cached_by_key
-    def create_work_capability_bundle(self, *, cache_key: Hashable = None) -> CapabilityBundle:
-        """Return ``analyzer``, ``rag_generator``, ``memory_manager`` and ``style_generator``.
-
-        The first two use ``advanced`` retrievers, the style generator ``basic``.
-        """
+    def create_work_bundle(self, *, cache_key: Hashable = None) -> CapabilityBundle:
+        """Return the same with an analyzer, a RAG generator and a style generator."""
         return CapabilityBundle(
+            retriever=self._preset(_ADVANCED),
             analyzer=self.create_data_analyzer(with_retriever=True),
             rag_generator=self.create_rag_generator(),
             memory_manager=self.create_memory_manager(),
@@ -307,17 +291,20 @@ class CapabilityFactory:
         )
 
     @_cached_by_key
-    def create_knowledge_capability_bundle(self, *, cache_key: Hashable = None) -> CapabilityBundle:
-        """Return ``retriever``, ``analyzer``, ``insight_generator`` and ``memory_manager``.
-
-        Both the retriever and the analyzer use ``advanced``, with graph.
-        """
+    def create_knowledge_bundle(self, *, cache_key: Hashable = None) -> CapabilityBundle:
+        """Return an ``advanced`` retriever, an analyzer, insights and a memory manager."""
         return CapabilityBundle(
-            retriever=self.parts.best_retriever(),
+            retriever=self._preset(_ADVANCED),
             analyzer=self.create_data_analyzer(with_retriever=True),
             insight_generator=self.create_insight_generator(),
             memory_manager=self.create_memory_manager(),
         )
+
+    def _preset(self, name: str) -> RetrievalPipeline:
+        """Return the retriever of a preset; ``advanced`` has all that the parts allow."""
+        if name == _ADVANCED:
+            return self.parts.best_retriever()
+        return self.parts.retriever(name, {})
 
     def clear_cache(self) -> None:
         """Remove all cached objects."""
@@ -328,11 +315,3 @@ class CapabilityFactory:
 def _check_one(first: object, second: object, name: str, other: str) -> None:
     if first is not None and second is not None:
         raise ConfigurationError(f"{name} and {other} are two names of one part; give one")
-
-
-def _same(known: Mapping[str, object], options: Mapping[str, object]) -> bool:
-    """Return whether options are equal; compare models, retrievers etc. by identity."""
-    return known.keys() == options.keys() and all(
-        a is b or (isinstance(a, _PLAIN) and type(a) is type(b) and a == b)
-        for a, b in ((known[name], options[name]) for name in known)
-    )

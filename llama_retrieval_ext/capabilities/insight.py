@@ -1,6 +1,5 @@
 """`InsightGenerator`: insights from structured input, each with its evidence."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -17,7 +16,8 @@ from llama_retrieval_ext.capabilities.language_model import (
     Tokenize,
 )
 from llama_retrieval_ext.capabilities.map_reduce import Item, MapReduce, SourcesOf
-from llama_retrieval_ext.checks import check_count
+from llama_retrieval_ext.capabilities.query_engine import text_of
+from llama_retrieval_ext.checks import check_count, checked_arguments
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
 from llama_retrieval_ext.execution.plan import Plan
@@ -91,6 +91,7 @@ class _Insights(BaseModel):
     insights: list[_Insight]
 
 
+@checked_arguments
 class InsightGenerator(BasePydanticProgram[InsightReport]):
     """Insights from records, with the ids of their evidence; a LlamaIndex pydantic program.
 
@@ -234,7 +235,7 @@ def _items(data: object) -> list[Item]:
     if isinstance(data, BaseModel):
         return _items(data.model_dump(mode="json"))
     if isinstance(data, Mapping):
-        return [Item(f"{key}: {_text(value)}", (str(key),)) for key, value in data.items()]
+        return [Item(f"{key}: {text_of(value)}", (str(key),)) for key, value in data.items()]
     if isinstance(data, str) or not isinstance(data, Sequence):
         raise ConfigurationError(
             f"insights need an Analysis, a mapping, or a list of records, got {data!r}"
@@ -250,8 +251,4 @@ def _item(record: object, number: int) -> Item:
     if isinstance(record, BaseModel):
         record = record.model_dump(mode="json")
     known = record.get("id") if isinstance(record, Mapping) else None
-    return Item(_text(record), (f"record-{number}" if known is None else str(known),))
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return Item(text_of(record), (f"record-{number}" if known is None else str(known),))

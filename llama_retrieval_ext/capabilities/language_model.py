@@ -88,12 +88,13 @@ class CallableLLM(CustomLLM):
 
     @property
     def takes_temperature(self) -> bool:
-        """Whether the function has a parameter ``temperature``."""
+        """Whether the function has a parameter ``temperature``, or takes any keyword."""
         try:
             parameters = inspect.signature(self.caller).parameters
         except (TypeError, ValueError):  # some built-in functions have no signature
             return False
-        return "temperature" in parameters
+        takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+        return takes_any or "temperature" in parameters
 
     @llm_completion_callback()
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
@@ -277,16 +278,21 @@ def as_llm(llm: LLM | Caller) -> LLM:
     )
 
 
+def takes_temperature(llm: LLM) -> bool:
+    """Return whether a model has a temperature; only a plain function may have none."""
+    return not isinstance(llm, CallableLLM) or llm.takes_temperature
+
+
 def with_temperature(llm: LLM, temperature: float | None) -> tuple[LLM, dict[str, Any]]:
     """Return the LLM and the options of its calls for a temperature."""
     if temperature is None:
         return llm, {}
     if "temperature" in type(llm).model_fields:  # integrations differ in the options of calls
         return llm.model_copy(update={"temperature": temperature}), {}
-    if isinstance(llm, CallableLLM) and not llm.takes_temperature:
+    if not takes_temperature(llm):
         raise ConfigurationError(
-            f"{llm.caller!r} takes no temperature: give it a parameter 'temperature', or leave "
-            "temperature out"
+            f"{llm.metadata.model_name} takes no temperature: give the function a parameter "
+            "'temperature', or leave temperature out"
         )
     return llm, {"temperature": temperature}
 

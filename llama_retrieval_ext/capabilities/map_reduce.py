@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from llama_retrieval_ext.capabilities.language_model import LanguageModel, structured_prompt
 from llama_retrieval_ext.errors import GenerationError
-from llama_retrieval_ext.execution.context import current_context, note_degraded
+from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.execution.legs import MISTAKES
 from llama_retrieval_ext.execution.plan import Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.running import Report
@@ -33,6 +33,8 @@ class Item:
     title: str = ""
 
 
+# The findings of one prompt, or the reason why there are none.
+_Result: TypeAlias = list[Item] | GenerationError
 # Item numbers to source ids; numbers out of range give none.
 SourcesOf: TypeAlias = Callable[[Sequence[int]], tuple[str, ...]]
 
@@ -57,12 +59,12 @@ class MapReduce(Generic[M]):
         """Return the plan for the findings."""
         chunks = self._chunks(items, merging=False)
         results = yield from self._answers(chunks, merging=False, report=report)
-        if chunks and all(each is None for each in results):
-            reason = current_context().session.degraded[-1].reason
+        failures = [each for each in results if isinstance(each, GenerationError)]
+        if chunks and len(failures) == len(chunks):
             raise GenerationError(
-                f"{self.name}: no usable answer to any of {len(chunks)} prompts; {reason}"
+                f"{self.name}: no usable answer to any of {len(chunks)} prompts; {failures[-1]}"
             )
-        findings = [finding for each in results for finding in each or ()]
+        findings = _findings(results)
         while len(chunks) > 1 and findings:
             following = self._chunks(findings, merging=True)
             if len(following) >= len(chunks):
@@ -73,7 +75,7 @@ class MapReduce(Generic[M]):
             findings = [
                 finding
                 for chunk, each in zip(chunks, results, strict=True)
-                for finding in (chunk if each is None else each)
+                for finding in (chunk if isinstance(each, GenerationError) else each)
             ]
         return findings
 
@@ -111,9 +113,9 @@ class MapReduce(Generic[M]):
 
     def _answers(
         self, chunks: Sequence[list[Item]], *, merging: bool, report: Report[list[Item]] | None
-    ) -> Plan[list[list[Item] | None]]:
-        """Return the plan for the findings of each chunk; None for a chunk that failed."""
-        results: list[list[Item] | None] = []
+    ) -> Plan[list[_Result]]:
+        """Return the plan for the findings of each chunk, or its error."""
+        results: list[_Result] = []
         for start in range(0, len(chunks), _AT_ONCE):
             batch = chunks[start : start + _AT_ONCE]
             outcomes: list[Outcome[list[Item]]] = yield Together(
@@ -122,7 +124,7 @@ class MapReduce(Generic[M]):
             for chunk, outcome in zip(batch, outcomes, strict=True):
                 results.append(self._settled(chunk, outcome, merging=merging))
             if report is not None:
-                report([finding for each in results for finding in each or ()])
+                report(_findings(results))
         return results
 
     def _answer(self, chunk: Sequence[Item], *, merging: bool) -> Plan[list[Item]]:
@@ -139,7 +141,7 @@ class MapReduce(Generic[M]):
 
     def _settled(
         self, chunk: Sequence[Item], outcome: Outcome[list[Item]], *, merging: bool
-    ) -> list[Item] | None:
+    ) -> _Result:
         if outcome.error is None:
             return outcome.result()
         if isinstance(outcome.error, MISTAKES) or not isinstance(outcome.error, GenerationError):
@@ -147,7 +149,11 @@ class MapReduce(Generic[M]):
         ids = list(dict.fromkeys(source for item in chunk for source in item.sources))
         what = "merging the findings" if merging else f"reading {', '.join(ids[:5])}"
         note_degraded(self.name, f"{what} failed: {outcome.error}")
-        return None
+        return outcome.error
+
+
+def _findings(results: Sequence[_Result]) -> list[Item]:
+    return [finding for each in results if isinstance(each, list) for finding in each]
 
 
 def _numbered(number: int, item: Item) -> str:

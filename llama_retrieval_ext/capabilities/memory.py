@@ -27,30 +27,28 @@ from llama_retrieval_ext.capabilities.language_model import (
     Tokenize,
 )
 from llama_retrieval_ext.capabilities.memory_storage import (
-    KnowledgeBaseStorage,
     Memory,
+    MemoryConditions,
     MemoryStorage,
-    StoreStorage,
     memory_filters,
     memory_of,
     microseconds,
     node_of,
 )
-from llama_retrieval_ext.checks import is_number
+from llama_retrieval_ext.checks import checked_arguments, checked_call, is_number
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
 from llama_retrieval_ext.results import score_of
 from llama_retrieval_ext.stores.engine.backend import Backend
-from llama_retrieval_ext.stores.open import source_of
 
 EPISODIC: Final = "episodic"
 _CANDIDATES_PER_MEMORY: Final = 4
 
 
+@checked_arguments
 class MemoryManager:
     """A user's memories in a knowledge base or vector store, under the user's scope.
 
@@ -92,7 +90,7 @@ class MemoryManager:
         timeout_s: float = GENERATION_TIMEOUT_S,
         tokenize: Tokenize | None = None,
     ) -> None:
-        self._storage = _storage(storage, embed_model)
+        self._storage = MemoryStorage(storage, embed_model)
         self._model = None if llm is None else LanguageModel(llm, timeout_s, tokenize)
         self.scope = None if scope is None else check_scope(scope)
         self.fading = fading or Fading()
@@ -145,7 +143,7 @@ class MemoryManager:
         *,
         top_k: int = 5,
         memory_type: str | None = None,
-        filters: MetadataFilters | None = None,
+        filters: MemoryConditions | None = None,
         scope: Scope | None = None,
     ) -> Plan[list[Memory]]:
         """Return the memories most similar to a query, best first; faded ones rank lower.
@@ -154,7 +152,8 @@ class MemoryManager:
             query: Text, ``QueryBundle`` or `Query`.
             top_k: Number of memories, at least 1.
             memory_type: Only of this type; None for any.
-            filters: Conditions on metadata.
+            filters: Conditions on metadata, or a mapping of the values that it must have; there
+                ``doc_type`` is also a name of the memory type.
             scope: Narrows the manager's scope.
 
         Raises:
@@ -178,7 +177,7 @@ class MemoryManager:
         start_time: datetime | None = None,
         end_time: datetime | None = None,
         *,
-        filters: MetadataFilters | None = None,
+        filters: MemoryConditions | None = None,
         memory_type: str | None = None,
         scope: Scope | None = None,
     ) -> Plan[list[Memory]]:
@@ -187,7 +186,8 @@ class MemoryManager:
         Args:
             start_time: Start of the range, inclusive, with a time zone; None for no bound.
             end_time: End of the range, inclusive, with a time zone; None for no bound.
-            filters: Conditions on metadata.
+            filters: Conditions on metadata, or a mapping of the values that it must have; there
+                ``doc_type`` is also a name of the memory type.
             memory_type: Only of this type; None for any.
             scope: Narrows the manager's scope.
 
@@ -216,18 +216,26 @@ class MemoryManager:
         age_days = (self._now() - memory.timestamp).total_seconds() / DAY_S
         return self.fading.strength(age_days=age_days, importance=memory.importance)
 
-    def forget(self, memory_id: str, *, scope: Scope | None = None) -> bool:
+    @blocking
+    def forget(self, memory_id: str, *, scope: Scope | None = None) -> Plan[bool]:
         """Delete a memory, and return whether there was one in the scope."""
-        memories = run(self._find(memory_filters(), scope, ids=[memory_id]))
-        self._storage.delete(memories)
+        memories = yield from self._find(memory_filters(), scope, ids=[memory_id])
+        yield Call(lambda: self._storage.delete(memories))
         return bool(memories)
 
-    def forget_faded(self, *, below: float = 0.05, scope: Scope | None = None) -> list[Memory]:
+    aforget = asynchronous(forget)
+
+    @blocking
+    def forget_faded(
+        self, *, below: float = 0.05, scope: Scope | None = None
+    ) -> Plan[list[Memory]]:
         """Delete the memories whose strength is below a limit, and return them."""
-        known = run(self._find(memory_filters(), scope))
+        known = yield from self._find(memory_filters(), scope)
         faded = [memory for memory in known if self.strength(memory) < below]
-        self._storage.delete(faded)
+        yield Call(lambda: self._storage.delete(faded))
         return faded
+
+    aforget_faded = asynchronous(forget_faded)
 
     @blocking
     def consolidate(
@@ -258,6 +266,7 @@ class MemoryManager:
 
     aconsolidate = asynchronous(consolidate)
 
+    @checked_call
     def as_memory_block(
         self,
         *,
@@ -304,18 +313,6 @@ class MemoryManager:
         moment = self._now() if timestamp is None else timestamp
         microseconds(moment, "timestamp")  # raises if it has no time zone
         return moment.astimezone(UTC)
-
-
-def _storage(storage: object, embed_model: BaseEmbedding | None) -> MemoryStorage:
-    if isinstance(storage, KnowledgeBase):
-        if embed_model is not None and embed_model is not storage.embed_model:
-            raise ConfigurationError("a knowledge base has its own embed_model; leave it out")
-        return KnowledgeBaseStorage(storage)
-    source = source_of(storage)  # type: ignore[arg-type]  # it raises for anything else
-    model = embed_model or source.embed_model
-    if model is None:
-        raise ConfigurationError("memories in a vector store need embed_model=")
-    return StoreStorage(source.backend, model)
 
 
 # Number of latest messages that form the query.

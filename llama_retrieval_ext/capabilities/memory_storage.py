@@ -1,14 +1,19 @@
 """Memories as nodes of a knowledge base or a vector store."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, MetadataMode, TextNode
-from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
+from llama_index.core.vector_stores.types import (
+    BasePydanticVectorStore,
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+)
 
 from llama_retrieval_ext.checks import is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
@@ -18,10 +23,10 @@ from llama_retrieval_ext.filters import AllOf, as_metadata_filters, parse_filter
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope
 from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever, checked_hits
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate
 from llama_retrieval_ext.stores.engine.search import EngineBackend
-from llama_retrieval_ext.stores.search import checked_hits
+from llama_retrieval_ext.stores.open import source_of
 
 TYPE_KEY: Final = "memory_type"
 # Microseconds since 1970, UTC: a whole number below 2**53, which every engine compares exactly.
@@ -31,6 +36,8 @@ MERGED_KEY: Final = "memory_merged"
 MEMORY_KEYS: Final = (TYPE_KEY, TIME_KEY, IMPORTANCE_KEY, MERGED_KEY)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
+# Conditions on metadata, or the values that it must have.
+MemoryConditions: TypeAlias = MetadataFilters | Mapping[str, Any]
 # Before any date: each memory has a time and no document has one, so this finds all memories.
 _EARLIEST: Final = -(2**52)
 
@@ -147,9 +154,11 @@ def memory_filters(
     memory_type: str | None = None,
     start: datetime | None = None,
     end: datetime | None = None,
-    filters: MetadataFilters | None = None,
+    filters: MemoryConditions | None = None,
 ) -> MetadataFilters:
     """Return the filter for memories of a type and a time range, inclusive."""
+    if isinstance(filters, Mapping):
+        filters = MetadataFilters(filters=[_equal(*each) for each in filters.items()])
     since = _EARLIEST if start is None else microseconds(start, "start_time")
     conditions = [
         (TYPE_KEY, FilterOperator.EQ, memory_type),
@@ -164,11 +173,37 @@ def memory_filters(
     return MetadataFilters(filters=[*parts, *([] if filters is None else [filters])])
 
 
-class MemoryStorage(ABC):
-    """Storage of memories, in a store with a backend and an embedding model."""
+def _equal(key: str, value: Any) -> MetadataFilter | MetadataFilters:  # noqa: ANN401 - JSON
+    """Return the condition of a metadata value; ``doc_type`` is also a name of the type."""
+    equal = MetadataFilter(key=key, value=value)
+    if key != "doc_type":
+        return equal
+    typed = MetadataFilter(key=TYPE_KEY, value=value)
+    return MetadataFilters(filters=[typed, equal], condition=FilterCondition.OR)
 
-    def __init__(self, backend: Backend, embed_model: BaseEmbedding) -> None:
-        self.backend, self.embed_model = backend, embed_model
+
+class MemoryStorage:
+    """Storage of memories: documents of a knowledge base, or nodes of a vector store."""
+
+    def __init__(
+        self,
+        storage: KnowledgeBase | BasePydanticVectorStore | Backend | str,
+        embed_model: BaseEmbedding | None,
+    ) -> None:
+        self._kb = storage if isinstance(storage, KnowledgeBase) else None
+        if isinstance(storage, KnowledgeBase):
+            if embed_model is not None and embed_model is not storage.embed_model:
+                raise ConfigurationError("a knowledge base has its own embed_model; leave it out")
+            self.backend, self.embed_model = (
+                storage.retriever("vector").backend,
+                storage.embed_model,
+            )
+            return
+        source = source_of(storage)
+        model = embed_model or source.embed_model
+        if model is None:
+            raise ConfigurationError("memories in a vector store need embed_model=")
+        self.backend, self.embed_model = source.backend, model
 
     def check_scope(self, scope: Scope | None) -> None:
         """Raise `ScopeRequiredError` if a scope is required and there is none."""
@@ -179,13 +214,24 @@ class MemoryStorage(ABC):
                 "scope=Scope(...) to the call or to the MemoryManager"
             )
 
-    @abstractmethod
     def add(self, node: BaseNode, scope: Scope | None) -> None:
-        """Store a node for a scope."""
+        """Store a node for a scope; raise if that fails."""
+        if self._kb is not None:
+            self._kb.add([node], scope=scope, show_progress=False).raise_for_failures()
+            return
+        node.metadata = {**node.metadata, **({} if scope is None else scope.metadata())}
+        node.excluded_embed_metadata_keys = list(node.metadata)
+        text = node.get_content(metadata_mode=MetadataMode.EMBED)
+        node.embedding = self.embed_model.get_text_embedding(text)
+        self.backend.store.add([node])
 
-    @abstractmethod
     def delete(self, memories: Sequence[Memory]) -> None:
         """Delete memories."""
+        if self._kb is None:
+            self.backend.store.delete_nodes([memory.id for memory in memories])
+            return
+        for memory in memories:
+            self._kb.delete(memory.id, scope=memory.scope)
 
     def find(
         self, filters: MetadataFilters, scope: Scope | None, *, ids: Sequence[str] | None = None
@@ -209,37 +255,3 @@ class MemoryStorage(ABC):
         retriever = VectorRetriever(self.backend, embed_model=self.embed_model, name="memory")
         result = yield from called(retriever.search, retriever.asearch, query)
         return result.hits
-
-
-class KnowledgeBaseStorage(MemoryStorage):
-    """Memories as documents of a knowledge base."""
-
-    def __init__(self, kb: KnowledgeBase) -> None:
-        super().__init__(kb.retriever("vector").backend, kb.embed_model)
-        self._kb = kb
-
-    def add(self, node: BaseNode, scope: Scope | None) -> None:
-        """Store a node for a scope; raise if that fails."""
-        self._kb.add([node], scope=scope, show_progress=False).raise_for_failures()
-
-    def delete(self, memories: Sequence[Memory]) -> None:
-        """Delete the documents of memories."""
-        for memory in memories:
-            self._kb.delete(memory.id, scope=memory.scope)
-
-
-class StoreStorage(MemoryStorage):
-    """Memories in a vector store."""
-
-    def add(self, node: BaseNode, scope: Scope | None) -> None:
-        """Embed and store a node."""
-        own = {} if scope is None else scope.metadata()
-        node.metadata = {**node.metadata, **own}
-        node.excluded_embed_metadata_keys = list(node.metadata)
-        text = node.get_content(metadata_mode=MetadataMode.EMBED)
-        node.embedding = self.embed_model.get_text_embedding(text)
-        self.backend.store.add([node])
-
-    def delete(self, memories: Sequence[Memory]) -> None:
-        """Delete the nodes of memories."""
-        self.backend.store.delete_nodes([memory.id for memory in memories])

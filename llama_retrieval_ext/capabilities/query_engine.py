@@ -1,5 +1,6 @@
 """Base class of capabilities that write a text from passages, as a LlamaIndex query engine."""
 
+import json
 from abc import abstractmethod
 from collections.abc import (
     AsyncGenerator,
@@ -10,7 +11,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, ClassVar, Final, Generic, TypeAlias, TypedDict, TypeVar, Unpack
 
@@ -26,7 +27,7 @@ from llama_index.core.prompts import PromptTemplate
 from llama_index.core.query_engine import CustomQueryEngine
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, QueryType, TextNode
 from llama_index.core.vector_stores.types import MetadataFilters
-from pydantic import PrivateAttr
+from pydantic import BaseModel, PrivateAttr
 
 from llama_retrieval_ext.capabilities.language_model import LanguageModel, Tokens
 from llama_retrieval_ext.checks import is_number
@@ -51,6 +52,8 @@ from llama_retrieval_ext.trace import Degradation
 # Accepted as passages: texts, nodes, hits.
 Passage: TypeAlias = str | BaseNode | NodeWithScore
 PassagesLike: TypeAlias = Passage | Sequence[Passage]
+# Passages, or sections of the prompt by name.
+ContextLike: TypeAlias = PassagesLike | Mapping[str, object]
 
 # Minimum number of tokens of a shortened passage.
 _LEAST_TOKENS: Final = 24
@@ -86,6 +89,8 @@ def fitted(hits: Sequence[Hit], tokens: Tokens, *, room: int) -> Passages:
 
 def as_hits(passages: PassagesLike, *, name: str = "context") -> list[Hit]:
     """Return hits for texts, nodes and hits; a text gets an id with its number."""
+    if isinstance(passages, Mapping):
+        raise ConfigurationError(f"{name} takes texts, nodes and hits, got {passages!r}")
     several = isinstance(passages, Iterable) and not isinstance(
         passages, str | BaseNode | NodeWithScore
     )
@@ -104,14 +109,43 @@ def _as_hit(item: object, node_id: str, name: str) -> Hit:
     raise ConfigurationError(f"{name} takes texts, nodes and hits, got {item!r}")
 
 
+def text_of(value: object) -> str:
+    """Return a value as text for a prompt: nodes by their content, other structures as JSON.
+
+    Examples:
+        >>> text_of({"days": [25, 30], "of": TextNode(text="leave")})
+        '{"days": [25, 30], "of": "leave"}'
+
+    """
+    plain = _plain(value)
+    if isinstance(plain, str):
+        return plain
+    return json.dumps(plain, ensure_ascii=False, default=_plain)
+
+
+def _plain(value: object) -> object:
+    """Return a value in types of JSON, as far as it itself is of another type."""
+    if isinstance(value, BaseNode | NodeWithScore):
+        return value.get_content()
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    return value if isinstance(value, dict | list | tuple | int | float | None) else str(value)
+
+
+_SECTIONS: Final = "Further context from the application; use it, but do not cite it.\n\n"
+
+
+def _sections(values: Mapping[str, object]) -> str:
+    """Return named values as sections of a prompt."""
+    texts = (f"{name}:\n{text_of(value)}" for name, value in values.items())
+    return _SECTIONS + "\n\n".join(texts) if values else ""
+
+
 def _title(node: BaseNode) -> str:
     """Return the title of a node, or else its file name, after a space; empty without both."""
     title = node.metadata.get("title")
     named = title if isinstance(title, str) and title else PurePath(source_in(node.metadata)).name
     return f" {named}" if named else ""
-
-
-R = TypeVar("R", bound=Response)
 
 
 class RequestOptions(TypedDict, total=False):
@@ -128,12 +162,20 @@ class GenerationRequest:
 
     query: Query
     passages: tuple[Hit, ...] | None = None
+    sections: str = ""
     temperature: float | None = None
+    language: str | None = None
 
 
 @dataclass
 class GeneratedText(Response):
-    """A LlamaIndex ``Response`` with the passages of its prompt, by number, as sources."""
+    """A LlamaIndex ``Response`` with the passages of its prompt, by number, as sources.
+
+    Attributes:
+        degraded: Missing parts of the retrieval.
+    """
+
+    degraded: tuple[Degradation, ...] = ()
 
     @property
     def text(self) -> str:
@@ -144,6 +186,9 @@ class GeneratedText(Response):
     def hits(self) -> list[Hit]:
         """Passages of the prompt, by number."""
         return [as_hit(each) for each in self.source_nodes]
+
+
+R = TypeVar("R", bound=GeneratedText)
 
 
 class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
@@ -169,12 +214,12 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
         """Return the plan for the candidate passages, best first."""
 
     @abstractmethod
-    def _finished(self, text: str, passages: Passages, degraded: tuple[Degradation, ...]) -> R:
+    def _finished(self, text: str, passages: Passages, request: GenerationRequest) -> R:
         """Return the answer for a whole text; the text is empty if no model was called."""
 
-    def _partial(self, text: str, passages: Passages) -> R | None:
+    def _partial(self, text: str, passages: Passages, request: GenerationRequest) -> R | None:
         """Return the answer for an unfinished text; None if it cannot be shown yet."""
-        return self._finished(text, passages, ())
+        return self._finished(text, passages, request)
 
     @property
     def _retrieves(self) -> bool:
@@ -239,12 +284,18 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
     def _request(
         self,
         query: QueryType,
-        passages: PassagesLike | None,
+        context: ContextLike | None,
         *,
         temperature: float | None = None,
+        language: str | None = None,
         **options: Unpack[RequestOptions],
     ) -> GenerationRequest:
         bound, name = Query.of(query).but(**options), self.passages_argument
+        own, sections = None, ""
+        if isinstance(context, Mapping):
+            sections = _sections(context)
+        elif context is not None:
+            own = tuple(as_hits(context, name=name))
         if temperature is not None and (not is_number(temperature) or temperature < 0):
             raise ConfigurationError(f"temperature must be 0 or more, got {temperature!r}")
         is_bound = bound.scope is not None or bound.filters is not None
@@ -253,13 +304,12 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
                 "scope and filters bound the retrieval, and there is no retriever; leave them "
                 "out, or give the generator a retriever"
             )
-        if is_bound and passages is not None:
+        if is_bound and own is not None:
             raise ConfigurationError(
                 f"scope and filters bound the retrieval, and with {name}= nothing is retrieved; "
                 f"leave them out, or {name}"
             )
-        own = None if passages is None else tuple(as_hits(passages, name=name))
-        return GenerationRequest(bound, own, temperature)
+        return GenerationRequest(bound, own, sections, temperature, language)
 
     def _answered(self, request: GenerationRequest, report: Report[R] | None = None) -> Plan[R]:
         """Return the plan for the answer within the time limit; report partial answers."""
@@ -272,8 +322,13 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
     _astream = async_streamed(_stream)
 
     def _filled(self, request: GenerationRequest, passages: Passages) -> str:
-        text, query = passages.text or self.no_passages, request.query.query_str
-        return filled(self._prompt, passages=text, query=query, **self.values_of_prompt)
+        texts = filter(None, (passages.text or self.no_passages, request.sections))
+        return filled(
+            self._prompt,
+            passages="\n\n".join(texts),
+            query=request.query.query_str,
+            **self.values_of_prompt,
+        )
 
     def _answer(self, request: GenerationRequest, report: Report[R] | None) -> Plan[R]:
         before = degraded_count()
@@ -284,20 +339,22 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
         if hits and not passages.hits:
             note_degraded(self.task, "no passage fits into the context window of the LLM")
         degraded, text = degraded_since(before), ""
-        if passages.hits or not self.needs_passages:
+        if passages.hits or request.sections or not self.needs_passages:
             text = yield from self._model.text(
                 self.task,
                 self._filled(request, passages),
                 temperature=request.temperature,
-                report=None if report is None else self._partials(passages, report),
+                report=None if report is None else self._partials(passages, request, report),
             )
-        return self._finished(text, passages, degraded)
+        return replace(self._finished(text, passages, request), degraded=degraded)
 
-    def _partials(self, passages: Passages, report: Report[R]) -> Report[str]:
+    def _partials(
+        self, passages: Passages, request: GenerationRequest, report: Report[R]
+    ) -> Report[str]:
         """Report unfinished texts as answers."""
 
         def reported(text: str) -> object:
-            partial = self._partial(text, passages)
+            partial = self._partial(text, passages, request)
             return True if partial is None else report(partial)
 
         return reported

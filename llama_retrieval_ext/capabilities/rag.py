@@ -9,7 +9,6 @@ from typing import ClassVar, Final, Unpack
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.llms import LLM
 from llama_index.core.schema import NodeWithScore, QueryType
-from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.capabilities.language_model import (
     GENERATION_TIMEOUT_S,
@@ -17,14 +16,16 @@ from llama_retrieval_ext.capabilities.language_model import (
     LanguageModel,
     Tokenize,
 )
+from llama_retrieval_ext.capabilities.output_texts import OutputTexts, language_of
 from llama_retrieval_ext.capabilities.query_engine import (
+    ContextLike,
     GeneratedText,
     GeneratingQueryEngine,
     GenerationRequest,
     Passages,
-    PassagesLike,
     RequestOptions,
 )
+from llama_retrieval_ext.checks import checked_arguments, checked_call
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
 from llama_retrieval_ext.execution.running import (
@@ -34,11 +35,10 @@ from llama_retrieval_ext.execution.running import (
     blocking,
     streamed,
 )
-from llama_retrieval_ext.query import Scope, check_top_k
+from llama_retrieval_ext.query import check_top_k
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.text.near_duplicates import shingles
 from llama_retrieval_ext.text.normalization import dominant_script
-from llama_retrieval_ext.trace import Degradation
 
 # [1], [1, 2], [1][2], 【3】
 _CITED: Final = re.compile(r"[\[【]\s*(\d{1,3}(?:\s*[,，;、]\s*\d{1,3})*)\s*[\]】]")
@@ -71,21 +71,11 @@ class Citation:
         return self.hit.node_id
 
 
-@dataclass(frozen=True, slots=True)
-class Citations:
-    """The citations of an answer.
-
-    Attributes:
-        valid: Citations that name a passage, in the order of the answer.
-        problems: Reasons why other citations or the answer are not valid; empty if all are.
-    """
-
-    valid: tuple[Citation, ...]
-    problems: tuple[str, ...]
-
-
-def check_citations(answer: str, hits: Sequence[Hit]) -> Citations:
-    """Return the citations of an answer, and the problems of those that are not valid.
+@checked_call
+def check_citations(
+    answer: str, hits: Sequence[Hit], *, language: str | None = None
+) -> tuple[tuple[Citation, ...], tuple[str, ...]]:
+    """Return the valid citations of an answer, and the problems of the others.
 
     A citation is valid if there is a passage with its number, every number in its statement occurs
     in a cited passage, and statement and passage share a word if they are in the same script. This
@@ -95,30 +85,32 @@ def check_citations(answer: str, hits: Sequence[Hit]) -> Citations:
     Args:
         answer: The text.
         hits: The passages by number, from 1.
+        language: The language of the problems; None for that of the answer.
 
     Examples:
         >>> from llama_retrieval_ext.capabilities.query_engine import as_hits
         >>> passages = as_hits(["Annual leave is 25 days."])
-        >>> check_citations("Leave is 25 days [1].", passages).problems
+        >>> check_citations("Leave is 25 days [1].", passages)[1]
         ()
-        >>> check_citations("Leave is 30 days [1].", passages).problems
+        >>> check_citations("Leave is 30 days [1].", passages)[1]
         ("'Leave is 30 days': 30 is not in [1]",)
 
     """
+    texts = OutputTexts.of(language, answer)
     valid: list[Citation] = []
     problems: list[str] = []
     for statement, numbers in _statements(answer):
         unknown = [number for number in numbers if not 1 <= number <= len(hits)]
-        problems += [f"{statement!r}: there is no passage [{number}]" for number in unknown]
+        problems += [texts.unknown_passage.format(statement=statement, number=n) for n in unknown]
         cited = [Citation(n, hits[n - 1], statement) for n in numbers if n not in unknown]
-        problem = _unsupported(statement, cited)
+        problem = _unsupported(statement, cited, texts)
         if problem:
-            problems.append(f"{statement!r}: {problem}")
+            problems.append(problem)
         else:
             valid += cited
     if not valid and not problems:
-        problems.append("the answer cites no passage")
-    return Citations(tuple(valid), tuple(problems))
+        problems.append(texts.no_citation)
+    return tuple(valid), tuple(problems)
 
 
 def _statements(answer: str) -> Iterator[tuple[str, list[int]]]:
@@ -138,7 +130,7 @@ def _words_of(statement: str) -> str:
     return re.sub(r"\s+([.,;:])", r"\1", text)
 
 
-def _unsupported(statement: str, cited: Sequence[Citation]) -> str:
+def _unsupported(statement: str, cited: Sequence[Citation], texts: OutputTexts) -> str:
     """Return why the cited passages cannot support a statement; empty if they may."""
     if not cited:
         return ""
@@ -147,10 +139,11 @@ def _unsupported(statement: str, cited: Sequence[Citation]) -> str:
     known = set(map(_plain, _NUMBER.findall(text)))
     missing = [each for each in _NUMBER.findall(statement) if _plain(each) not in known]
     if missing:
-        return f"{', '.join(missing)} is not in {names}"
+        numbers = ", ".join(missing)
+        return texts.missing_numbers.format(statement=statement, numbers=numbers, passages=names)
     words = shingles(statement)
     if dominant_script(statement) == dominant_script(text) and words and not words & shingles(text):
-        return f"it has no word in common with {names}"
+        return texts.nothing_in_common.format(statement=statement, passages=names)
     return ""
 
 
@@ -163,7 +156,6 @@ def _metadata(hit: Hit) -> str:
     return " ".join(str(value) for value in hit.node.metadata.values())
 
 
-NO_ANSWER: Final = "The documents do not answer this question."
 # The model returns this instead of an answer; real answers do not begin with it.
 NOT_IN_PASSAGES: Final = "NOT_IN_PASSAGES"
 RAG_PROMPT: Final = """\
@@ -188,13 +180,11 @@ class RAGAnswer(GeneratedText):
         citations: The valid citations; each refers to a hit.
         problems: Statements that their citations do not support, and the reasons.
         is_answered: Whether the passages answer the question.
-        degraded: Missing parts of the retrieval.
     """
 
     citations: tuple[Citation, ...] = ()
     problems: tuple[str, ...] = ()
     is_answered: bool = True
-    degraded: tuple[Degradation, ...] = ()
 
     @property
     def is_supported(self) -> bool:
@@ -216,6 +206,7 @@ class RAGAnswer(GeneratedText):
         }
 
 
+@checked_arguments
 class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
     """Question answering over retrieved passages; a LlamaIndex query engine.
 
@@ -227,7 +218,10 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
         llm: Any LlamaIndex LLM, or a function from prompt to text, sync or async.
         prompt: The prompt, with ``{passages}``, ``{query}`` and ``{nothing}``, which the model
             returns if the passages contain no answer.
-        no_answer: The text of the answer if nothing relevant was found.
+        no_answer: The text of the answer if nothing relevant was found; None for that of
+            `OutputTexts`.
+        language: Language of this package's own texts, as in `OutputTexts`; None for the language
+            of the question.
         top_k: Number of hits to retrieve; None for the retriever's default.
         timeout_s: Seconds that the model may take.
         tokenize: Counts tokens; None for LlamaIndex's tokenizer.
@@ -252,7 +246,8 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
     needs_passages: ClassVar[bool] = True
 
     retriever: BaseRetriever
-    no_answer: str = NO_ANSWER
+    no_answer: str | None = None
+    language: str | None = None
     top_k: int | None = None
 
     def __init__(  # noqa: PLR0913 - what makes an answer
@@ -261,7 +256,8 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
         *,
         llm: LLM | Caller,
         prompt: str = RAG_PROMPT,
-        no_answer: str = NO_ANSWER,
+        no_answer: str | None = None,
+        language: str | None = None,
         top_k: int | None = None,
         timeout_s: float = GENERATION_TIMEOUT_S,
         tokenize: Tokenize | None = None,
@@ -272,6 +268,7 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
             prompt,
             retriever=check_retriever(retriever, "retriever"),
             no_answer=no_answer,
+            language=language,
             top_k=None if top_k is None else check_top_k(top_k),
             streaming=streaming,
         )
@@ -280,28 +277,28 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
     def generate(
         self,
         query: QueryType,
-        context: PassagesLike | None = None,
+        context: ContextLike | None = None,
         *,
-        scope: Scope | None = None,
-        filters: MetadataFilters | None = None,
-        timeout_s: float | None = None,
+        language: str | None = None,
+        **options: Unpack[RequestOptions],
     ) -> Plan[RAGAnswer]:
         """Return the answer to a question.
 
         Args:
             query: Text, ``QueryBundle`` or `Query`.
-            context: Texts, nodes or hits to answer from, instead of retrieval.
-            scope: The scope of the retrieval.
-            filters: Conditions on metadata of the passages.
-            timeout_s: Seconds for retrieval and generation together.
+            context: A list of texts, nodes or hits to answer from, instead of retrieval; or a
+                mapping, whose values are sections of the prompt by name, next to the retrieved
+                passages. Citations are of passages only.
+            language: Language of this package's own texts; None for the generator's.
+            options: ``scope`` of the retrieval, ``filters`` on metadata of the passages, and
+                ``timeout_s``, the seconds for retrieval and generation together.
 
         Raises:
             GenerationError: The model fails, times out, or returns nothing.
             DeadlineExceededError: ``timeout_s`` ran out.
-            ConfigurationError: ``context`` comes with a scope or filters, which it would ignore.
+            ConfigurationError: Passages come with a scope or filters, which they would ignore.
         """
-        options = RequestOptions(scope=scope, filters=filters, timeout_s=timeout_s)
-        return self._answered(self._request(query, context, **options))
+        return self._answered(self._request(query, context, language=language, **options))
 
     agenerate = asynchronous(generate)
 
@@ -309,14 +306,16 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
     def stream(
         self,
         query: QueryType,
-        context: PassagesLike | None = None,
+        context: ContextLike | None = None,
+        *,
+        language: str | None = None,
         **options: Unpack[RequestOptions],
     ) -> Reporting[RAGAnswer]:
         """Yield the growing answer, then the whole answer with checked citations.
 
         If the model writes reasoning without an opening tag, an answer may become shorter.
         """
-        request = self._request(query, context, **options)
+        request = self._request(query, context, language=language, **options)
         return lambda report: self._answered(request, report)
 
     astream = async_streamed(stream)
@@ -327,23 +326,25 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
         top_k = request.query.top_k or self.top_k
         return (yield from hits_of(self.retriever, request.query, top_k=top_k))
 
-    def _partial(self, text: str, passages: Passages) -> RAGAnswer | None:
+    def _partial(
+        self, text: str, passages: Passages, request: GenerationRequest
+    ) -> RAGAnswer | None:
+        del request
         if NOT_IN_PASSAGES.startswith(text[: len(NOT_IN_PASSAGES)]):
             return None
         return RAGAnswer(text, list(passages.hits))
 
-    def _finished(
-        self, text: str, passages: Passages, degraded: tuple[Degradation, ...]
-    ) -> RAGAnswer:
+    def _finished(self, text: str, passages: Passages, request: GenerationRequest) -> RAGAnswer:
         hits: list[NodeWithScore] = list(passages.hits)
+        language = request.language or self.language or language_of(request.query.query_str)
         if not text or NOT_IN_PASSAGES in text:
-            return RAGAnswer(self.no_answer, hits, is_answered=False, degraded=degraded)
-        checked = check_citations(text, passages.hits)
+            nothing = OutputTexts.of(language).no_answer
+            return RAGAnswer(self.no_answer or nothing, hits, is_answered=False)
+        citations, problems = check_citations(text, passages.hits, language=language)
         return RAGAnswer(
             text,
             hits,
             {hit.node.node_id: hit.node.metadata for hit in hits},
-            citations=checked.valid,
-            problems=checked.problems,
-            degraded=degraded,
+            citations=citations,
+            problems=problems,
         )

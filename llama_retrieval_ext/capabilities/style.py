@@ -1,13 +1,11 @@
 """`StyleGenerator`: writes in the style of examples."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Final, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms import LLM
 from llama_index.core.schema import QueryType
-from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.capabilities.language_model import (
     GENERATION_TIMEOUT_S,
@@ -16,14 +14,14 @@ from llama_retrieval_ext.capabilities.language_model import (
     Tokenize,
 )
 from llama_retrieval_ext.capabilities.query_engine import (
+    ContextLike,
     GeneratedText,
     GeneratingQueryEngine,
     GenerationRequest,
     Passages,
-    PassagesLike,
     RequestOptions,
 )
-from llama_retrieval_ext.checks import check_count, is_number
+from llama_retrieval_ext.checks import check_count, checked_arguments, is_number
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
@@ -35,12 +33,11 @@ from llama_retrieval_ext.execution.running import (
     streamed,
 )
 from llama_retrieval_ext.pipeline.chains import refined
-from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.stages.hit_embeddings import origin_model
 from llama_retrieval_ext.stages.rerank.mmr import MMR
 from llama_retrieval_ext.text.near_duplicates import first_of_alike, shingles
-from llama_retrieval_ext.trace import Degradation
 
 STYLE_PROMPT: Final = """\
 Write a reply to the task below in the style of the examples: their tone, vocabulary, length of \
@@ -58,23 +55,8 @@ _ALIKE: Final = 0.6
 _CANDIDATES_PER_EXAMPLE: Final = 4
 
 
-@dataclass
-class StyledText(GeneratedText):
-    """A text in the style of examples; a LlamaIndex ``Response``.
-
-    Attributes:
-        degraded: Missing parts of the retrieval of examples.
-    """
-
-    degraded: tuple[Degradation, ...] = ()
-
-    @property
-    def examples(self) -> list[Hit]:
-        """Examples in the prompt."""
-        return self.hits
-
-
-class StyleGenerator(GeneratingQueryEngine[StyledText]):
+@checked_arguments
+class StyleGenerator(GeneratingQueryEngine[GeneratedText]):
     """Text generation in a person's style, from examples; a LlamaIndex query engine.
 
     Examples are chosen by similarity to the task and difference from each other: by maximal
@@ -140,30 +122,26 @@ class StyleGenerator(GeneratingQueryEngine[StyledText]):
     def generate(
         self,
         prompt: QueryType,
-        style_references: PassagesLike | None = None,
+        style_references: ContextLike | None = None,
         temperature: float | None = None,
-        *,
-        scope: Scope | None = None,
-        filters: MetadataFilters | None = None,
-        timeout_s: float | None = None,
-    ) -> Plan[StyledText]:
+        **options: Unpack[RequestOptions],
+    ) -> Plan[GeneratedText]:
         """Return a text for a task, in the style of examples.
 
         Args:
             prompt: The task: text, ``QueryBundle`` or `Query`.
-            style_references: The examples, texts, nodes or hits; None to retrieve them, if there
-                is a retriever.
+            style_references: The examples: a list of texts, nodes or hits; or a mapping, whose
+                values are sections of the prompt by name, next to the retrieved examples. None for
+                those alone, if there is a retriever.
             temperature: Temperature for this text; None for the model's default.
-            scope: The scope of the examples.
-            filters: Conditions on metadata of the examples, such as their author.
-            timeout_s: Seconds for retrieval and generation together.
+            options: ``scope`` of the examples, ``filters`` on their metadata, such as the author,
+                and ``timeout_s``, the seconds for retrieval and generation together.
 
         Raises:
             GenerationError: The model fails, times out, or returns nothing.
             ConfigurationError: ``style_references`` come with a scope or filters, or the
                 temperature is out of range or cannot be set.
         """
-        options = RequestOptions(scope=scope, filters=filters, timeout_s=timeout_s)
         request = self._request(prompt, style_references, temperature=temperature, **options)
         return self._answered(request)
 
@@ -173,10 +151,10 @@ class StyleGenerator(GeneratingQueryEngine[StyledText]):
     def stream(
         self,
         prompt: QueryType,
-        style_references: PassagesLike | None = None,
+        style_references: ContextLike | None = None,
         temperature: float | None = None,
         **options: Unpack[RequestOptions],
-    ) -> Reporting[StyledText]:
+    ) -> Reporting[GeneratedText]:
         """Yield the growing text, then the whole text."""
         request = self._request(prompt, style_references, temperature=temperature, **options)
         return lambda report: self._answered(request, report)
@@ -206,7 +184,6 @@ class StyleGenerator(GeneratingQueryEngine[StyledText]):
         stage = MMR(1 - self.diversity, top_k=self.examples, embed_model=self.embed_model)
         return (yield from refined(stage, query, kept))
 
-    def _finished(
-        self, text: str, passages: Passages, degraded: tuple[Degradation, ...]
-    ) -> StyledText:
-        return StyledText(text, list(passages.hits), degraded=degraded)
+    def _finished(self, text: str, passages: Passages, request: GenerationRequest) -> GeneratedText:
+        del request
+        return GeneratedText(text, list(passages.hits))

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, StrictFloat, StrictInt, ValidationError
 from llama_retrieval_ext.capabilities.language_model import Tokenize, Tokens
 from llama_retrieval_ext.capabilities.memory_storage import MEMORY_KEYS
 from llama_retrieval_ext.capabilities.query_engine import fitted
-from llama_retrieval_ext.checks import check_count, check_seconds, of_type
+from llama_retrieval_ext.checks import check_count, check_seconds, checked_call, of_type
 from llama_retrieval_ext.errors import InvalidFilterError, UnsupportedFilterError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking, called
@@ -102,6 +102,7 @@ class _Search:
         return fitted(hits, self.tokens, room=room).text + note
 
 
+@checked_call
 def retrieval_tool(  # noqa: PLR0913 - what an application decides, and the model must not
     retriever: Retriever,
     name: str,
@@ -115,7 +116,7 @@ def retrieval_tool(  # noqa: PLR0913 - what an application decides, and the mode
     timeout_s: float | None = None,
     tokenize: Tokenize | None = None,
 ) -> FunctionTool:
-    r"""Return a LlamaIndex tool that searches with a retriever; ``retriever.as_tool`` calls it.
+    r"""Return a LlamaIndex tool that searches with a retriever.
 
     The model chooses a query, further filters and the number of passages. It cannot choose the
     scope, and its filters only narrow the search. The description lists the metadata fields and

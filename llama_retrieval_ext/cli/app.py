@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from llama_retrieval_ext import __version__
+from llama_retrieval_ext.cli.ask import ask
 from llama_retrieval_ext.cli.documents import copy, delete, info, list_, remove, show
 from llama_retrieval_ext.cli.evaluate import eval_
 from llama_retrieval_ext.cli.graph import graph_app, rules_app
@@ -18,11 +19,17 @@ from llama_retrieval_ext.cli.serve import mcp, serve
 from llama_retrieval_ext.errors import RetrievalExtError
 
 # Without markup, help is plain text, without boxes in a pipe or a log.
-app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 for command in (
     quickstart,
     ingest,
     search,
+    ask,
     eval_,
     list_,
     show,
@@ -71,7 +78,7 @@ def _version(*, wanted: bool) -> None:
 def _program(
     *,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of an error. May stand anywhere.")

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from difflib import get_close_matches
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -11,7 +12,15 @@ import typer
 from rich.filesize import pick_unit_and_suffix
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.options import AsJson, EmbedModel, KbId, KbOptions, Tenant, Url
+from llama_retrieval_ext.cli.options import (
+    DEFAULT_KB,
+    AsJson,
+    EmbedModel,
+    KbId,
+    KbOptions,
+    Tenant,
+    Url,
+)
 from llama_retrieval_ext.cli.output import (
     counted,
     say,
@@ -32,7 +41,7 @@ T = TypeVar("T")
 
 def list_(
     *,
-    kb: Url,
+    kb: Url = DEFAULT_KB,
     tenant: Tenant = None,
     kb_id: KbId = None,
     embed_model: EmbedModel = "local",
@@ -61,7 +70,7 @@ def show(
         ),
     ],
     *,
-    kb: Url,
+    kb: Url = DEFAULT_KB,
     tenant: Tenant = None,
     kb_id: KbId = None,
     embed_model: EmbedModel = "local",
@@ -88,12 +97,13 @@ def delete(
         list[str],
         typer.Argument(
             metavar="ID...",
-            help="Files, or ids of documents; see list. A file need not exist any more.",
+            help="Files, folders, patterns such as 'docs/*.md', or ids of documents; see list. "
+            "A file need not exist any more.",
             show_default=False,
         ),
     ],
     *,
-    kb: Url,
+    kb: Url = DEFAULT_KB,
     tenant: Tenant = None,
     kb_id: KbId = None,
     embed_model: EmbedModel = "local",
@@ -105,11 +115,23 @@ def delete(
     options = KbOptions(kb, embed_model, tenant, kb_id)
     with options.reopen() as opened:
         for source in sources:
-            gone = _apply(opened.delete, source, opened, options)
-            say(f"deleted {source}: {counted(gone, 'document')}")
+            for name in _matching(opened, source, options) or [source]:
+                gone = _apply(opened.delete, name, opened, options)
+                say(f"deleted {name}: {counted(gone, 'document')}")
 
 
-def info(*, kb: Url, embed_model: EmbedModel = "local", as_json: AsJson = False) -> None:
+def _matching(kb: "ext.KnowledgeBase", pattern: str, options: KbOptions) -> list[str]:
+    """Return the sources in a folder, or whose path matches a pattern; none for a plain id."""
+    is_pattern, path = any(sign in pattern for sign in "*?["), str(Path(pattern).absolute())
+    names = [each.source for each in kb.sources(scope=options.scope)]
+    if is_pattern:
+        return [name for name in names if fnmatch(name, path) or fnmatch(name, pattern)]
+    return [] if pattern in names else [name for name in names if Path(path) in Path(name).parents]
+
+
+def info(
+    *, kb: Url = DEFAULT_KB, embed_model: EmbedModel = "local", as_json: AsJson = False
+) -> None:
     """Show engine, embedding model, counts and size of a knowledge base."""
     with KbOptions(kb, embed_model).reopen(needs_scope=False) as opened:
         facts = opened.info()
@@ -163,8 +185,8 @@ def _source_as_json(source: "StoredSource") -> dict[str, object]:
         "source": source.source,
         "documents": source.documents,
         "passages": source.nodes,
-        "tenant": tenant or None,
-        "knowledge_base_id": kb_id or None,
+        "tenant_id": tenant or None,
+        "kb_id": kb_id or None,
     }
 
 
@@ -240,9 +262,10 @@ def copy(
 
 def remove(
     url: Annotated[
-        str, typer.Argument(metavar="URL", help="The knowledge base.", show_default=False)
-    ],
+        str | None, typer.Argument(metavar="[URL]", help="The knowledge base; or --kb URL.")
+    ] = None,
     *,
+    kb: Annotated[str | None, typer.Option("--kb", metavar="URL", help="The same.")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first.")] = False,
 ) -> None:
     """Remove a knowledge base with all its documents and their data.
@@ -250,6 +273,9 @@ def remove(
     It does not remove other folders or databases, or a knowledge base with an active writer. After
     an interruption, run it again.
     """
+    if (url is None) == (kb is None):
+        raise ConfigurationError("name the knowledge base to remove once: URL, or --kb URL")
+    url = url or kb or ""
     if not yes:
         if not sys.stdin.isatty():
             raise ConfigurationError(f"to remove {url} without being asked, add --yes")

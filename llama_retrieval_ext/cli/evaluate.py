@@ -6,7 +6,15 @@ from typing import Annotated, get_args
 import typer
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.options import AsJson, EmbedModel, KbId, KbOptions, Tenant, Url
+from llama_retrieval_ext.cli.options import (
+    DEFAULT_KB,
+    AsJson,
+    EmbedModel,
+    KbId,
+    KbOptions,
+    Tenant,
+    Url,
+)
 from llama_retrieval_ext.cli.output import console, say, say_aside, say_json
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.evaluation.measures import MEASURES, parse_measures
@@ -26,7 +34,7 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
         ),
     ] = None,
     *,
-    kb: Url,
+    kb: Url = DEFAULT_KB,
     modes: Annotated[
         list[str] | None,
         typer.Option("--mode", help="How to search; each way that there is unless given."),

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -23,6 +24,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 if TYPE_CHECKING:
     from llama_retrieval_ext.graph.backend import GraphBackend
     from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+    from llama_retrieval_ext.graph.entity_linking import LinkedEntity
     from llama_retrieval_ext.graph.rules.chaining import RuleSet
     from llama_retrieval_ext.graph.rules.inference import Conclusion
     from llama_retrieval_ext.results import SearchResult
@@ -93,19 +95,18 @@ def path(
     kb_id: KbId = None,
 ) -> None:
     """Show a shortest path between two entities, in any direction of the edges."""
-    from llama_retrieval_ext.execution.drivers import run  # noqa: PLC0415 - imports LlamaIndex
-    from llama_retrieval_ext.graph.expansion import expand  # noqa: PLC0415 - likewise
+    from llama_retrieval_ext.graph.expansion import expand  # noqa: PLC0415 - imports LlamaIndex
 
     scope = scope_of(tenant, kb_id)
     with _opened(graph) as opened:
         first, last = (_entity(opened, name, scope) for name in (start, end))
-        found = run(expand(opened, [first], max_hops=max_hops, scope=scope))
+        found = expand(opened, [first], max_hops=max_hops, scope=scope)
         if last not in found:
             raise ConfigurationError(
                 f"no path of at most {max_hops} edges joins {start!r} and {end!r}; add --max-hops"
             )
         way = found.path(last)
-        nodes = opened.nodes(way.nodes, scope=scope).function()
+        nodes = opened.nodes(way.nodes, scope=scope)
     names = {id_: node.name for id_, node in nodes.items()}
     say(counted(len(way.edges), "hop"))
     for edge in way.edges:
@@ -146,17 +147,21 @@ def run_rules(  # noqa: PLR0913 - a command's options are its parameters
     as_json: AsJson = False,
 ) -> None:
     """Show what rules conclude for a process, each sentence with its proof."""
+    from llama_retrieval_ext.retrievers.kg_rule import language_of  # noqa: PLC0415 - imports LlamaIndex
+
     rules = _sample_rules() if file == SAMPLE else ext.load_rules(file)
+    values, scope = _context(context), scope_of(tenant, kb_id)
     with _opened(graph) as opened:
         retriever = ext.KGRuleRetriever(opened, rules)
-        found = retriever.requirements(
-            process, context=_context(context), scope=scope_of(tenant, kb_id)
-        )
+        found = retriever.requirements(process, context=values, scope=scope)
+        if not opened.nodes([process], scope=scope):
+            _say_guess(process, retriever.linker.link(process, scope=scope, limit=1))
     if as_json:
         say_json(found.to_dict())
         return
+    language = str(values.get("language") or language_of(ext.Query(process)))
     for each in found.conclusions:
-        _show(each)
+        _show(each, language)
     if not found.conclusions:
         say(f"no rule concludes anything for {found.process}")
 
@@ -188,10 +193,10 @@ def _show_answer(question: str, result: "SearchResult", took_ms: float) -> None:
         say(f"        {'; '.join(map(str, hit.proof))}", style="dim")
 
 
-def _show(conclusion: "Conclusion") -> None:
+def _show(conclusion: "Conclusion", language: str) -> None:
     priority, confidence = conclusion.rule.priority, three_digits(conclusion.confidence)
     say(f"{conclusion.text}  ({conclusion.rule.id}, priority {priority}, {confidence})")
-    for edge in conclusion.proof_in_words():
+    for edge in conclusion.proof_in_words(language=language):
         say(f"    {edge}", style="dim")
 
 
@@ -219,16 +224,20 @@ def _sample_rules() -> "RuleSet":
 
 def _entity(graph: "GraphBackend", name: str, scope: "ext.Scope | None") -> str:
     """Return the id of an entity by its id or name."""
-    from llama_retrieval_ext.execution.drivers import run  # noqa: PLC0415 - imports LlamaIndex
-
-    if graph.nodes([name], scope=scope).function():
+    if graph.nodes([name], scope=scope):
         return name
-    linked = run(ext.EntityLinker(graph).link(name, scope=scope, limit=1))
+    linked = ext.EntityLinker(graph).link(name, scope=scope, limit=1)
     if not linked:
         raise ConfigurationError(f"no entity of the graph is named {name!r}")
-    if linked[0].score < 1:
-        say_aside(f"took {name!r} for {linked[0].name!r}", style="yellow")
+    _say_guess(name, linked)
     return linked[0].node_id
+
+
+def _say_guess(name: str, linked: "Sequence[LinkedEntity]") -> None:
+    """Say which entity was taken for a name that is spelled differently."""
+    for each in linked:
+        if each.score < 1:
+            say_aside(f"took {name!r} for {each.name!r}", style="yellow")
 
 
 def _context(pairs: list[str] | None) -> dict[str, object]:

@@ -8,7 +8,7 @@ import typer
 from rich.progress import track
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.options import EmbedModel, KbId, KbOptions, Tenant, Url
+from llama_retrieval_ext.cli.options import DEFAULT_KB, EmbedModel, KbId, KbOptions, Tenant, Url
 from llama_retrieval_ext.cli.output import console, counted, say, say_aside, say_left_out
 from llama_retrieval_ext.errors import ConfigurationError, describe
 
@@ -30,7 +30,7 @@ def ingest(  # noqa: PLR0913 - a command's options are its parameters
         ),
     ],
     *,
-    kb: Url,
+    kb: Url = DEFAULT_KB,
     include: Annotated[
         list[str] | None,
         typer.Option(
@@ -51,7 +51,7 @@ def ingest(  # noqa: PLR0913 - a command's options are its parameters
         str | None,
         typer.Option(
             metavar="URL",
-            help="Make one with a graph, for search --mode graph: graph:DIRECTORY or "
+            help="Create it with a graph, for search --mode graph: graph:DIRECTORY or "
             "neo4j://HOST:7687/DATABASE?user_env=NAME&password_env=NAME; recorded in it.",
         ),
     ] = None,
@@ -61,7 +61,7 @@ def ingest(  # noqa: PLR0913 - a command's options are its parameters
         bool,
         typer.Option(
             "--require-scope",
-            help="Make one that nobody can use without --tenant or --kb-id; recorded in it.",
+            help="Create a knowledge base that rejects calls without --tenant or --kb-id.",
         ),
     ] = False,
 ) -> None:

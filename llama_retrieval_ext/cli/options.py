@@ -1,24 +1,42 @@
 """Options for the location of a knowledge base and the scope of a command."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
 from llama_retrieval_ext.urls import Location
+
+if TYPE_CHECKING:
+    from llama_index.core.llms import LLM
+
+DEFAULT_KB: Final = "embedded:./kb"
+_KB_VARIABLE: Final = "LLAMA_RETRIEVAL_KB"
+
+
+def _checked_url(url: str) -> str:
+    """Return the URL of a knowledge base; raise for a plain path."""
+    if ":" not in url and any(sign in url for sign in "./\\~"):
+        raise ConfigurationError(
+            f"{url!r} is not the URL of a knowledge base; did you mean embedded:{url}?"
+        )
+    return url
+
 
 Url = Annotated[
     str,
     typer.Option(
         "--kb",
         metavar="URL",
+        envvar=_KB_VARIABLE,
+        callback=_checked_url,
         help="The knowledge base: embedded:DIRECTORY, qdrant://HOST:6333/NAME, qdrant:DIRECTORY, "
         "milvus://HOST:19530/NAME, milvus:FILE.db, or elasticsearch://HOST:9200/NAME; "
         "qdrants://, milvuss:// and elasticsearchs:// for TLS.",
-        show_default=False,
     ),
 ]
 EmbedModel = Annotated[
@@ -31,12 +49,46 @@ EmbedModel = Annotated[
     ),
 ]
 Tenant = Annotated[
-    str | None, typer.Option("--tenant", metavar="ID", help="Only what belongs to this tenant.")
+    str | None,
+    typer.Option("--tenant", metavar="ID", help="The tenant: reads and writes only its documents."),
 ]
 KbId = Annotated[
     str | None,
-    typer.Option("--kb-id", metavar="ID", help="Only what belongs to this knowledge base id."),
+    typer.Option(
+        "--kb-id", metavar="ID", help="The knowledge base id: reads and writes only its documents."
+    ),
 ]
+LLMUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--llm-url",
+        metavar="URL",
+        envvar="LLAMA_RETRIEVAL_LLM_URL",
+        help="A server compatible with OpenAI's, such as http://127.0.0.1:11434/v1, for answers, "
+        "replies, insights and reports.",
+    ),
+]
+LLMModel = Annotated[
+    str | None,
+    typer.Option(
+        "--llm-model",
+        metavar="NAME",
+        envvar="LLAMA_RETRIEVAL_LLM_MODEL",
+        help="The model at --llm-url.",
+    ),
+]
+LLMKeyEnv = Annotated[
+    str | None,
+    typer.Option("--llm-key-env", metavar="NAME", help="The variable that has the key of the LLM."),
+]
+LLMContext = Annotated[
+    int, typer.Option("--llm-context", min=1024, help="Tokens of prompt and answer together.")
+]
+Timeout = Annotated[
+    float, typer.Option("--timeout", min=0.001, help="Maximum seconds for a request.")
+]
+_OPENAI_LIKE: Final = "llama-index-llms-openai-like>=0.8,<0.9"
+_NO_KEY: Final = "none"  # the client requires a key, even if the server does not
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ReadOnly = Annotated[
     bool,
@@ -86,6 +138,11 @@ class KbOptions:
         """Return the knowledge base, created unless it must exist; check its need of a scope."""
         if self.require_scope and self.scope is None:
             raise ConfigurationError("--require-scope needs a scope: add --tenant or --kb-id")
+        if must_exist and self.folder is not None and not self.folder.exists():
+            raise ConfigurationError(
+                f"there is no knowledge base at {self.url}; create it: llama-retrieval ingest PATH "
+                f"--kb {self.url}"
+            )
         model = ext.resolve_embed_model(self.embed_model)
 
         def opened_with(graph: str | None) -> "ext.KnowledgeBase":
@@ -111,3 +168,30 @@ class KbOptions:
     def reopen(self, *, needs_scope: bool = True) -> "ext.KnowledgeBase":
         """Return an existing knowledge base: a typing error must not create an empty one."""
         return self.open(must_exist=True, needs_scope=needs_scope)
+
+
+def llm_of(
+    url: str | None, model: str | None, *, key_env: str | None, context: int, timeout_s: float
+) -> "LLM | None":
+    """Return the LLM of the options; None if they name none."""
+    if url is None and model is None and key_env is None:
+        return None
+    if not url or not model:
+        raise ConfigurationError(
+            "an LLM has both --llm-url URL and --llm-model NAME; add the other"
+        )
+    key = _NO_KEY if key_env is None else os.environ.get(key_env)
+    if not key:
+        raise ConfigurationError(f"--llm-key-env names the variable {key_env!r}, which is unset")
+    try:
+        from llama_index.llms.openai_like import OpenAILike  # noqa: PLC0415 - optional
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError("--llm-url", package=_OPENAI_LIKE) from error
+    return OpenAILike(
+        model=model,
+        api_base=url,
+        api_key=key,
+        is_chat_model=True,
+        context_window=context,
+        timeout=timeout_s,
+    )

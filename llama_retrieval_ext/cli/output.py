@@ -160,7 +160,7 @@ class _Piece(NamedTuple):
 
 
 def quote(text: str, question: str, *, width: int, lines: int) -> list[str]:
-    """Return lines of a passage, from the sentence with most terms of the question.
+    """Return a short passage as it is, or lines from the sentence with most terms of a question.
 
     The lines end with a whole word. Code keeps its lines and is quoted completely or omitted,
     unless the quotation starts with it.
@@ -176,8 +176,14 @@ def quote(text: str, question: str, *, width: int, lines: int) -> list[str]:
         ['Leave is 25 days. Lunch …']
 
     """
-    terms = set(_TOKENIZER.query_tokens(question))
+    own = [line.rstrip() for line in text.splitlines() if line.strip()]
+    if len(own) <= lines and all(cell_len(line) <= width for line in own):
+        return own
     pieces = list(_with_code_joined(_pieces(text)))
+    whole = _lines(pieces, width)
+    if len(whole) <= lines:
+        return whole
+    terms = set(_TOKENIZER.query_tokens(question))
     shared = [len(terms.intersection(_TOKENIZER.tokens(piece.text))) for piece in pieces]
     start = shared.index(max(shared)) if shared else 0
     return _fitted(pieces[start:], width, lines)
@@ -247,11 +253,16 @@ def show_hits(hits: Sequence["ext.Hit"], query: str, *, full: bool) -> None:
     """
     scores = [three_digits(hit.score or 0.0) for hit in hits]
     width = max(map(len, scores), default=0)
+    # The import of LlamaIndex takes two seconds; --help does not need it.
+    from llama_retrieval_ext.display.results import document_titles  # noqa: PLC0415
+
+    titles = document_titles(hits)
     for rank, (hit, score) in enumerate(zip(hits, scores, strict=True), start=1):
         head = Text(f"{rank:>{_INDENT - 2}}  {score:>{width}}  ")
-        head.append(_title(hit), style="bold")
+        head.append(one_line(titles[hit.node_id], cells=_TITLE_CELLS), style="bold")
         if hit.contributions:
             head.append(f"  ({_legs(hit)})", style="dim")
+        head.append(f"  {hit.node_id}", style="dim")
         console().print(head, soft_wrap=True)
         show_passage(hit.text, query, full=full)
         if full:
@@ -267,14 +278,6 @@ def show_passage(text: str, query: str, *, full: bool) -> None:
     for start, end in matched_spans(text, query):
         shown.stylize(_MATCH, start, end)
     say_wrapped(shown, indent=_INDENT, wrap=terminal.is_terminal and full)
-
-
-def _title(hit: "ext.Hit") -> str:
-    """Return a readable name of a hit's document: its file and page, or its id."""
-    # The import of LlamaIndex takes two seconds; --help does not need it.
-    from llama_retrieval_ext.display.results import document_title  # noqa: PLC0415
-
-    return one_line(document_title(hit), cells=_TITLE_CELLS)
 
 
 def _legs(hit: "ext.Hit") -> str:

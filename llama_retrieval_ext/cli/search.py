@@ -7,6 +7,7 @@ import typer
 
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.cli.options import (
+    DEFAULT_KB,
     AsJson,
     EmbedModel,
     KbId,
@@ -43,9 +44,11 @@ FilterOptions = Annotated[
 
 
 def search(  # noqa: PLR0913 - a command's options are its parameters
-    query: Annotated[str, typer.Argument(help="What to look for.", show_default=False)],
+    words: Annotated[
+        list[str], typer.Argument(metavar="QUERY...", help="What to look for.", show_default=False)
+    ],
     *,
-    kb: Url,
+    kb: Url = DEFAULT_KB,
     mode: Annotated[
         SearchKind | None,
         typer.Option(help="How to search; hybrid unless given.", show_default=False),
@@ -88,12 +91,13 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
     # The import of LlamaIndex takes two seconds; --help does not need it.
     from llama_retrieval_ext.cli.filter_syntax import parse_filter_options  # noqa: PLC0415
 
+    query = " ".join(words)
     if not query.strip():
         raise ConfigurationError("the query is empty; write what to look for")
     if mode is not None and pipeline is not None:
         raise ConfigurationError("--mode and --pipeline exclude each other; give one of them")
-    narrowed = parse_filter_options(filters or [])
     options = KbOptions(kb, embed_model, tenant, kb_id, read_only=read_only)
+    narrowed = parse_filter_options(filters or [])
     with options.reopen() as opened:
         collapse = None if per_document is None else ext.Collapse(per_document)
         if pipeline is None:
@@ -138,7 +142,7 @@ def _show_hints(kb: "ext.KnowledgeBase", filters: "MetadataFilters", options: Kb
 def _show(result: "ext.SearchResult", query: str, *, full: bool, explain: bool) -> None:
     show_hits(result.hits, query, full=full)
     if not result.hits:
-        say("no hits")
+        say("nothing found; try other words, --mode keyword or vector, or fewer filters")
     for part in result.degraded:
         say_aside(f"degraded: {part}", style="yellow")
     if explain:

@@ -32,7 +32,7 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever, MergedScore
 from llama_retrieval_ext.retrievers.fallback import FallbackRetriever
 from llama_retrieval_ext.retrievers.graph import GraphRetriever
-from llama_retrieval_ext.retrievers.intent import default_intent_rules
+from llama_retrieval_ext.retrievers.intent import rules_for
 from llama_retrieval_ext.retrievers.kg_rule import KGRetriever, KGRuleRetriever
 from llama_retrieval_ext.retrievers.knowledge import KnowledgeRetriever
 from llama_retrieval_ext.retrievers.knowledge_response import KnowledgePolicy, knowledge_query
@@ -40,13 +40,9 @@ from llama_retrieval_ext.retrievers.llm_queries import HyDERetriever, MultiQuery
 from llama_retrieval_ext.retrievers.presets import PRESETS
 from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever
+from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
 from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
-from llama_retrieval_ext.retrievers.routing.rule_selector import RuleSelector
-from llama_retrieval_ext.retrievers.routing.selectors import (
-    EmbeddingSelector,
-    LLMSelector,
-    Selector,
-)
+from llama_retrieval_ext.retrievers.routing.selectors import EmbeddingSelector, Selector
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rerank.chain import AnyReranker
 
@@ -168,7 +164,7 @@ def _selector(parts: RegistryParts, selector: str | Selector, routes: Sequence[s
         return LLMSelector(parts.need_llm("router"))
     if selector == "embedding":
         return EmbeddingSelector(parts.model("router"))
-    return RuleSelector([rule for rule in default_intent_rules().rules if rule.route in routes])
+    return rules_for(routes)
 
 
 def recursive(  # noqa: PLR0913 - the parameters of the name
@@ -179,7 +175,7 @@ def recursive(  # noqa: PLR0913 - the parameters of the name
     base_retriever_params: Params = None,
     max_depth: Count = 8,
     max_fan_out: Count = 100,
-    policy: ScorePolicy = ScorePolicy.CHILD,
+    policy: ScorePolicy = "child",
     top_k: TopK = 10,
 ) -> BaseRetriever:
     """Return the base retriever's hits, with index nodes replaced by their targets."""
@@ -220,7 +216,7 @@ def auto_merging(  # noqa: PLR0913 - the parameters of the name
     *,
     base_retriever: Base = "hybrid",
     simple_ratio_thresh: Annotated[float, Field(ge=0, le=1)] = 0.5,
-    merged_score: MergedScore = MergedScore.MEAN,
+    merged_score: MergedScore = "mean",
     base_retriever_params: Params = None,
     docstore: BaseDocumentStore | None = None,
     top_k: TopK = 10,

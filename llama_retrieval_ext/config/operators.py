@@ -1,17 +1,30 @@
 """Operators: retrievers of the registry that answer with records, for any tenant."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.vector_stores.types import MetadataFilters
 
+from llama_retrieval_ext.checks import checked_call
 from llama_retrieval_ext.config.definitions import Definition
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope, check_top_k
+
+
+class Records(list[dict[str, Any]]):
+    """Records of hits, best first.
+
+    Attributes:
+        details: Extra fields of the answer, such as ``hyde_queries``, also if nothing was found.
+    """
+
+    def __init__(self, records: Iterable[dict[str, Any]], details: Mapping[str, object]) -> None:
+        super().__init__(records)
+        self.details = dict(details)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +43,7 @@ class Operator:
     retriever: BaseRetriever
     fields: Mapping[str, object]
 
+    @checked_call
     async def retrieve(
         self,
         query: str,
@@ -39,7 +53,7 @@ class Operator:
         top_k: int = 10,
         filters: MetadataFilters | None = None,
         timeout_s: float | None = None,
-    ) -> list[dict[str, Any]]:
+    ) -> Records:
         """Return the best hits as records.
 
         Args:
@@ -53,7 +67,7 @@ class Operator:
         Returns:
             Records of `Hit.to_dict`: ``chunk_id``, ``text``, ``score``, ``metadata``,
             ``knowledge_base_id``, ``document_id``, ``source``, best first. The first also has
-            ``fields``.
+            ``fields``. The attribute ``details`` has them too, also if nothing was found.
 
         Raises:
             ConfigurationError: ``top_k`` is below 1, or ``kb_ids`` is empty.
@@ -70,10 +84,10 @@ class Operator:
             filters=filters, scope=scope, top_k=check_top_k(top_k), timeout_s=timeout_s
         )
         result = await self._own.asearch(bound)
-        records: list[dict[str, Any]] = [hit.to_dict() for hit in result.hits]
+        details = {name: result.details.get(name, each) for name, each in self.fields.items()}
+        records = Records((hit.to_dict() for hit in result.hits), details)
         if records:
-            own = {name: result.details.get(name, each) for name, each in self.fields.items()}
-            records[0] |= own
+            records[0] |= details
         return records
 
     @property

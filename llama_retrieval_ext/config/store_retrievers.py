@@ -2,9 +2,8 @@
 
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from threading import Lock
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
@@ -16,14 +15,14 @@ from llama_retrieval_ext.checks import check_count, check_seconds, of_type
 from llama_retrieval_ext.config.definitions import Definition, definitions_of
 from llama_retrieval_ext.config.embedding import EmbeddingConfig, resolved
 from llama_retrieval_ext.config.parts import NodeSource, RegistryParts
-from llama_retrieval_ext.config.searches import MinMaxScores, TopK, Weight
-from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
+from llama_retrieval_ext.config.searches import TopK, Weight
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import hits_of
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.branches import branches
-from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
+from llama_retrieval_ext.pipeline.pipeline import FusionRetriever
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.results import Hit
@@ -31,8 +30,9 @@ from llama_retrieval_ext.retrievers.bm25.retriever import BM25Retriever
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.stages.fusion import WeightedSum
 from llama_retrieval_ext.stores.engine.backend import Backend
+from llama_retrieval_ext.stores.llama_index import ADDRESSES, llama_index_store
 from llama_retrieval_ext.stores.open import open_store
-from llama_retrieval_ext.urls import ENGINES, Location
+from llama_retrieval_ext.urls import Location
 
 # Number of cached scopes; the least recently used are dropped.
 _MOST_SCOPES: Final = 32
@@ -51,7 +51,8 @@ class _CachedIndex:
 class KeptBM25Retriever(Retriever):
     """BM25 in memory over the nodes of a scope; old nodes are read again.
 
-    Term statistics are those of the scope. It is thread-safe: the first query of a scope reads the
+    Scores are min-max normalised over the hits of a query, to [0, 1]; equal ones are 1. Term
+    statistics are those of the scope. It is thread-safe: the first query of a scope reads the
     nodes, and concurrent queries wait for it.
 
     Args:
@@ -100,9 +101,7 @@ class KeptBM25Retriever(Retriever):
                 self.name,
                 f"only {self.max_chunks} nodes are searched, {index.left_out} are left out",
             )
-        child = query.for_child(top_k=query.top_k)
-        hits = yield from hits_of(index.retriever, child, source=self.name)
-        return hits[: query.top_k]
+        return (yield from hits_of(index.retriever, query, top_k=query.top_k, source=self.name))
 
     def _current(self, scope: Scope | None) -> _CachedIndex:
         with self._lock:
@@ -114,7 +113,7 @@ class KeptBM25Retriever(Retriever):
             is_old = time.monotonic() - index.read_at >= self.cache_ttl
             if index.retriever is None or is_old:
                 nodes = self.kb.nodes(scope=scope, limit=self.max_chunks)
-                index.retriever = BM25Retriever(nodes, top_k=self.top_k or 1, name=self.name)
+                index.retriever = BM25Retriever(nodes, normalise=True, name=self.name)
                 index.left_out = max(0, self.kb.count(scope=scope) - len(nodes))
                 index.read_at = time.monotonic()
         return index
@@ -124,12 +123,12 @@ StoreType: TypeAlias = Literal["embedded", "qdrant", "milvus", "es"]
 
 # Number of candidates of each leg.
 _CANDIDATES: Final = 50
-_SCHEMES: Final = ("embedded", *ENGINES)
-# LlamaIndex's classes by our own names, so no configuration can import other code.
-_STORES: Final[Mapping[str, tuple[str, str]]] = {
-    "qdrant": ("qdrant", "QdrantVectorStore"),
-    "milvus": ("milvus", "MilvusVectorStore"),
-    "es": ("elasticsearch", "ElasticsearchStore"),
+# The store type of each engine.
+_TYPES: Final[Mapping[str, StoreType]] = {
+    "embedded": "embedded",
+    "qdrant": "qdrant",
+    "milvus": "milvus",
+    "elasticsearch": "es",
 }
 
 
@@ -142,17 +141,19 @@ def llama_dense(
     embedding_config: EmbeddingConfig | None = None,
 ) -> BaseRetriever:
     """Return hits by meaning from a LlamaIndex vector store, by default the knowledge base's."""
+    if embedding_config is not None and parts.embed_model is None:
+        model = embedding_config.resolve()
+    else:
+        model = parts.model("llama_dense", embedding_config)
     if store_params:
-        backend: Backend | BasePydanticVectorStore = _llama_store(store_type, store_params)
+        backend: Backend | BasePydanticVectorStore = _llama_store(
+            store_type, store_params, parts.kb, lambda: len(model.get_query_embedding("dimension"))
+        )
         close = getattr(backend, "close", None)
         if callable(close):
             parts.closers.append(close)
     else:
         backend = _own_backend(parts, store_type)
-    if embedding_config is not None and parts.embed_model is None:
-        model = embedding_config.resolve()
-    else:
-        model = parts.model("llama_dense", embedding_config)
     return VectorRetriever(backend, embed_model=model, top_k=top_k, name="llama_dense")
 
 
@@ -168,8 +169,7 @@ def llama_bm25(
     Nodes are read again after ``cache_ttl`` seconds.
     """
     kb = parts.need_kb("llama_bm25")
-    kept = KeptBM25Retriever(kb, top_k=top_k, max_chunks=max_chunks, cache_ttl=cache_ttl)
-    return Pipeline(kept, refines=[MinMaxScores()], top_k=top_k, name="llama_bm25")
+    return KeptBM25Retriever(kb, top_k=top_k, max_chunks=max_chunks, cache_ttl=cache_ttl)
 
 
 def llama_hybrid(
@@ -203,7 +203,7 @@ def _own_backend(parts: RegistryParts, store_type: StoreType | None) -> Backend:
     """Return the backend of the knowledge base, if its engine is that of ``store_type``."""
     kb = parts.need_kb("llama_dense")
     engine = Location.of(kb.url).engine
-    own = "es" if engine == "elasticsearch" else engine
+    own = _TYPES.get(engine, engine)
     if store_type not in {None, own}:
         raise ConfigurationError(
             f"llama_dense got store_type={store_type!r} without store_params, and the knowledge "
@@ -213,33 +213,42 @@ def _own_backend(parts: RegistryParts, store_type: StoreType | None) -> Backend:
 
 
 def _llama_store(
-    store_type: StoreType | None, params: Mapping[str, object]
+    store_type: StoreType | None,
+    params: Mapping[str, object],
+    kb: NodeSource | None,
+    dimension: Callable[[], int],
 ) -> BasePydanticVectorStore:
-    """Return a store by its URL, or LlamaIndex's class with its own arguments."""
+    """Return a store by its URL, LlamaIndex's class with its own arguments, or the kb's store."""
     settings: dict[str, Any] = resolved(dict(params))
     url = settings.get("url")
-    if isinstance(url, str) and url.partition(":")[0] in _SCHEMES:
+    engine = Location.of(url).engine if isinstance(url, str) else ""
+    if engine in _TYPES:
+        if store_type not in {None, _TYPES[engine]}:
+            raise ConfigurationError(f"store_type={store_type!r} is not the engine of {url!r}")
         settings.pop("url")
-        return open_store(url, store_params=settings or None, must_exist=True)
-    names = _STORES.get(store_type or "")
-    if names is None:
+        return open_store(str(url), store_params=settings or None, must_exist=True)
+    if store_type is None or store_type == "embedded":
         raise ConfigurationError(
-            "the store type 'embedded' takes store_params={'url': 'embedded:./dir'}, or none for "
-            f"the knowledge base's own; got {', '.join(sorted(params))}"
+            "llama_dense takes store_params={'url': 'embedded:./dir'} or another URL of a store, "
+            f"or a store_type of {', '.join(_TYPES.values())} with the settings of LlamaIndex's "
+            f"class; got store_type={store_type!r} and {', '.join(sorted(params))}"
         )
-    module, name = names
-    try:
-        kind = getattr(import_module(f"llama_index.vector_stores.{module}"), name)
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError(name, package=f"llama-index-vector-stores-{module}") from error
-    try:
-        store: BasePydanticVectorStore = kind(**settings)
-    except Exception as error:  # noqa: BLE001 - whatever LlamaIndex's class raises
-        # The class's own message may contain its settings, including a password.
-        raise ConfigurationError(
-            f"{name} refuses the settings {', '.join(sorted(settings))}: {type(error).__name__}"
-        ) from None
-    return store
+    if kb is not None and ADDRESSES.isdisjoint(settings):
+        own = Location.of(kb.url)
+        if _TYPES.get(own.engine) == store_type:
+            return open_store(kb.url, store_params=settings)
+    # Values that are in no file, such as those of environment variables.
+    hidden = {*_texts(settings)}.difference(_texts(params))
+    return llama_index_store(store_type, settings, dimension=dimension, hidden=hidden)
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Yield all strings in nested settings."""
+    if isinstance(value, Mapping):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, str):
+        yield value
 
 
 def definitions() -> list[Definition]:

@@ -1,19 +1,22 @@
 """Views of explanations, and of two side by side: text, HTML, rich console."""
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from llama_retrieval_ext.display.html import Markup, arrow, chip, page, table, tag, tile
+from llama_retrieval_ext.display.html import N_COLOURS, Markup, arrow, chip, page, table, tag, tile
 from llama_retrieval_ext.display.results import (
     degraded_html,
     document_title,
+    document_titles,
     hit_cards,
     hit_score,
     in_leg,
+    leg_colours,
+    nothing_found,
     result_summary,
     short,
 )
@@ -43,7 +46,8 @@ _NOTES: Final = {"pushed_down": "pushed down", "cache_hits": "from cache", "engi
 def explanation_text(explanation: Explanation) -> str:
     """Return an explanation as text: the executed steps, and the account of each hit."""
     steps = (f"  {'  ' * depth}{_step_line(step)}" for depth, step in explanation.recorded.walk())
-    hits = (line for account in explanation.accounts[:_HITS] for line in _account_lines(account))
+    titles = document_titles(explanation.hits)
+    hits = (line for each in explanation.accounts[:_HITS] for line in _account_lines(each, titles))
     return "\n".join([f"Explanation({result_summary(explanation)})", *steps, *hits])
 
 
@@ -63,11 +67,19 @@ def explanation_html(explanation: Explanation) -> str:
     return page(
         tag("h3", result_summary(explanation)),
         degraded_html(explanation),
-        tag("h4", "What ran"),
-        _waterfall(explanation.recorded),
+        *(
+            [tag("h4", "Why each hit ranks where it does"), cards]
+            if accounts
+            else [nothing_found()]
+        ),
+        _section("Steps", _waterfall(explanation)),
         *_rank_changes(explanation),
-        *([tag("h4", "Why each hit stands there"), cards] if accounts else []),
     )
+
+
+def _section(title: str, *contents: Markup) -> Markup:
+    """Return a part of a page that is folded at first."""
+    return tag("details", tag("summary", title), *contents)
 
 
 def _step_line(step: Trace) -> str:
@@ -91,13 +103,17 @@ def _notes(step: Trace) -> Iterator[str]:
         yield f"merged: {len(merged)}"
 
 
+def _hits(count: int) -> str:
+    return f"{count} hit{'' if count == 1 else 's'}"
+
+
 def _time(step: Trace) -> str:
     return "unfinished" if step.duration_s is None else f"{step.duration_s * 1e3:.1f} ms"
 
 
-def _account_lines(account: HitAccount) -> Iterator[str]:
+def _account_lines(account: HitAccount, titles: Mapping[str, str]) -> Iterator[str]:
     hit = account.hit
-    yield f"  {account.rank}. {hit_score(hit)}  {document_title(hit)}  {short(hit.text)!r}"
+    yield f"  {account.rank}. {hit_score(hit)}  {titles[hit.node_id]}  {short(hit.text)!r}"
     yield from (f"       {in_leg(part, hit.score)}" for part in hit.contributions)
     yield from (f"       {line}" for line in _account_facts(account))
     if hit.path:
@@ -119,36 +135,60 @@ def _stood(at: StageRank) -> str:
     return f"#{at.rank}" if at.score is None else f"#{at.rank} ({at.score:.4g})"
 
 
-def _waterfall(trace: Trace) -> Markup:
-    """Return each step with a bar from its start to its end."""
+def _waterfall(explanation: Explanation) -> Markup:
+    """Return each step with a bar from its start to its end, in the colour of its leg."""
+    trace = explanation.recorded
     steps = list(trace.walk())
     ends = (step.started - trace.started + (step.duration_s or 0.0) for _, step in steps)
-    whole = max(trace.duration_s or 0.0, *ends, 1e-9)
+    scale = _TimeScale(trace.started, max(trace.duration_s or 0.0, *ends, 1e-9))
+    titles = document_titles(explanation.hits)
+    legs, colour, cells = leg_colours(explanation.hits), (-1, 0), list[Markup]()
+    for depth, step in steps[:_STEPS]:
+        if step.name in legs:
+            colour = depth, legs[step.name]
+        elif depth <= colour[0]:
+            colour = -1, 0  # the steps of this leg have ended
+        own = f"c{colour[1] % N_COLOURS}" if colour[0] >= 0 else "neutral"
+        cells += _step_cells(step, depth, scale, own)
+        cells += _step_facts(step, depth, titles)
     more = [tag("small", f"… {len(steps) - _STEPS} more", class_="wide")]
-    cells = (
-        cell for depth, step in steps[:_STEPS] for cell in _step_cells(step, depth, trace, whole)
-    )
     return tag("div", *cells, *(more if len(steps) > _STEPS else []), class_="steps")
 
 
-def _step_cells(trace: Trace, depth: int, origin: Trace, whole: float) -> Iterator[Markup]:
-    start = 100 * max(0.0, trace.started - origin.started) / whole
-    width = 100 * (trace.duration_s or 0.0) / whole
-    indent = f"padding-left:{1.1 * min(depth, 10):.1f}em"
-    name = short(trace.name, _NAME)
-    bar = tag("i", class_=f"c{depth % 3}", style=f"left:{min(start, 99):.2f}%;width:{width:.2f}%")
-    yield tag("span", name, class_="name", style=indent, title=short(trace.name, 3 * _NAME))
+class _TimeScale(NamedTuple):
+    """Start of a trace and its whole duration, in seconds."""
+
+    started: float
+    duration_s: float
+
+
+def _indent(depth: int) -> str:
+    return f"padding-left:{1.1 * min(depth, 10):.1f}em"
+
+
+def _step_cells(step: Trace, depth: int, scale: _TimeScale, colour: str) -> Iterator[Markup]:
+    start = 100 * max(0.0, step.started - scale.started) / scale.duration_s
+    width = 100 * (step.duration_s or 0.0) / scale.duration_s
+    bar = tag("i", class_=colour, style=f"left:{min(start, 99):.2f}%;width:{width:.2f}%")
+    full = short(step.name, 3 * _NAME)
+    yield tag("span", short(step.name, _NAME), class_="name", style=_indent(depth), title=full)
     yield tag("span", bar, class_="track")
-    yield tag("span", _time(trace), class_="num")
-    yield tag("span", "" if trace.count is None else f"{trace.count} hits", class_="num dim")
-    facts = [chip(note) for note in _notes(trace)]
-    top = trace.notes.get("top")
-    if isinstance(top, list) and top and not trace.children:
-        facts.append(chip(f"top: {short(', '.join(map(str, top)), 2 * _NAME)}"))
-    if trace.error is not None:
-        facts.append(tag("span", short(trace.error, 3 * _NAME), class_="bad"))
+    yield tag("span", _time(step), class_="num")
+    yield tag("span", "" if step.count is None else _hits(step.count), class_="num dim")
+
+
+def _step_facts(step: Trace, depth: int, titles: Mapping[str, str]) -> Iterator[Markup]:
+    """Yield the notes of a step, the documents that it found first, and its error."""
+    facts = [chip(note) for note in _notes(step)]
+    top = step.notes.get("top")
+    if isinstance(top, list) and not step.children:
+        known = [titles[node_id] for node_id in map(str, top) if node_id in titles]
+        if known:
+            facts.append(chip(f"first: {short(', '.join(known), 2 * _NAME)}"))
+    if step.error is not None:
+        facts.append(tag("span", short(step.error, 3 * _NAME), class_="bad"))
     if facts:
-        yield tag("div", *facts, class_="chips wide", style=indent)
+        yield tag("div", *facts, class_="chips wide", style=_indent(depth))
 
 
 def _rank_changes(explanation: Explanation) -> list[Markup]:
@@ -156,12 +196,16 @@ def _rank_changes(explanation: Explanation) -> list[Markup]:
     stages = explanation.stages[-_STAGES:]
     if len(stages) <= 1 or not explanation.hits:
         return []
+    documents = document_titles(explanation.hits)
     rows = (
-        (short(document_title(hit), _TITLE), *(_stage_cell(stage, hit.node_id) for stage in stages))
+        (
+            short(documents[hit.node_id], _TITLE),
+            *(_stage_cell(stage, hit.node_id) for stage in stages),
+        )
         for hit in explanation.hits[:_HITS]
     )
     titles = [short(stage.name, _TITLE // 2) for stage in stages]
-    return [tag("h4", "Ranks after each stage"), table(("document", *titles), rows)]
+    return [_section("Ranks after each stage", table(("document", *titles), rows))]
 
 
 def _stage_cell(stage: StageRanking, node_id: str) -> Markup:

@@ -75,11 +75,11 @@ def weekly_report_html(report: "WeeklyReport") -> Markup:
             tag("li", each.text, " ", tag("small", report.days_of(each)), value=number)
             for number, each in findings
         ]
-        parts += [tag("h2", title), tag("ol", *items) if items else tag("p", "None.")]
+        parts += [tag("h2", title), tag("ol", *items) if items else tag("p", report.texts.none)]
     if report.comparison:
-        parts += [tag("h2", "Compared with earlier material"), tag("p", report.comparison)]
+        parts += [tag("h2", report.texts.comparison), tag("p", report.comparison)]
     logs = [f"{log.timestamp.date()}: {log.text}" for log in report.work_logs]
-    for title, lines in (("Work logs", logs), ("Notes", report.notes())):
+    for title, lines in ((report.texts.work_logs, logs), (report.texts.notes, report.notes())):
         if lines:
             parts += [tag("h2", title), tag("ul", *(tag("li", line) for line in lines))]
     return page(*parts)

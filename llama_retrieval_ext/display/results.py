@@ -1,6 +1,7 @@
 """Views of search results, hits and traces: short text, HTML, rich console."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Final, NamedTuple
 
@@ -22,16 +23,22 @@ _SHOWN_KEYS: Final = 12
 _SHOWN_PARTS: Final = 10
 _SHOWN_STEPS: Final = 60
 _CARD_TEXT: Final = 320
+# Numbers of folders that a title may have.
+_FOLDERS: Final = range(6)
+# Signs of headings, quotes, emphasis and code in Markdown.
+_MARKDOWN: Final = re.compile(r"^[ \t]*(?:#{1,6}[ \t]+|>[ \t]?)|\*\*|`{1,3}", re.MULTILINE)
+_UUID: Final = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}")
 
 
 def result_text(result: SearchResult) -> str:
     """Return the short form of a result: a summary, and one line for each of the first hits."""
     more = len(result) - _SHOWN_HITS
+    titles = document_titles(result)
     return "\n".join(
         [
             f"SearchResult({result_summary(result)})",
             *(
-                f"  {rank}. {hit_score(hit)}  {document_title(hit)}  {short(hit.text)!r}"
+                f"  {rank}. {hit_score(hit)}  {titles[hit.node_id]}  {short(hit.text)!r}"
                 for rank, hit in enumerate(result[:_SHOWN_HITS], start=1)
             ),
             *([f"  … {more} more"] if more > 0 else []),
@@ -55,7 +62,8 @@ def result_summary(result: SearchResult) -> str:
 
 def result_html(result: SearchResult) -> str:
     """Return a result as HTML: one card per hit, missing parts, and times."""
-    parts = [tag("h3", result_summary(result)), degraded_html(result), hit_cards(result)]
+    parts = [tag("h3", result_summary(result)), degraded_html(result)]
+    parts.append(hit_cards(result) if result else nothing_found())
     if result.trace is not None:
         summary = tag("summary", "steps and times")
         parts.append(tag("details", summary, trace_html(result.trace)))
@@ -64,14 +72,14 @@ def result_html(result: SearchResult) -> str:
 
 def result_console(result: SearchResult) -> RenderableType:
     """Return a result for a rich console; its text is not parsed as markup."""
-    legs = _legs(result.hits)
+    legs, titles = _legs(result.hits), document_titles(result)
     grid = Table(box=None, pad_edge=False)
     for title in ("", "score", "document", *(legs or ["source"]), "text"):
         grid.add_column(Text(title))
     for rank, hit in enumerate(result, start=1):
         found = [_in_leg(part) for part in _by_leg(hit, legs)] or [hit.source]
         text = short(hit.text, _LONG_TEXT)
-        cells = (str(rank), hit_score(hit), document_title(hit), *found, text)
+        cells = (str(rank), hit_score(hit), titles[hit.node_id], *found, text)
         grid.add_row(*map(Text, cells))
     degraded = (Text(f"degraded: {part}") for part in result.degraded)
     return Group(Text(result_summary(result)), *degraded, *([grid] if result else []))
@@ -101,11 +109,37 @@ def trace_console(trace: Trace) -> RenderableType:
 
 
 def document_title(hit: Hit) -> str:
-    """Return the document title of a hit: file and page, or the id."""
+    """Return the document title of a hit: file and page, its title, or the id."""
     metadata = hit.node.metadata
-    name = str(metadata.get("file_name") or hit.node.ref_doc_id or hit.node.node_id)
+    id_ = hit.node.ref_doc_id or hit.node.node_id
+    title = metadata.get("title") if _UUID.fullmatch(id_) else None
+    name = str(metadata.get("file_name") or title or id_)
     page = metadata.get("page_label")
     return name if page is None else f"{name} p. {page}"
+
+
+def document_titles(hits: Iterable[Hit]) -> dict[str, str]:
+    """Return the title of each hit's document by node id; files of one name get their folders.
+
+    Examples:
+        >>> from llama_index.core.schema import TextNode
+        >>> files = ({"file_name": "x.md", "file_path": f"docs/{each}/x.md"} for each in "ab")
+        >>> hits = [Hit(node=TextNode(metadata=each)) for each in files]
+        >>> [*document_titles(hits).values()]
+        ['a/x.md', 'b/x.md']
+
+    """
+    titles, folders = dict[str, str](), dict[str, dict[str, list[str]]]()
+    for hit in hits:
+        title = titles[hit.node_id] = document_title(hit)
+        parts = re.split(r"[/\\]", str(hit.node.metadata.get("file_path", "")))[:-1]
+        folders.setdefault(title, {})[hit.node_id] = parts
+    for title, by_id in folders.items():
+        tails = [{tuple(p[max(0, len(p) - n) :]) for p in by_id.values()} for n in _FOLDERS]
+        depth = tails.index(max(tails, key=len))
+        for node_id, parts in by_id.items():
+            titles[node_id] = "/".join([*parts[max(0, len(parts) - depth) :], title])
+    return titles
 
 
 def hit_score(hit: Hit) -> str:
@@ -125,6 +159,11 @@ def _degraded_parts(result: SearchResult) -> str:
 
 def _legs(hits: Sequence[Hit]) -> list[str]:
     return list(dict.fromkeys(part.leg for hit in hits for part in hit.contributions))
+
+
+def leg_colours(hits: Sequence[Hit]) -> dict[str, int]:
+    """Return the number of each leg's colour, the same in every view of these hits."""
+    return {leg: number for number, leg in enumerate(_legs(hits) or [""])}
 
 
 def _by_leg(hit: Hit, legs: Sequence[str]) -> Iterator[Contribution | None]:
@@ -149,6 +188,11 @@ def degraded_html(result: SearchResult) -> Markup:
     )
 
 
+def nothing_found() -> Markup:
+    """Return what to try where nothing was found."""
+    return tag("p", "Nothing found. Try other words, another mode, or fewer filters.")
+
+
 def hit_cards(
     hits: Sequence[Hit], *, query: str | None = None, more: Sequence[Sequence[Markup]] = ()
 ) -> Markup:
@@ -158,19 +202,21 @@ def hit_cards(
     """
     if query is None:
         query = hits.query if isinstance(hits, SearchResult) else ""
-    colours = {leg: number for number, leg in enumerate(_legs(hits) or [""])}
     whole = max((_positive(hit) for hit in hits), default=0.0)
+    view = _View(query, document_titles(hits), leg_colours(hits), whole)
     cards = [
-        _card(rank, hit, query, _Scale(colours, whole), chips)
+        _card(rank, hit, view, chips)
         for rank, (hit, chips) in enumerate(zip_longest(hits, more), start=1)
         if hit is not None
     ]
     return join(cards)
 
 
-class _Scale(NamedTuple):
-    """Colour of each leg, and score of a full bar."""
+class _View(NamedTuple):
+    """What the cards of a ranking share: ``whole`` is the score of a full bar."""
 
+    query: str
+    titles: Mapping[str, str]
     colours: Mapping[str, int]
     whole: float
 
@@ -180,37 +226,55 @@ def _positive(hit: Hit) -> float:
     return sum(max(share, 0.0) for share in shares)
 
 
-def _card(rank: int, hit: Hit, query: str, scale: _Scale, more: Sequence[Markup] | None) -> Markup:
+def _card(rank: int, hit: Hit, view: _View, more: Sequence[Markup] | None) -> Markup:
+    document = hit.node.ref_doc_id
     head = tag(
         "div",
         tag("span", str(rank), class_="rank num"),
-        tag("b", document_title(hit)),
+        tag("b", view.titles[hit.node_id], **({"data_document": document} if document else {})),
         tag("small", hit.source),
         tag("span", hit_score(hit), class_="num"),
         class_="head",
     )
-    chips = [
-        chip(
+    chips = {
+        part: chip(
             in_leg(part, hit.score) if more is not None else _in_short(part),
-            colour=scale.colours[part.leg],
+            colour=view.colours[part.leg],
         )
         for part in hit.contributions
-    ]
-    text = highlighted(excerpt(hit.text, query, length=_CARD_TEXT), query)
+    }
+    adding = [made for part, made in chips.items() if part.share]
+    text = highlighted(excerpt(_plain(hit), view.query, length=_CARD_TEXT), view.query)
     return tag(
         "div",
         head,
-        _score_bar(hit, scale),
-        tag("div", *chips, *(more or []), class_="chips"),
+        _score_bar(hit, view),
+        tag("div", *adding, *(more or []), class_="chips"),
         tag("p", text, class_="text"),
         *(tag("p", line, class_="dim") for line in _origins(hit)),
+        *_folded([made for part, made in chips.items() if not part.share]),
         class_="card",
     )
 
 
-def _score_bar(hit: Hit, scale: _Scale) -> Markup:
-    shares = [(scale.colours[part.leg], part.share) for part in hit.contributions]
-    whole = scale.whole or 1.0
+def _folded(chips: Sequence[Markup]) -> Iterator[Markup]:
+    """Yield the contributions that add nothing to the score, folded; nothing if there are none."""
+    if chips:
+        summary = tag(
+            "summary", f"{len(chips)} that {'adds' if len(chips) == 1 else 'add'} nothing"
+        )
+        yield tag("details", summary, tag("div", *chips, class_="chips"))
+
+
+def _plain(hit: Hit) -> str:
+    """Return the text of a hit; of a Markdown file without the signs of headings and emphasis."""
+    name = str(hit.node.metadata.get("file_name", ""))
+    return _MARKDOWN.sub("", hit.text) if name.endswith((".md", ".markdown")) else hit.text
+
+
+def _score_bar(hit: Hit, view: _View) -> Markup:
+    shares = [(view.colours[part.leg], part.share) for part in hit.contributions]
+    whole = view.whole or 1.0
     return bars((colour, share / whole) for colour, share in shares or [(0, hit.score or 0.0)])
 
 
@@ -223,7 +287,7 @@ def _origins(hit: Hit) -> Iterator[str]:
     metadata = [
         f"{short(str(key))}: {short(str(value), _SHOWN_METADATA)}"
         for key, value in hit.node.metadata.items()
-        if value not in ("", None)
+        if value not in ("", None) and str(value) != document_title(hit)
     ]
     if metadata:
         yield " · ".join(metadata[:_SHOWN_KEYS])

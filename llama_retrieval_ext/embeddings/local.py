@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
@@ -77,18 +77,6 @@ class LocalEmbedding(BaseEmbedding):
     def class_name(cls) -> str:
         """Return the name under which LlamaIndex serialises this class."""
         return "LocalEmbedding"
-
-    def get_query_embedding_batch(self, queries: Sequence[str]) -> list[list[float]]:
-        """Return one embedding per query, in order, in one call.
-
-        Args:
-            queries: Texts.
-        """
-        return _embed(list(queries))
-
-    async def aget_query_embedding_batch(self, queries: Sequence[str]) -> list[list[float]]:
-        """Run `get_query_embedding_batch` in a thread."""
-        return await asyncio.to_thread(self.get_query_embedding_batch, queries)
 
     def _get_query_embedding(self, query: str) -> list[float]:
         return _embed([query])[0]

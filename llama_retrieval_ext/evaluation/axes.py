@@ -14,8 +14,11 @@ from llama_retrieval_ext.errors import MissingDependencyError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Colours by Okabe and Ito, "Color Universal Design", 2008; without yellow, too pale on white.
-COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#000000")
+# Colours by Okabe and Ito, "Color Universal Design", 2008; without yellow, too pale on white, and
+# with grey for black, which a dark theme hides.
+COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8a8f96")
+# Of texts and lines: contrast of about 4 on white and on black.
+_INK: Final = "#7d828a"
 _MARKERS: Final = "osD^vPX"
 # Fonts with Chinese characters on Linux, Windows and macOS.
 _CHINESE: Final = (
@@ -50,7 +53,8 @@ def new_axes(axes: "Axes | None", *, width: float = 6.4, height: float = 3.6) ->
 def finished(axes: "Axes", *, title: str, x: str = "", y: str = "") -> "Axes":
     """Return the axes with titles, without a frame, in fonts that cover the texts.
 
-    A character that no font has is drawn as an empty square.
+    The background is transparent, and texts are grey, to fit light and dark themes. A character
+    that no font has is drawn as an empty square.
     """
     from matplotlib.text import Text  # noqa: PLC0415 - optional
 
@@ -58,10 +62,16 @@ def finished(axes: "Axes", *, title: str, x: str = "", y: str = "") -> "Axes":
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(_INK)
+    axes.tick_params(which="both", color=_INK)
+    for patch in (axes.patch, axes.get_figure(root=True).patch):  # type: ignore[union-attr]  # drawn
+        patch.set_alpha(0)
     families, letters = _fonts()
     for each in axes.findobj(Text):
         if isinstance(each, Text):
             each.set_fontfamily(list(families))
+            if each.get_color() == "black":
+                each.set_color(_INK)
             each.set_text(_drawable(each.get_text(), letters))
     return axes
 

@@ -45,11 +45,7 @@ _FEWEST_PARTS: Final = 2
 _DEPTHS: Final = (20, 50, 100, 200)
 _LAMBDAS: Final = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 _RRF_CONSTANTS: Final = (20.0, 60.0)
-_SCALES: Final = (
-    Normalisation.MIN_MAX,
-    Normalisation.Z_SCORE,
-    Normalisation.DISTRIBUTION_BASED_UNCUT,
-)
+_SCALES: Final = (Normalisation.MIN_MAX, Normalisation.Z_SCORE, Normalisation.DISTRIBUTION_BASED)
 
 
 @dataclass(frozen=True, slots=True)

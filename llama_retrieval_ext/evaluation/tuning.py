@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -81,8 +80,9 @@ class Tuning(Viewed):
         Raises:
             ConfigurationError: The pipeline has a part that a configuration cannot express.
         """
-        config = import_module("llama_retrieval_ext.config.yaml")
-        text: str = config.to_yaml(self.retriever, live=live or live_arguments(self.retriever))
+        from llama_retrieval_ext.config.yaml import to_yaml  # noqa: PLC0415 - pydantic models
+
+        text = to_yaml(self.retriever, live=live or live_arguments(self.retriever))
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
         return text

@@ -5,7 +5,7 @@ without an argument. Events contain no text of a query or a node.
 """
 
 import time
-from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -137,9 +137,6 @@ class Session:
 
     Attributes:
         embeddings: Embeddings by model and text.
-        prefetch: Results of searches that a batch ran in advance, by search.
-        unreached: The errors of the prefetched searches and embeddings of a batch, one for each
-            query that needs the result.
         degraded: Parts that failed and were left out.
         details: The details that stages add to the result.
         confidences: Confidence of each search that has an estimate; see `SearchResult`.
@@ -148,8 +145,6 @@ class Session:
     """
 
     embeddings: SingleFlight = field(default_factory=SingleFlight)
-    prefetch: dict[Hashable, object] = field(default_factory=dict)
-    unreached: dict[Hashable, list[Exception]] = field(default_factory=dict)
     degraded: list[Degradation] = field(default_factory=list)
     details: list[Detail] = field(default_factory=list)
     confidences: list[float] = field(default_factory=list)
@@ -163,13 +158,6 @@ class Session:
     def confidence(self) -> float | None:
         """The maximum of the confidences; None if there are none."""
         return max(self.confidences, default=None)
-
-    def take_unreached(self, key: Hashable) -> Exception | None:
-        """Return the error of a prefetched search, once for each query; None if there is none."""
-        try:
-            return self.unreached.get(key, []).pop()
-        except IndexError:  # it never failed, or each query has received the error
-            return None
 
 
 @dataclass(frozen=True, slots=True)

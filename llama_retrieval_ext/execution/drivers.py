@@ -6,11 +6,12 @@ forever, and the interpreter waits for it at exit.
 """
 
 import asyncio
+import inspect
 import math
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for_futures
 from contextvars import copy_context
@@ -21,17 +22,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from llama_retrieval_ext.errors import DeadlineExceededError, ExecutionError, RetrievalExtError
 from llama_retrieval_ext.execution.context import Context, current_context, entered, in_answer
-from llama_retrieval_ext.execution.plan import (
-    Call,
-    Effect,
-    Outcome,
-    Plan,
-    Sleep,
-    Task,
-    Together,
-    arun_steps,
-    run_steps,
-)
+from llama_retrieval_ext.execution.plan import Call, Effect, Outcome, Plan, Sleep, Task, Together
 
 T = TypeVar("T")
 
@@ -51,12 +42,47 @@ async def arun(plan: Plan[T]) -> T:
         return await _adrive(plan)
 
 
+def drive(requests: Generator[Any, Any, T], perform: Callable[[Any], object]) -> T:
+    """Return the result of a generator of requests; a function answers each of them.
+
+    An error of the function is raised in the generator.
+    """
+    try:
+        request = next(requests)
+        while True:
+            try:
+                answer = perform(request)
+            except BaseException as error:  # noqa: BLE001 - the generator decides what it means
+                request = requests.throw(error)
+            else:
+                request = requests.send(answer)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]  # Any in every generator
+
+
+async def adrive(
+    requests: Generator[Any, Any, T], perform: Callable[[Any], Awaitable[object]]
+) -> T:
+    """Return the result of `drive` with a coroutine function, on the running event loop."""
+    try:
+        request = next(requests)
+        while True:
+            try:
+                answer = await perform(request)
+            except BaseException as error:  # noqa: BLE001 - the generator decides what it means
+                request = requests.throw(error)
+            else:
+                request = requests.send(answer)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]  # Any in every generator
+
+
 def _drive(plan: Plan[T]) -> T:
-    return run_steps(plan, lambda effect: _perform(effect, current_context()))
+    return drive(plan, lambda effect: _perform(effect, current_context()))
 
 
 async def _adrive(plan: Plan[T]) -> T:
-    return await arun_steps(plan, lambda effect: _aperform(effect, current_context()))
+    return await adrive(plan, lambda effect: _aperform(effect, current_context()))
 
 
 def _perform(effect: Effect, context: Context) -> object:
@@ -279,6 +305,34 @@ async def awaited_or_in_thread(attempt: Callable[[], Awaitable[T]], blocking: Ca
     except _NO_ASYNC:
         context = copy_context()
         return await asyncio.wrap_future(pool.submit(lambda: context.run(blocking)))
+
+
+def blocking_or_awaited(blocking: Callable[[], T], attempt: Callable[[], Awaitable[T]]) -> T:
+    """Return the blocking result; if that is not implemented, the async one, from its own loop."""
+    try:
+        return blocking()
+    except RetrievalExtError:
+        raise
+    except NotImplementedError:
+        return from_own_loop(attempt)
+
+
+def either_way(
+    function: Callable[..., Any], *args: object
+) -> tuple[Callable[[], Any], Callable[[], Awaitable[Any]] | None]:
+    """Return the blocking and the async call of a function that is one of the two."""
+    if not inspect.iscoroutinefunction(function):
+        return lambda: function(*args), None
+    return lambda: from_own_loop(lambda: function(*args)), lambda: function(*args)
+
+
+def from_own_loop(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Return the result of an async function to blocking code, also inside a running loop."""
+
+    async def awaited() -> T:
+        return await attempt()
+
+    return pool.submit(_in_context(lambda: asyncio.run(awaited()))).result()
 
 
 class LoopThread:

@@ -133,61 +133,6 @@ def finished(value: U) -> Plan[U]:
     return value
 
 
-# A generator of requests that its driver interprets.
-Steps: TypeAlias = Generator[Any, Any, T_co]
-
-
-def run_steps(steps: Steps[U], perform: Callable[[Any], object]) -> U:
-    """Return the result of a generator; a function answers each of its requests.
-
-    An error of the function is raised in the generator.
-    """
-    try:
-        request = next(steps)
-        while True:
-            try:
-                answer = perform(request)
-            except BaseException as error:  # noqa: BLE001 - the generator decides what it means
-                request = steps.throw(error)
-            else:
-                request = steps.send(answer)
-    except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]  # Any in every generator
-
-
-async def arun_steps(steps: Steps[U], perform: Callable[[Any], Awaitable[object]]) -> U:
-    """Return the result of `run_steps` with a coroutine function, on the running event loop."""
-    try:
-        request = next(steps)
-        while True:
-            try:
-                answer = await perform(request)
-            except BaseException as error:  # noqa: BLE001 - the generator decides what it means
-                request = steps.throw(error)
-            else:
-                request = steps.send(answer)
-    except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]  # Any in every generator
-
-
-def blocking_call(steps: Callable[[], Steps[U]]) -> Call[U]:
-    """Return the call that runs a generator whose requests are blocking functions.
-
-    Examples:
-        >>> def doubled():
-        ...     number = yield lambda: 21
-        ...     return 2 * number
-        >>> blocking_call(doubled).function()
-        42
-
-    """
-    return Call(lambda: run_steps(steps(), _call))
-
-
-def _call(function: Callable[[], object]) -> object:
-    return function()
-
-
 class _AbandonedError(Exception):
     """The computation was cancelled or timed out; another request may restart it."""
 

@@ -10,7 +10,8 @@ from queue import SimpleQueue
 from threading import Lock
 from typing import Any, Generic, ParamSpec, Self, TypeAlias, TypeVar, get_args
 
-from llama_retrieval_ext.execution.context import OnPartial, current_context, entered
+from llama_retrieval_ext.checks import checked_call
+from llama_retrieval_ext.execution.context import OnPartial, call, current_context, entered
 from llama_retrieval_ext.execution.drivers import arun, pool, run
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 
@@ -110,68 +111,112 @@ def blocking(plan: Callable[P, Plan[T]]) -> Callable[P, T]:
         (42, 'adoubled')
 
     """
+    checked = checked_call(plan)
 
-    @wraps(plan)
     def blocked(*args: P.args, **kwargs: P.kwargs) -> T:
-        return run(plan(*args, **kwargs))
+        return run(checked(*args, **kwargs))
 
-    _show_result(blocked, plan)
+    _show(blocked, plan)
     return blocked
 
 
 def asynchronous(function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
     """Return the async twin of a function that `blocking` decorates."""
     plan: Any = unwrap(function)  # the function that `blocking` wraps
+    checked = checked_call(plan)
 
     async def awaited(*args: P.args, **kwargs: P.kwargs) -> T:
-        result: T = await arun(plan(*args, **kwargs))
+        result: T = await arun(checked(*args, **kwargs))
         return result
 
-    _name_twin(awaited, plan)
+    _show(awaited, plan, prefix="a")
     return awaited
+
+
+def callers(
+    plan: Callable[P, Plan[T] | Call[T]],
+) -> tuple[Callable[P, T], Callable[P, Coroutine[Any, Any, T]]]:
+    """Return the blocking twin ``x`` and the async twin ``ax`` of a function ``plan_x``.
+
+    Twins of a method make the call, or run the plan, that the object's own ``plan_x`` returns.
+
+    Examples:
+        >>> from llama_retrieval_ext.execution import Call
+        >>> def plan_doubled(number: int) -> Call[int]:
+        ...     return Call(lambda: 2 * number)
+        >>> doubled, adoubled = callers(plan_doubled)
+        >>> doubled(21), asyncio.run(adoubled(21)), adoubled.__name__
+        (42, 42, 'adoubled')
+
+    """
+    source: Any = plan
+    is_method = next(iter(signature(plan).parameters), "") == "self"
+
+    def planned(*args: P.args, **kwargs: P.kwargs) -> Plan[T]:
+        own: Any = args
+        if is_method:  # it may be overridden
+            made = getattr(own[0], source.__name__)(*own[1:], **kwargs)
+        else:
+            made = plan(*args, **kwargs)
+        return call(made) if isinstance(made, Call) else made
+
+    def blocked(*args: P.args, **kwargs: P.kwargs) -> T:
+        return run(planned(*args, **kwargs))
+
+    async def awaited(*args: P.args, **kwargs: P.kwargs) -> T:
+        return await arun(planned(*args, **kwargs))
+
+    prefix = source.__qualname__.rpartition("plan_")[0]
+    name = source.__name__.removeprefix("plan_")
+    twins: list[Any] = [blocked, awaited]
+    for twin in twins:
+        _show(twin, plan)
+        twin.__isabstractmethod__ = False
+    blocked.__name__, blocked.__qualname__ = name, prefix + name
+    awaited.__name__, awaited.__qualname__ = f"a{name}", f"{prefix}a{name}"
+    awaited.__doc__ = f"`{name}` without blocking the event loop."
+    return blocked, awaited
 
 
 def streamed(reporting: Callable[P, Reporting[T]]) -> Callable[P, Iterator[T]]:
     """Return a function that yields the partial results of a plan, then its result."""
+    checked = checked_call(reporting)
 
-    @wraps(reporting)
     def partials(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-        plan = reporting(*args, **kwargs)
+        plan = checked(*args, **kwargs)
         return stream(lambda report: run(plan(report)))
 
-    _show_result(partials, reporting, Iterator)
+    _show(partials, reporting, Iterator)
     return partials
 
 
 def async_streamed(function: Callable[P, Iterator[T]]) -> Callable[P, AsyncIterator[T]]:
     """Return the async twin of a function that `streamed` decorates."""
     reporting: Any = unwrap(function)
+    checked = checked_call(reporting)
 
     def partials(*args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
-        plan: Reporting[T] = reporting(*args, **kwargs)
+        plan: Reporting[T] = checked(*args, **kwargs)
         return astream(lambda report: arun(plan(report)))
 
-    _name_twin(partials, reporting, AsyncIterator)
+    _show(partials, reporting, AsyncIterator, prefix="a")
     return partials
 
 
-def _name_twin(twin: Any, plan: Any, stream_type: Any = None) -> None:  # noqa: ANN401 - any functions
-    wraps(plan)(twin)
-    _show_result(twin, plan, stream_type)
-    prefix, _, name = plan.__qualname__.rpartition(".")
-    twin.__name__ = f"a{name}"
-    twin.__qualname__ = ".".join(filter(None, [prefix, f"a{name}"]))
-    twin.__doc__ = f"`{name}` without blocking the event loop."
-
-
-def _show_result(function: Any, plan: Any, stream_type: Any = None) -> None:  # noqa: ANN401 - as above
-    """Set a function's signature to the plan's, with the type of its result."""
+def _show(function: Any, plan: Any, result_type: Any = None, *, prefix: str = "") -> None:  # noqa: ANN401 - any functions
+    """Give a function the name and signature of a plan, with the type of the plan's result."""
+    wraps(plan)(function)
+    if prefix:
+        function.__name__ = f"{prefix}{plan.__name__}"
+        function.__qualname__ = (
+            f"{plan.__qualname__.removesuffix(plan.__name__)}{function.__name__}"
+        )
+        function.__doc__ = f"`{plan.__name__}` without blocking the event loop."
     shown = signature(plan)
-    planned = shown.return_annotation
-    if stream_type is not None:
-        (*_, planned) = get_args(planned)
-    (*_, result) = get_args(planned) or (planned,)
-    result = result if stream_type is None else stream_type[result]
+    (*_, result) = get_args(shown.return_annotation) or (shown.return_annotation,)
+    if result_type is not None:
+        (*_, result) = get_args(result) or (result,)
+        result = result_type[result]
     function.__signature__ = shown.replace(return_annotation=result)
     function.__annotations__ = {**plan.__annotations__, "return": result}
 

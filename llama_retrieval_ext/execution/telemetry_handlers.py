@@ -26,7 +26,6 @@ from llama_retrieval_ext.execution.context import (
 # Events without text of a query or a node. LlamaIndex's own events contain text, and otherwise
 # only mark the start and end of a span.
 _WITHOUT_CONTENT: Final = (FusionEvent, RetrievalDegradedEvent, ScopeViolationEvent)
-_RETRIEVE: Final = ("retrieve", "aretrieve")
 
 
 def is_sending(span_handlers: Sequence[object]) -> bool:
@@ -54,69 +53,50 @@ class Spans(OTelCompatibleSpanHandler):
             id_ = self._around[id_]
         return id_
 
-    def new_span(
-        self,
-        id_: str,
-        bound_args: Any,  # noqa: ANN401 - as its base has it
-        instance: Any = None,  # noqa: ANN401
-        parent_span_id: str | None = None,
-        tags: dict[str, Any] | None = None,
-        **kwargs: Any,  # noqa: ANN401
-    ) -> Any:  # noqa: ANN401
+    # LlamaIndex's dispatcher passes all arguments by name.
+
+    def new_span(self, id_: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as its base
         """Open a span, except for the implementation of a method."""
         method = id_.partition("-")[0].rpartition(".")[2]
-        parent = self.open_span(parent_span_id)
+        parent = self.open_span(kwargs.get("parent_span_id"))
         if method.startswith("_"):
             self._around[id_] = parent
             return None
-        made = super().new_span(id_, bound_args, instance, parent, tags, **kwargs)
-        span = self.all_spans[id_]
-        if isinstance(instance, BaseRetriever) and method in _RETRIEVE:
-            query = next(iter(bound_args.arguments.values()), None)
+        made = super().new_span(id_, *args, **{**kwargs, "parent_span_id": parent})
+        self._describe(self.all_spans[id_], method, kwargs["instance"], kwargs["bound_args"])
+        return made
+
+    def prepare_to_exit_span(self, id_: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - likewise
+        """Close a span; for a retrieval, add the number of hits."""
+        if self._is_around(id_):
+            return None
+        span, result = self.all_spans.get(id_), kwargs["result"]
+        is_retrieval = isinstance(kwargs["instance"], BaseRetriever) and isinstance(result, list)
+        if span is not None and is_retrieval:
+            _describe_hits(span, result, content=self._content)
+        return super().prepare_to_exit_span(id_, *args, **kwargs)
+
+    def prepare_to_drop_span(self, id_: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - likewise
+        """Close a span that ended with an error."""
+        return None if self._is_around(id_) else super().prepare_to_drop_span(id_, *args, **kwargs)
+
+    def _is_around(self, id_: str) -> bool:
+        is_around = id_ in self._around
+        self._around.pop(id_, None)
+        return is_around
+
+    def _describe(self, span: Span, method: str, instance: object, arguments: Any) -> None:  # noqa: ANN401 - inspect's
+        kind = method.rpartition("_")[2].removeprefix("a")
+        if isinstance(instance, BaseRetriever) and kind == "retrieve":
+            query = next(iter(arguments.arguments.values()), None)
             _describe_retrieval(span, instance, query if self._content else None)
         elif isinstance(instance, BaseEmbedding):
             _describe_model(span, "embeddings", instance.model_name)
-        elif isinstance(instance, LLM) and method.rpartition("_")[2] in _LLM_OPERATIONS:
-            operation = _LLM_OPERATIONS[method.rpartition("_")[2]]
-            _describe_model(span, operation, instance.metadata.model_name)
-        return made
-
-    def prepare_to_exit_span(
-        self,
-        id_: str,
-        bound_args: Any,  # noqa: ANN401 - as its base has it
-        instance: Any = None,  # noqa: ANN401
-        result: Any = None,  # noqa: ANN401
-        **kwargs: Any,  # noqa: ANN401
-    ) -> Any:  # noqa: ANN401
-        """Close a span; for a retrieval, add the number of hits."""
-        if id_ in self._around:
-            del self._around[id_]
-            return None
-        span = self.all_spans.get(id_)
-        if span is not None and isinstance(instance, BaseRetriever) and isinstance(result, list):
-            _describe_hits(span, result, content=self._content)
-        return super().prepare_to_exit_span(id_, bound_args, instance, result, **kwargs)
-
-    def prepare_to_drop_span(
-        self,
-        id_: str,
-        bound_args: Any,  # noqa: ANN401 - as its base has it
-        instance: Any = None,  # noqa: ANN401
-        err: BaseException | None = None,
-        **kwargs: Any,  # noqa: ANN401
-    ) -> Any:  # noqa: ANN401
-        """Close a span that ended with an error."""
-        if id_ in self._around:
-            del self._around[id_]
-            return None
-        return super().prepare_to_drop_span(id_, bound_args, instance, err, **kwargs)
+        elif isinstance(instance, LLM) and kind in _LLM_OPERATIONS:
+            _describe_model(span, _LLM_OPERATIONS[kind], instance.metadata.model_name)
 
 
-_LLM_OPERATIONS: Final = {
-    **dict.fromkeys(("chat", "achat"), "chat"),
-    **dict.fromkeys(("complete", "acomplete"), "text_completion"),
-}
+_LLM_OPERATIONS: Final = {"chat": "chat", "complete": "text_completion"}
 
 
 class Events(OTelCompatibleEventHandler):

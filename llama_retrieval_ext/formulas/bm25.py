@@ -13,24 +13,20 @@ Floats = npt.NDArray[np.floating[Any]]  # Any: of whichever width
 Numbers = npt.NDArray[np.integer[Any]] | Floats
 
 
-@overload
-def bm25_idf(n_docs: float, doc_freq: float) -> float: ...
-@overload
-def bm25_idf(n_docs: float, doc_freq: Numbers) -> Floats: ...
-def bm25_idf(n_docs: float, doc_freq: float | Numbers) -> float | Floats:
+def bm25_idf(n_docs: float, doc_freq: float) -> float:
     r"""Return the inverse document frequency of a term.
 
     .. math:: \mathrm{idf}(t) = \ln\left(1 + \frac{N - n_t + 0.5}{n_t + 0.5}\right)
 
     Args:
         n_docs: Documents in the collection, *N*.
-        doc_freq: Documents with the term, from 0 to *N*; one number, or an array of any shape.
+        doc_freq: Documents with the term, from 0 to *N*.
 
     Returns:
-        The weight, above 0; higher is rarer. A float, or an array of floats of the same shape.
+        The weight, above 0; higher is rarer.
 
     Raises:
-        ConfigurationError: A frequency is below 0 or above ``n_docs``.
+        ConfigurationError: The frequency is below 0 or above ``n_docs``.
 
     Source:
         Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009, the
@@ -42,20 +38,12 @@ def bm25_idf(n_docs: float, doc_freq: float | Numbers) -> float | Floats:
         1.3862943611198906
 
     """
-    if isinstance(doc_freq, np.ndarray):
-        _check_doc_freq(n_docs, least=doc_freq.min(initial=0), most=doc_freq.max(initial=0))
-        idf: Floats = np.log1p((n_docs - doc_freq + 0.5) / (doc_freq + 0.5))
-        return idf
-    _check_doc_freq(n_docs, least=doc_freq, most=doc_freq)
-    return math.log1p((n_docs - doc_freq + 0.5) / (doc_freq + 0.5))
-
-
-def _check_doc_freq(n_docs: float, *, least: float, most: float) -> None:
-    if not 0 <= least <= most <= n_docs:
+    if not 0 <= doc_freq <= n_docs:
         raise ConfigurationError(
-            f"got document frequencies from {least} to {most} in {n_docs} documents; expected 0 to "
-            "the number of documents: is the order (n_docs, doc_freq)?"
+            f"got a document frequency of {doc_freq} in {n_docs} documents; expected 0 to the "
+            "number of documents: is the order (n_docs, doc_freq)?"
         )
+    return math.log1p((n_docs - doc_freq + 0.5) / (doc_freq + 0.5))
 
 
 @overload

@@ -79,8 +79,7 @@ def min_max(scores: Mapping[str, float]) -> dict[str, float]:
 
     Returns:
         Normalised score of every id, in ``[0, 1]``, in the same order. Equal scores (also a single
-        one) all give 1.0: the retriever found them and ranked none of them lower, so 0 would be
-        wrong. Empty for no scores.
+        one) all give 1.0 if they are above 0, else 0.0, as in LlamaIndex. Empty for no scores.
 
     Raises:
         ScoreError: A score is None or not finite.
@@ -88,13 +87,13 @@ def min_max(scores: Mapping[str, float]) -> dict[str, float]:
     Source:
         Lee, "Analyses of Multiple Evidence Combination", SIGIR 1997, the normalised similarity,
         https://doi.org/10.1145/258525.258587. The value for equal scores (0 / 0 in the formula) is
-        our choice; ranx gives 0.0.
+        LlamaIndex's; ranx gives 0.0.
 
     Examples:
         >>> min_max({"a": 12.0, "b": 9.0, "c": 8.0})
         {'a': 1.0, 'b': 0.25, 'c': 0.0}
-        >>> min_max({"a": -3.0})
-        {'a': 1.0}
+        >>> min_max({"a": 0.3}), min_max({"a": 0.0})
+        ({'a': 1.0}, {'a': 0.0})
 
     """
     if not scores:
@@ -102,33 +101,31 @@ def min_max(scores: Mapping[str, float]) -> dict[str, float]:
     check_scores(scores)
     low, high = min(scores.values()), max(scores.values())
     if low == high:
-        return dict.fromkeys(scores, 1.0)
+        return dict.fromkeys(scores, float(high > 0.0))
     span = high - low
     return {node_id: (score - low) / span for node_id, score in scores.items()}
 
 
 def distribution_based(
-    scores: Mapping[str, float], *, cut: bool = True, sample: bool = True, equal: float = 0.5
+    scores: Mapping[str, float], *, as_llama_index: bool = False
 ) -> dict[str, float]:
     r"""Scale scores linearly from three standard deviations below the mean to three above.
 
     .. math:: s'(d) = \frac{s(d) - (\mu - 3\sigma)}{6\sigma}, \qquad
               \sigma^2 = \frac{1}{n - 1} \sum_d (s(d) - \mu)^2
 
-    The default is the sample standard deviation (``/ (n - 1)``), as in Qdrant, so that fusion here
-    and in the engine agrees. LlamaIndex uses the population one (``/ n``).
+    The sample standard deviation (``/ (n - 1)``) is that of Qdrant, so that fusion here and in the
+    engine agrees. Scores beyond three deviations stay below 0 or above 1: the best of many keyword
+    hits is usually that far above the mean, and its lead counts.
 
     Args:
         scores: Raw score of every id, in any finite range; higher is better.
-        cut: Whether to clip scores beyond three deviations to 0.0 or 1.0. Such scores need at least
-            11 ids; Qdrant and LlamaIndex leave them below 0 or above 1.
-        sample: Whether to use the sample or the population standard deviation.
-        equal: Score of every id if all scores are equal (also a single one). 0.5 is the position of
-            the mean; LlamaIndex uses 1.0 (and 0.0 for scores that are not above 0).
+        as_llama_index: Whether to compute as LlamaIndex does: the population standard deviation
+            (``/ n``), and equal scores as in `min_max`.
 
     Returns:
-        Normalised score of every id, in ``[0, 1]`` unless uncut, in the same order. Empty for no
-        scores.
+        Normalised score of every id, in the same order, around a mean of 0.5. Equal scores (also a
+        single one) all give 0.5, the position of the mean. Empty for no scores.
 
     Raises:
         ScoreError: A score is None or not finite.
@@ -137,8 +134,7 @@ def distribution_based(
         Mazzeschi, "Distribution-Based Score Fusion (DBSF), a new approach to Vector Search
         Ranking", 2023,
         https://medium.com/plain-simple-software/distribution-based-score-fusion-dbsf-a-new-approach-to-vector-search-ranking-f87c37488b18,
-        as in Qdrant, https://qdrant.tech/documentation/concepts/hybrid-queries/. Clipping is an
-        addition.
+        as in Qdrant, https://qdrant.tech/documentation/concepts/hybrid-queries/.
 
     Examples:
         >>> distribution_based({"a": 3.0, "b": 2.0, "c": 1.0})
@@ -150,13 +146,10 @@ def distribution_based(
     distance = deviations(scores)
     norm = math.hypot(*distance.values())
     if norm == 0.0:
-        return dict.fromkeys(scores, equal)
+        return min_max(scores) if as_llama_index else dict.fromkeys(scores, 0.5)
     # sigma is norm / root; dividing by the norm first cannot overflow, even if it is tiny.
-    root = math.sqrt(len(distance) - sample)
-    places = {node_id: 0.5 + gap / norm * root / 6.0 for node_id, gap in distance.items()}
-    if not cut:
-        return places
-    return {node_id: min(max(place, 0.0), 1.0) for node_id, place in places.items()}
+    root = math.sqrt(len(distance) - (not as_llama_index))
+    return {node_id: 0.5 + gap / norm * root / 6.0 for node_id, gap in distance.items()}
 
 
 def rank_normalise(scores: Mapping[str, float]) -> dict[str, float]:
@@ -255,15 +248,14 @@ class Normalisation(NamedEnum):
 
     ``COSINE`` is only for cosines: ``(1 + score) / 2``, which maps -1 to 0 and 1 to 1.
     ``FROM_ZERO`` is for scores that are never below 0, such as BM25: the score divided by the
-    highest one. ``DISTRIBUTION_BASED_UNCUT`` does not clip outliers to [0, 1], as in Qdrant.
-    ``DISTRIBUTION_BASED_LLAMA_INDEX`` does not clip either, and divides by n instead of n - 1.
+    highest one. ``DISTRIBUTION_BASED`` is Qdrant's formula, ``DISTRIBUTION_BASED_LLAMA_INDEX``
+    LlamaIndex's, which divides by n instead of n - 1.
     """
 
     NONE = "none"
     MIN_MAX = "min_max"
     Z_SCORE = "z_score"
     DISTRIBUTION_BASED = "distribution_based"
-    DISTRIBUTION_BASED_UNCUT = "distribution_based_uncut"
     DISTRIBUTION_BASED_LLAMA_INDEX = "distribution_based_llama_index"
     COSINE = "cosine"
     FROM_ZERO = "from_zero"
@@ -279,10 +271,7 @@ _FORMULAS: Mapping[Normalisation, Callable[[Scores], Scores]] = {
     Normalisation.MIN_MAX: min_max,
     Normalisation.Z_SCORE: z_score,
     Normalisation.DISTRIBUTION_BASED: distribution_based,
-    Normalisation.DISTRIBUTION_BASED_UNCUT: partial(distribution_based, cut=False),
-    Normalisation.DISTRIBUTION_BASED_LLAMA_INDEX: partial(
-        distribution_based, cut=False, sample=False, equal=1.0
-    ),
+    Normalisation.DISTRIBUTION_BASED_LLAMA_INDEX: partial(distribution_based, as_llama_index=True),
     Normalisation.COSINE: partial(theoretical_min_max, low=-1.0, high=1.0),
     Normalisation.FROM_ZERO: partial(theoretical_min_max, low=0.0),
     Normalisation.RANK: rank_normalise,

@@ -4,13 +4,13 @@ import math
 from collections.abc import Sequence
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.formulas.scores import sum_of_legs, weighted_legs
+from llama_retrieval_ext.formulas.scores import weighted_legs
 
 
-def reciprocal_rank_fusion(
+def reciprocal_rank_shares(
     rankings: Sequence[Sequence[str]], *, k: float = 60.0, weights: Sequence[float] | None = None
-) -> dict[str, float]:
-    r"""Fuse rankings by the weighted sum of reciprocal ranks.
+) -> list[dict[str, float]]:
+    r"""Return the weighted reciprocal ranks of each leg; `sum_of_legs` fuses them.
 
     .. math:: s(d) = \sum_i \frac{w_i}{k + r_i(d)}
 
@@ -23,8 +23,8 @@ def reciprocal_rank_fusion(
             A leg of weight 0 is left out.
 
     Returns:
-        Fused score of every id in any leg with a weight above 0, in
-        ``(0, sum(weights) / (k + 1)]``, higher is better. Empty for no rankings.
+        Share by id, higher is better, one mapping per leg with a weight above 0. Their sum is in
+        ``(0, sum(weights) / (k + 1)]``. Empty for no rankings.
 
     Raises:
         ConfigurationError: ``k`` is negative or not finite, or the weights do not fit.
@@ -36,26 +36,16 @@ def reciprocal_rank_fusion(
         of the paper.
 
     Examples:
-        >>> reciprocal_rank_fusion([["a", "b"], ["b"]], k=1)
-        {'a': 0.5, 'b': 0.8333333333333333}
-        >>> reciprocal_rank_fusion([["a", "b"], ["b"]], k=1, weights=[1, 3])
-        {'a': 0.5, 'b': 1.8333333333333333}
-
-    """
-    return sum_of_legs(reciprocal_rank_shares(rankings, k=k, weights=weights))
-
-
-def reciprocal_rank_shares(
-    rankings: Sequence[Sequence[str]], *, k: float = 60.0, weights: Sequence[float] | None = None
-) -> list[dict[str, float]]:
-    """Return the share of each leg with a weight in the scores of `reciprocal_rank_fusion`.
-
-    Examples:
         >>> reciprocal_rank_shares([["a", "b"], ["b"]], k=1)
         [{'a': 0.5, 'b': 0.3333333333333333}, {'b': 0.5}]
+        >>> reciprocal_rank_shares([["a", "b"], ["b"]], k=1, weights=[1, 3])
+        [{'a': 0.5, 'b': 0.3333333333333333}, {'b': 1.5}]
 
     """
-    _check_k(k)
+    if not 0.0 <= k < math.inf:
+        raise ConfigurationError(
+            f"k must be a finite number of 0 or more, got {k}; 60 is the value of the paper"
+        )
     legs = weighted_legs(rankings, weights=weights)
     return [_shares(ranking, k=k, weight=weight) for ranking, weight in legs]
 
@@ -68,10 +58,3 @@ def _shares(ranking: Sequence[str], *, k: float, weight: float) -> dict[str, flo
             rank += 1.0
             shares[node_id] = weight / (k + rank)
     return shares
-
-
-def _check_k(k: float) -> None:
-    if not 0.0 <= k < math.inf:
-        raise ConfigurationError(
-            f"k must be a finite number of 0 or more, got {k}; 60 is the value of the paper"
-        )

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from llama_retrieval_ext.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from llama_retrieval_ext.graph.elements import Edge, GraphNode
     from llama_retrieval_ext.graph.embedded_store import EmbeddedPropertyGraphStore
     from llama_retrieval_ext.graph.entity_linking import EntityLinker
     from llama_retrieval_ext.graph.open import open_graph
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "Edge",
     "EmbeddedPropertyGraphStore",
     "EntityLinker",
+    "GraphNode",
     "PassageGraphs",
     "PassageLinks",
     "ProcessRequirements",
@@ -31,6 +34,7 @@ if not TYPE_CHECKING:
     _MODULES = {
         "llama_retrieval_ext.graph.text_to_cypher": ("TextToCypher",),
         "llama_retrieval_ext.graph.rules.inference": ("ProcessRequirements",),
+        "llama_retrieval_ext.graph.elements": ("Edge", "GraphNode"),
         "llama_retrieval_ext.graph.embedded_store": ("EmbeddedPropertyGraphStore",),
         "llama_retrieval_ext.graph.entity_linking": ("EntityLinker",),
         "llama_retrieval_ext.graph.open": ("open_graph",),

@@ -9,77 +9,91 @@ by the id of the other end, the type, and the direction. So a fan-out limit keep
 every engine.
 """
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Final, Protocol, Self, TypeVar, runtime_checkable
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.running import callers
 from llama_retrieval_ext.graph.adjacency import Adjacency
 from llama_retrieval_ext.graph.cypher import scope_parameters, sees_edge, sees_node
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Hop
 from llama_retrieval_ext.query import Scope
 
 T = TypeVar("T")
+ANY_HOP: Final = Hop()
 
 
-@runtime_checkable
-class GraphBackend(Protocol):
+class GraphBackend(ABC):
     """Read interface of every graph.
 
-    A request is a `Call`: a plan yields it, and the driver runs it in a thread or on the loop.
+    `nodes`, `neighbours`, `contents` and `names` read, and have async twins (`anodes`, …). An
+    engine implements the methods ``plan_…`` with the same arguments: each returns a `Call`, which
+    a plan yields and its driver runs in a thread or on the loop.
+
+    Attributes:
+        engine: Name of the engine.
+        version: Number that changes after every write through this object.
     """
 
-    @property
-    def engine(self) -> str:
-        """Name of the engine."""
-        ...
+    engine: ClassVar[str]
+    version: int
 
-    @property
-    def version(self) -> int:
-        """Number that changes after every write through this object."""
-        ...
-
-    def nodes(self, ids: Sequence[str], *, scope: Scope | None) -> Call[dict[str, GraphNode]]:
+    @abstractmethod
+    def plan_nodes(
+        self, ids: Sequence[str], *, scope: Scope | None = None
+    ) -> Call[dict[str, GraphNode]]:
         """Return the visible nodes with these ids, by id; an empty list gives no nodes.
 
         If several visible partitions have an id, the first by name wins.
         """
-        ...
 
-    def neighbours(
-        self, frontier: Sequence[str], hop: Hop, *, scope: Scope | None
+    @abstractmethod
+    def plan_neighbours(
+        self, frontier: Sequence[str], hop: Hop = ANY_HOP, *, scope: Scope | None = None
     ) -> Call[dict[str, list[Edge]]]:
         """Return the visible edges of each node of a frontier, capped and ordered.
 
         The result has the order of the frontier; a node without edges has an empty list, and an
         invisible node has no entry.
         """
-        ...
 
-    def contents(self, *, scope: Scope | None) -> Call[Contents]:
+    @abstractmethod
+    def plan_contents(self, *, scope: Scope | None = None) -> Call[Contents]:
         """Return every visible node, without embeddings, and every visible edge, in any order.
 
         If several visible partitions have an id, the first by name wins.
         """
-        ...
 
-    def names(self, *, scope: Scope | None) -> Call[list[tuple[str, str]]]:
+    @abstractmethod
+    def plan_names(self, *, scope: Scope | None = None) -> Call[list[tuple[str, str]]]:
         """Return name and id of every visible entity, one pair per name or alias, sorted."""
-        ...
 
+    nodes, anodes = callers(plan_nodes)
+    neighbours, aneighbours = callers(plan_neighbours)
+    contents, acontents = callers(plan_contents)
+    names, anames = callers(plan_names)
+
+    @abstractmethod
     def close(self) -> None:
         """Close files and connections; a second call does nothing."""
-        ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
-@runtime_checkable
-class WritableGraph(GraphBackend, Protocol):
-    """A graph backend with idempotent writes."""
+class WritableGraph(GraphBackend):
+    """A graph backend with idempotent writes: `upsert`, `delete_sources`, `clear` and others."""
 
-    def upsert(
-        self, nodes: Sequence[GraphNode], edges: Sequence[Edge], *, source: str | None = None
+    @abstractmethod
+    def plan_upsert(
+        self, nodes: Sequence[GraphNode], edges: Sequence[Edge] = (), *, source: str | None = None
     ) -> Call[None]:
         """Insert or replace nodes and edges; the write is idempotent.
 
@@ -91,9 +105,9 @@ class WritableGraph(GraphBackend, Protocol):
             source: The document that the rows come from. A row stays until every source of it is
                 deleted.
         """
-        ...
 
-    def replace_sources(self, said: Mapping[str, Contents]) -> Call[None]:
+    @abstractmethod
+    def plan_replace_sources(self, said: Mapping[str, Contents]) -> Call[None]:
         """Replace the earlier rows of documents, in one round trip.
 
         It is one transaction. Of rows with the same identity the last is written, and all their
@@ -103,23 +117,30 @@ class WritableGraph(GraphBackend, Protocol):
             said: Nodes and edges by document. The first node of a document must be the same in
                 every version: engines look it up to detect an older version.
         """
-        ...
 
-    def said_by(self, sources: Sequence[str]) -> Call[dict[str, Contents]]:
+    @abstractmethod
+    def plan_said_by(self, sources: Sequence[str]) -> Call[dict[str, Contents]]:
         """Return the rows that each document supports, in every partition, with embeddings."""
-        ...
 
-    def delete_sources(self, sources: Sequence[str], *, scope: Scope | None) -> Call[None]:
+    @abstractmethod
+    def plan_delete_sources(
+        self, sources: Sequence[str], *, scope: Scope | None = None
+    ) -> Call[None]:
         """Remove the rows of documents, except those that another source supports."""
-        ...
 
+    @abstractmethod
+    def plan_clear(self, *, scope: Scope | None) -> Call[None]:
+        """Remove every visible row."""
+
+    upsert, aupsert = callers(plan_upsert)
+    replace_sources, areplace_sources = callers(plan_replace_sources)
+    said_by, asaid_by = callers(plan_said_by)
+    delete_sources, adelete_sources = callers(plan_delete_sources)
+    clear, aclear = callers(plan_clear)
+
+    @abstractmethod
     def compact(self) -> int:
         """Free the disk space of deleted rows if the engine does not; return the bytes."""
-        ...
-
-    def clear(self, *, scope: Scope | None) -> Call[None]:
-        """Remove every visible row."""
-        ...
 
 
 @runtime_checkable
@@ -139,11 +160,13 @@ class AdjacencyGraph(Protocol):
 class CypherGraph(Protocol):
     """A graph that answers Cypher."""
 
-    def read(self, statement: str, parameters: Mapping[str, object]) -> Call[list[dict[str, Any]]]:
+    def plan_read(
+        self, statement: str, parameters: Mapping[str, object]
+    ) -> Call[list[dict[str, Any]]]:
         """Run a read-only statement."""
         ...
 
-    def explain(self, statement: str, parameters: Mapping[str, object]) -> Call[str]:
+    def plan_explain(self, statement: str, parameters: Mapping[str, object]) -> Call[str]:
         """Return the kind of a statement without running it; ``r`` for a read-only one."""
         ...
 
@@ -208,12 +231,12 @@ def _by_traversal(graph: AdjacencyGraph, scope: Scope | None) -> GraphSummary:
 def _by_cypher(graph: CypherGraph, scope: Scope | None) -> Plan[GraphSummary]:
     parameters = scope_parameters(scope)
     own = _OWN_LABEL.format
-    nodes: list[dict[str, Any]] = yield graph.read(
+    nodes: list[dict[str, Any]] = yield graph.plan_read(
         f"MATCH (n:__Node__) WHERE {sees_node('n', scope)} "
         f"RETURN {own('n')} AS label, count(*) AS count",
         parameters,
     )
-    edges: list[dict[str, Any]] = yield graph.read(
+    edges: list[dict[str, Any]] = yield graph.plan_read(
         f"MATCH (n:__Node__)-[r]->(m:__Node__) WHERE {sees_node('n', scope)} "
         f"AND {sees_edge('r', scope)} AND {sees_node('m', scope)} "
         f"RETURN {own('n')} AS source, type(r) AS type, {own('m')} AS target, count(*) AS count",

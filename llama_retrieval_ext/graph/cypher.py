@@ -80,7 +80,27 @@ Rows: TypeAlias = list[dict[str, Any]]  # Any: what Cypher returns
 
 _SYSTEM_LABELS: Final = ("__Node__", "__Entity__")
 _CHUNK: Final = "Chunk"
-_OWN: Final = ("id", "name", "text", "embedding", "_key", "_sources", "_json")
+_OWN: Final = ("id", "name", "text", "embedding", "_id", "_key", "_sources", "_json")
+
+
+def own_id(variable: str) -> str:
+    """Return the expression for the id of a node in its partition.
+
+    A node that we wrote has it in ``_id``, and in ``id`` its key: LlamaIndex's store identifies
+    nodes by ``id`` alone, and makes a constraint that it is unique. Its own have only ``id``.
+    """
+    return f"coalesce({variable}._id, {variable}.id)"
+
+
+def nodes_by_id(variable: str, ids: str) -> str:
+    """Return the clauses that bind a variable to the nodes with ids, and ``id`` to the id."""
+    name = variable
+    return (
+        f"UNWIND {ids} AS id CALL (id) {{ MATCH ({name}:__Node__ {{_id: id}}) RETURN {name} "
+        # toString: Neo4j uses a text index only for values of type string.
+        f"UNION ALL MATCH ({name}:__Node__ {{id: toString(id)}}) WHERE {name}._id IS NULL "
+        f"RETURN {name} }} WITH {name}, id"
+    )
 
 
 def key_of(partition: Partition, id_: str) -> str:
@@ -89,15 +109,12 @@ def key_of(partition: Partition, id_: str) -> str:
 
 
 def _node_row(node: GraphNode, sources: list[str]) -> dict[str, Any]:
-    own: dict[str, object] = {"id": node.id, "name": node.name}
-    if node.is_passage:
-        own = {"id": node.id, "text": node.text}
+    own: dict[str, object] = {"text": node.text} if node.is_passage else {"name": node.name}
     if node.embedding is not None:
         own["embedding"] = [float(x) for x in node.embedding]
     kind = _CHUNK if node.is_passage else "__Entity__"
     labels = [kind] if node.is_passage and node.label == CHUNK_LABEL else [kind, node.label]
     row = _row(node.partition, node.id, {**_native(node.properties), **own}, sources)
-    row["properties"]["_key"] = row["key"]
     return {**row, "labels": labels}
 
 
@@ -108,8 +125,7 @@ def _edge_row(edge: Edge, sources: list[str]) -> dict[str, Any]:
     scope = {"tenant_id": partition.tenant_id, "kb_id": partition.kb_id}
     named = {key: value for key, value in scope.items() if value}
     ends = [
-        _row(partition, id_, {"id": id_, "name": id_, **named}, sources)
-        for id_ in (edge.source, edge.target)
+        _row(partition, id_, {"name": id_, **named}, sources) for id_ in (edge.source, edge.target)
     ]
     return {
         "ends": ends,
@@ -124,12 +140,13 @@ def _edge_row(edge: Edge, sources: list[str]) -> dict[str, Any]:
 def _row(
     partition: Partition, id_: str, properties: dict[str, object], sources: list[str]
 ) -> dict[str, Any]:
+    key = key_of(partition, id_)
     return {
-        "key": key_of(partition, id_),
+        "key": key,
         "id": id_,
         "tenant": partition.tenant_id or "",
         "kb": partition.kb_id or "",
-        "properties": properties,
+        "properties": {**properties, "id": key, "_id": id_, "_key": key},
         "sources": sources,
     }
 
@@ -210,14 +227,15 @@ def _properties(stored: Mapping[str, Any], own: Sequence[str]) -> dict[str, Any]
 def node_of(row: Mapping[str, Any]) -> GraphNode:
     """Return the node of a row with labels and properties."""
     stored = row["properties"]
+    id_ = stored.get("_id") or stored["id"]
     labels = sorted(set(row["labels"]).difference(_SYSTEM_LABELS))
     properties = _properties(stored, _OWN)
     if "__Entity__" in row["labels"]:
-        label, name, text = (labels or ["entity"])[0], stored.get("name") or stored["id"], None
+        label, name, text = (labels or ["entity"])[0], stored.get("name") or id_, None
     else:
         named = [label for label in labels if label != _CHUNK]
-        label, name, text = (named or [CHUNK_LABEL])[0], stored["id"], stored.get("text") or ""
-    return GraphNode(stored["id"], label, name, properties, text, stored.get("embedding"))
+        label, name, text = (named or [CHUNK_LABEL])[0], id_, stored.get("text") or ""
+    return GraphNode(id_, label, name, properties, text, stored.get("embedding"))
 
 
 def edge_of(row: Sequence[Any]) -> Edge:

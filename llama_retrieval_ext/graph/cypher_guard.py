@@ -4,6 +4,10 @@ A small part of Cypher is accepted: ``MATCH`` and ``OPTIONAL MATCH`` of plain pa
 ``WHERE`` and ``RETURN`` with a few functions. Every pattern gets a path variable and a condition
 on all its nodes and relationships, so nothing outside of the scope can be matched, counted or
 compared. Patterns elsewhere are refused: no subquery, no procedure, no pattern in an expression.
+
+The server may evaluate the conditions of one ``WHERE`` in any order, and an expression that raises
+an error on a row outside of the scope would betray its values. So the statement's own conditions
+stand behind a ``LIMIT``, which no planner moves a filter across; in a pattern only literals do.
 """
 
 import re
@@ -18,6 +22,8 @@ from llama_retrieval_ext.query import Scope
 MAX_HOPS: Final = 6
 _MAX_TOKENS: Final = 600
 _WORDY: Final = ("s", "i", "n", "k")
+# Filters do not commute with a limit, not even with one that keeps every row.
+_BARRIER: Final = f"LIMIT {2**63 - 1}"
 _TOKEN: Final = re.compile(
     r"""\s*(?:
     (?P<s>'[^'\\\n]*'|"[^"\\\n]*")
@@ -28,7 +34,8 @@ _TOKEN: Final = re.compile(
     )""",
     re.VERBOSE,
 )
-_MAP: Final = r"(?:\{i:-?[snk](?:,i:-?[snk])*\})?"
+_VALUE: Final = r"(?:-?n|[sk])"
+_MAP: Final = rf"(?:\{{i:{_VALUE}(?:,i:{_VALUE})*\}})?"
 _NODE: Final = rf"\(i?(?::i(?:[|&:]i)*)?{_MAP}\)"
 _HOPS: Final = r"(?:\*(?:n|n?rn))?"
 _EDGE: Final = rf"<?-(?:\[i?(?::i(?:\|:?i)*)?{_HOPS}{_MAP}\])?->?"
@@ -90,26 +97,37 @@ def guarded(statement: str, *, scope: Scope | None, limit: int) -> str:
         >>> print(guarded("MATCH (a:Hazard) RETURN a.name", scope=None, limit=5))
         MATCH p_0 = (a:Hazard)
         WHERE all(p_node IN nodes(p_0) WHERE p_node:__Node__)
+        WITH * LIMIT 9223372036854775807
         RETURN a.name LIMIT 5
 
     """
     clauses = _clauses(_tokens(statement))
     lines: list[str] = []
+    bound: dict[str, None] = {}
     number = 0
-    for at, clause in enumerate(clauses):
-        if clause.name.endswith("MATCH"):
-            parts = _parts(clause.tokens)
-            paths = [f"p_{number + place}" for place in range(len(parts))]
-            number += len(parts)
-            matched = [_named(path, part) for path, part in zip(paths, parts, strict=True)]
-            conditions = [_condition(name, scope) for name, _ in matched]
-            following = clauses[at + 1]
-            if following.name == "WHERE":
-                conditions.insert(0, f"({_text(_expression(following.tokens))})")
-            lines.append(f"{clause.name} {', '.join(text for _, text in matched)}")
-            lines.append(f"WHERE {' AND '.join(conditions)}")
-        elif clause.name == "RETURN":
-            lines.append(f"RETURN {_returned(clause.tokens, limit)}")
+    for clause, following in pairwise(clauses):
+        if clause.name == "WHERE":
+            continue
+        parts = _parts(clause.tokens)
+        paths = [f"p_{number + place}" for place in range(len(parts))]
+        number += len(parts)
+        matched = [_named(path, part) for path, part in zip(paths, parts, strict=True)]
+        conditions = " AND ".join(_condition(name, scope) for name, _ in matched)
+        where = _text(_expression(following.tokens)) if following.name == "WHERE" else ""
+        own = [
+            f"MATCH {', '.join(text for _, text in matched)}",
+            f"WHERE {conditions}",
+            f"WITH * {_BARRIER}{where and f' WHERE {where}'}",
+        ]
+        names = {name: None for part in parts for name in _variables(part)}
+        names |= {name: None for name, _ in matched}
+        if clause.name.startswith("OPTIONAL"):
+            # The condition decides whether there is a match, not whether there is a row.
+            new = ", ".join(name for name in names if name not in bound)
+            own = ["OPTIONAL CALL (*) {", *own, f"RETURN {new}", "}", f"WITH * {_BARRIER}"]
+        bound |= names
+        lines += own
+    lines.append(f"RETURN {_returned(clauses[-1].tokens, limit)}")
     return "\n".join(lines)
 
 
@@ -191,6 +209,13 @@ def _check_hops(part: Sequence[_Token]) -> None:
     for before, token in pairwise(part):
         if token.kind == "n" and before.kind in ("*", "r") and float(token.text) > MAX_HOPS:
             raise StatementRefusedError(f"a pattern has at most {MAX_HOPS} hops, got {token.text}")
+
+
+def _variables(part: Sequence[_Token]) -> list[str]:
+    """Return the variables of the nodes and relationships of a pattern."""
+    return [
+        token.text for before, token in pairwise(part) if before.kind in "([" and token.kind == "i"
+    ]
 
 
 def _named(path: str, part: list[_Token]) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
-from typing import Final, Self, TypeAlias
+from typing import Final, TypeAlias
 
 from llama_retrieval_ext.errors import StoreClosedError
 from llama_retrieval_ext.execution.plan import Call
@@ -16,7 +16,7 @@ from llama_retrieval_ext.graph.adjacency import (
     names_in,
     neighbours_in,
 )
-from llama_retrieval_ext.graph.backend import immediate
+from llama_retrieval_ext.graph.backend import ANY_HOP, WritableGraph, immediate
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Hop, Partition
 from llama_retrieval_ext.graph.sqlite_rows import FILE, Doomed, GraphRows, locked
 from llama_retrieval_ext.query import Scope
@@ -29,7 +29,7 @@ _CACHED: Final = 50_000
 _Views: TypeAlias = Mapping[Partition, Adjacency]
 
 
-class EmbeddedGraph:
+class EmbeddedGraph(WritableGraph):
     """Graph backend without a server, for one process at a time and any number of threads.
 
     Reads take microseconds and run on the event loop; writes are one SQLite transaction each.
@@ -44,8 +44,8 @@ class EmbeddedGraph:
 
     Examples:
         >>> with EmbeddedGraph(":memory:") as graph:
-        ...     graph.upsert([], [Edge.of("pit", "HAS_HAZARD", "collapse")]).function()
-        ...     graph.names(scope=None).function()
+        ...     graph.upsert([], [Edge.of("pit", "HAS_HAZARD", "collapse")])
+        ...     graph.names(scope=None)
         [('collapse', 'collapse'), ('pit', 'pit')]
 
     """
@@ -73,12 +73,6 @@ class EmbeddedGraph:
             self.close()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         return f"EmbeddedGraph({self.directory!r})"
 
@@ -99,28 +93,30 @@ class EmbeddedGraph:
         """Return a node of a view."""
         return self._fetched({node_id: view.nodes[node_id]})[node_id]
 
-    def nodes(self, ids: Sequence[str], *, scope: Scope | None) -> Call[dict[str, GraphNode]]:
+    def plan_nodes(
+        self, ids: Sequence[str], *, scope: Scope | None = None
+    ) -> Call[dict[str, GraphNode]]:
         """Return the visible nodes with these ids, by id."""
         return immediate(lambda: self._nodes(ids, self.views(scope)))
 
-    def neighbours(
-        self, frontier: Sequence[str], hop: Hop, *, scope: Scope | None
+    def plan_neighbours(
+        self, frontier: Sequence[str], hop: Hop = ANY_HOP, *, scope: Scope | None = None
     ) -> Call[dict[str, list[Edge]]]:
         """Return the visible edges of each node of a frontier, capped and ordered."""
         return immediate(lambda: neighbours_in(self.views(scope), frontier, hop))
 
-    def contents(self, *, scope: Scope | None) -> Call[Contents]:
+    def plan_contents(self, *, scope: Scope | None = None) -> Call[Contents]:
         """Return every visible node, without embeddings, and every visible edge."""
         return Call(lambda: self._contents(self.views(scope)))
 
-    def names(self, *, scope: Scope | None) -> Call[list[tuple[str, str]]]:
+    def plan_names(self, *, scope: Scope | None = None) -> Call[list[tuple[str, str]]]:
         """Return name and id of every visible entity, one pair per name or alias, sorted."""
         return Call(lambda: names_in(self.views(scope)))
 
     # Writing
 
-    def upsert(
-        self, nodes: Sequence[GraphNode], edges: Sequence[Edge], *, source: str | None = None
+    def plan_upsert(
+        self, nodes: Sequence[GraphNode], edges: Sequence[Edge] = (), *, source: str | None = None
     ) -> Call[None]:
         """Write nodes and edges in one transaction; see `GraphBackend.upsert`."""
         return Call(
@@ -129,7 +125,7 @@ class EmbeddedGraph:
             )
         )
 
-    def replace_sources(self, said: Mapping[str, Contents]) -> Call[None]:
+    def plan_replace_sources(self, said: Mapping[str, Contents]) -> Call[None]:
         """Replace the earlier rows of documents by new ones, in one transaction."""
         return Call(
             lambda: self.write(
@@ -139,7 +135,7 @@ class EmbeddedGraph:
             )
         )
 
-    def said_by(self, sources: Sequence[str]) -> Call[dict[str, Contents]]:
+    def plan_said_by(self, sources: Sequence[str]) -> Call[dict[str, Contents]]:
         """Return the rows that each document supports, in every partition, with embeddings."""
 
         def function() -> dict[str, Contents]:
@@ -148,7 +144,9 @@ class EmbeddedGraph:
 
         return Call(function)
 
-    def delete_sources(self, sources: Sequence[str], *, scope: Scope | None) -> Call[None]:
+    def plan_delete_sources(
+        self, sources: Sequence[str], *, scope: Scope | None = None
+    ) -> Call[None]:
         """Remove the rows of documents, except those that another source supports."""
 
         def doomed(rows: GraphRows, views: _Views) -> Doomed:
@@ -180,7 +178,7 @@ class EmbeddedGraph:
 
         self._delete(doomed, scope)
 
-    def clear(self, *, scope: Scope | None) -> Call[None]:
+    def plan_clear(self, *, scope: Scope | None) -> Call[None]:
         """Remove every visible row."""
         return Call(
             lambda: self.delete_nodes(

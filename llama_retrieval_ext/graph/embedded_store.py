@@ -18,7 +18,6 @@ from llama_index.core.vector_stores.types import VectorStoreQuery
 
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
-from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.filters import matches, parse_filters
 from llama_retrieval_ext.formulas.cosine import cosines, matrix
 from llama_retrieval_ext.graph.adjacency import Adjacency
@@ -110,7 +109,7 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
         if ids is None:
             nodes: Iterable[GraphNode] = self._every()
         else:
-            nodes = self.graph.nodes(ids, scope=self.scope).function().values()
+            nodes = self.graph.nodes(ids, scope=self.scope).values()
         return [node.to_llama_index() for node in nodes if _has(node.properties, properties)]
 
     def get_triplets(
@@ -142,19 +141,19 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
         limit: int = 30,
         ignore_rels: list[str] | None = None,
     ) -> list[Triplet]:
-        """Return the triplets around nodes, nearest first, each once, in both directions."""
-        check_count(depth, "depth")
-        check_count(limit, "limit")
-        ignored = set(ignore_rels or ())
-        types = None
-        if ignored:
-            types = frozenset(edge.type for edge in self._every_edge()) - ignored
+        """Return the triplets around nodes, nearest first, each once, in both directions.
+
+        Relations in ``ignore_rels`` are walked along and then left out.
+        """
+        check_count(limit, "limit", least=0)
+        if check_count(depth, "depth", least=0) == 0:
+            return []
         seeds = [node.id for node in graph_nodes]
-        hop = Hop(types=types)
-        reached = run(expand(self.graph, seeds, max_hops=depth, hop=hop, scope=self.scope))
+        reached = expand(self.graph, seeds, max_hops=depth, hop=Hop(), scope=self.scope)
         inner = [id_ for id_, distance in reached.distances.items() if distance < depth]
-        found = self.graph.neighbours(inner, hop, scope=self.scope).function()
-        edges = {edge.id: edge for own in found.values() for edge in own}
+        found = self.graph.neighbours(inner, scope=self.scope)
+        ignored = set(ignore_rels or ())
+        edges = {e.id: e for own in found.values() for e in own if e.type not in ignored}
         return self._triplets(list(edges.values())[:limit])
 
     def upsert_nodes(self, nodes: Sequence[LabelledNode]) -> None:
@@ -201,7 +200,7 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
                 and any(node.properties.get(key) in documents for key in _REF_DOC_KEYS)
             }
         sources = sorted(chunks | set(ref_doc_ids or ()))
-        self.graph.delete_sources(sources, scope=self.scope).function()
+        self.graph.delete_sources(sources, scope=self.scope)
         self.graph.delete_nodes(sorted(chunks), scope=self.scope)
 
     def vector_query(
@@ -260,18 +259,18 @@ class EmbeddedPropertyGraphStore(PropertyGraphStore):
 
     def _every(self) -> Iterable[GraphNode]:
         ids = sorted({id_ for view in self._views() for id_ in view.nodes})
-        return self.graph.nodes(ids, scope=self.scope).function().values()
+        return self.graph.nodes(ids, scope=self.scope).values()
 
     def _every_edge(self) -> list[Edge]:
         return _once(edge for view in self._views() for edge in view.outgoing())
 
     def _edges_at(self, ids: Sequence[str]) -> list[Edge]:
-        found = self.graph.neighbours(ids, Hop(), scope=self.scope).function()
+        found = self.graph.neighbours(ids, Hop(), scope=self.scope)
         return _once(edge for own in found.values() for edge in own)
 
     def _triplets(self, edges: Sequence[Edge]) -> list[Triplet]:
         ids = [id_ for edge in edges for id_ in (edge.source, edge.target)]
-        nodes = self.graph.nodes(ids, scope=self.scope).function()
+        nodes = self.graph.nodes(ids, scope=self.scope)
         return [
             (
                 nodes[edge.source].to_llama_index(),

@@ -14,6 +14,7 @@ from llama_index.core.llms import LLM
 from llama_retrieval_ext.checks import check_count, is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.running import callers
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.llm.parsing import without_thinking
 from llama_retrieval_ext.query import Scope
@@ -89,12 +90,11 @@ class EntityLinker:
         MissingDependencyError: The extra ``graph`` is not installed.
 
     Examples:
-        >>> from llama_retrieval_ext.execution.drivers import run
         >>> from llama_retrieval_ext.graph.elements import GraphNode
         >>> from llama_retrieval_ext.graph.embedded import EmbeddedGraph
         >>> graph = EmbeddedGraph(":memory:")
-        >>> graph.upsert([GraphNode("crane", "Equipment", "Tower crane")], []).function()
-        >>> linked = run(EntityLinker(graph).link("which checks does a tower crain need?"))
+        >>> graph.upsert([GraphNode("crane", "Equipment", "Tower crane")], [])
+        >>> linked = EntityLinker(graph).link("which checks does a tower crain need?")
         >>> [(each.node_id, each.by) for each in linked]
         [('crane', 'fuzzy')]
         >>> graph.close()
@@ -123,7 +123,7 @@ class EntityLinker:
         self._names: OrderedDict[Scope | None, _Names] = OrderedDict()
         self._lock = Lock()
 
-    def link(
+    def plan_link(
         self, query: str, *, scope: Scope | None = None, limit: int = 10
     ) -> Plan[list[LinkedEntity]]:
         """Return the entities that a question names, best first, ties by id.
@@ -133,8 +133,6 @@ class EntityLinker:
             scope: The rows that are visible.
             limit: Maximum number of entities.
 
-        Returns:
-            A plan for the execution drivers ``run`` and ``arun``.
         """
         check_count(limit, "limit")
         names = yield from self._names_of(scope)
@@ -150,6 +148,8 @@ class EntityLinker:
             found = self._by_surface(surfaces, names, "llm")
         return _best(found)[:limit]
 
+    link, alink = callers(plan_link)
+
     def refresh(self) -> None:
         """Drop the cached names, so names written by other processes are found."""
         with self._lock:
@@ -160,7 +160,7 @@ class EntityLinker:
         with self._lock:
             known = self._names.get(scope)
         if known is None or known.version != version:
-            pairs = yield self.graph.names(scope=scope)
+            pairs = yield self.graph.plan_names(scope=scope)
             known = yield Call(lambda: _Names(version, Gazetteer(pairs), tuple(pairs)))
         with self._lock:
             self._names[scope] = known

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.running import callers
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.elements import Edge, GraphNode, Hop
 from llama_retrieval_ext.query import Scope
@@ -93,7 +94,7 @@ class Expansion:
         return new
 
 
-def expand(
+def plan_expand(
     backend: GraphBackend,
     seeds: Sequence[str],
     *,
@@ -112,9 +113,6 @@ def expand(
         limit: Maximum number of nodes in the result, including the seeds.
         scope: The rows that are visible.
 
-    Returns:
-        A plan for the execution drivers ``run`` and ``arun``.
-
     Raises:
         ConfigurationError: A number is out of range.
     """
@@ -125,14 +123,17 @@ def expand(
     for distance in range(1, max_hops + 1):
         if not frontier or len(expansion) >= limit:
             break
-        edges = yield backend.neighbours(frontier, hop, scope=scope)
+        edges = yield backend.plan_neighbours(frontier, hop, scope=scope)
         if distance == 1:
             expansion = Expansion([id_ for id_ in frontier if id_ in edges])
         frontier = expansion.add(edges, distance, limit=limit)
     return expansion
 
 
-def expand_each(  # noqa: PLR0913 - one more than `expand`
+expand, aexpand = callers(plan_expand)
+
+
+def expand_each(  # noqa: PLR0913 - one more than `plan_expand`
     backend: GraphBackend,
     seeds: Sequence[str],
     *,
@@ -153,12 +154,12 @@ def expand_each(  # noqa: PLR0913 - one more than `expand`
     for distance in range(1, max_hops + 1):
         new = sorted({id_ for own in frontiers.values() for id_ in own} - known.keys())
         if new:
-            known.update((yield backend.neighbours(new, hop, scope=scope)))
+            known.update((yield backend.plan_neighbours(new, hop, scope=scope)))
         if distance == 1:
             expansions = {seed: own for seed, own in expansions.items() if seed in known}
         if passable is not None:
             others = {edge.other(id_) for id_ in new for edge in known.get(id_, ())}
-            nodes = yield backend.nodes(sorted(others), scope=scope)
+            nodes = yield backend.plan_nodes(sorted(others), scope=scope)
             closed.update(id_ for id_ in others if id_ not in nodes or not passable(nodes[id_]))
         for seed, expansion in expansions.items():
             edges = {

@@ -2,8 +2,9 @@
 
 It reads what LlamaIndex's ``PropertyGraphIndex`` wrote with ``Neo4jPropertyGraphStore``: nodes
 labelled ``__Node__`` with an ``id``, entities also ``__Entity__``, passages ``Chunk``. It
-writes the same with three more properties: ``_key`` (partition and id, unique), ``_sources`` (the
-documents that a row comes from) and ``_json`` (properties that Neo4j has no type for).
+writes the same with more properties: ``_id`` (the id in its partition), ``_key`` (partition and id,
+unique, also the ``id`` of a new node), ``_sources`` (the documents that a row comes from) and
+``_json`` (properties that Neo4j has no type for).
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,8 @@ from llama_index.core.graph_stores.types import PropertyGraphStore
 
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.running import callers
+from llama_retrieval_ext.graph.backend import ANY_HOP, WritableGraph
 from llama_retrieval_ext.graph.cypher import (
     Rows,
     batch_rows,
@@ -22,6 +25,8 @@ from llama_retrieval_ext.graph.cypher import (
     edges_by_id,
     first_by_id,
     name_pairs,
+    nodes_by_id,
+    own_id,
     scope_parameters,
     sees_edge,
     sees_node,
@@ -32,7 +37,7 @@ from llama_retrieval_ext.query import Scope
 
 _BATCH: Final = 2_000
 _NODE: Final = "{labels: labels(n), properties: properties(n)}"
-_EDGE: Final = "[startNode(r).id, type(r), endNode(r).id, properties(r)]"
+_EDGE: Final = f"[{own_id('startNode(r)')}, type(r), {own_id('endNode(r)')}, properties(r)]"
 _WEIGHT: Final = (
     "CASE WHEN (r.weight IS :: INTEGER NOT NULL OR r.weight IS :: FLOAT NOT NULL) AND r.weight > 0 "
     "THEN toFloat(r.weight) ELSE 1.0 END"
@@ -44,7 +49,7 @@ _ARROWS: Final = {
 }
 
 
-class Neo4jGraph:
+class Neo4jGraph(WritableGraph):
     """Graph backend on a Neo4j server, 5.26 or newer.
 
     Reads run in READ transactions, one round trip each; coroutines use the async driver.
@@ -86,47 +91,45 @@ class Neo4jGraph:
             )
         )
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         return f"Neo4jGraph({self.connection.where!r})"
 
-    def read(self, statement: str, parameters: Mapping[str, object]) -> Call[Rows]:
+    def plan_read(self, statement: str, parameters: Mapping[str, object]) -> Call[Rows]:
         """Run a read-only statement; the server refuses a statement that writes."""
         return self.connection.read(statement, parameters)
 
-    def explain(self, statement: str, parameters: Mapping[str, object]) -> Call[str]:
+    def plan_explain(self, statement: str, parameters: Mapping[str, object]) -> Call[str]:
         """Return the kind of a statement without running it; ``r`` for a read-only one."""
         return self.connection.explain(statement, parameters)
 
-    def nodes(self, ids: Sequence[str], *, scope: Scope | None) -> Call[dict[str, GraphNode]]:
+    read, aread = callers(plan_read)
+
+    def plan_nodes(
+        self, ids: Sequence[str], *, scope: Scope | None = None
+    ) -> Call[dict[str, GraphNode]]:
         """Return the visible nodes with these ids, by id."""
         statement = (
-            "UNWIND $ids AS id MATCH (n:__Node__ {id: id}) "
-            f"WHERE {sees_node('n', scope)} RETURN {_NODE} AS node"
+            f"{nodes_by_id('n', '$ids')} WHERE {sees_node('n', scope)} RETURN {_NODE} AS node"
         )
         unique = list(dict.fromkeys(ids))
-        rows = self.read(statement, {"ids": unique, **scope_parameters(scope)})
+        rows = self.plan_read(statement, {"ids": unique, **scope_parameters(scope)})
         return rows.then(lambda found: first_by_id(found, unique))
 
-    def neighbours(
-        self, frontier: Sequence[str], hop: Hop, *, scope: Scope | None
+    def plan_neighbours(
+        self, frontier: Sequence[str], hop: Hop = ANY_HOP, *, scope: Scope | None = None
     ) -> Call[dict[str, list[Edge]]]:
         """Return the visible edges of each node of a frontier, capped and ordered."""
         limit = "" if hop.fan_out is None else " LIMIT $fan_out"
         types = "" if hop.types is None else " AND type(r) IN $types"
         statement = (
-            "UNWIND $frontier AS id MATCH (n:__Node__ {id: id}) "
+            f"{nodes_by_id('n', '$frontier')} "
             f"WHERE {sees_node('n', scope)} "
             f"RETURN id, COLLECT {{ MATCH {_ARROWS[hop.direction]} "
             f"WHERE {sees_edge('r', scope)} AND {sees_node('other', scope)}{types} "
             # A loop matches once in each direction.
             f"WITH DISTINCT r, other, n RETURN {_EDGE} AS edge "
-            f"ORDER BY {_WEIGHT} DESC, other.id, type(r), startNode(r) <> n{limit} }} AS edges"
+            f"ORDER BY {_WEIGHT} DESC, {own_id('other')}, type(r), startNode(r) <> n{limit} }} "
+            "AS edges"
         )
         unique = list(dict.fromkeys(frontier))
         parameters = {
@@ -135,9 +138,11 @@ class Neo4jGraph:
             "types": None if hop.types is None else sorted(hop.types),
             **scope_parameters(scope),
         }
-        return self.read(statement, parameters).then(lambda rows: edges_by_id(rows, unique, hop))
+        return self.plan_read(statement, parameters).then(
+            lambda rows: edges_by_id(rows, unique, hop)
+        )
 
-    def contents(self, *, scope: Scope | None) -> Call[Contents]:
+    def plan_contents(self, *, scope: Scope | None = None) -> Call[Contents]:
         """Return every visible node, without embeddings, and every visible edge."""
         statement = (
             f"CALL {{ MATCH (n:__Node__) WHERE n.id IS NOT NULL AND {sees_node('n', scope)} "
@@ -147,29 +152,29 @@ class Neo4jGraph:
             f"{sees_node('other', scope)} RETURN null AS node, {_EDGE} AS edge }} "
             "RETURN node, edge"
         )
-        return self.read(statement, scope_parameters(scope)).then(contents_of)
+        return self.plan_read(statement, scope_parameters(scope)).then(contents_of)
 
-    def names(self, *, scope: Scope | None) -> Call[list[tuple[str, str]]]:
+    def plan_names(self, *, scope: Scope | None = None) -> Call[list[tuple[str, str]]]:
         """Return name and id of every visible entity, one pair per name or alias, sorted."""
         statement = (
             f"MATCH (n:__Entity__) WHERE n.id IS NOT NULL AND {sees_node('n', scope)} "
-            "RETURN n.id AS id, n.name AS name, n.aliases AS aliases"
+            f"RETURN {own_id('n')} AS id, n.name AS name, n.aliases AS aliases"
         )
-        return self.read(statement, scope_parameters(scope)).then(name_pairs)
+        return self.plan_read(statement, scope_parameters(scope)).then(name_pairs)
 
-    def upsert(
-        self, nodes: Sequence[GraphNode], edges: Sequence[Edge], *, source: str | None = None
+    def plan_upsert(
+        self, nodes: Sequence[GraphNode], edges: Sequence[Edge] = (), *, source: str | None = None
     ) -> Call[None]:
         """Write nodes and edges; see `GraphBackend.upsert`. Each batch is one transaction."""
         rows = batch_rows({source or "": Contents([*nodes], [*edges])})
         batches = zip_longest(_batches(rows["nodes"]), _batches(rows["edges"]), fillvalue=())
         return self._write([(_REPLACE, _written(*batch)) for batch in batches])
 
-    def replace_sources(self, said: Mapping[str, Contents]) -> Call[None]:
+    def plan_replace_sources(self, said: Mapping[str, Contents]) -> Call[None]:
         """Replace the earlier rows of documents by new ones, in one transaction."""
         return self._write([(_REPLACE, batch_rows(said))])
 
-    def said_by(self, sources: Sequence[str]) -> Call[dict[str, Contents]]:
+    def plan_said_by(self, sources: Sequence[str]) -> Call[dict[str, Contents]]:
         """Return the rows that each document supports, in every partition, with embeddings."""
         statement = (
             "CALL () { MATCH (n:__Node__) WHERE any(s IN n._sources WHERE s IN $sources) "
@@ -179,10 +184,12 @@ class Neo4jGraph:
             f"RETURN r._sources AS said, null AS node, {_EDGE} AS edge }} "
             "RETURN [s IN said WHERE s IN $sources] AS said, node, edge"
         )
-        rows = self.read(statement, {"sources": list(sources)})
+        rows = self.plan_read(statement, {"sources": list(sources)})
         return rows.then(lambda found: contents_by_source(found, sources))
 
-    def delete_sources(self, sources: Sequence[str], *, scope: Scope | None) -> Call[None]:
+    def plan_delete_sources(
+        self, sources: Sequence[str], *, scope: Scope | None = None
+    ) -> Call[None]:
         """Remove the rows of documents, except those that another source supports."""
         parameters = {"sources": list(sources), **scope_parameters(scope)}
         supported = "any(s IN {0}._sources WHERE s IN $sources)"
@@ -200,7 +207,7 @@ class Neo4jGraph:
         )
         return self._write([(edges, parameters), (nodes, parameters)], with_schema=False)
 
-    def clear(self, *, scope: Scope | None) -> Call[None]:
+    def plan_clear(self, *, scope: Scope | None) -> Call[None]:
         """Remove every visible row."""
         statement = f"MATCH (n:__Node__) WHERE {sees_node('n', scope)} DETACH DELETE n"
         return self._write([(statement, scope_parameters(scope))], with_schema=False)
@@ -232,22 +239,24 @@ class Neo4jGraph:
 
 _SCHEMA: Final = (
     "CREATE CONSTRAINT llama_retrieval_key IF NOT EXISTS FOR (n:__Node__) REQUIRE n._key IS UNIQUE",
+    "CREATE INDEX llama_retrieval_own_id IF NOT EXISTS FOR (n:__Node__) ON (n._id)",
     # A range index would conflict with the constraint that LlamaIndex's store creates.
     "CREATE TEXT INDEX llama_retrieval_id IF NOT EXISTS FOR (n:__Node__) ON (n.id)",
 )
 # Adopts a node of LlamaIndex's store in the same partition.
 _ADOPT: Final = (
-    # toString: Neo4j uses a text index only for values of type string.
     "UNWIND $rows AS row MATCH (n:__Node__ {id: toString(row.id)}) "
     "WHERE n._key IS NULL AND coalesce(n.tenant_id, '') = row.tenant "
-    "AND coalesce(n.kb_id, '') = row.kb SET n._key = row.key"
+    "AND coalesce(n.kb_id, '') = row.kb AND NOT EXISTS { MATCH (:__Node__ {_key: row.key}) } "
+    "SET n._key = row.key"
 )
 _SUPPORT: Final = "SET {0}._sources = old + [s IN row.sources WHERE NOT s IN old]"
 _MERGE_NODES: Final = (
     "UNWIND $rows AS row MERGE (n:__Node__ {_key: row.key}) "
-    "WITH n, row, coalesce(n._sources, []) AS old, "
-    "[l IN labels(n) WHERE l <> '__Node__'] AS labels "
-    f"REMOVE n:$(labels) SET n:$(row.labels), n = row.properties {_SUPPORT.format('n')}"
+    "WITH n, row, coalesce(n._sources, []) AS old, coalesce(n.id, row.key) AS stored_id, "
+    "[l IN labels(n) WHERE l <> '__Node__'] AS labels REMOVE n:$(labels) "
+    # A node of LlamaIndex's store keeps the id that the store knows.
+    f"SET n:$(row.labels), n = row.properties, n.id = stored_id {_SUPPORT.format('n')}"
 )
 _MERGE_ENDS: Final = (
     "UNWIND $rows AS row MERGE (n:__Node__ {_key: row.key}) "

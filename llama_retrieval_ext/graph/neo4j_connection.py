@@ -189,8 +189,7 @@ class Neo4jConnection:
             raise StoreUnavailableError(f"{self.where} cannot be reached: {error}") from error
         except ConstraintError as error:
             raise DuplicateNodeError(
-                f"{self.where} has a uniqueness constraint that two partitions cannot share; "
-                f"LlamaIndex's store makes one on __Node__(id): {error.message}",
+                f"{self.where} has a uniqueness constraint that the rows violate: {error.message}",
                 "",
             ) from error
         except Neo4jError as error:

@@ -12,7 +12,7 @@ from llama_index.core.indices.property_graph import PropertyGraphIndex
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError, StoreError
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.adjacency import Adjacency, NodeEntry
-from llama_retrieval_ext.graph.backend import GraphBackend, WritableGraph
+from llama_retrieval_ext.graph.backend import ANY_HOP, GraphBackend, WritableGraph
 from llama_retrieval_ext.graph.elements import Contents, Edge, EdgeId, GraphNode, Hop, Partition
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.embedded_store import EmbeddedPropertyGraphStore
@@ -96,7 +96,7 @@ def _neo4j_graph() -> Any:  # noqa: ANN401 - its type needs the driver
         raise MissingDependencyError("Neo4j", "neo4j") from error
 
 
-class PropertyGraph:
+class PropertyGraph(GraphBackend):
     """Read-only graph backend that uses only ``get`` and ``get_triplets`` of a store.
 
     It is exact, and as fast as the store: ``SimplePropertyGraphStore`` scans all triplets for every
@@ -135,12 +135,14 @@ class PropertyGraph:
         del view
         return self._nodes([node_id], None)[node_id]
 
-    def nodes(self, ids: Sequence[str], *, scope: Scope | None) -> Call[dict[str, GraphNode]]:
+    def plan_nodes(
+        self, ids: Sequence[str], *, scope: Scope | None = None
+    ) -> Call[dict[str, GraphNode]]:
         """Return the visible nodes with these ids, by id."""
         return Call(lambda: self._nodes(ids, scope))
 
-    def neighbours(
-        self, frontier: Sequence[str], hop: Hop, *, scope: Scope | None
+    def plan_neighbours(
+        self, frontier: Sequence[str], hop: Hop = ANY_HOP, *, scope: Scope | None = None
     ) -> Call[dict[str, list[Edge]]]:
         """Return the visible edges of each node of a frontier, capped and ordered."""
 
@@ -154,7 +156,7 @@ class PropertyGraph:
 
         return Call(function)
 
-    def contents(self, *, scope: Scope | None) -> Call[Contents]:
+    def plan_contents(self, *, scope: Scope | None = None) -> Call[Contents]:
         """Return every visible node, without embeddings, and every visible edge."""
 
         def function() -> Contents:
@@ -163,7 +165,7 @@ class PropertyGraph:
 
         return Call(function)
 
-    def names(self, *, scope: Scope | None) -> Call[list[tuple[str, str]]]:
+    def plan_names(self, *, scope: Scope | None = None) -> Call[list[tuple[str, str]]]:
         """Return name and id of every visible entity, one pair per name or alias, sorted."""
         return Call(lambda: sorted({(s, n.id) for n in self._every(scope) for s in n.names}))
 

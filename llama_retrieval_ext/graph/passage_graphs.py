@@ -7,6 +7,7 @@ from typing import NamedTuple
 from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.execution.running import callers
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.evidence import TextEvidence
 from llama_retrieval_ext.graph.open import Graph, graph_of
@@ -49,9 +50,11 @@ class PassageGraphs:
         self._lock = Lock()
         self._building: dict[Scope | None, Lock] = {}
 
-    def of(self, scope: Scope | None) -> Call[PassageGraph]:
+    def plan_of(self, scope: Scope | None) -> Call[PassageGraph]:
         """Return the current passage graph of a scope; raise if it alone exceeds ``max_bytes``."""
         return Call(lambda: self._current(scope))
+
+    of, aof = callers(plan_of)
 
     def refresh(self) -> None:
         """Drop all passage graphs, so writes of other processes become visible."""
@@ -86,7 +89,7 @@ class PassageGraphs:
             before = self._kept.pop(scope, None)
         evidence = TextEvidence(self.links) if before is None else before.evidence
         version = self.backend.version
-        nodes, edges = self.backend.contents(scope=scope).function()
+        nodes, edges = self.backend.contents(scope=scope)
         graph = PassageGraph(nodes, edges, self.links, evidence=evidence)
         self._keep(scope, _Derived(version, graph, evidence))
         return graph

@@ -2,14 +2,15 @@
 
 import re
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from llama_index.core.llms import LLM
 
 from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError, StoreError, StoreUnavailableError
 from llama_retrieval_ext.execution.context import note_degraded
-from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.running import callers
 from llama_retrieval_ext.graph.backend import CypherGraph, GraphBackend, GraphSummary, summary
 from llama_retrieval_ext.graph.cypher import scope_parameters
 from llama_retrieval_ext.graph.cypher_guard import StatementRefusedError, guarded
@@ -17,8 +18,11 @@ from llama_retrieval_ext.llm.client import LLMWriter, filled
 from llama_retrieval_ext.llm.parsing import without_thinking
 from llama_retrieval_ext.query import Scope
 
+T = TypeVar("T")
 NAME: Final = "text_to_cypher"
 _READS: Final = "r"
+_UNCOMPILED: Final = "the server cannot compile it: check its syntax, variables and functions"
+_FAILED: Final = "it fails on the data: an expression meets values that it is not defined for"
 _SCHEMA_LINES: Final = 60
 _FENCED: Final = re.compile(r"```(?:cypher\b)?(.*?)```", re.DOTALL | re.IGNORECASE)
 _PROMPT: Final = """\
@@ -60,8 +64,9 @@ class TextToCypher:
 
     Text around the statement is stripped. The statement is rewritten to match only rows of the
     scope, checked with EXPLAIN, and refused unless it is read-only. If a statement is refused or
-    the server cannot parse it, the model gets the reason and one more attempt. If that attempt
-    fails too, there is no answer, and the result is degraded.
+    fails, the model gets the reason and one more attempt. If that attempt fails too, there is no
+    answer, and the result is degraded. Messages of the server are passed on to neither: they may
+    quote data.
 
     Args:
         graph: A graph on Neo4j.
@@ -82,8 +87,10 @@ class TextToCypher:
         self.writer = LLMWriter(llm, share=1.0)
         self.max_rows = check_count(max_rows, "max_rows")
 
-    def answer(self, question: str, *, scope: Scope | None) -> Plan[CypherAnswer | None]:
-        """Return the plan for the rows of a scope; None if no valid statement was written."""
+    def plan_answer(
+        self, question: str, *, scope: Scope | None = None
+    ) -> Plan[CypherAnswer | None]:
+        """Return the rows of a scope; None if no valid statement was written."""
         schema = yield from summary(self.backend, scope=scope)
         prompt = first = filled(_PROMPT, schema=_described(schema), question=question)
         problem = ""
@@ -93,22 +100,33 @@ class TextToCypher:
                 return None
             try:
                 return (yield from self._run(written[0], scope))
-            except StoreUnavailableError:
-                raise
-            except (StatementRefusedError, StoreError) as error:
+            except StatementRefusedError as error:
                 problem = str(error)
             prompt = filled(_REPAIR, prompt=first, statement=written[0], problem=problem)
         note_degraded(NAME, f"the LLM wrote no statement that could be run: {problem}")
         return None
 
+    answer, aanswer = callers(plan_answer)
+
     def _run(self, statement: str, scope: Scope | None) -> Plan[CypherAnswer]:
         own = guarded(statement, scope=scope, limit=self.max_rows)
         parameters = scope_parameters(scope)
-        kind = yield self.graph.explain(own, parameters)
+        kind = yield from _answered(self.graph.plan_explain(own, parameters), _UNCOMPILED)
         if kind != _READS:
             raise StatementRefusedError("the statement would write")
-        rows = yield self.graph.read(own, parameters)
+        rows = yield from _answered(self.graph.plan_read(own, parameters), _FAILED)
         return CypherAnswer(own, tuple(rows))
+
+
+def _answered(call: Call[T], problem: str) -> Plan[T]:
+    """Return the result of a call; an error of the server becomes the problem, without its text."""
+    try:
+        result: T = yield call
+    except StoreUnavailableError:
+        raise
+    except StoreError:
+        raise StatementRefusedError(problem) from None
+    return result
 
 
 def stripped(answer: str) -> str:

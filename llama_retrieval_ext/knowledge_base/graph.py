@@ -149,7 +149,7 @@ class GraphTarget:
 
     def check(self) -> None:
         """Raise if the graph cannot be reached or was closed."""
-        self._graph.nodes([], scope=None).function()
+        self._graph.nodes([], scope=None)
 
     def upsert(self, nodes: Sequence[BaseNode]) -> None:
         """Write the rows of passages, replacing their earlier rows."""
@@ -163,25 +163,25 @@ class GraphTarget:
             known |= own.keys()
             said[self._source(node.node_id)] = Contents(kept, rows.edges)
         if said:
-            self._graph.replace_sources(said).function()
+            self._graph.replace_sources(said)
 
     def delete(self, node_ids: Sequence[str]) -> None:
         """Delete the rows of passages; missing ids are ignored."""
-        self._graph.delete_sources([*map(self._source, node_ids)], scope=None).function()
+        self._graph.delete_sources([*map(self._source, node_ids)], scope=None)
 
     def flush(self) -> None:
         """No-op: graphs write to disk at once."""
 
     def copy_unsaid_to(self, other: WritableGraph) -> None:
         """Copy the rows that come from no document, such as an equipment graph."""
-        rows = self._graph.said_by([""]).function()[""]
+        rows = self._graph.said_by([""])[""]
         if rows.nodes or rows.edges:
-            other.upsert(*rows).function()
+            other.upsert(*rows)
 
     def rows_of(self, node_ids: Sequence[str]) -> dict[str, Contents]:
         """Return the rows of each passage, without the passage itself."""
         ids = {self._source(node_id): node_id for node_id in node_ids}
-        found = self._graph.said_by(list(ids)).function()
+        found = self._graph.said_by(list(ids))
         return {
             ids[source]: Contents([n for n in rows.nodes if n.id != ids[source]], rows.edges)
             for source, rows in found.items()

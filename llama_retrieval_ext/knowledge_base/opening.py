@@ -131,7 +131,7 @@ def _check_graph(ledger: Ledger, storage: Storage, where: str) -> None:
     if storage.graph is None or not ids or ledger.n_nodes_at_rest() is None:
         return
     try:
-        found = storage.graph.graph.nodes(ids, scope=None).function()
+        found = storage.graph.graph.nodes(ids, scope=None)
     except StoreUnavailableError as error:  # other searches still work
         _logger.warning("the graph %s of %s is down: %s", storage.graph.url, where, error)
         return

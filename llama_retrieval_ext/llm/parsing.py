@@ -4,8 +4,10 @@
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final, TypeVar
 
+from json_repair import repair_json
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
@@ -112,10 +114,14 @@ def has_words(text: str) -> bool:
 
 _START: Final = re.compile(r"^\s*(?=[\[{])", re.MULTILINE)
 _NEXT: Final = re.compile(r"[\s,]*(?=[\[{])")
-# A closed string in double or single quotes, and the colon that makes it a key.
-_STRINGS: Final = re.compile(
-    r"""(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.|(?<=\w)'(?=\w))*)')(\s*:)?""", re.DOTALL
-)
+# An apostrophe, which json-repair takes for the end of a string in single quotes, and its stand-in.
+_APOSTROPHE: Final = re.compile(r"(?<=\w)'(?=\w)")
+_STAND_IN: Final = "\ue000"
+# Characters to repair: json-repair can take a second for 4,000 characters of nothing but brackets
+# and quotes, and four times as long for twice as many.
+_MOST_REPAIRED: Final = 10_000
+# The end of JSON that was not cut off.
+_CLOSING: Final = ("]", "}")
 # Keys of the query in answers that also have its kind or reason.
 _NAMES: Final = frozenset({"query", "queries", "question", "questions", "text"})
 _DEEPEST: Final = 10
@@ -126,8 +132,9 @@ _LONGEST_TAG: Final = 24
 def texts_in_json(text: str) -> list[str]:
     r"""Return the texts in the JSON of an answer, in order, without keys.
 
-    The JSON may stand between other lines, be several values, be cut off, or have single quotes. Of
-    an object with a ``query`` only that is returned; of broken JSON, the complete texts.
+    The JSON may stand between other lines, be several values, be cut off, or be malformed, such as
+    with single quotes. Of an object with a ``query`` only that is returned; of JSON that was cut
+    off, the complete texts.
 
     Examples:
         >>> texts_in_json('Sure:\n{"queries": ["annual leave", {"query": "days off", "id": "b"}]}')
@@ -139,22 +146,34 @@ def texts_in_json(text: str) -> list[str]:
     start = _START.search(text)
     if start is None:
         return []
+    text = text[start.end() :].rstrip()
+    texts = [each for value in _values(text) for each in _texts(value, _DEEPEST)]
+    return [each.strip() for each in texts if each.strip() and not text.endswith(each)]
+
+
+def _values(text: str) -> list[object]:
+    """Return the JSON values at the beginning of a text, repaired if they are not valid."""
+    values: list[object] = []
+    position, decoder = 0, json.JSONDecoder()
     try:
-        texts = [each for value in _values(text, start.end()) for each in _texts(value, _DEEPEST)]
+        while (following := _NEXT.match(text, position)) is not None:
+            value, position = decoder.raw_decode(text, following.end())
+            values.append(value)
     except (ValueError, RecursionError):
-        strings = _STRINGS.findall(text, start.end())
-        texts = [double or single for double, single, colon in strings if not colon]
-    return [each.strip() for each in texts if each.strip()]
+        return [_repaired(text)]
+    return values
 
 
-def _values(text: str, start: int) -> Iterator[object]:
-    position: int | None = start
-    decoder = json.JSONDecoder()
-    while position is not None:
-        value, end = decoder.raw_decode(text, position)
-        yield value
-        following = _NEXT.match(text, end)
-        position = None if following is None else following.end()
+def _repaired(text: str) -> object:
+    """Return the value of JSON that is cut off or malformed; None if nothing is left of it."""
+    if not text.endswith(_CLOSING):
+        with suppress(ValueError):
+            return from_json(text, allow_partial=True)  # omits a last string that was cut off
+    try:
+        marked = _APOSTROPHE.sub(_STAND_IN, text[:_MOST_REPAIRED])
+        return from_json(repair_json(marked, ensure_ascii=False).replace(_STAND_IN, "'"))
+    except (ValueError, RecursionError):
+        return None
 
 
 def _texts(value: object, depth: int) -> Iterator[str]:
@@ -187,27 +206,25 @@ def parse_structured(answer: str, output_cls: type[M]) -> tuple[M | None, str]:
     r"""Return the first valid JSON value in an answer, or the error of the last one.
 
     Fences, reasoning and text around the JSON are ignored; a bare list becomes the only list field
-    of the class.
+    of the class. Malformed JSON is repaired, except if it was cut off.
 
     Examples:
         >>> class Facts(BaseModel):
         ...     facts: list[str]
         >>> parse_structured('<think>{}</think>Here:\n```json\n["leave"]\n```', Facts)[0]
         Facts(facts=['leave'])
+        >>> parse_structured("{'facts': ['leave',]}", Facts)[0]
+        Facts(facts=['leave'])
         >>> parse_structured("none", Facts)
-        (None, 'no JSON')
+        (None, 'no complete JSON')
 
     """
-    text = unfenced(cleaned(answer))
-    problem, position, decoder = "no JSON", 0, json.JSONDecoder()
-    while (start := _next_json(text, position)) is not None:
+    problem = "no complete JSON"
+    for value in _json_in(unfenced(cleaned(answer))):
         try:
-            value, position = decoder.raw_decode(text, start)
             return output_cls.model_validate(_as_object(value, output_cls)), ""
         except ValidationError as error:
             problem = "; ".join(f"{each['loc']}: {each['msg']}" for each in error.errors()[:3])
-        except (ValueError, RecursionError) as error:
-            problem, position = f"not JSON: {error}", start + 1
     return None, problem
 
 
@@ -215,18 +232,27 @@ def partly_structured(answer: str, output_cls: type[M]) -> M | None:
     """Return the complete entries of an answer that was cut off; None if there are none."""
     text = unfenced(cleaned(answer))
     start = _next_json(text, 0)
-    if start is None:
-        return None
-    try:
-        value = from_json(text[start:], allow_partial=True)
-    except ValueError:
-        return None
+    value = None if start is None else _repaired(text[start:])
     for candidate in (value, _without_last(value)):
         try:
             return output_cls.model_validate(_as_object(candidate, output_cls))
         except ValidationError:
             continue
     return None
+
+
+def _json_in(text: str) -> Iterator[object]:
+    """Yield the JSON values in a text, then its repaired whole unless it is cut off."""
+    position, decoder = 0, json.JSONDecoder()
+    while (start := _next_json(text, position)) is not None:
+        try:
+            value, position = decoder.raw_decode(text, start)
+            yield value
+        except (ValueError, RecursionError):
+            position = start + 1
+    first = _next_json(text, 0)
+    if first is not None and text.endswith(_CLOSING):
+        yield _repaired(text[first:])
 
 
 def _without_last(value: object) -> object:

@@ -46,11 +46,13 @@ class Unfused(Operand):
 
         def __getattr__(self, name: str) -> object:
             """Raise an error about the missing fusion if a retriever's attribute is used."""
-            if not hasattr(BaseRetriever, name):
+            from llama_retrieval_ext.pipeline.retriever import Retriever  # noqa: PLC0415 - a circle
+
+            if not hasattr(Retriever, name):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             raise AttributeError(
                 f"{self!r} is no retriever yet and has no {name!r}; "
-                f"put a Fusion behind it: {self!r} >> RRF()"
+                f"put a Fusion behind it: ({self!r} >> RRF()).{name}"
             )
 
     def __repr__(self) -> str:

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import takewhile
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore
 
-from llama_retrieval_ext.arguments import NamedEnum
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError, ScoreError
 from llama_retrieval_ext.formulas.normalisation import Normalisation
@@ -39,16 +38,10 @@ from llama_retrieval_ext.results import (
 _LEAST: Final = 1e-200
 
 
-class Unscored(NamedEnum):
-    """Treatment of hits without a score, as some retrievers return, in a fusion by scores.
-
-    Such a hit raises an error, is left out, or is kept with no contribution: its share is 0, or
-    just enough above 0 (below 1e-190) to preserve the leg's order among such hits.
-    """
-
-    REFUSE = "refuse"
-    LEAVE_OUT = "leave_out"
-    ZERO = "zero"
+# Treatment of hits without a score, as some retrievers return, in a fusion by scores. Such a hit
+# raises an error, is left out, or is kept with no contribution: its share is 0, or just enough
+# above 0 (below 1e-190) to preserve the leg's order among such hits.
+Unscored: TypeAlias = Literal["refuse", "leave_out", "zero"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +67,11 @@ class LegRanking:
         return scaled
 
     def _scaled(self, normalise: Normalisation, unscored: Unscored) -> Mapping[str, float]:
-        if unscored is Unscored.REFUSE:
+        if unscored == "refuse":
             return normalise.apply(self.hits)  # type: ignore[arg-type]  # which refuses None
         scores = {node_id: score for node_id, score in self.hits.items() if score is not None}
         scaled = normalise.apply(scores)
-        if unscored is Unscored.ZERO and len(scores) < len(self.hits):
+        if unscored == "zero" and len(scores) < len(self.hits):
             without = [node_id for node_id in self.hits if node_id not in scores]
             behind = range(len(without) - 1, -1, -1)
             shares = (_LEAST * number for number in behind)

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.query_engine import CustomQueryEngine
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, TextNode
 
-from llama_retrieval_ext.arguments import NamedEnum
 from llama_retrieval_ext.errors import ExecutionError
 from llama_retrieval_ext.execution.context import current_context, note_degraded
 from llama_retrieval_ext.execution.legs import MISTAKES
@@ -45,8 +44,8 @@ def target_hits(
     return [as_hit(hit, source=id_)] if visible else []
 
 
-def entry_id(id_: str, target: Target) -> str:
-    """Return a unique id for a target; one node id may have several targets."""
+def target_key(id_: str, target: Target) -> str:
+    """Return a unique key for a target; one node id may have several targets."""
     return f"{id_}@{id(target):x}"
 
 
@@ -72,26 +71,20 @@ def _answer(id_: str, response: Any, query: Query, template: str) -> Hit:  # noq
     return Hit(node=node, source=id_)
 
 
-class ScorePolicy(NamedEnum):
-    """Rule for the score of a target, from the index node's score and its own.
+ScorePolicy: TypeAlias = Literal["child", "parent", "product", "decayed"]
 
-    A target without a score, such as a plain node, gets the index node's score.
-    """
 
-    CHILD = "child"
-    PARENT = "parent"
-    PRODUCT = "product"
-    DECAYED = "decayed"
-
-    def score(self, parent: float | None, child: float | None, *, decay: float) -> float | None:
-        """Return the score; for ``DECAYED`` the child's own times ``decay``."""
-        if parent is None:
-            return child
-        if child is None or self is ScorePolicy.PARENT:
-            return parent
-        if self is ScorePolicy.PRODUCT:
-            return parent * child
-        return child * decay if self is ScorePolicy.DECAYED else child
+def _combined(
+    policy: ScorePolicy, parent: float | None, child: float | None, *, decay: float
+) -> float | None:
+    """Return the score of a target, from the index node's and its own; either may be missing."""
+    if parent is None:
+        return child
+    if child is None or policy == "parent":
+        return parent
+    if policy == "product":
+        return parent * child
+    return child * decay if policy == "decayed" else child
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +99,7 @@ class Resolver:
     lookup: Callable[[IndexNode], Target]
     max_depth: int = 8
     max_fan_out: int = 100
-    policy: ScorePolicy = ScorePolicy.CHILD
+    policy: ScorePolicy = "child"
     decay: float = 0.7
     report_dangling: bool = False  # False if an enclosing retriever may know the id
     response_template: str = "{response}"
@@ -122,122 +115,139 @@ class Resolver:
         """Return the plan for the ranking with resolvable index nodes replaced."""
         if not any(isinstance(hit.node, IndexNode) for hit in hits):
             return list(hits)
-        walk = _Walk(self, query, {} if sources is None else sources)
-        return ordered((yield from walk.through(hits, inside)))
+        resolution = _Resolution(self, query, {} if sources is None else sources)
+        return ordered((yield from resolution.follow(hits, inside)))
 
 
 @dataclass(frozen=True, slots=True)
-class _Reached:
-    """A hit with the ids entered on its path, and the score of the whole path."""
+class _PathHit:
+    """A hit with the targets on the path to it; its score is that of the whole path."""
 
     hit: Hit
     path: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    """A target with its index nodes of one depth, best first."""
+class _Reference:
+    """A target of one level with the index nodes that refer to it, best first."""
 
     index_id: str
     target: Target
-    ways: list[_Reached] = field(default_factory=list)
+    index_nodes: list[_PathHit] = field(default_factory=list)
 
 
-class _Walk:
-    """Breadth-first walk of one query: deterministic, and each target is called once."""
+class _Resolution:
+    """Breadth-first search from the hits of one query: deterministic, one call per target."""
 
     def __init__(self, limits: Resolver, query: Query, sources: Sources) -> None:
         self.limits = limits
         self.query = query
         self.sources = sources
-        self._answers: dict[str, Outcome[list[Hit]]] = {}
-        self._entered: dict[str, float | None] = {}
+        self._outcomes: dict[str, Outcome[list[Hit]]] = {}
+        # Score of the best index node that referred to each target so far.
+        self._best_scores: dict[str, float | None] = {}
         self._hits: list[Hit] = []
 
-    def through(self, hits: Sequence[Hit], inside: Sequence[str]) -> Plan[list[Hit]]:
-        """Return the plan for the hits at the end of all paths."""
+    def follow(self, hits: Sequence[Hit], inside: Sequence[str]) -> Plan[list[Hit]]:
+        """Return the plan for the hits at the ends of all paths."""
         path = frozenset(inside) | current_context().path
-        level, depth = [_Reached(hit, path) for hit in hits], 0
+        level, depth = [_PathHit(hit, path) for hit in hits], 0
         while level:
-            doors: dict[str, _Entry] = {}
-            for reached in sorted(level, key=_best_first):
-                door = self._entry(reached, depth, doors)
-                if door is None:
-                    self._hits.append(reached.hit)
-                else:
-                    door.ways.append(reached)
-            yield from self._ask(doors)
+            references = self._references(level, depth)
+            yield from self._call_targets(references)
             depth += 1
-            level = [each for where in doors for each in self._behind(where, doors[where], depth)]
+            level = [
+                hit
+                for key, reference in references.items()
+                for hit in self._results_of(key, reference, depth)
+            ]
         return self._hits
 
-    def _entry(self, reached: _Reached, depth: int, doors: dict[str, _Entry]) -> _Entry | None:
-        """Return the target's entry and add it to ``doors``; None if it is not followed."""
-        node = reached.hit.node
+    def _references(self, level: Sequence[_PathHit], depth: int) -> dict[str, _Reference]:
+        """Return the targets of a level by key; hits without a target are results."""
+        references: dict[str, _Reference] = {}
+        for each in sorted(level, key=_best_first):
+            reference = self._reference(each, depth, references)
+            if reference is None:
+                self._hits.append(each.hit)
+            else:
+                reference.index_nodes.append(each)
+        return references
+
+    def _reference(
+        self, source: _PathHit, depth: int, references: dict[str, _Reference]
+    ) -> _Reference | None:
+        """Return the target of a hit, added to ``references``; None if it is not followed."""
+        node = source.hit.node
         if not isinstance(node, IndexNode):
             return None
         target = self.limits.lookup(node)
-        where = entry_id(node.index_id, target)
-        reason = self._obstacle(where, target, reached, depth)
-        if not reason and where not in doors and len(doors) >= self.limits.max_fan_out:
+        key = target_key(node.index_id, target)
+        reason = self._reason_not_followed(key, target, source, depth)
+        if not reason and key not in references and len(references) >= self.limits.max_fan_out:
             reason = f"is beyond max_fan_out={self.limits.max_fan_out}"
         if reason:
             note_degraded(node.index_id, reason)
         if reason or target is None:
             return None
-        return doors.setdefault(where, _Entry(node.index_id, target))
+        return references.setdefault(key, _Reference(node.index_id, target))
 
-    def _obstacle(self, where: str, target: Target, reached: _Reached, depth: int) -> str:
+    def _reason_not_followed(self, key: str, target: Target, source: _PathHit, depth: int) -> str:
         if target is None:
             return "nothing is known under this id" if self.limits.report_dangling else ""
-        if where in reached.path:
+        if key in source.path:
             return "leads back to itself"
         if depth >= self.limits.max_depth:
             return f"lies deeper than max_depth={self.limits.max_depth}"
         return ""
 
-    def _ask(self, doors: Mapping[str, _Entry]) -> Plan[None]:
-        """Call the targets that were not called before."""
-        new = [where for where in doors if where not in self._answers]
-        tasks = [self._task(where, doors[where]) for where in new]
+    def _call_targets(self, references: Mapping[str, _Reference]) -> Plan[None]:
+        """Call the targets that were not called before, in parallel."""
+        new = [key for key in references if key not in self._outcomes]
+        tasks = [self._task(key, references[key]) for key in new]
         outcomes: list[Outcome[list[Hit]]] = (yield Together(tasks)) if tasks else []
-        for where, task, outcome in zip(new, tasks, outcomes, strict=True):
-            self._answers[where] = outcome
+        for key, task, outcome in zip(new, tasks, outcomes, strict=True):
+            self._outcomes[key] = outcome
             if isinstance(outcome.error, MISTAKES):
                 raise outcome.error
             if outcome.error is not None:
                 note_degraded(task.name, outcome.error)
 
-    def _task(self, where: str, door: _Entry) -> Task[list[Hit]]:
-        template = self.limits.response_template
+    def _task(self, key: str, reference: _Reference) -> Task[list[Hit]]:
         plan = target_hits(
-            door.index_id, door.target, self.query, template=template, sources=self.sources
+            reference.index_id,
+            reference.target,
+            self.query,
+            template=self.limits.response_template,
+            sources=self.sources,
         )
-        return Task(door.index_id, plan, enters=where, leg=door.index_id)
+        return Task(reference.index_id, plan, enters=key, leg=reference.index_id)
 
-    def _behind(self, where: str, door: _Entry, depth: int) -> list[_Reached]:
-        outcome, best = self._answers[where], door.ways[0]
+    def _results_of(self, key: str, reference: _Reference, depth: int) -> list[_PathHit]:
+        """Return the hits of a target with their scores; if it failed, keep its index nodes."""
+        outcome, best = self._outcomes[key], reference.index_nodes[0]
         if outcome.error is not None:
-            self._hits += [reached.hit for reached in door.ways]
+            self._hits += [each.hit for each in reference.index_nodes]
             return []
-        if where in self._entered and not self._gains(best.hit.score, self._entered[where]):
+        if key in self._best_scores and not self._gains(best.hit.score, self._best_scores[key]):
             return []  # a shorter path reached it, with the same or better scores
-        self._entered[where] = best.hit.score
-        decay, path = self.limits.decay**depth, best.path | {where}
+        self._best_scores[key] = best.hit.score
+        decay, path = self.limits.decay**depth, best.path | {key}
         return [
-            _Reached(hit.model_copy(update={"score": score}), path)
+            _PathHit(hit.model_copy(update={"score": score}), path)
             for hit in outcome.result()
-            for score in [self.limits.policy.score(best.hit.score, hit.score, decay=decay)]
+            for score in [_combined(self.limits.policy, best.hit.score, hit.score, decay=decay)]
         ]
 
     def _gains(self, score: float | None, before: float | None) -> bool:
-        inherited = self.limits.policy in {ScorePolicy.PARENT, ScorePolicy.PRODUCT}
+        """Return whether a score of an index node raises those of its target's hits."""
+        inherited = self.limits.policy in {"parent", "product"}
         return inherited and score is not None and (before is None or score > before)
 
 
-def _best_first(reached: _Reached) -> tuple[bool, float, str]:
-    score = reached.hit.score
-    return score is None, -(score or 0.0), reached.hit.node.node_id
+def _best_first(each: _PathHit) -> tuple[bool, float, str]:
+    score = each.hit.score
+    return score is None, -(score or 0.0), each.hit.node.node_id
 
 
 def objects_by_id(

@@ -11,7 +11,7 @@ from llama_retrieval_ext.arguments import value_expression
 from llama_retrieval_ext.errors import CompositionError
 from llama_retrieval_ext.execution.context import current_context, emit_fusion, step
 from llama_retrieval_ext.execution.legs import Ask, Leg, Rankings, ask
-from llama_retrieval_ext.execution.plan import Plan, Task, Together
+from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
 from llama_retrieval_ext.pipeline.branches import Unfused, chosen_names
 from llama_retrieval_ext.pipeline.chains import fanned_out, refined, rewritten
@@ -112,12 +112,6 @@ class Pipeline(_Composite):
         if any(hit.score is None for hit in hits):  # LlamaIndex does not require scores
             hits = in_order(hits)
         return hits[: query.top_k]
-
-    def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
-        """Return the plan that prefetches for the retriever, for queries without rewrites."""
-        if not self.rewrites:
-            children = [self._for_children(query) for query in self._answerable(queries)]
-            yield from prefetch(self.source, children)
 
     def _expression(self) -> str:
         if type(self) is not Pipeline or not self._is_unnamed:
@@ -228,22 +222,6 @@ class FusionRetriever(_Composite):
         emit_fusion(self.name, self.fusion, rankings, weights, returned=len(hits))
         return hits
 
-    def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
-        """Return the plan that prefetches for the legs, for queries that reach them unchanged."""
-        if self.branches.rewrites or self.branches.fan_out is not None:
-            return
-        for_legs = [self._for_children(query) for query in self._answerable(queries)]
-        active = [
-            leg
-            for leg in self.legs
-            if self.weights[leg.name] > 0 and leg.timeout_s is None and not leg.breaker.is_open
-        ]
-        plans = [
-            prefetch(leg.retriever, [each.for_child(top_k=leg.top_k) for each in for_legs])
-            for leg in active
-        ]
-        yield Together([Task(leg.name, plan) for leg, plan in zip(active, plans, strict=True)])
-
     def _note(self, asks: Mapping[str, Ask], rankings: Rankings) -> None:
         """Process the requests to the legs and their rankings; a hook for subclasses."""
 
@@ -281,9 +259,3 @@ def _check_order(legs: Sequence[Leg], fusion: Fusion) -> None:
 
 def _ranking_name(leg: str, number: int, *, of: int) -> str:
     return leg if of == 1 else f"{leg}[{number}]"
-
-
-def prefetch(retriever: BaseRetriever, queries: Sequence[Query]) -> Plan[None]:
-    """Return the plan that prefetches for a child; empty for another package's retriever."""
-    if isinstance(retriever, Retriever) and queries:
-        yield from retriever.prefetch(queries)

@@ -4,8 +4,7 @@ import copy
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
@@ -45,8 +44,6 @@ from llama_retrieval_ext.query import Query, Scope, SearchOptions, check_scope, 
 from llama_retrieval_ext.results import Hit, SearchResult
 
 if TYPE_CHECKING:
-    from llama_index.core.tools import FunctionTool
-
     from llama_retrieval_ext.execution.legs import Leg
     from llama_retrieval_ext.pipeline.branches import Branches
     from llama_retrieval_ext.pipeline.pipeline import Pipeline
@@ -104,9 +101,8 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         self.name = of_type(name or type(self).__name__, str, "name")
 
     def __init_subclass__(cls, **kwargs: object) -> None:
-        for method in ("plan", "_searches"):
-            if method in vars(cls):
-                without_span(vars(cls)[method])
+        if "plan" in vars(cls):
+            without_span(vars(cls)["plan"])
         super().__init_subclass__(**kwargs)
 
     @abstractmethod
@@ -203,9 +199,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
 
         `search_many` also returns answers if some queries fail, with the missing parts of each.
 
-        Each text is embedded once; a model with ``get_query_embedding_batch``, which LlamaIndex's
-        models do not have, embeds those of up to ``at_once`` queries in one call. Engines that
-        support it get several searches in one request. Queries with a time limit are not batched.
+        Each distinct text is embedded once.
 
         Args:
             queries: Texts, ``QueryBundle``s or `Query`s.
@@ -242,38 +236,6 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
 
     asearch_many = asynchronous(search_many)
 
-    def as_tool(
-        self,
-        name: str,
-        description: str,
-        *,
-        scope: Scope | None = None,
-        **options: Any,  # noqa: ANN401 - those of `retrieval_tool`
-    ) -> "FunctionTool":
-        """Return a LlamaIndex tool that searches within a scope; see `retrieval_tool`.
-
-        Args:
-            name: Name of the tool.
-            description: Description of the content for the model; filterable fields and values are
-                added.
-            scope: The scope; arguments of the model cannot widen it.
-            options: ``filters``, ``top_k``, ``max_tokens``, ``sample``, ``timeout_s`` and
-                ``tokenize``.
-        """
-        # Imported by name: tools are in a higher layer than retrievers.
-        tools = import_module("llama_retrieval_ext.capabilities.tools")
-        tool: FunctionTool = tools.retrieval_tool(self, name, description, scope=scope, **options)
-        return tool
-
-    def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
-        """Return a plan that runs the searches that several queries certainly need as a batch.
-
-        The queries, as this retriever receives them, then read the results from the session. By
-        default nothing runs.
-        """
-        del queries
-        return finished(None)
-
     def read_node(self, node_id: str) -> Plan[BaseNode | None]:  # noqa: ARG002 - subclasses use it
         """Return a plan for a stored node by its id, in any scope; None if it does not exist.
 
@@ -281,7 +243,9 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         """
         return finished(None)
 
+    @checked_call
     @without_span
+    @checked_call
     def retrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
         """Return the hits, as LlamaIndex's `retrieve`, after a check of the query.
 
@@ -291,7 +255,9 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         _check_query(str_or_query_bundle)
         return super().retrieve(str_or_query_bundle)
 
+    @checked_call
     @without_span
+    @checked_call
     async def aretrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
         """Return the same as `retrieve` without blocking the event loop."""
         _check_query(str_or_query_bundle)
@@ -378,17 +344,6 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         bound = query.but(filters=self.filters, scope=self.scope, top_k=query.top_k or own)
         bound.at_least = query.top_k or query.at_least  # the caller's number
         return bound
-
-    def _answerable(self, queries: Sequence[Query]) -> list[Query]:
-        """Return the bound queries that need a search and can be batched."""
-        bound = [self._bound(query) for query in queries]
-        return [
-            query
-            for query in bound
-            if query.timeout_s is None
-            and not query.is_blank
-            and not (self.requires_scope and query.scope is None)
-        ]
 
     def _for_children(self, query: Query) -> Query:
         """Return the query for children, without its embedding if they use several models."""

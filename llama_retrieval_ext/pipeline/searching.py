@@ -105,17 +105,9 @@ def answers(
     results: list[T] = []
     known = [Query.of(query) for query in queries]
     for start in range(0, len(queries), at_once):
-        some = queries[start : start + at_once]
-        if len(some) > 1:
-            prefetch = retriever.prefetch(known[start : start + at_once])
-            # An error here is raised again below, in its own query, without a second attempt to
-            # reach the store.
-            yield Together([Task(retriever.name, prefetch)])
+        some = known[start : start + at_once]
         tasks = [Task(retriever.name, plan_of(retriever, query)) for query in some]
         outcomes: list[Outcome[T]] = yield Together(tasks)
-        session = current_context().session
-        session.prefetch.clear()  # otherwise it would grow with the number of queries
-        session.unreached.clear()
         for number, outcome in enumerate(outcomes, start=start + 1):
             if outcome.error is not None:
                 outcome.error.add_note(f"in query {number} of {len(queries)}")

@@ -5,7 +5,6 @@ LlamaIndex's retrievers and postprocessors do not define ``>>``; the stage on th
 
 from abc import ABC
 from collections.abc import Callable, Coroutine, Generator, Sequence
-from importlib import import_module
 from itertools import pairwise
 from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, TypeVar, overload
@@ -50,8 +49,9 @@ class Operand(CheckedArguments, RecordsArguments):
 
 
 def _operators() -> ModuleType:
-    """Return the module of the operators, which imports every kind of stage."""
-    return import_module("llama_retrieval_ext.pipeline.operators")
+    from llama_retrieval_ext.pipeline import operators  # noqa: PLC0415 - it imports every kind
+
+    return operators
 
 
 def undefined(stage: object, kind: type, signature: str) -> ConfigurationError:
@@ -115,6 +115,11 @@ class Refine(Operand, ABC):
     @property
     def adds(self) -> bool:
         """Whether the stage can return hits that were not in the ranking; False by default."""
+        return False
+
+    @property
+    def needs_confidence(self) -> bool:
+        """Whether `refine` reads ``query.confidence``; a pipeline without an estimate raises."""
         return False
 
     def refine(

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 from llama_retrieval_ext.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from llama_retrieval_ext.pipeline.index_nodes import ScorePolicy
-    from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever, MergedScore
+    from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever
     from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
     from llama_retrieval_ext.retrievers.confidence import Calibration
     from llama_retrieval_ext.retrievers.fallback import FallbackRetriever
@@ -26,23 +25,19 @@ if TYPE_CHECKING:
         KnowledgeResponse,
         RetrievalItem,
     )
-    from llama_retrieval_ext.retrievers.llm_queries import (
-        HyDEMode,
-        HyDERetriever,
-        MultiQueryRetriever,
-    )
+    from llama_retrieval_ext.retrievers.llm_queries import HyDERetriever, MultiQueryRetriever
     from llama_retrieval_ext.retrievers.presets import PresetParts, build_preset
     from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
     from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
     from llama_retrieval_ext.retrievers.rerank import RerankRetriever
     from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
+    from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
     from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
     from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
     from llama_retrieval_ext.retrievers.routing.selectors import (
         CascadeSelector,
         Choice,
         EmbeddingSelector,
-        LLMSelector,
         Selection,
         Selector,
     )
@@ -58,7 +53,6 @@ __all__ = [
     "EmbeddingSelector",
     "FallbackRetriever",
     "GraphRetriever",
-    "HyDEMode",
     "HyDERetriever",
     "HybridRetriever",
     "IntentAdaptive",
@@ -71,7 +65,6 @@ __all__ = [
     "KnowledgeResponse",
     "KnowledgeRetriever",
     "LLMSelector",
-    "MergedScore",
     "MultiQueryRetriever",
     "PresetParts",
     "QueryFusionRetriever",
@@ -83,7 +76,6 @@ __all__ = [
     "RouteRule",
     "RouterRetriever",
     "RuleSelector",
-    "ScorePolicy",
     "Selection",
     "Selector",
     "VectorRetriever",
@@ -95,8 +87,7 @@ __all__ = [
 # Hidden from type checkers, which would otherwise accept any misspelled name.
 if not TYPE_CHECKING:
     _MODULES = {
-        "llama_retrieval_ext.pipeline.index_nodes": ("ScorePolicy",),
-        "llama_retrieval_ext.retrievers.auto_merging": ("AutoMergingRetriever", "MergedScore"),
+        "llama_retrieval_ext.retrievers.auto_merging": ("AutoMergingRetriever",),
         "llama_retrieval_ext.retrievers.bm25": ("BM25Retriever",),
         "llama_retrieval_ext.retrievers.confidence": ("Calibration",),
         "llama_retrieval_ext.retrievers.fallback": ("FallbackRetriever",),
@@ -116,11 +107,7 @@ if not TYPE_CHECKING:
             "KnowledgeResponse",
             "RetrievalItem",
         ),
-        "llama_retrieval_ext.retrievers.llm_queries": (
-            "HyDEMode",
-            "HyDERetriever",
-            "MultiQueryRetriever",
-        ),
+        "llama_retrieval_ext.retrievers.llm_queries": ("HyDERetriever", "MultiQueryRetriever"),
         "llama_retrieval_ext.retrievers.presets": ("PresetParts", "build_preset"),
         "llama_retrieval_ext.retrievers.query_fusion": ("QueryFusionRetriever",),
         "llama_retrieval_ext.retrievers.recursive": ("RecursiveRetriever",),
@@ -128,11 +115,11 @@ if not TYPE_CHECKING:
         "llama_retrieval_ext.retrievers.retrieval_pipeline": ("RetrievalPipeline",),
         "llama_retrieval_ext.retrievers.routing.router": ("Route", "RouterRetriever"),
         "llama_retrieval_ext.retrievers.routing.rule_selector": ("RouteRule", "RuleSelector"),
+        "llama_retrieval_ext.retrievers.routing.llm_selector": ("LLMSelector",),
         "llama_retrieval_ext.retrievers.routing.selectors": (
             "CascadeSelector",
             "Choice",
             "EmbeddingSelector",
-            "LLMSelector",
             "Selection",
             "Selector",
         ),

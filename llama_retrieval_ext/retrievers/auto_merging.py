@@ -1,8 +1,8 @@
 """Retriever that searches small chunks and replaces them by their parents."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
@@ -12,8 +12,7 @@ from llama_index.core.storage.docstore.types import BaseDocumentStore
 from llama_index.core.storage.kvstore import SimpleKVStore
 from llama_index.core.storage.storage_context import StorageContext
 
-from llama_retrieval_ext.arguments import NamedEnum
-from llama_retrieval_ext.checks import is_number, of_type
+from llama_retrieval_ext.checks import is_number, of_type, one_of
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import call, note_degraded, note_merged, step
 from llama_retrieval_ext.execution.legs import or_degraded
@@ -35,15 +34,9 @@ _AT_ONCE = 16
 Known: TypeAlias = dict[str, BaseNode | None]
 
 
-class MergedScore(NamedEnum):
-    """Formula for the score of a parent from the scores of its found children."""
+MergedScore: TypeAlias = Literal["mean", "max"]
 
-    MEAN = "mean"
-    MAX = "max"
-
-    def of(self, scores: Sequence[float]) -> float:
-        """Return the score."""
-        return fmean(scores) if self is MergedScore.MEAN else max(scores)
+_MERGED: Mapping[str, Callable[[Sequence[float]], float]] = {"mean": fmean, "max": max}
 
 
 class AutoMergingRetriever(Retriever):
@@ -68,7 +61,7 @@ class AutoMergingRetriever(Retriever):
         callback_manager: LlamaIndex's, for applications that still use one.
         object_map: Objects that index nodes refer to, by id.
         objects: Index nodes that carry the objects they refer to.
-        merged_score: The score of a parent.
+        merged_score: The score of a parent: the ``"mean"`` or ``"max"`` of its found children's.
         top_k: Number of hits if the query sets none; None for all.
         name: Name in traces.
 
@@ -87,7 +80,7 @@ class AutoMergingRetriever(Retriever):
         object_map: Mapping[str, object] | None = None,
         objects: Sequence[IndexNode] | None = None,
         *,
-        merged_score: MergedScore = MergedScore.MEAN,
+        merged_score: MergedScore = "mean",
         top_k: int | None = None,
         name: str = "auto_merging",
     ) -> None:
@@ -108,7 +101,7 @@ class AutoMergingRetriever(Retriever):
             instead="pass a StorageContext or its docstore",
         )
         self.threshold = simple_ratio_thresh
-        self.merged_score = of_type(merged_score, MergedScore, "merged_score")
+        self.merged_score = one_of(merged_score, _MERGED, "merged_score")
 
     @property
     def children(self) -> Sequence[BaseRetriever]:
@@ -159,7 +152,7 @@ class AutoMergingRetriever(Retriever):
         for id_, parent in parents.items():
             family = families[id_]
             if len(family) > self.threshold * len(parent.child_nodes or family):
-                score = self.merged_score.of([score_of(child) for child in family])
+                score = _MERGED[self.merged_score]([score_of(child) for child in family])
                 merged.append(Hit(node=parent, score=score, source=self.name))
                 gone.update({child.node.node_id: id_ for child in family})
         note_merged(gone)

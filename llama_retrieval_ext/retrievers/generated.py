@@ -25,7 +25,7 @@ class GeneratedRetriever(Retriever):
 
     def plan(self, query: Query) -> Plan[list[Hit]]:
         """Let the language model write a query, and run it."""
-        answer = yield from self.text_to_cypher.answer(query.query_str, scope=query.scope)
+        answer = yield from self.text_to_cypher.plan_answer(query.query_str, scope=query.scope)
         if answer is None:
             return []
         metadata: dict[str, object] = {"kind": NAME, "statement": answer.statement}

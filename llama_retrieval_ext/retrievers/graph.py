@@ -99,7 +99,7 @@ class GraphRetriever(Retriever):
         >>> film.embedding, anne.embedding = [1.0, 0.0], [0.0, 1.0]
         >>> store, graph = open_store("embedded::memory:"), EmbeddedGraph(":memory:")
         >>> _ = store.add([film, anne])
-        >>> graph.upsert(*passage_rows([film, anne], PassageLinks())).function()
+        >>> graph.upsert(*passage_rows([film, anne], PassageLinks()))
         >>> retriever = GraphRetriever(store, graph=graph, seed=KeywordRetriever(store))
         >>> for hit in retriever.search("Night Train").hits:
         ...     print(hit.node_id, hit.hop_distance, hit.path)
@@ -211,7 +211,7 @@ class GraphRetriever(Retriever):
     def _linked(self, query: Query) -> Plan[list[LinkedEntity]]:
         if self.linker is None:
             return []
-        plan = self.linker.link(query.query_str, scope=query.scope, limit=self.max_entities)
+        plan = self.linker.plan_link(query.query_str, scope=query.scope, limit=self.max_entities)
         return (yield from step("entity linking", plan))
 
     def _nodes(
@@ -221,7 +221,7 @@ class GraphRetriever(Retriever):
         ids = {id_ for expansion in reached.values() for id_ in expansion} - known.keys()
         if not ids:
             return dict(known)
-        nodes = yield self.graphs.backend.nodes(sorted(ids), scope=query.scope)
+        nodes = yield self.graphs.backend.plan_nodes(sorted(ids), scope=query.scope)
         return {**known, **{id_: n for id_, n in nodes.items() if _passable(n, query)}}
 
     def _expanded(self, linked: Sequence[LinkedEntity], query: Query) -> Plan[dict[str, Expansion]]:
@@ -243,7 +243,7 @@ class GraphRetriever(Retriever):
             [
                 Task(name, hits_of(seed, child, top_k=depth, source=name)),
                 Task("embedding", self._embedded(query)),
-                Task("graph", call(self.graphs.of(query.scope))),
+                Task("graph", call(self.graphs.plan_of(query.scope))),
                 Task("entity linking", self._linked(query)),
             ]
         )

@@ -1,13 +1,15 @@
-"""Vector and keyword search of one store, fused."""
+"""Vector and keyword search of one store, or of two, fused."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Final
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import is_number, of_type, one_top_k
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.execution.context import (
     call,
     current_context,
@@ -16,10 +18,10 @@ from llama_retrieval_ext.execution.context import (
     recording,
     step,
 )
-from llama_retrieval_ext.execution.legs import Ask, CircuitBreaker, Leg, Rankings, ask, attempt
-from llama_retrieval_ext.execution.plan import Plan, finished
+from llama_retrieval_ext.execution.legs import Ask, CircuitBreaker, Leg, ask, attempt
+from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.formulas.normalisation import Normalisation
-from llama_retrieval_ext.pipeline.fusion import FusedId, Fusion, fuse
+from llama_retrieval_ext.pipeline.fusion import Fusion, fuse
 from llama_retrieval_ext.pipeline.leg_weights import (
     Weights,
     resolved_min_success,
@@ -28,32 +30,22 @@ from llama_retrieval_ext.pipeline.leg_weights import (
 )
 from llama_retrieval_ext.pipeline.tree import Sketch
 from llama_retrieval_ext.query import Query, Scope, check_top_k
-from llama_retrieval_ext.results import Hit, scored_ids
+from llama_retrieval_ext.results import Hit, scored_ids, with_origin
 from llama_retrieval_ext.retrievers.confidence import Confidence, LegScores
 from llama_retrieval_ext.retrievers.store_retriever import (
     KeywordRetriever,
     StoreRetriever,
     VectorRetriever,
-    no_keyword_search,
     search_of,
 )
 from llama_retrieval_ext.stages.fusion import WeightedSum
 from llama_retrieval_ext.stages.selection import Collapse
-from llama_retrieval_ext.stores.engine.backend import (
-    EngineQuery,
-    KeywordQuery,
-    ScoredId,
-    VectorQuery,
-    fusing,
-    hybrid_queries,
-)
+from llama_retrieval_ext.stores.engine.backend import HybridBackend, hybrid_backend
 from llama_retrieval_ext.stores.engine.pushdown import LEGS, FusedSearch, check_native
-from llama_retrieval_ext.stores.open import Storage
-from llama_retrieval_ext.stores.search import search_hybrid
+from llama_retrieval_ext.stores.open import Storage, source_of
 
 # Candidates of each leg: the usual number in the literature, and cheap.
 CANDIDATES: Final = 100
-_ONE_ROUND_TRIP: Final = "search in one round trip"
 
 # If keyword search finds fewer hits than candidates, the rest of the collection scores 0. With the
 # last match as zero, the second of two nearly equal matches would count 0.
@@ -64,7 +56,7 @@ _PLAIN_SUM: Final = WeightedSum()
 
 
 class HybridRetriever(StoreRetriever):
-    """Fused vector and keyword search of one store; each hit has the share of both.
+    """Fused vector and keyword search; each hit has the share of both.
 
     Both searches are one request if the engine supports it, else they run in parallel. If nodes are
     slow to read, a second request reads only the best ones. The answer is the same. If the
@@ -72,7 +64,11 @@ class HybridRetriever(StoreRetriever):
     vice versa.
 
     Args:
-        store: A URL such as ``embedded:./kb``, or a LlamaIndex vector store with keyword search.
+        store: A URL such as ``embedded:./kb``, a LlamaIndex vector store, or a
+            ``VectorStoreIndex``. Without ``keyword_store`` it needs keyword search, or a docstore
+            (see `KeywordRetriever`).
+        keyword_store: Another store for keyword search, with the same nodes under the same ids: for
+            instance vectors in Milvus, keywords in Elasticsearch. None if ``store`` has both.
         embed_model: The embedding model that the store was filled with.
         top_k: Number of hits if the query sets none; at least 1.
         filters: Conditions on metadata that every hit satisfies.
@@ -115,8 +111,8 @@ class HybridRetriever(StoreRetriever):
 
     Raises:
         ConfigurationError: ``alpha`` is out of range, or given beside weights.
-        UnsupportedModeError: The store has no keyword search, or ``pushdown`` is set and the engine
-            does not fuse by this fusion with these weights.
+        UnsupportedModeError: The store has no keyword search and no docstore, or ``pushdown`` is
+            set and the engine does not fuse by this fusion with these weights.
     """
 
     confidence: Confidence | None = None
@@ -126,6 +122,7 @@ class HybridRetriever(StoreRetriever):
         self,
         store: Storage,
         *,
+        keyword_store: Storage | None = None,
         embed_model: BaseEmbedding | None = None,
         top_k: int = 10,
         filters: MetadataFilters | None = None,
@@ -142,22 +139,39 @@ class HybridRetriever(StoreRetriever):
         hits = one_top_k(top_k, similarity_top_k)
         super().__init__(store, embed_model, top_k=hits, filters=filters, scope=scope, name=name)
         self._collapse_by(collapse)
+        features = self.backend.features
+        self._keyword_source = self._source if keyword_store is None else source_of(keyword_store)
+        if keyword_store is not None or features.keyword is None:
+            self.requires_scope |= self.keyword.requires_scope  # raises without keyword search
+        self._has_two_stores = self._keyword_source.backend.store is not self.backend.store
         self.fusion = _PLAIN_SUM if fusion is None else of_type(fusion, Fusion, "fusion")
         self.uses_default_fusion = fusion is None
         self.candidates = check_top_k(candidates)
         self.weights = resolved_weights(_leg_weights(self.fusion, alpha), LEGS, (1.0, 1.0))
-        features = self.backend.features
-        if features.keyword is None:
-            raise no_keyword_search(self.backend)
-        self._has_one_round_trip = features.one_round_trip
         self.pushdown = pushdown
         if pushdown:
             self._check_native()
         self._breakers = {name: CircuitBreaker() for name in LEGS if self.weights[name] > 0}
         self.min_success = resolved_min_success(min_success, self.fusion, legs=len(self._breakers))
+        # Fusions that define only `fuse` need hits.
+        fuses_ids = type(self.fusion).fuse is Fusion.fuse
+        in_one = features.one_round_trip and not self._has_two_stores and fuses_ids
+        # The engine that takes both searches; None to search by legs.
+        self._engine = hybrid_backend(self.backend) if pushdown or in_one else None
+
+    # Built when they are needed: most engines take both searches in one request.
+    @cached_property
+    def vector(self) -> VectorRetriever:
+        """The vector search alone."""
+        return VectorRetriever(self._source, embed_model=self.embed_model)
+
+    @cached_property
+    def keyword(self) -> KeywordRetriever:
+        """The keyword search alone."""
+        return KeywordRetriever(self._keyword_source)
 
     def sketch(self) -> Sketch:
-        """Return the drawing: both searches of one store, and the fusion."""
+        """Return the drawing: both searches, and the fusion."""
         model = "" if self.embed_model is None else type(self.embed_model).__name__
         searches = {"vector": f"vector search({model})", "keyword": "keyword search(BM25)"}
         legs = tuple(
@@ -167,47 +181,104 @@ class HybridRetriever(StoreRetriever):
         )
         fusion = f"{self.fusion!r}" + (" in the engine" if self.pushdown else "")
         cut = f"top_k={self.top_k}" if self.collapse is None else f"{self.collapse!r}"
-        return Sketch((), legs, (fusion, cut, *self.binding), f"{self.name}: {self.backend.engine}")
-
-    def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
-        """Run all searches of the queries, batched if supported; none if the circuit is open."""
-        if any(breaker.is_open for breaker in self._breakers.values()):
-            return finished(None)
-        return super().prefetch(queries)
+        engines = dict.fromkeys([self.backend.engine, self._keyword_source.backend.engine])
+        title = f"{self.name}: {' and '.join(engines)}"
+        return Sketch((), legs, (fusion, cut, *self.binding), title)
 
     def plan(self, query: Query) -> Plan[list[Hit]]:
-        """Run both searches of the store, then fuse."""
+        """Run both searches, then fuse."""
         if self._embeds and query.embedding is None:
             self._model()  # raises here so that the message names this retriever
         legs = set(self._breakers)
-        if self.collapse is None:
-            return self._both(query, legs)
-        return self._collapsed(
-            lambda depth: self._both(query.but(top_k=depth), legs), query, self.collapse
-        )
+        return self._collapsed(lambda asked: self._answer_to(asked, legs), query)
 
-    def _both(self, query: Query, legs: set[str]) -> Plan[list[Hit]]:
-        """Return the fused answers of the legs; failed ones are removed from `legs`."""
-        candidates = self._depth(query)
+    def read_node(self, node_id: str) -> Plan[BaseNode | None]:
+        """Return the node from one of the stores, ignoring scope."""
+        node = yield from super().read_node(node_id)
+        if node is None and self._has_two_stores:
+            return (yield from self.keyword.read_node(node_id))
+        return node
+
+    @property
+    def _embeds(self) -> bool:
+        return self.weights["vector"] > 0
+
+    def _answer_to(self, query: Query, legs: set[str]) -> Plan[list[Hit]]:
+        """Return the fused hits of the legs; failed ones are removed from `legs`."""
         failures: dict[str, BaseException] = {}
-        one_round_trip = self._has_one_round_trip and len(legs) == len(LEGS)
-        if "vector" in legs and (self.pushdown or one_round_trip):
+        if self._engine is not None and len(legs) == len(LEGS):
+            strategy = self._pushed_down if self.pushdown else self._in_one_round_trip
             embedding = self._embed(query)
-            embedded = yield from attempt(
-                "vector", "embedding", embedding, self._breakers["vector"]
-            )
+            breaker = self._breakers["vector"]
+            embedded = yield from attempt("vector", "embedding", embedding, breaker)
             if embedded.error is None:
-                hits = yield from self._at_once(query, embedded.result(), candidates)
-                if hits is not None:
-                    return hits
-            else:
-                failures["vector"] = embedded.error
-        rankings = yield from self._side_by_side(query, candidates, legs, failures)
+                return (yield from strategy(self._engine, query, embedded.result()))
+            failures["vector"] = embedded.error
+        return (yield from self._by_legs(query, legs, failures))
+
+    def _pushed_down(
+        self, engine: HybridBackend, query: Query, embedding: Sequence[float]
+    ) -> Plan[list[Hit]]:
+        """Return the hits that the engine fuses."""
+        self._check_native()  # again: the collection may have another distance
+        vector, keyword = (self.weights[leg] for leg in LEGS)
+        how = FusedSearch(self.fusion, (vector, keyword), self._depth(query))
+        fused = call(engine.fused(embedding, query.query_str, search_of(query), how))
+        found = self._checked(fused, query, repr(self.fusion))
+        return step(f"fusion in the engine by {self.fusion!r}", found)
+
+    def _in_one_round_trip(
+        self, engine: HybridBackend, query: Query, embedding: Sequence[float]
+    ) -> Plan[list[Hit]]:
+        """Return the fused hits of one request, and of one for the nodes if they are slow."""
+        return step("search in one round trip", self._at_once(engine, query, embedding))
+
+    def _at_once(
+        self, engine: HybridBackend, query: Query, embedding: Sequence[float]
+    ) -> Plan[list[Hit]]:
+        top_k, depth = query.top_k or 1, self._depth(query)
+        needs_ids = self.needs_ids or self.fusion.reads_ids or recording() is not None
+        found = yield from call(
+            engine.hybrid(
+                embedding,
+                query.query_str,
+                search_of(query, top_k=depth),
+                # Nodes are read with the rankings if at least half of these may be chosen.
+                nodes_last=2 * top_k <= depth and not needs_ids,
+            )
+        )
+        rankings = {"vector": found.vector, "keyword": found.keyword}
+        self._note_confidence(query, rankings)
+        fusion = self._fitting(rankings, depth)
+        best = fusion.fuse_ids(rankings, weights=self.weights, top_k=top_k, with_ties=True)
+        candidates = yield from found.chosen(best, top_k=top_k)
+        note_legs(rankings)
+        self._note_pushdown(query, "both searches in one request")
+        emit_fusion(self.name, fusion, rankings, self.weights, returned=len(candidates))
+        return self._gated(candidates, query)
+
+    def _by_legs(
+        self, query: Query, legs: set[str], failures: Mapping[str, BaseException]
+    ) -> Plan[list[Hit]]:
+        """Return the fused hits of two requests in parallel; failed legs leave `legs`."""
+        child, depth = query.for_child(), self._depth(query)
+        asks = {
+            name: Ask(self._leg(name), child, depth, failures.get(name))
+            for name in self._breakers
+            if name in legs
+        }
+        rankings = yield from ask(asks, min_success=self.min_success)
+        legs.intersection_update(rankings)
         self._note_confidence(query, {name: scored_ids(each) for name, each in rankings.items()})
-        fusion = self._fitting(rankings, candidates)
+        fusion = self._fitting(rankings, depth)
         hits = fuse(fusion, rankings, weights=self.weights, top_k=query.top_k, source=self.name)
         emit_fusion(self.name, fusion, rankings, self.weights, returned=len(hits))
-        return hits
+        # Later stages find the embeddings of all hits in the store for vectors.
+        return [with_origin(hit, self._origin) for hit in hits]
+
+    def _leg(self, name: str) -> Leg:
+        retriever = self.vector if name == "vector" else self.keyword
+        return Leg(name, retriever, breaker=self._breakers[name])
 
     def _depth(self, query: Query) -> int:
         """Return the number of candidates of each leg."""
@@ -218,96 +289,18 @@ class HybridRetriever(StoreRetriever):
         return default_fusion(rankings, candidates) if self.uses_default_fusion else self.fusion
 
     def _check_native(self) -> None:
+        if self._has_two_stores:
+            raise UnsupportedModeError(
+                "pushdown=True: no engine fuses the searches of two stores; leave pushdown out"
+            )
         native = self.backend.features.fusions
         check_native(native, self.fusion, self.weights, engine=self.backend.engine)
-
-    def _at_once(
-        self, query: Query, embedding: Sequence[float], candidates: int
-    ) -> Plan[list[Hit] | None]:
-        """Return the hits of one request; None if the engine has no such request."""
-        text = query.query_str
-        if self.pushdown:
-            self._check_native()  # again: the collection may have another distance
-            vector, keyword = (self.weights[leg] for leg in LEGS)
-            how = FusedSearch(self.fusion, (vector, keyword), candidates)
-            fused = fusing(self.backend).fused(embedding, text, search_of(query), how)
-            by = f"fusion in the engine by {self.fusion!r}"
-            return (yield from step(by, self._checked(call(fused), query, repr(self.fusion))))
-        queries = hybrid_queries(embedding, text, search_of(query, top_k=candidates))
-        return (yield from step(_ONE_ROUND_TRIP, self._search_both(*queries, query)))
-
-    def _search_both(
-        self, vector: VectorQuery, keyword: KeywordQuery, query: Query
-    ) -> Plan[list[Hit] | None]:
-        """Return the hits of one request; None if there is no such request."""
-        rankings: dict[str, Sequence[ScoredId]] = {}
-
-        def choose(near: Sequence[ScoredId], sharing: Sequence[ScoredId]) -> list[FusedId]:
-            rankings.update(zip(LEGS, (near, sharing), strict=True))
-            self._note_confidence(query, rankings)
-            return self._fitting(rankings, vector.search.top_k).fuse_ids(
-                rankings, weights=self.weights, top_k=query.top_k, with_ties=True
-            )
-
-        best = yield from search_hybrid(
-            self.backend,
-            vector,
-            keyword,
-            choose,
-            top_k=query.top_k or 1,
-            by_key=not (self.needs_ids or self.fusion.reads_ids) and recording() is None,
-        )
-        if best is None:
-            return None
-        note_legs(rankings)
-        self._note_pushdown(query, "both searches in one request")
-        fusion = self._fitting(rankings, vector.search.top_k)
-        emit_fusion(self.name, fusion, rankings, self.weights, returned=len(best))
-        return self._gated(best, query)
-
-    @property
-    def _embeds(self) -> bool:
-        return self.weights["vector"] > 0
-
-    def _searches(self, query: Query) -> Plan[list[EngineQuery]]:
-        searches: list[EngineQuery] = []
-        if self.pushdown:
-            return searches
-        search = search_of(query, top_k=self._depth(query))
-        if self.weights["vector"] > 0:
-            searches.append(VectorQuery(tuple((yield from self._embed(query))), search))
-        if self.weights["keyword"] > 0:
-            searches.append(KeywordQuery(query.query_str, search))
-        return searches
 
     def _note_confidence(self, query: Query, legs: LegScores) -> None:
         # A knowledge base without calibrations is false, and is not called.
         estimate = self.confidence(query, legs) if self.confidence else None
         if estimate is not None:
             current_context().session.confidences.append(estimate)
-
-    def _side_by_side(
-        self, query: Query, top_k: int, legs: set[str], failures: Mapping[str, BaseException]
-    ) -> Plan[Rankings]:
-        child = query.for_child()
-        asks: dict[str, Ask] = {
-            name: Ask(self._leg(name), child, top_k, failures.get(name))
-            for name in LEGS
-            if name in legs
-        }
-        rankings = yield from ask(asks, min_success=self.min_success)
-        legs.intersection_update(rankings)
-        return rankings
-
-    def _leg(self, name: str) -> Leg:
-        """Return one search as a separate retriever."""
-        retriever = (
-            VectorRetriever(self.backend, embed_model=self.embed_model)
-            if name == "vector"
-            else KeywordRetriever(self.backend)
-        )
-        retriever.embed_model = self.embed_model  # for later stages, if vector search fails
-        return Leg(name, retriever, breaker=self._breakers[name])
 
 
 def default_fusion(rankings: Mapping[str, Sequence[object]], candidates: int) -> WeightedSum:

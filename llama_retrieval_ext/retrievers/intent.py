@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -126,13 +127,30 @@ def default_intent_rules() -> RuleSelector:
     return _RULES
 
 
+def rules_for(intents: Collection[str]) -> RuleSelector:
+    """Return the default rules for these intents."""
+    return RuleSelector([rule for rule in default_intent_rules().rules if rule.route in intents])
+
+
+# The intents of the default rules, in words.
+INTENTS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "exact": "an exact term, phrase, code or name",
+        "comparison": "how things differ",
+        "time_bound": "something of a certain time",
+        "how_to": "how to do something",
+        "definition": "what something is",
+    }
+)
+
+
 def default_intent_profiles(
     *, semantic: str = "vector", exact: str = "keyword"
 ) -> dict[str, IntentProfile]:
-    """Return profiles for the intents of `default_intent_rules`, and for ``general``.
+    """Return profiles for the kinds of questions that need another search, and for ``general``.
 
     Keyword search finds exact terms: in our measurements the weights of ``exact`` gain, and those
-    of ``time_bound`` do not lose. Other kinds of questions weigh both equally: the better search
+    of ``time_bound`` do not lose. All other questions weigh the legs equally: the better search
     there depends on the model and the collection, not on the question, and more weight on vectors
     for ``how_to`` lost as often as it gained. The README has the figures.
 
@@ -141,14 +159,10 @@ def default_intent_profiles(
         exact: Name of the leg that searches by terms.
     """
     return {
-        "exact": IntentProfile("an exact term, phrase, code or name", {semantic: 0.3, exact: 0.7}),
-        "definition": IntentProfile("what something is", {semantic: 0.5, exact: 0.5}),
-        "how_to": IntentProfile("how to do something", {semantic: 0.5, exact: 0.5}),
-        "comparison": IntentProfile("how things differ", {semantic: 0.5, exact: 0.5}, depth=50),
-        "time_bound": IntentProfile(
-            "something of a certain time", {semantic: 0.4, exact: 0.6}, depth=50
-        ),
-        GENERAL: IntentProfile("any other question", {semantic: 0.5, exact: 0.5}),
+        "exact": IntentProfile(INTENTS["exact"], {semantic: 0.3, exact: 0.7}),
+        "comparison": IntentProfile(INTENTS["comparison"], depth=50),
+        "time_bound": IntentProfile(INTENTS["time_bound"], {semantic: 0.4, exact: 0.6}, depth=50),
+        GENERAL: IntentProfile("any other question"),
     }
 
 
@@ -288,11 +302,6 @@ class IntentAdaptive(Refine):
         found = yield from or_degraded("intent", plan, [])
         known = (each for each in found if each.name in self.profiles)
         return next(known, Selection(GENERAL, reason="no intent was found"))
-
-
-def rules_for(intents: Collection[str]) -> RuleSelector:
-    """Return the default rules for these intents."""
-    return RuleSelector([rule for rule in default_intent_rules().rules if rule.route in intents])
 
 
 def _check_refining(intent: str, profile: IntentProfile) -> None:

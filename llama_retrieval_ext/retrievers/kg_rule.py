@@ -13,11 +13,11 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError, ScopeViolationError
-from llama_retrieval_ext.execution.context import note_details, step
+from llama_retrieval_ext.execution.context import note_degraded, note_details, step
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.filters import matches
-from llama_retrieval_ext.graph.elements import Partition
+from llama_retrieval_ext.graph.elements import Hop, Partition
 from llama_retrieval_ext.graph.entity_linking import EntityLinker, LinkedEntity
 from llama_retrieval_ext.graph.open import Graph, graph_of
 from llama_retrieval_ext.graph.rules.chaining import RuleSet
@@ -26,9 +26,11 @@ from llama_retrieval_ext.graph.rules.yaml import load_rules, parse_rules
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope
 from llama_retrieval_ext.results import Hit, ProofEdge, ordered
+from llama_retrieval_ext.retrievers.engineering_types import of_type_or_any, processes_of_type
 
 PROCESSES_KEY: Final = "processes"
 LANGUAGE_KEY: Final = "language"
+TYPE_KEY: Final = "engineering_type"
 SOURCE: Final = "kg_rule"
 # Kinds of conclusions, and the query words that select them.
 TOPICS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -54,9 +56,12 @@ class KGRuleRetriever(Retriever):
     it is halved if the words of the query, or the name of its chapter, select another kind of
     conclusion.
 
-    Processes can also be passed as ``Query.context["processes"]``, by name or id. Conditions of
-    rules read the rest of the context (``chapter``, ``engineering_type``, …). ``language`` is
-    ``zh`` or ``en`` by the script of the query, unless the context sets it.
+    Processes can also be passed as ``Query.context["processes"]``, by name or id. The context's
+    ``engineering_type`` leaves out processes that the graph links to other types only; if the query
+    names no process, it selects those of the type. A process is linked to a type by an edge
+    ``APPLIES_TO`` or by its property ``engineering_types``, a list of names. Conditions of rules
+    read the whole context (``chapter``, …). ``language`` is ``zh`` or ``en`` by the script of the
+    query, unless the context sets it.
 
     Args:
         graph: A URL such as ``graph:./dir`` or ``neo4j://…``, a LlamaIndex property graph store or
@@ -120,7 +125,7 @@ class KGRuleRetriever(Retriever):
             )
         first = max(linked, key=lambda id_: linked[id_])
         conclusions = yield from self._conclusions([first], query)
-        nodes = yield self.graph.nodes([first], scope=query.scope)
+        nodes = yield self.graph.plan_nodes([first], scope=query.scope)
         name = nodes[first].name if first in nodes else first
         return ProcessRequirements.of(name, conclusions)
 
@@ -140,19 +145,39 @@ class KGRuleRetriever(Retriever):
     def _processes(self, query: Query) -> Plan[dict[str, float]]:
         """Return the ids to start from, each with its link confidence."""
         names = processes_in(query.context)
-        if not names:
-            linked = yield from self.linker.link(query.query_str, scope=query.scope)
-            return {each.node_id: each.score for each in linked}
-        return (yield from self._by_name(names, query))
+        if names:
+            linked = yield from self._by_name(names, query)
+        else:
+            found = yield from self.linker.plan_link(query.query_str, scope=query.scope)
+            linked = {each.node_id: each.score for each in found}
+        type_ = query.context.get(TYPE_KEY)
+        if not isinstance(type_, str) or not type_.strip():
+            return linked
+        return (yield from self._of_type(type_, linked, query))
+
+    def _of_type(
+        self, type_: str, linked: Mapping[str, float], query: Query
+    ) -> Plan[dict[str, float]]:
+        """Return the linked entities of a type; all processes of the type if there are none."""
+        scope = query.scope
+        types = [
+            id_ for id_, score in (yield from self._by_name([type_], query)).items() if score == 1
+        ]
+        rest = [id_ for id_ in linked if id_ not in types]
+        if not rest and not processes_in(query.context):
+            ids = yield from processes_of_type(self.graph, type_, types, scope=scope)
+            return dict.fromkeys(ids, 1.0)
+        kept = yield from of_type_or_any(self.graph, rest, type_, types, scope=scope)
+        return {id_: linked[id_] for id_ in rest if id_ in kept}
 
     def _by_name(self, names: Sequence[str], query: Query) -> Plan[dict[str, float]]:
         linked: dict[str, float] = {}
-        by_id = yield self.graph.nodes(names, scope=query.scope)
+        by_id = yield self.graph.plan_nodes(names, scope=query.scope)
         for name in names:
             if name in by_id:
                 linked[name] = 1.0
                 continue
-            named = yield from self.linker.link(name, scope=query.scope)
+            named = yield from self.linker.plan_link(name, scope=query.scope)
             linked |= _most_alike(named)
         return linked
 
@@ -193,9 +218,10 @@ class KGRuleRetriever(Retriever):
 class KGRetriever(KGRuleRetriever):
     """`KGRuleRetriever` with default rules for the requirements of a process.
 
-    The rules use the relations ``USES`` (equipment), ``HAS_HAZARD``, ``CAUSES`` (equipment to
-    hazard), ``MITIGATED_BY`` (hazard to measure) and ``HAS_QUALITY_POINT``. For other relations,
-    write your own rules.
+    The rules follow the relations ``USES`` (equipment), ``HAS_HAZARD``, ``CAUSES`` (equipment to
+    hazard), ``MITIGATED_BY`` (hazard to measure) and ``HAS_QUALITY_POINT``. Of a graph with other
+    relations they conclude nothing, and the answer is marked degraded: write rules and use
+    `KGRuleRetriever`.
 
     Args:
         graph: As for `KGRuleRetriever`.
@@ -211,7 +237,7 @@ class KGRetriever(KGRuleRetriever):
         >>> graph = EmbeddedGraph(":memory:")
         >>> edges = [Edge("digging", "HAS_HAZARD", "collapse")]
         >>> edges.append(Edge("collapse", "MITIGATED_BY", "bracing"))
-        >>> graph.upsert([], edges).function()
+        >>> graph.upsert([], edges)
         >>> (hit,) = KGRetriever(graph).retrieve("What does digging require?")
         >>> hit.text
         'digging requires bracing against collapse'
@@ -242,6 +268,20 @@ class KGRetriever(KGRuleRetriever):
             scope=scope,
             name=name,
         )
+
+    def _conclusions(self, seeds: Sequence[str], query: Query) -> Plan[list[Conclusion]]:
+        conclusions = yield from super()._conclusions(seeds, query)
+        if seeds and not conclusions:
+            types = frozenset(t for rule in self.rules for s in rule.pattern.steps for t in s.types)
+            edges = yield self.graph.plan_neighbours(seeds, Hop(types=types), scope=query.scope)
+            if not any(edges.values()):
+                note_degraded(
+                    self.name,
+                    f"no edge of {', '.join(map(repr, seeds))} has a relation that the rules of "
+                    f"KGRetriever follow ({', '.join(sorted(types))}); write rules for your graph "
+                    "and use KGRuleRetriever(graph, 'rules.yaml')",
+                )
+        return conclusions
 
 
 @cache

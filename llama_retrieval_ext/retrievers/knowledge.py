@@ -26,12 +26,17 @@ from llama_retrieval_ext.pipeline.searching import search_plan
 from llama_retrieval_ext.query import Query, Scope, SearchOptions
 from llama_retrieval_ext.results import Hit, ordered
 from llama_retrieval_ext.retrievers.generated import GeneratedRetriever
-from llama_retrieval_ext.retrievers.kg_rule import KGRetriever, KGRuleRetriever, Rules
+from llama_retrieval_ext.retrievers.kg_rule import (
+    TYPE_KEY,
+    KGRetriever,
+    KGRuleRetriever,
+    Rules,
+    processes_in,
+)
 from llama_retrieval_ext.retrievers.knowledge_response import (
     CHAPTER_KEY,
     GENERATED,
     RULE_SIDE,
-    TYPE_KEY,
     VECTOR_SIDE,
     KnowledgePolicy,
     KnowledgeResponse,
@@ -215,7 +220,9 @@ class KnowledgeRetriever(Retriever):
         Args:
             query: Text, ``QueryBundle`` or `Query`.
             chapter: Chapter to write, such as ``safety``.
-            engineering_type: For example ``subway``; conditions of rules read both.
+            engineering_type: For example ``subway``: leaves out cases and processes of other types,
+                and selects the processes of this type if the query names none. Conditions of rules
+                read chapter and type.
             processes: Names or ids of processes; None for those in the query.
             filters: Additional conditions on metadata, for this call.
             scope: Narrows the scope of the retriever for this call.
@@ -245,21 +252,26 @@ class KnowledgeRetriever(Retriever):
 
     @blocking
     def retrieve_regulations(
-        self, engineering_type: str | None, processes: Sequence[str], *, scope: Scope | None = None
+        self,
+        engineering_type: str | None = None,
+        processes: Sequence[str] | None = None,
+        *,
+        scope: Scope | None = None,
     ) -> Plan[list[RetrievalItem]]:
         """Return rule conclusions for processes; an empty list without a rule side.
 
         Args:
-            engineering_type: Value for the conditions of rules; optional.
-            processes: Names or ids.
+            engineering_type: Selects the processes that the graph links to it, or those of
+                ``processes`` that apply to it; conditions of rules also read it.
+            processes: Names or ids. Without both arguments no process is selected.
             scope: Visible rows.
 
         Raises:
             TooFewLegsError: The rule side failed.
         """
-        query = knowledge_query(named(processes), None, engineering_type, processes)
-        only = self._only(RULE_SIDE)
-        return (yield from only._response(query.but(scope=scope))).regulations  # noqa: SLF001
+        text = named(processes) or engineering_type or ""
+        query = knowledge_query(text, None, engineering_type, processes).but(scope=scope)
+        return (yield from self._only(RULE_SIDE)._response(query)).regulations  # noqa: SLF001
 
     aretrieve_regulations = asynchronous(retrieve_regulations)
 
@@ -273,13 +285,15 @@ class KnowledgeRetriever(Retriever):
         *,
         scope: Scope | None = None,
     ) -> Plan[list[RetrievalItem]]:
-        """Return the cases nearest to a question; an empty list without a vector side.
+        """Return the cases nearest to a question, then the templates.
+
+        Without a vector side the list is empty.
 
         Args:
             query: The question.
             chapter: Excludes cases of other chapters.
             engineering_type: Excludes cases of other engineering types.
-            limit: Maximum number of cases.
+            limit: Maximum number of cases, and of templates.
             scope: Visible rows.
 
         Raises:
@@ -287,7 +301,7 @@ class KnowledgeRetriever(Retriever):
         """
         only = self._only(VECTOR_SIDE, limit=limit)
         bound = knowledge_query(query, chapter, engineering_type).but(scope=scope)
-        return (yield from only._response(bound)).cases  # noqa: SLF001
+        return (yield from only._response(bound)).items  # noqa: SLF001
 
     aretrieve_cases = asynchronous(retrieve_cases)
 
@@ -295,9 +309,9 @@ class KnowledgeRetriever(Retriever):
     def infer_rules(
         self,
         context: str | Mapping[str, object],
-        processes: Sequence[str],
-        use_llm: bool = False,  # noqa: FBT001, FBT002 - the agreed signature
+        processes: Sequence[str] | None = None,
         *,
+        use_llm: bool = False,
         scope: Scope | None = None,
     ) -> Plan[list[RetrievalItem]]:
         """Return rule conclusions for processes, optionally with rows of LLM-written Cypher.
@@ -305,9 +319,10 @@ class KnowledgeRetriever(Retriever):
         Args:
             context: The question, or the values for conditions of rules with the question as
                 ``query``.
-            processes: Names or ids; empty for those in the question.
-            use_llm: Whether an LLM also writes a statement for the question. Its rows follow the
-                rule conclusions; if it fails, only the conclusions are returned.
+            processes: Names or ids; None for those in the question.
+            use_llm: Whether an LLM also writes a statement for the question. Its rows, with the
+                source ``generated``, follow the rule conclusions; if it fails, only the
+                conclusions are returned.
             scope: Visible rows.
 
         Raises:
@@ -323,9 +338,9 @@ class KnowledgeRetriever(Retriever):
                 )
             only.legs[GENERATED] = Leg(GENERATED, GeneratedRetriever(self.text_to_cypher))
         values = {"query": context} if isinstance(context, str) else dict(context)
-        text = str(values.pop("query", None) or named(processes))
+        text = str(values.pop("query", None) or named(processes) or values.get(TYPE_KEY, ""))
         query = knowledge_query(text, processes=processes or None, context=values)
-        return (yield from only._response(query.but(scope=scope))).regulations  # noqa: SLF001
+        return (yield from only._response(query.but(scope=scope))).items  # noqa: SLF001
 
     ainfer_rules = asynchronous(infer_rules)
 
@@ -349,6 +364,7 @@ class KnowledgeRetriever(Retriever):
             "query": query.query_str,
             "chapter": chapter,
             "engineering_type": query.context.get(TYPE_KEY),
+            "processes": processes_in(query.context),
             "rules_asked": RULE_SIDE in self._sides_for(query),
         }
 

@@ -19,11 +19,10 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.query import KB_KEY, Query
 from llama_retrieval_ext.results import Contribution, Hit, SearchResult, as_hit, ordered
-from llama_retrieval_ext.retrievers.kg_rule import PROCESSES_KEY
+from llama_retrieval_ext.retrievers.kg_rule import PROCESSES_KEY, TYPE_KEY
 
-# Keys of the query's context.
+# Key of the query's context.
 CHAPTER_KEY: Final = "chapter"
-TYPE_KEY: Final = "engineering_type"
 # Sides of a `KnowledgeRetriever`.
 VECTOR_SIDE: Final = "vector"
 RULE_SIDE: Final = "rules"
@@ -43,11 +42,15 @@ class RetrievalItem:
 
     Attributes:
         content: The sentence of a rule, or the text of a passage.
-        source: ``kg_rule``, ``vector`` or ``template``.
-        priority: Priority by the policy; 1 comes first.
+        source: ``kg_rule``, ``vector``, ``template``, or ``generated`` for a row of LLM-written
+            Cypher.
+        priority: Priority by the policy, 1 to 4; 1 comes first.
         score: Score in [0, 1], given by its side.
         metadata: Metadata of the node; for a rule sentence, also the edges of its ``proof`` as
             text.
+
+    Raises:
+        ConfigurationError: The source is unknown, or a number is out of range.
     """
 
     content: str
@@ -55,6 +58,15 @@ class RetrievalItem:
     priority: int
     score: float
     metadata: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.source not in _PRIORITIES:
+            raise ConfigurationError(
+                f"the source of an item is {', '.join(_PRIORITIES)}, got {self.source!r}"
+            )
+        _check_priority(self.priority, "the priority of an item")
+        if not (is_number(self.score) and 0 <= self.score <= 1):
+            raise ConfigurationError(f"the score of an item is in [0, 1], got {self.score!r}")
 
     @classmethod
     def of(cls, hit: Hit) -> "RetrievalItem":
@@ -79,8 +91,8 @@ class KnowledgeResponse(SearchResult):
         items: All items, by priority, then score.
         regulations: The items that rules concluded.
         cases: The items from the vector side, without templates.
-        query_context: The query, chapter, engineering type, found processes, and whether the rules
-            ran.
+        query_context: The query, chapter, engineering type, processes (those that the caller
+            passed, else those found in the query), and whether the rules ran.
     """
 
     items: list[RetrievalItem] = field(default_factory=list)
@@ -97,7 +109,10 @@ class KnowledgeResponse(SearchResult):
             items=items,
             regulations=[item for item in items if item.source == RULE],
             cases=[item for item in items if item.source == CASE],
-            query_context={**query_context, "processes": result.details.get("processes", [])},
+            query_context={
+                **query_context,
+                "processes": query_context.get("processes") or result.details.get("processes", []),
+            },
         )
 
     def to_dict(self) -> dict[str, object]:
@@ -128,9 +143,9 @@ def knowledge_query(
     return Query.of(query).but(context={**(context or {}), **own})
 
 
-def named(processes: Sequence[str]) -> str:
+def named(processes: Sequence[str] | None) -> str:
     """Return processes as query text."""
-    return processes if isinstance(processes, str) else ", ".join(map(str, processes))
+    return processes if isinstance(processes, str) else ", ".join(map(str, processes or ()))
 
 
 def is_or_lacks(key: str, value: str) -> MetadataFilters:
@@ -148,10 +163,10 @@ class KnowledgePolicy:
     Args:
         rule_chapters: Rules run if the chapter name contains one of these (case-insensitive), or if
             no chapter is given.
-        priorities: Order of the kinds of items, 1 first: ``kg_rule``, ``vector`` (cases),
+        priorities: Order of the kinds of items, 1 to 4, 1 first: ``kg_rule``, ``vector`` (cases),
             ``template`` and ``generated`` (rows of an LLM-written statement).
         template_collections: Collections whose passages are templates rather than cases.
-        collection_key: Metadata field with the collection of a passage.
+        collection_keys: Metadata fields with the collection of a passage; one of them decides.
         chapter_key: Metadata field with the chapter of a case. Cases of other chapters than that of
             the query are left out; a case without the field matches all. None ignores chapters.
         engineering_type_key: The same for the engineering type.
@@ -168,8 +183,8 @@ class KnowledgePolicy:
         *("质量", "安全", "应急"),
     )
     priorities: Mapping[str, int] = field(default_factory=lambda: dict(_PRIORITIES))
-    template_collections: tuple[str, ...] = ()
-    collection_key: str = KB_KEY
+    template_collections: tuple[str, ...] = ("templates",)
+    collection_keys: tuple[str, ...] = ("collection", KB_KEY)
     chapter_key: str | None = "chapter"
     engineering_type_key: str | None = "engineering_type"
     case_top_k: int = 3
@@ -184,7 +199,7 @@ class KnowledgePolicy:
                 f"{dict(self.priorities)}"
             )
         for kind, priority in self.priorities.items():
-            check_count(priority, f"the priority of {kind}")
+            _check_priority(priority, f"the priority of {kind}")
         check_count(self.case_top_k, "case_top_k")
         check_count(self.candidates, "candidates")
         if not (is_number(self.case_threshold) and 0 <= self.case_threshold <= 1):
@@ -207,7 +222,12 @@ class KnowledgePolicy:
 
     def is_template(self, metadata: Mapping[str, object]) -> bool:
         """Return whether a passage with this metadata is a template."""
-        return metadata.get(self.collection_key) in self.template_collections
+        return any(metadata.get(key) in self.template_collections for key in self.collection_keys)
+
+
+def _check_priority(priority: int, what: str) -> None:
+    if check_count(priority, what) > len(_PRIORITIES):
+        raise ConfigurationError(f"{what} must be 1 to {len(_PRIORITIES)}, got {priority}")
 
 
 def items_of(side: str, answer: Sequence[NodeWithScore], policy: KnowledgePolicy) -> list[Hit]:
@@ -236,10 +256,10 @@ def each_text_once(hits: Sequence[Hit]) -> list[Hit]:
 
 
 def _item(side: str, hit: NodeWithScore, rank: int, share: float, policy: KnowledgePolicy) -> Hit:
-    source = RULE
+    source = GENERATED if side == GENERATED else RULE
     if side == VECTOR_SIDE:
         source = TEMPLATE if policy.is_template(hit.node.metadata) else CASE
-    priority = policy.priorities[GENERATED if side == GENERATED else source]
+    priority = policy.priorities[source]
     lowest = max(policy.priorities.values())
     score = (lowest - priority + _INSIDE * share) / lowest
     changes = {

@@ -22,7 +22,8 @@ from llama_retrieval_ext.query import check_top_k
 from llama_retrieval_ext.retrievers.graph import GraphRetriever, Hops
 from llama_retrieval_ext.retrievers.intent import IntentAdaptive, IntentProfile, rules_for
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
-from llama_retrieval_ext.retrievers.routing.selectors import CascadeSelector, LLMSelector
+from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
+from llama_retrieval_ext.retrievers.routing.selectors import CascadeSelector
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stages.rerank.chain import AnyReranker, RerankChain
 from llama_retrieval_ext.stages.rerank.mmr import MMR
@@ -226,7 +227,7 @@ def build_preset(
 def _pipeline(name: str, top_k: int, *stages: object) -> RetrievalPipeline:
     pipeline = RetrievalPipeline(name, top_k=top_k)
     for stage in stages:
-        pipeline = pipeline.add_stage(stage)
+        pipeline.add_stage(stage)
     return pipeline
 
 

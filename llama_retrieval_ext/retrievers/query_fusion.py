@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from enum import Enum
 from typing import Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -12,16 +13,16 @@ from llama_index.core.prompts.mixin import PromptDictType
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 from llama_index.core.schema import IndexNode
 
-from llama_retrieval_ext.checks import check_count, one_top_k
+from llama_retrieval_ext.checks import check_count, nearest, one_top_k
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.branches import Branches, branches, named_legs
-from llama_retrieval_ext.pipeline.fusion import Fusion, Unscored
+from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.pipeline.index_nodes import objects_by_id
 from llama_retrieval_ext.pipeline.leg_weights import Weights
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever
-from llama_retrieval_ext.stages.fusion import RRF, DistributionBased, Max, RelativeScore
+from llama_retrieval_ext.stages.fusion import RRF, Max, WeightedSum
 from llama_retrieval_ext.stages.rewrite.multi_query import MULTI_QUERY_PROMPT, MultiQuery
 
 _TOP_K: Final = 2  # LlamaIndex's
@@ -29,13 +30,18 @@ _TOP_K: Final = 2  # LlamaIndex's
 # LlamaIndex scores hits without a score as 0; an error would break migrated programs.
 _MODES: Final[Mapping[str, Callable[[Weights], Fusion]]] = {
     FUSION_MODES.RECIPROCAL_RANK.value: lambda weights: RRF(weights=weights),
-    FUSION_MODES.RELATIVE_SCORE.value: lambda weights: RelativeScore(
-        weights, unscored=Unscored.ZERO
+    FUSION_MODES.RELATIVE_SCORE.value: lambda weights: WeightedSum(weights, unscored="zero"),
+    FUSION_MODES.DIST_BASED_SCORE.value: lambda weights: WeightedSum(
+        weights, normalise=Normalisation.DISTRIBUTION_BASED_LLAMA_INDEX, unscored="zero"
     ),
-    FUSION_MODES.DIST_BASED_SCORE.value: lambda weights: DistributionBased(
-        weights, normalise=Normalisation.DISTRIBUTION_BASED_LLAMA_INDEX, unscored=Unscored.ZERO
-    ),
-    FUSION_MODES.SIMPLE.value: lambda weights: Max(weights, unscored=Unscored.ZERO),
+    FUSION_MODES.SIMPLE.value: lambda weights: Max(weights, unscored="zero"),
+}
+
+# Names of other libraries that are not near LlamaIndex's.
+_OTHER_MODES: Final = {
+    "rrf": FUSION_MODES.RECIPROCAL_RANK.value,
+    **dict.fromkeys(("weighted", "weighted_sum"), FUSION_MODES.RELATIVE_SCORE.value),
+    "dbsf": FUSION_MODES.DIST_BASED_SCORE.value,
 }
 
 
@@ -49,7 +55,8 @@ class QueryFusionRetriever(FusionRetriever):
 
     Args:
         retrievers: Retrievers in order, or by name; a `Leg` sets its own weight, limit and retries.
-        llm: LLM for the other wordings. Not used with ``num_queries=1``.
+        llm: LLM for the other wordings; required unless ``num_queries=1``, because LlamaIndex's
+            ``Settings.llm`` is never taken.
         query_gen_prompt: Template with ``{query}`` and ``{num_queries}``; other braces are kept.
         mode: One of LlamaIndex's fusion modes, or a `Fusion`.
         similarity_top_k: Number of hits if the query sets none; 2 as in LlamaIndex.
@@ -170,8 +177,8 @@ def _wordings(llm: LLM | None, prompt: str | None, num_queries: int) -> MultiQue
         return None
     if llm is None:
         raise ConfigurationError(
-            f"num_queries={num_queries} needs llm= to write {num_queries - 1} other wordings; "
-            "for the query alone pass num_queries=1"
+            f"num_queries={num_queries} needs llm= to write {num_queries - 1} other wordings "
+            "(LlamaIndex's Settings.llm is never taken); for the query alone pass num_queries=1"
         )
     return MultiQuery(llm, n=num_queries - 1, prompt=prompt or MULTI_QUERY_PROMPT)
 
@@ -185,9 +192,11 @@ def _fusion(
                 f"give the weights to the fusion: {type(mode).__name__}(weights={weights})"
             )
         return mode
-    value = mode.value if isinstance(mode, FUSION_MODES) else mode
+    value = mode.value if isinstance(mode, Enum) else mode
     if value not in _MODES:
+        near = _OTHER_MODES.get(value) or nearest(str(value), _MODES)
         raise ConfigurationError(
-            f"there is no fusion mode {mode!r}; use one of {', '.join(_MODES)}, or a Fusion"
+            f"there is no fusion mode {value!r}; "
+            + (f"write mode={near!r}" if near else f"use one of {', '.join(_MODES)}, or a Fusion")
         )
     return _MODES[value](weights)

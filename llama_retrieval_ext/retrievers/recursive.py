@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Mapping, Sequence
+from typing import get_args
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -9,7 +10,7 @@ from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.retrievers.recursive_retriever import DEFAULT_QUERY_RESPONSE_TMPL
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryType
 
-from llama_retrieval_ext.checks import check_count, is_number, of_type
+from llama_retrieval_ext.checks import check_count, is_number, one_of
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import step
 from llama_retrieval_ext.execution.plan import Plan
@@ -20,7 +21,7 @@ from llama_retrieval_ext.pipeline.index_nodes import (
     ScorePolicy,
     Sources,
     Target,
-    entry_id,
+    target_key,
 )
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.searching import ranking
@@ -48,8 +49,10 @@ class RecursiveRetriever(Retriever):
         verbose: Whether to log each answer; see ``search(query).trace`` for more.
         max_depth: Maximum depth of index nodes to follow, at least 1.
         max_fan_out: Maximum number of distinct ids to follow at each depth, best first.
-        policy: How the scores of an index node and its target are combined.
-        decay: Factor per level, for ``ScorePolicy.DECAYED``, in ``(0, 1]``.
+        policy: Score of a target: the ``"child"``'s own, that of the index node (``"parent"``), the
+            ``"product"`` of both, or the own one times ``decay`` per level (``"decayed"``). A
+            target without a score, such as a plain node, gets the index node's.
+        decay: Factor per level, for ``"decayed"``, in ``(0, 1]``.
         top_k: Number of hits if the query sets none; None for all.
 
     Raises:
@@ -69,7 +72,7 @@ class RecursiveRetriever(Retriever):
         *,
         max_depth: int = 8,
         max_fan_out: int = 100,
-        policy: ScorePolicy = ScorePolicy.CHILD,
+        policy: ScorePolicy = "child",
         decay: float = 0.7,
         top_k: int | None = None,
         name: str = "recursive",
@@ -94,7 +97,7 @@ class RecursiveRetriever(Retriever):
             self._lookup,
             max_depth,
             max_fan_out,
-            of_type(policy, ScorePolicy, "policy"),
+            one_of(policy, get_args(ScorePolicy), "policy"),
             decay,
             report_dangling=True,
             response_template=_checked(query_response_tmpl or DEFAULT_QUERY_RESPONSE_TMPL),
@@ -131,7 +134,7 @@ class RecursiveRetriever(Retriever):
         root = self.children[0]
         found = hits_of(root, child, source=self.root_id)
         hits = _scored((yield from step(self.root_id, found, reports=True)))
-        inside = [entry_id(self.root_id, root)]
+        inside = [target_key(self.root_id, root)]
         resolved = yield from self._resolver.resolve(
             hits, child, inside=inside, sources=self._sources
         )

@@ -8,7 +8,6 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import step
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
-from llama_retrieval_ext.pipeline.pipeline import prefetch
 from llama_retrieval_ext.pipeline.postprocessor import Postprocessed
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import name_of
@@ -26,9 +25,9 @@ class RerankRetriever(Retriever):
 
     Args:
         retriever: Source of the hits; any LlamaIndex retriever.
-        reranker: A stage such as `RuleRerank` or `MMR`, any LlamaIndex postprocessor, or a model of
-            the package ``rerankers``. To declare the scale of scores, pass
-            ``Postprocessed(reranker, score_kind=...)``.
+        reranker: A stage such as `RuleRerank` or `MMR`, any LlamaIndex postprocessor, a model of
+            the package ``rerankers``, or any object with ``rerank(query, nodes)``, blocking or
+            async. To declare the scale of scores, pass ``Postprocessed(reranker, score_kind=...)``.
         top_k: Number of hits if the query sets none; None for all that the reranker returns.
         fetch_k: Number of hits to request from the retriever, at least the number returned; None
             for its default, or that of the query if larger. Foreign retrievers always use their
@@ -75,14 +74,6 @@ class RerankRetriever(Retriever):
     def children(self) -> Sequence[BaseRetriever]:
         """Retriever whose hits are reranked."""
         return [self.retriever]
-
-    def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
-        """Return the plan for the prefetch of the retriever."""
-        children = [
-            self._for_children(query).for_child(top_k=self._depth(query))
-            for query in self._answerable(queries)
-        ]
-        yield from prefetch(self.retriever, children)
 
     def _depth(self, query: Query) -> int | None:
         return self.fetch_k and max(self.fetch_k, query.top_k or 0)

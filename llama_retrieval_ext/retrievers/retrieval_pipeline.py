@@ -1,21 +1,23 @@
 """Pipeline built step by step."""
 
-import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import QueryType
 
 from llama_retrieval_ext.arguments import value_expression
-from llama_retrieval_ext.checks import of_type
+from llama_retrieval_ext.checks import checked_call, of_type
 from llama_retrieval_ext.errors import CompositionError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import hits_of
+from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.pipeline.operators import is_stage, then
 from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.pipeline.searching import search_plan
 from llama_retrieval_ext.pipeline.tree import name_of
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.results import Hit, SearchResult
 
 
 class RetrievalPipeline(Retriever):
@@ -40,7 +42,9 @@ class RetrievalPipeline(Retriever):
 
     """
 
-    def __init__(self, name: str, *, top_k: int | None = None, description: str = "") -> None:
+    def __init__(
+        self, name: str = "default", *, top_k: int | None = None, description: str = ""
+    ) -> None:
         of_type(name, str, "the name of a pipeline", instead="stages are added with add_stage")
         super().__init__(top_k=top_k, name=name)
         self.description = of_type(description, str, "description")
@@ -48,7 +52,7 @@ class RetrievalPipeline(Retriever):
         self._stages: tuple[object, ...] = ()
 
     def add_stage(self, stage: object) -> Self:
-        """Return a pipeline with one more stage at the end; the original is unchanged.
+        """Add a stage at the end, and return the pipeline.
 
         Args:
             stage: Anything that ``>>`` accepts: a rewrite, a retriever, ``a | b``, a fusion, a
@@ -63,15 +67,28 @@ class RetrievalPipeline(Retriever):
                 f"{stage!r} is no stage; add an object that is one: a rewrite, a retriever, "
                 "branches(a, b), a fusion such as RRF(), or a refinement such as Top(10)"
             )
-        value = stage if self._value is None else then(self._value, stage)
-        longer = copy.copy(self)
-        vars(longer).update(_value=value, _stages=(*self._stages, stage))
-        return longer
-
-    @property
-    def pipeline(self) -> Self:
-        """The pipeline itself, because a preset is both a retriever and a pipeline."""
+        self._value = stage if self._value is None else then(self._value, stage)
+        self._stages = (*self._stages, stage)
         return self
+
+    @checked_call
+    @blocking
+    def execute(
+        self,
+        query: QueryType,
+        top_k: int | None = None,
+        context: Mapping[str, object] | None = None,
+    ) -> Plan[SearchResult]:
+        """Return the result of `search`.
+
+        Args:
+            query: Text, ``QueryBundle`` or `Query`.
+            top_k: Number of hits, for this call.
+            context: Values for the application's own stages.
+        """
+        return search_plan(self, Query.of(query).but(top_k=top_k, context=context))
+
+    aexecute = checked_call(asynchronous(execute))
 
     @property
     def stages(self) -> tuple[object, ...]:

@@ -1,8 +1,8 @@
 """Retrievers over one store: their base class, vector search and keyword search."""
 
-from abc import abstractmethod
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from functools import partial
 from typing import Final, TypeAlias
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -10,29 +10,33 @@ from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import of_type, one_top_k
-from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
-from llama_retrieval_ext.execution.context import call, note_degraded, recording, step
-from llama_retrieval_ext.execution.plan import Plan, Task, Together, finished
-from llama_retrieval_ext.execution.retrieval import embed, prefetch_embeddings
+from llama_retrieval_ext.errors import ConfigurationError, ScopeViolationError, UnsupportedModeError
+from llama_retrieval_ext.execution.context import (
+    ScopeViolationEvent,
+    call,
+    emit,
+    note_degraded,
+    recording,
+    step,
+)
+from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.retrieval import embed
+from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope, check_top_k, described_binding
-from llama_retrieval_ext.results import Hit, Origin
+from llama_retrieval_ext.results import Hit, Origin, with_origin
+from llama_retrieval_ext.retrievers.docstore_keywords import DocstoreKeywords
 from llama_retrieval_ext.stages.selection import Collapse
-from llama_retrieval_ext.stores.engine.backend import (
-    Backend,
-    Candidate,
-    EngineQuery,
-    KeywordQuery,
-    Search,
-    VectorQuery,
-)
+from llama_retrieval_ext.stores.encoding.node_json import assembled
+from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search
 from llama_retrieval_ext.stores.engine.search import EngineBackend
 from llama_retrieval_ext.stores.generic import nodes_by_id
 from llama_retrieval_ext.stores.open import Storage, source_of
-from llama_retrieval_ext.stores.search import checked_hits, prefetch_searches, search
 
-# Returns the plan for a number of hits.
-Deep: TypeAlias = Callable[[int], Plan[list[Hit]]]
+# Returns the plan for the hits of a query, with its ``top_k``.
+Answering: TypeAlias = Callable[[Query], Plan[list[Hit]]]
+# Returns the call of a search in the store.
+Searching: TypeAlias = Callable[[Search], Call[list[Candidate]]]
 # Neighbouring hits of one document often come in pairs, seldom in larger groups.
 _FIRST: Final = 2
 _GROWTH: Final = 4
@@ -43,6 +47,9 @@ def _within(most: int | None, depth: int, top_k: int) -> int:
     return depth if most is None else min(depth, max(most, top_k))
 
 
+_logger = logging.getLogger(__name__)
+# Default values of a hit's fields. Hits skip validation, which would double their time.
+_HIT: Final = {name: field.default for name, field in Hit.model_fields.items()}
 _MODELS: Final = "pass a LlamaIndex embedding model, as resolve_embed_model('local') gives one"
 
 
@@ -64,23 +71,12 @@ class StoreRetriever(Retriever):
         super().__init__(top_k=check_top_k(top_k), filters=filters, scope=scope, name=name)
         if embed_model is not None:
             of_type(embed_model, BaseEmbedding, "embed_model", instead=_MODELS)
-        source = source_of(store)
-        self.backend = source.backend
-        if isinstance(source.backend, EngineBackend):
-            self.requires_scope = source.backend.requires_scope
-        self.embed_model = source.embed_model if embed_model is None else embed_model
-        self.object_map = dict(source.objects)
-
-    def prefetch(self, queries: Sequence[Query]) -> Plan[None]:
-        """Run all searches of the queries, as a batch if the engine supports it."""
-        answerable = self._answerable(queries)
-        if self.embed_model is not None and self._embeds:
-            failed = yield from prefetch_embeddings(answerable, self.embed_model)
-            answerable = [each for each in answerable if failed.isdisjoint(each.embedding_strs)]
-        plans = [self._searches(self._deep(query)) for query in answerable]
-        outcomes = yield Together([Task(self.name, plan) for plan in plans])
-        searches: list[EngineQuery] = [each for outcome in outcomes for each in outcome.result()]
-        yield from prefetch_searches(self.backend, searches)
+        self._source = source_of(store)
+        self.backend = self._source.backend
+        if isinstance(self.backend, EngineBackend):
+            self.requires_scope = self.backend.requires_scope
+        self.embed_model = self._source.embed_model if embed_model is None else embed_model
+        self.object_map = dict(self._source.objects)
 
     def _collapse_by(self, collapse: Collapse | None) -> None:
         self.collapse = None if collapse is None else of_type(collapse, Collapse, "collapse")
@@ -90,32 +86,13 @@ class StoreRetriever(Retriever):
         """Whether queries need an embedding."""
         return True
 
-    @abstractmethod
-    def _searches(self, query: Query) -> Plan[list[EngineQuery]]:
-        """Return the plan for the requests to the store."""
+    def _hits(self, query: Query, search: Searching) -> Plan[list[Hit]]:
+        """Return the plan for the hits of one search of the store."""
 
-    def _deep(self, query: Query) -> Query:
-        """Return the query for the number of hits to request first."""
-        if self.collapse is None:
-            return query
-        return query.but(top_k=self._first_depth(query.top_k or 1))
+        def hits(asked: Query) -> Plan[list[Hit]]:
+            return step("search", self._checked(call(search(search_of(asked))), asked))
 
-    def _first_depth(self, top_k: int) -> int:
-        return _within(self.backend.features.most_hits, _FIRST * top_k, top_k)
-
-    def _answer_to(self, request: EngineQuery, query: Query) -> Plan[list[Hit]]:
-        """Return the plan for the hits of one search, collapsed if that is set."""
-        if self.collapse is None:
-            return (yield from self._plainly(request, query))
-
-        def deeper(depth: int) -> Plan[list[Hit]]:
-            search = replace(request.search, top_k=depth)
-            return self._plainly(replace(request, search=search), query)
-
-        return (yield from self._collapsed(deeper, query, self.collapse))
-
-    def _plainly(self, request: EngineQuery, query: Query) -> Plan[list[Hit]]:
-        return (yield from step("search", self._checked(search(self.backend, request), query)))
+        return self._collapsed(hits, query)
 
     def _checked(
         self, candidates: Plan[list[Candidate]], query: Query, *pushed_down: str
@@ -139,12 +116,15 @@ class StoreRetriever(Retriever):
         nodes = yield from call(nodes_by_id(self.backend, [node_id]))
         return nodes.get(node_id)
 
-    def _collapsed(self, hits: Deep, query: Query, collapse: Collapse) -> Plan[list[Hit]]:
+    def _collapsed(self, hits: Answering, query: Query) -> Plan[list[Hit]]:
         """Return a collapsed ranking; request more hits until enough are left."""
-        top_k, most = query.top_k or 1, self.backend.features.most_hits
-        depth = self._first_depth(top_k)
+        collapse, top_k = self.collapse, query.top_k or 1
+        if collapse is None:
+            return (yield from hits(query))
+        most = self.backend.features.most_hits
+        depth = _within(most, _FIRST * top_k, top_k)
         while True:
-            ranking = yield from hits(depth)
+            ranking = yield from hits(query.but(top_k=depth))
             kept = collapse.of(ranking)
             if len(kept) >= top_k or len(ranking) < depth:
                 return kept[:top_k]
@@ -239,20 +219,22 @@ class VectorRetriever(StoreRetriever):
 
     def plan(self, query: Query) -> Plan[list[Hit]]:
         """Embed the query, then search the store by vector."""
-        (request,) = yield from step("embedding", self._searches(self._deep(query)))
-        return (yield from self._answer_to(request, query))
-
-    def _searches(self, query: Query) -> Plan[list[EngineQuery]]:
-        return [VectorQuery(tuple((yield from self._embed(query))), search_of(query))]
+        embedding = yield from step("embedding", self._embed(query))
+        return (yield from self._hits(query, partial(self.backend.dense, embedding)))
 
 
 class KeywordRetriever(StoreRetriever):
     """Retriever of nodes that share terms with the query, by BM25 in the store; needs no model.
 
-    For keyword search over nodes in memory or a docstore, see ``BM25Retriever``.
+    If the store has no keyword search, but a docstore has its texts, as with a ``VectorStoreIndex``
+    over a ``SimpleVectorStore``, they are searched by BM25 in memory, which the trace says. The
+    first query indexes them; changes of the docstore are found within a minute. Term statistics
+    then cover the whole docstore. For nodes without a store, see ``BM25Retriever``.
 
     Args:
-        store: A URL such as ``embedded:./kb``, or a LlamaIndex vector store with keyword search.
+        store: A URL such as ``embedded:./kb``, or a LlamaIndex vector store with keyword search;
+            for another vector store its ``VectorStoreIndex``, or the ``StorageContext`` with its
+            docstore.
         top_k: Number of hits if the query sets none; at least 1.
         filters: Conditions on metadata that every hit satisfies.
         scope: Scope that limits every query. Term statistics cover the visible nodes.
@@ -264,7 +246,7 @@ class KeywordRetriever(StoreRetriever):
     Scores are raw BM25, above 0 and unbounded; nodes that share no term are not returned.
 
     Raises:
-        UnsupportedModeError: The store has no keyword search.
+        UnsupportedModeError: The store has no keyword search, and there is no docstore.
 
     Examples:
         >>> from llama_index.core.schema import TextNode
@@ -290,25 +272,86 @@ class KeywordRetriever(StoreRetriever):
         hits = one_top_k(top_k, similarity_top_k)
         super().__init__(store, None, top_k=hits, filters=filters, scope=scope, name=name)
         self._collapse_by(collapse)
+        self._in_memory: DocstoreKeywords | None = None
         if self.backend.features.keyword is None:
-            raise no_keyword_search(self.backend)
+            texts = self._source.texts
+            if texts is None or (self.backend.store.stores_text and texts.is_empty):
+                raise _no_keyword_search(self.backend)
+            self._in_memory = DocstoreKeywords(texts, name=name)
 
     def plan(self, query: Query) -> Plan[list[Hit]]:
         """Search the store by keywords."""
-        (request,) = yield from self._searches(self._deep(query))
-        return (yield from self._answer_to(request, query))
+        if self._in_memory is not None:
+            return self._collapsed(self._in_memory.plan, query)
+        return self._hits(query, partial(self.backend.keyword, query.query_str))
 
     @property
     def _embeds(self) -> bool:
         return False
 
-    def _searches(self, query: Query) -> Plan[list[EngineQuery]]:
-        return finished([KeywordQuery(query.query_str, search_of(query))])
 
-
-def no_keyword_search(backend: Backend) -> UnsupportedModeError:
-    """Return the error for a store without keyword search."""
+def _no_keyword_search(backend: Backend) -> UnsupportedModeError:
     return UnsupportedModeError(
-        f"{type(backend.store).__name__} has no keyword search; use BM25Retriever over the nodes "
-        "or the docstore, or a store opened by URL"
+        f"{type(backend.store).__name__} has no keyword search, and there is no docstore with its "
+        "texts; pass the VectorStoreIndex or StorageContext that has them, or a store opened by "
+        "URL, or use BM25Retriever over the nodes"
     )
+
+
+def checked_hits(
+    found: Sequence[Candidate],
+    condition: Condition | None,
+    *,
+    store: str,
+    drop_violations: bool,
+    source: str,
+    origin: Origin | None = None,
+) -> list[Hit]:
+    """Return hits of the candidates that satisfy a condition, evaluated again in plain Python.
+
+    Engines and their integrations have bugs; this check keeps hits of other tenants out anyway.
+    A hit that violates it raises `ScopeViolationError`, or is dropped with ``drop_violations``.
+    """
+    hits = [
+        with_origin(
+            assembled(
+                Hit,
+                {
+                    **_HIT,
+                    "node": each.node,
+                    "score": each.score,
+                    "source": source,
+                    "contributions": each.contributions,
+                },
+            ),
+            origin,
+        )
+        for each in found
+    ]
+    if condition is None:
+        return hits
+    passed = [hit for hit in hits if matches(condition, hit.node.metadata)]
+    if len(passed) == len(hits):
+        return passed
+    kept = {id(hit) for hit in passed}
+    dropped = tuple(hit.node.node_id for hit in hits if id(hit) not in kept)
+    emit(
+        lambda: ScopeViolationEvent(
+            store=store, source=source, violations=len(dropped), returned=len(hits)
+        )
+    )
+    message = (
+        f"{store} returned {len(dropped)} of {len(hits)} hits from outside the query's scope or "
+        "filters"
+    )
+    named = f"{message}: {', '.join(dropped[:5])}; they were dropped"
+    if not drop_violations:
+        raise ScopeViolationError(
+            f"{named}. This is a defect of the store or its integration; to get the other hits all "
+            "the same, give its backend drop_violations=True",
+            dropped,
+        )
+    # Ids go to the log only: the caller may not be allowed to see them.
+    _logger.warning(named)
+    note_degraded(source, f"{message}; they were dropped")
+    return passed

@@ -23,12 +23,14 @@ _LABELS: Final = {
     "measures": "Measure",
     "emergency_measures": "EmergencyMeasure",
     "quality_points": "QualityPoint",
+    "engineering_types": "EngineeringType",
 }
 _RELATIONS: Final = {
     "uses": "USES",
     "hazards": "HAS_HAZARD",
     "quality": "HAS_QUALITY_POINT",
     "follows": "FOLLOWS",
+    "types": "APPLIES_TO",
     "causes": "CAUSES",
     "measures": "MITIGATED_BY",
     "emergency": "RESCUED_BY",
@@ -39,7 +41,8 @@ _RELATIONS: Final = {
 def construction_safety() -> tuple[list[GraphNode], list[Edge]]:
     """Return the nodes and edges of the sample graph.
 
-    Processes use equipment, have hazards and quality points; equipment causes hazards; measures
+    Processes use equipment, have hazards and quality points, and apply to engineering types (地铁,
+    水利, 房建; without one, to all); equipment causes hazards; measures
     mitigate hazards; processes and measures are regulated by articles of `zh_safety_laws`, which
     are passages with the same ids. Names are Chinese; ``name_en`` and ``aliases`` are also in
     English.
@@ -85,7 +88,7 @@ def open_construction_safety() -> tuple[EmbeddedGraph, RuleSet]:
 
     """
     graph = EmbeddedGraph(MEMORY)
-    graph.upsert(*construction_safety()).function()
+    graph.upsert(*construction_safety())
     return graph, construction_rules()
 
 

@@ -1,7 +1,7 @@
 """The HTTP application: its routes, its documentation and its errors."""
 
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any, Final
@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.capabilities.language_model import Caller
+from llama_retrieval_ext.checks import nearest
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.serve.document_routes import document_router
@@ -22,11 +23,29 @@ from llama_retrieval_ext.serve.guard import DEADLINE_HEADER, Guard, ServeLimits
 from llama_retrieval_ext.serve.http_errors import HttpError
 from llama_retrieval_ext.serve.keys import ApiKeys
 from llama_retrieval_ext.serve.search_routes import search_router
-from llama_retrieval_ext.serve.service import Service, as_json
+from llama_retrieval_ext.serve.service import Service, as_json, json_example
 from llama_retrieval_ext.serve.service_routes import service_router
 
 OPEN_PATHS: Final = frozenset({"/", "/health", "/ready", "/openapi.json"})
 _SHOWN: Final = 5
+# Errors of routing, by status.
+_REFUSALS: Final = {
+    404: ("not_found", "there is no such path; /openapi.json lists all"),
+    405: ("method_not_allowed", "this path does not take that method; see the header Allow"),
+}
+# Errors that every route of the API may answer.
+_ERRORS: Final[dict[int | str, dict[str, Any]]] = {
+    status: {"description": text, **json_example({"error": {"type": kind, "message": text}})}
+    for status, kind, text in (
+        (400, "bad_request", "The request is not valid HTTP."),
+        (401, "missing_key", "The API key is missing or unknown."),
+        (403, "out_of_scope", "The key does not reach what the request names."),
+        (404, "not_found", "There is nothing of this name in the scope of the key."),
+        (413, "too_large", "The body is too large."),
+        (503, "unavailable", "Too many requests wait, or the store does not answer."),
+        (504, "deadline_exceeded", "The deadline ran out."),
+    )
+}
 _DESCRIPTION: Final = (
     f"Send an API key as `Authorization: Bearer KEY`, and, if you like, `{DEADLINE_HEADER}`, the "
     "seconds in which you need the answer. Errors are "
@@ -68,7 +87,7 @@ def build_app(
     key = Security(HTTPBearer(auto_error=False, description="An API key."))
     routers = (search_router(service), document_router(service), service_router(service, llm=llm))
     for router in routers:
-        app.include_router(router, dependencies=[key])
+        app.include_router(router, dependencies=[key], responses=_ERRORS)
     _add_open_routes(app, service)
     return app
 
@@ -101,20 +120,46 @@ def _add_open_routes(app: FastAPI, service: Service) -> None:
         return as_json(status, status=200 if is_ready else 503)
 
 
-async def _invalid(_: Request, error: Exception) -> Response:
+async def _invalid(request: Request, error: Exception) -> Response:
     """Return the error for a request that does not fit its schema, without its content."""
     found: list[Any] = (  # Any: pydantic's
         list(error.errors()) if isinstance(error, RequestValidationError) else []
     )
-    shown = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in found[:_SHOWN])
+    fields = _fields_of(request)
+    shown = (_problem(each["type"], each["loc"], each["msg"], fields) for each in found[:_SHOWN])
     return _answer(HttpError(422, "bad_request", "; ".join(shown)))
+
+
+def _fields_of(request: Request) -> list[str]:
+    """Return the names of the fields that the body of a request may have."""
+    body = getattr(request.scope.get("route"), "body_field", None)
+    model = getattr(getattr(body, "field_info", None), "annotation", None)
+    return list(getattr(model, "model_fields", {}))
+
+
+def _problem(kind: str, location: Sequence[object], message: str, fields: Sequence[str]) -> str:
+    """Return one problem of a request, in the words of HTTP."""
+    place = ".".join(map(str, location))
+    if kind == "json_invalid":
+        return "the body is not valid JSON"
+    if kind == "model_attributes_type" and len(location) == 1:
+        return "the body is no JSON object; send one with the header Content-Type: application/json"
+    if kind == "extra_forbidden":
+        name = str(location[-1])
+        near = nearest(name, fields) if len(location) == 2 else None  # noqa: PLR2004 - in the body
+        return f"{place}: there is no such field{'' if near is None else f'; write {near!r}'}"
+    return f"{place}: {message}"
 
 
 async def _refused(_: Request, error: Exception) -> Response:
     """Return the error for an unknown path or method, or a body that is not JSON."""
     status = error.status_code if isinstance(error, HTTPException) else 500
+    kind, message = _REFUSALS.get(status, ("bad_request", ""))
     detail = error.detail if isinstance(error, HTTPException) else ""
-    return _answer(HttpError(status, "not_found" if status == 404 else "bad_request", str(detail)))  # noqa: PLR2004 - HTTP
+    answer = _answer(HttpError(status, kind, message or str(detail)))
+    if isinstance(error, HTTPException) and error.headers:
+        answer.headers.update(error.headers)
+    return answer
 
 
 def _answer(failure: HttpError) -> Response:

@@ -16,6 +16,7 @@ from mcp.types import ToolAnnotations
 from pydantic import Field
 
 import llama_retrieval_ext as ext
+from llama_retrieval_ext.capabilities.tools import retrieval_tool
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import arun
 from llama_retrieval_ext.execution.plan import Plan
@@ -70,7 +71,7 @@ def build_mcp_server(
     """Return the server; see `create_mcp_server`."""
     bound = _Bound(kb, scope, limits)
     # The LlamaIndex tool builds the description of the metadata fields.
-    described = kb.retriever("hybrid").as_tool("search", about or _ABOUT, scope=scope)
+    described = retrieval_tool(kb.retriever("hybrid"), "search", about or _ABOUT, scope=scope)
     tools = _search_tools(bound, about=described.metadata.description)
     if kb.graph is not None:
         tools += _graph_tools(bound, kb.graph, rules=rules)
@@ -192,14 +193,14 @@ def _neighbours(
     bound: _Bound, graph: GraphBackend, linker: EntityLinker, entity: str, limit: int
 ) -> Plan[Facts]:
     node_id = entity
-    if not (yield graph.nodes([entity], scope=bound.scope)):
-        linked = yield from linker.link(entity, scope=bound.scope, limit=1)
+    if not (yield graph.plan_nodes([entity], scope=bound.scope)):
+        linked = yield from linker.plan_link(entity, scope=bound.scope, limit=1)
         if not linked:
             raise ToolError(f"the graph has no entity {entity!r}")
         node_id = linked[0].node_id
-    edges = (yield graph.neighbours([node_id], Hop(fan_out=limit), scope=bound.scope))[node_id]
+    edges = (yield graph.plan_neighbours([node_id], Hop(fan_out=limit), scope=bound.scope))[node_id]
     ends = {end for edge in edges for end in (edge.source, edge.target)}
-    nodes = yield graph.nodes(sorted({node_id, *ends}), scope=bound.scope)
+    nodes = yield graph.plan_nodes(sorted({node_id, *ends}), scope=bound.scope)
     relations = [
         {"from": _named(nodes[e.source]), "relation": e.type, "to": _named(nodes[e.target])}
         for e in edges

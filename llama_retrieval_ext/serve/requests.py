@@ -196,7 +196,7 @@ class MimicRequest(AskRequest):
     """A task for a reply in a person's style."""
 
     temperature: float | None = Field(
-        default=0.8, ge=0, le=2, description="Of the model; null for its own."
+        default=None, ge=0, le=2, description="Of the model; null for 0.8."
     )
     use_history: bool = Field(default=True, description="False for the model's own style.")
     user_id: str | None = Field(default=None, description="Imitate what this person wrote.")

@@ -1,5 +1,6 @@
 """Routes for search, streamed search, explanations and fields."""
 
+from copy import copy
 from dataclasses import replace
 from typing import Final, Literal, TypeVar
 
@@ -26,6 +27,7 @@ from llama_retrieval_ext.serve.service import (
     query_of,
 )
 from llama_retrieval_ext.stages.selection import Collapse
+from llama_retrieval_ext.trace import Trace
 
 R = TypeVar("R", bound=SearchResult)
 
@@ -114,12 +116,18 @@ def _answer(result: SearchResult) -> dict[str, object]:
 
 def _redacted(result: R) -> R:
     """Return the result with error kinds instead of messages, which may name servers."""
-    for _, step in () if result.trace is None else result.trace.walk():
-        step.error = step.error and kind_of(step.error)
     return replace(
         result,
         degraded=tuple(replace(each, reason=kind_of(each.reason)) for each in result.degraded),
+        trace=None if result.trace is None else _redacted_trace(result.trace),
     )
+
+
+def _redacted_trace(trace: Trace) -> Trace:
+    shown = copy(trace)
+    shown.error = trace.error and kind_of(trace.error)
+    shown.children = [*map(_redacted_trace, trace.children)]
+    return shown
 
 
 async def _events(retriever: Retriever, query: Query, context: RequestContext) -> Events:

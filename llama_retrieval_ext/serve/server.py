@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from socket import AF_INET, AF_INET6, create_server
 from types import FrameType
 from typing import Final
 
@@ -53,12 +54,28 @@ def run_server(app: App, *, host: str, port: int) -> None:
         timeout_keep_alive=_KEEP_ALIVE_S,
         server_header=False,
     )
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+    _check_port(host, port)
+    if sys.stderr.isatty():
+        sys.stderr.write(f"{url} (Ctrl-C stops)\n")
     with json_logs(), _exit_on_sigterm():
-        log.info("starting", extra={"facts": {"host": host, "port": port}})
+        log.info("starting", extra={"facts": {"url": url}})
         try:
             uvicorn.Server(config).run()
         finally:
             log.info("stopped", extra={"facts": {}})
+
+
+def _check_port(host: str, port: int) -> None:
+    """Raise if another program listens at the address."""
+    try:
+        with create_server((host, port), family=AF_INET6 if ":" in host else AF_INET):
+            pass
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot listen at {host}:{port}: {error.strerror}; stop the other program, or choose "
+            "another port: --port"
+        ) from error
 
 
 class _JsonFormatter(logging.Formatter):

@@ -2,13 +2,16 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import UTC, date, datetime
 from typing import Any, Final, Literal, NoReturn
 
 from fastapi import APIRouter, Depends, Response
 from fastapi.responses import HTMLResponse
 from llama_index.core.llms import LLM
 
+from llama_retrieval_ext.capabilities.analysis import Finding
 from llama_retrieval_ext.capabilities.factory import CapabilityFactory
+from llama_retrieval_ext.capabilities.insight import Insight, InsightReport
 from llama_retrieval_ext.capabilities.language_model import Caller
 from llama_retrieval_ext.capabilities.rag import RAGAnswer, RAGGenerator
 from llama_retrieval_ext.query import Query
@@ -28,10 +31,15 @@ from llama_retrieval_ext.serve.service import (
     query_of,
 )
 from llama_retrieval_ext.services import (
+    DocumentResult,
     KnowledgeService,
     MimicService,
+    RelatedEntity,
     ReportService,
     SearchService,
+    TimelineEvent,
+    WeeklyReport,
+    WorkLog,
 )
 from llama_retrieval_ext.trace import Degradation
 
@@ -41,15 +49,13 @@ _LLM_FAILURES: Final[dict[int | str, dict[str, Any]]] = {  # Any: FastAPI's
     502: {"description": "The LLM fails, or gives no usable answer."},
 }
 # Example answers, for the documentation.
+_CRANE: Final = "Ada Stone checked the Tower Crane at North Quay."
 _DOCUMENTS: Final = {
     "documents": [
-        {
-            "doc_id": "leave",
-            "content": "Annual leave is 25 days.",
-            "score": 0.0328,
-            "source": "hybrid",
-            "metadata": {"file_path": "handbook.md", "year": 2025},
-        }
+        DocumentResult(
+            *("leave", "Annual leave is 25 days.", 0.0328, "hybrid"),
+            {"file_path": "handbook.md", "year": 2025},
+        ).to_dict()
     ]
 }
 _REPLY: Final = {
@@ -57,32 +63,18 @@ _REPLY: Final = {
     "examples": [{**HIT_EXAMPLE, "chunk_id": "77aa", "text": "Cheers, works for me!"}],
     "degraded": [],
 }
-_WORK_LOG: Final = {
-    "id": "0b6f",
-    "user_id": "anna",
-    "text": "The crane came two days late.",
-    "timestamp": "2026-05-06T09:00:00+00:00",
-}
-_REPORT: Final = {
-    "user_id": "anna",
-    "start_date": "2026-05-04",
-    "end_date": "2026-05-10",
-    "style": "professional",
-    "overview": "The week went well, but the crane was late [1].",
-    "sections": {
-        "key_tasks": [],
-        "achievements": [],
-        "challenges": [
-            {"metric": "challenges", "text": "The crane was late.", "sources": ["0b6f"]}
-        ],
-    },
-    "comparison": "",
-    "work_logs": [
-        {"id": "0b6f", "timestamp": "2026-05-06T09:00:00Z", "text": "The crane came two days late."}
-    ],
-    "problems": [],
-    "degraded": [],
-}
+_LOG: Final = WorkLog(
+    id="0b6f", timestamp=datetime(2026, 5, 6, 9, tzinfo=UTC), text="The crane came two days late."
+)
+_WORK_LOG: Final = {"user_id": "anna", **_LOG.model_dump(mode="json")}
+_REPORT: Final = WeeklyReport(
+    user_id="anna",
+    start_date=date(2026, 5, 4),
+    end_date=date(2026, 5, 10),
+    overview="The week went well, but the crane was late [1].",
+    sections={"key_tasks": [], "challenges": [Finding(text="It was late.", sources=["0b6f"])]},
+    work_logs=[_LOG],
+).to_dict()
 _ANSWER: Final = {
     "answer": "You have 25 days [1].",
     "is_answered": True,
@@ -92,28 +84,17 @@ _ANSWER: Final = {
     "degraded": [],
 }
 _EVENTS: Final = 'event: partial\ndata: {"answer": "You have"}\n\nevent: result\ndata: {…}\n\n'
-_INSIGHTS: Final = {
-    "insights": [
-        {
-            "title": "Deliveries are late",
-            "explanation": "Both cranes came after the day that was agreed.",
-            "evidence": ["5e1c", "77aa"],
-            "confidence": 0.8,
-        }
-    ],
-    "degraded": [],
-}
-_RELATED: Final = {
-    "entities": [{"name": "North Quay", "hops": None, "path": "", "passages": ["5e1c"]}]
-}
+_INSIGHT: Final = Insight(
+    title="Deliveries are late",
+    explanation="Both cranes came after the day that was agreed.",
+    evidence=["5e1c", "77aa"],
+    confidence=0.8,
+)
+_INSIGHTS: Final = InsightReport(insights=[_INSIGHT]).model_dump(mode="json")
+_RELATED: Final = {"entities": [RelatedEntity("North Quay", passages=("5e1c",)).to_dict()]}
 _TIMELINE: Final = {
     "events": [
-        {
-            "timestamp": "2026-05-04T00:00:00+00:00",
-            "text": "Ada Stone checked the Tower Crane at North Quay.",
-            "node_id": "5e1c",
-            "source": "document",
-        }
+        TimelineEvent(datetime(2026, 5, 4, tzinfo=UTC), _CRANE, "5e1c", "document").to_dict()
     ]
 }
 
@@ -164,7 +145,7 @@ def _add_mimic(router: APIRouter, mimic: MimicService) -> None:
             conversation_id=body.conversation_id,
             scope=query.scope,
         )
-        read = [each.to_dict() for each in text.examples]
+        read = [each.to_dict() for each in text.hits]
         degraded = _without_messages(text.degraded)
         return as_json({"text": text.text, "examples": read, "degraded": degraded})
 
@@ -217,7 +198,7 @@ def _add_found(router: APIRouter, service: Service, knowledge: KnowledgeService)
         """Return the entities related to a subject, nearest first."""
         service.check_top_k(body.top_k)
         query = query_of(body, context)
-        entities = await knowledge.arelated_entities(
+        entities = await knowledge.arelated(
             query, top_k=body.top_k, max_hops=body.max_hops, scope=query.scope
         )
         return as_json({"entities": [each.to_dict() for each in entities]})

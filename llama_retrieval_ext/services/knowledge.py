@@ -4,18 +4,17 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, asdict, dataclass
 from datetime import UTC, date, datetime, time
 from functools import cached_property
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import QueryType
-from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.capabilities.factory import CapabilityFactory
 from llama_retrieval_ext.capabilities.insight import InsightGenerator, InsightReport
 from llama_retrieval_ext.capabilities.memory import MemoryManager
 from llama_retrieval_ext.capabilities.memory_storage import memory_filters
 from llama_retrieval_ext.capabilities.rag import RAGAnswer, RAGGenerator
-from llama_retrieval_ext.checks import check_count, checked_arguments, of_type
+from llama_retrieval_ext.checks import check_count, checked_arguments, checked_call, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
@@ -32,6 +31,8 @@ from llama_retrieval_ext.services.related import (
 from llama_retrieval_ext.services.scoped import ScopedService
 
 _PASSAGES_PER_EVENT: Final = 4
+# First and last time, both inclusive; None for no bound.
+_Range: TypeAlias = tuple[datetime | None, datetime | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +69,8 @@ class KnowledgeService(ScopedService):
         insight_generator: Generates insights.
         memory_manager: Recalls memories for timelines; None for documents only.
         graph: Graph of entities, from `open_graph`; None to take entities from passages.
-        ner: Finds names in queries and passages; None for capitalised words and titles in Chinese
-            quotation marks.
+        ner: Finds names in queries and passages; None for capitalised words, titles in Chinese
+            quotation marks and, with the extra ``zh``, Chinese names of persons.
         date_field: The metadata field with the date of a document, in ISO form.
         scope: As for `ScopedService`.
         require_scope: As for `ScopedService`.
@@ -85,7 +86,7 @@ class KnowledgeService(ScopedService):
         ...     factory = CapabilityFactory.of(kb, llm=lambda prompt: "Ada Stone did [1].")
         ...     knowledge = KnowledgeService.of(factory)
         ...     answer = knowledge.ask("Who checked the pump house?")
-        ...     print(answer.text, [each.name for each in knowledge.related_entities("Ada Stone")])
+        ...     print(answer.text, [each.name for each in knowledge.related("Ada Stone")])
         Ada Stone did [1]. ['Pump House']
 
     """
@@ -104,6 +105,7 @@ class KnowledgeService(ScopedService):
         super().__post_init__()
 
     @classmethod
+    @checked_call
     def of(
         cls, factory: CapabilityFactory, *, date_field: str = "date", scope: Scope | None = None
     ) -> Self:
@@ -126,11 +128,14 @@ class KnowledgeService(ScopedService):
         )
 
     @blocking
-    def ask(self, question: QueryType, *, scope: Scope | None = None) -> Plan[RAGAnswer]:
+    def ask(
+        self, question: QueryType, *, language: str | None = None, scope: Scope | None = None
+    ) -> Plan[RAGAnswer]:
         """Return the answer to a question, with checked citations.
 
         Args:
             question: The question.
+            language: Language of this package's own texts; None for that of the question.
             scope: Narrows the service's scope.
 
         Raises:
@@ -138,7 +143,7 @@ class KnowledgeService(ScopedService):
             DeadlineExceededError: The time ran out.
         """
         rag, own = self.rag_generator, self._within(scope)
-        return called(rag.generate, rag.agenerate, question, scope=own)
+        return called(rag.generate, rag.agenerate, question, language=language, scope=own)
 
     aask = asynchronous(ask)
 
@@ -165,7 +170,7 @@ class KnowledgeService(ScopedService):
     ainsights = asynchronous(insights)
 
     @blocking
-    def related_entities(
+    def related(
         self, subject: QueryType, *, top_k: int = 10, max_hops: int = 2, scope: Scope | None = None
     ) -> Plan[list[RelatedEntity]]:
         """Return the entities that are related to a subject, nearest first.
@@ -182,12 +187,13 @@ class KnowledgeService(ScopedService):
 
         Raises:
             ConfigurationError: A number is below 1.
-            MissingDependencyError: There is a graph, and the extra ``graph`` is not installed.
+            MissingDependencyError: There is a graph, and the extra ``graph`` is not installed; or
+                the subject is Chinese, and the extra ``zh`` is not installed.
         """
         query = self._query(subject, scope)
         return within("related", self._related(query, top_k, max_hops), query.timeout_s)
 
-    arelated_entities = asynchronous(related_entities)
+    arelated = asynchronous(related)
 
     @blocking
     def timeline(
@@ -214,8 +220,10 @@ class KnowledgeService(ScopedService):
             ConfigurationError: ``top_k`` is below 1, or the time ends before it begins.
         """
         query = self._query(topic, scope)
-        during = _Range(_moment(start, time.min), _moment(end, time.max))
-        return within("timeline", self._events(query, during, top_k), query.timeout_s)
+        first, last = _moment(start, time.min), _moment(end, time.max)
+        if first and last and last < first:
+            raise ConfigurationError(f"the time ends before it begins: {first} to {last}")
+        return within("timeline", self._events(query, (first, last), top_k), query.timeout_s)
 
     atimeline = asynchronous(timeline)
 
@@ -249,44 +257,26 @@ class KnowledgeService(ScopedService):
             related = related_in_passages(hits, query.query_str, ner=self.ner)
         return related[:top_k]
 
-    def _events(self, query: Query, during: "_Range", top_k: int) -> Plan[list[TimelineEvent]]:
+    def _events(self, query: Query, during: _Range, top_k: int) -> Plan[list[TimelineEvent]]:
         hits = yield from self._passages(query, _PASSAGES_PER_EVENT * check_top_k(top_k))
         events = self._dated(hits, during)[:top_k]
         manager = self.memory_manager
         if manager is not None:
-            own = query.but(filters=during.memory_filters)
+            own = query.but(filters=memory_filters(None, *during))
             memories = yield from called(
                 manager.retrieve, manager.aretrieve, own, top_k=top_k, scope=own.scope
             )
             events += [TimelineEvent(m.timestamp, m.text, m.id, "memory") for m in memories]
         return sorted(events, key=lambda event: (event.timestamp, event.node_id))
 
-    def _dated(self, hits: Sequence[Hit], during: "_Range") -> list[TimelineEvent]:
+    def _dated(self, hits: Sequence[Hit], during: _Range) -> list[TimelineEvent]:
+        first, last = during
         dated = [(_date_of(hit.node.metadata.get(self.date_field)), hit) for hit in hits]
         return [
             TimelineEvent(moment, hit.node.get_content(), hit.node_id, "document")
             for moment, hit in dated
-            if moment is not None and moment in during
+            if moment is not None and (first or moment) <= moment <= (last or moment)
         ]
-
-
-@dataclass(frozen=True, slots=True)
-class _Range:
-    """A time range, both ends inclusive; None for no bound."""
-
-    start: datetime | None
-    end: datetime | None
-
-    def __post_init__(self) -> None:
-        if self.start and self.end and self.end < self.start:
-            raise ConfigurationError(f"the time ends before it begins: {self.start} to {self.end}")
-
-    def __contains__(self, moment: datetime) -> bool:
-        return (self.start or moment) <= moment <= (self.end or moment)
-
-    @property
-    def memory_filters(self) -> MetadataFilters:
-        return memory_filters(start=self.start, end=self.end)
 
 
 def _moment(day: date | None, at: time) -> datetime | None:

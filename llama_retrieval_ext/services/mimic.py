@@ -6,9 +6,10 @@ from typing import Final, Self
 from llama_index.core.schema import QueryType
 
 from llama_retrieval_ext.capabilities.factory import CapabilityFactory
-from llama_retrieval_ext.capabilities.query_engine import PassagesLike
-from llama_retrieval_ext.capabilities.style import StyledText, StyleGenerator
-from llama_retrieval_ext.checks import checked_arguments
+from llama_retrieval_ext.capabilities.language_model import takes_temperature
+from llama_retrieval_ext.capabilities.query_engine import GeneratedText, PassagesLike
+from llama_retrieval_ext.capabilities.style import StyleGenerator
+from llama_retrieval_ext.checks import checked_arguments, checked_call
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking, called
@@ -16,6 +17,8 @@ from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.services.scoped import USER_KEY, ScopedService, by_metadata
 
 CONVERSATION_KEY: Final = "conversation_id"
+# Enough variation for a conversation; the specified default.
+_TEMPERATURE: Final = 0.8
 
 
 @checked_arguments
@@ -46,6 +49,7 @@ class MimicService(ScopedService):
     style_generator: StyleGenerator
 
     @classmethod
+    @checked_call
     def of(cls, factory: CapabilityFactory, *, scope: Scope | None = None) -> Self:
         """Return the service over a factory's parts; ConfigurationError if one is missing."""
         required = factory.parts.requires_scope
@@ -55,18 +59,19 @@ class MimicService(ScopedService):
     def generate_response(
         self,
         prompt: QueryType,
-        temperature: float | None = 0.8,
+        temperature: float | None = None,
         use_history: bool = True,  # noqa: FBT001, FBT002 - the contract of the service
         *,
         user_id: str | None = None,
         conversation_id: str | None = None,
         scope: Scope | None = None,
-    ) -> Plan[StyledText]:
+    ) -> Plan[GeneratedText]:
         """Return a reply to a text.
 
         Args:
             prompt: The text to reply to; text, or a `Query` with filters and a time limit.
-            temperature: Temperature; None for the model's default.
+            temperature: Temperature; None for 0.8, or for a function that takes no temperature,
+                its own.
             use_history: Whether to imitate earlier texts; False for the model's own style.
             user_id: Only texts of this person.
             conversation_id: Only texts of this conversation.
@@ -93,6 +98,8 @@ class MimicService(ScopedService):
             )
         examples: PassagesLike | None = None if use_history else []
         own = query if use_history else replace(query, scope=None)
+        if temperature is None and takes_temperature(style.llm):
+            temperature = _TEMPERATURE
         return called(style.generate, style.agenerate, own, examples, temperature)
 
     agenerate_response = asynchronous(generate_response)

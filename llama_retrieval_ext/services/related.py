@@ -9,11 +9,13 @@ from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.elements import GraphNode
 from llama_retrieval_ext.graph.entity_linking import EntityLinker, NameFinder, names_found
-from llama_retrieval_ext.graph.expansion import expand
+from llama_retrieval_ext.graph.expansion import plan_expand
 from llama_retrieval_ext.graph.passage_links import DOCUMENT_LABEL
 from llama_retrieval_ext.graph.phrases import phrases, words
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.text.normalization import dominant_script
+from llama_retrieval_ext.text.segmentation import chinese_persons
 
 _MOST_NODES: Final = 1_000
 
@@ -44,12 +46,14 @@ def related_in_graph(
 ) -> Plan[list[RelatedEntity]]:
     """Return the plan for the entities around those that a subject names, nearest first."""
     graph: GraphBackend = linker.graph
-    linked = yield from linker.link(subject, scope=scope)
+    linked = yield from linker.plan_link(subject, scope=scope)
     seeds = [each.node_id for each in linked]
     if not seeds:
         return []
-    expansion = yield from expand(graph, seeds, max_hops=max_hops, limit=_MOST_NODES, scope=scope)
-    nodes: dict[str, GraphNode] = yield graph.nodes(list(expansion), scope=scope)
+    expansion = yield from plan_expand(
+        graph, seeds, max_hops=max_hops, limit=_MOST_NODES, scope=scope
+    )
+    nodes: dict[str, GraphNode] = yield graph.plan_nodes(list(expansion), scope=scope)
     return [
         RelatedEntity(nodes[id_].name, hops, str(expansion.path(id_)))
         for id_, hops in expansion.distances.items()
@@ -62,15 +66,21 @@ def related_in_passages(
 ) -> list[RelatedEntity]:
     """Return the names in the passages that name a subject, most frequent first.
 
-    Names in the subject are excluded; without ``ner`` names are capitalised words and titles in
-    Chinese quotation marks.
+    Names in the subject are excluded. Without ``ner`` names are capitalised words, but not numbers,
+    codes and words that only begin a sentence or line; titles in Chinese quotation marks; and, for
+    a Chinese subject, persons.
+
+    Raises:
+        MissingDependencyError: The subject is Chinese, and the extra ``zh`` is not installed.
     """
-    known = {words(name) for name in _names(subject, ner)} or {words(subject)}
+    is_chinese = dominant_script(subject) == "han"
+    find = ner or (_chinese_names if is_chinese else _capitalised_names)
+    known = {words(name) for name in names_found(find, subject)} or {words(subject)}
     named: dict[str, tuple[str, list[str]]] = {}
     for hit in hits:
         text = hit.node.get_content()
         if any(name in words(text) for name in known):
-            for name in _names(text, ner):
+            for name in names_found(find, text):
                 if not any(words(name) in each for each in known):
                     named.setdefault(words(name), (name, []))[1].append(hit.node_id)
     by_count = sorted(named.values(), key=lambda each: (-len(each[1]), each[0]))
@@ -81,16 +91,31 @@ def _is_entity(node: GraphNode) -> bool:
     return not node.is_passage and node.label != DOCUMENT_LABEL
 
 
-def _names(text: str, ner: NameFinder | None) -> list[str]:
+# Numbers, dates, amounts and ids of tickets.
+_CODE: Final = re.compile(r"(?<!\w)[\w-]*\d[\w.,/:-]*")
+_CODE_HERE: Final = "•"
+
+
+def _chinese_names(text: str) -> list[str]:
+    return [*_capitalised_names(text), *dict.fromkeys(chinese_persons(text))]
+
+
+def _capitalised_names(text: str) -> list[str]:
     """Return the names in a text, in its spelling."""
-    if ner is not None:
-        return names_found(ner, text)
+    text = _CODE.sub(_CODE_HERE, text)
     patterns = (r"[\W_]*".join(phrase.split()) for phrase in sorted(phrases(text)))
     spellings = (list(re.finditer(pattern, text, re.IGNORECASE)) for pattern in patterns)
     return [each[0].group() for each in spellings if any(map(_is_name, each))]
 
 
 def _is_name(match: re.Match[str]) -> bool:
-    """Return False for a word that is only capitalised because it begins a sentence."""
-    before = match.string[: match.start()].rstrip()
-    return " " in match.group() or (before != "" and before[-1] not in ".!?:")
+    """Return False for a word that begins a sentence or line, stands at a code, or is lower-case.
+
+    Several capitalised words are a name anywhere.
+    """
+    if " " in match.group():
+        return True
+    line = match.string[: match.start()].rpartition("\n")[2].rstrip(" \t\"'“(")
+    is_inside = line != "" and line[-1] not in f".!?:;#*->|{_CODE_HERE}"
+    at_code = match.string[match.end() :].lstrip().startswith(_CODE_HERE)
+    return is_inside and not at_code and not match.group()[0].islower()

@@ -13,8 +13,9 @@ from llama_retrieval_ext.capabilities.analysis import Analysis, DataAnalyzer, Fi
 from llama_retrieval_ext.capabilities.factory import CapabilityFactory
 from llama_retrieval_ext.capabilities.memory import MemoryManager
 from llama_retrieval_ext.capabilities.memory_storage import Memory
+from llama_retrieval_ext.capabilities.output_texts import OutputTexts, language_of
 from llama_retrieval_ext.capabilities.rag import RAGGenerator
-from llama_retrieval_ext.checks import checked_arguments, of_type
+from llama_retrieval_ext.checks import checked_arguments, checked_call, of_type
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking, called, within
@@ -47,6 +48,7 @@ class WeeklyReport(BaseModel):
         start_date: The first day.
         end_date: The last day.
         style: The style of the overview.
+        language: Language of headings and notes, as in `OutputTexts`.
         overview: Overview in a few sentences; ``[2]`` cites the second finding.
         sections: The findings by metric, such as ``key_tasks``; each names its work logs.
         comparison: Comparison with earlier material; empty if there was none.
@@ -59,6 +61,7 @@ class WeeklyReport(BaseModel):
     start_date: date
     end_date: date
     style: str = "professional"
+    language: str = "en"
     overview: str = ""
     sections: dict[str, list[Finding]] = Field(default_factory=dict)
     comparison: str = ""
@@ -67,16 +70,22 @@ class WeeklyReport(BaseModel):
     degraded: list[str] = Field(default_factory=list)
 
     @property
+    def texts(self) -> OutputTexts:
+        """Headings and notes in the language of the report."""
+        return OutputTexts.of(self.language)
+
+    @property
     def title(self) -> str:
         """Headline of the report."""
-        return f"Weekly report: {self.user_id}, {self.start_date} to {self.end_date}"
+        return self.texts.weekly_report.format(
+            user_id=self.user_id, start=self.start_date, end=self.end_date
+        )
 
     def numbered(self) -> Iterator[tuple[str, list[tuple[int, Finding]]]]:
         """Yield the title of each section with its findings, numbered across all sections."""
         number = 0
         for name, findings in self.sections.items():
-            titled = name.replace("_", " ").strip()
-            yield titled[:1].upper() + titled[1:], list(enumerate(findings, start=number + 1))
+            yield self.texts.section(name), list(enumerate(findings, start=number + 1))
             number += len(findings)
 
     def days_of(self, finding: Finding) -> str:
@@ -87,8 +96,8 @@ class WeeklyReport(BaseModel):
     def notes(self) -> list[str]:
         """Return the unsupported statements and the missing parts, as sentences."""
         return [
-            *(f"Not supported by the work logs: {each}" for each in self.problems),
-            *(f"Incomplete: {each}" for each in self.degraded),
+            *(self.texts.unsupported.format(statement=each) for each in self.problems),
+            *(self.texts.incomplete.format(part=each) for each in self.degraded),
         ]
 
     def __repr__(self) -> str:
@@ -101,20 +110,21 @@ class WeeklyReport(BaseModel):
 
     def to_markdown(self) -> str:
         """Return the report as Markdown; markup in logs and answers is escaped."""
+        texts = self.texts
         lines = [f"# {_inline(self.title)}", "", _inline(self.overview)]
         for title, findings in self.numbered():
             lines += ["", f"## {_inline(title)}", ""]
             lines += [
                 f"{number}. {_inline(finding.text)} ({self.days_of(finding)})"
                 for number, finding in findings
-            ] or ["None."]
+            ] or [texts.none]
         if self.comparison:
-            lines += ["", "## Compared with earlier material", "", _inline(self.comparison)]
+            lines += ["", f"## {texts.comparison}", "", _inline(self.comparison)]
         if self.work_logs:
-            lines += ["", "## Work logs", ""]
+            lines += ["", f"## {texts.work_logs}", ""]
         lines += [f"- {log.timestamp.date()}: {_inline(log.text)}" for log in self.work_logs]
         if notes := self.notes():
-            lines += ["", "## Notes", "", *(f"- {_inline(note)}" for note in notes)]
+            lines += ["", f"## {texts.notes}", "", *(f"- {_inline(note)}" for note in notes)]
         return "\n".join(lines) + "\n"
 
     def to_html(self) -> str:
@@ -188,13 +198,14 @@ class ReportService(ScopedService):
     timezone: tzinfo = UTC
 
     @classmethod
+    @checked_call
     def of(
         cls, factory: CapabilityFactory, *, timezone: tzinfo = UTC, scope: Scope | None = None
     ) -> Self:
         """Return the service over a factory's parts; `ConfigurationError` if one is missing."""
         return cls(
             factory.create_memory_manager(),
-            factory.create_data_analyzer(),
+            factory.create_data_analyzer(with_retriever=True),
             factory.create_rag_generator(),
             timezone=timezone,
             scope=scope,
@@ -236,13 +247,14 @@ class ReportService(ScopedService):
     aadd_work_log = asynchronous(add_work_log)
 
     @blocking
-    def generate_weekly_report(
+    def generate_weekly_report(  # noqa: PLR0913 - what a report is made of
         self,
         user_id: str,
         start_date: date,
         end_date: date,
         style: str = "professional",
         *,
+        language: str | None = None,
         scope: Scope | None = None,
         timeout_s: float | None = None,
     ) -> Plan[WeeklyReport]:
@@ -253,6 +265,8 @@ class ReportService(ScopedService):
             start_date: The first day; a datetime counts as its day.
             end_date: The last day, inclusive.
             style: Style of the overview, such as ``professional``.
+            language: Language of headings and notes, as in `OutputTexts`; None for that of the
+                work logs, or of ``style`` if there are none.
             scope: Narrows the service's scope.
             timeout_s: Seconds for everything.
 
@@ -263,7 +277,9 @@ class ReportService(ScopedService):
                 or ``style`` is empty.
         """
         empty, own = self._empty(user_id, start_date, end_date, style), self._within(scope)
-        return within("weekly report", self._plan(empty, own), timeout_s)
+        if language is not None:
+            OutputTexts.of(language)  # raises if there are none
+        return within("weekly report", self._plan(empty, language, own), timeout_s)
 
     agenerate_weekly_report = asynchronous(generate_weekly_report)
 
@@ -275,10 +291,7 @@ class ReportService(ScopedService):
         by_metadata({USER_KEY: user_id})
         if not isinstance(style, str) or not style.strip():
             raise ConfigurationError(f"style must be a word such as 'professional', got {style!r}")
-        overview = f"There are no work logs from {start} to {end}."
-        return WeeklyReport(
-            user_id=user_id, start_date=start, end_date=end, style=style, overview=overview
-        )
+        return WeeklyReport(user_id=user_id, start_date=start, end_date=end, style=style)
 
     def _day(self, day: date, what: str) -> date:
         of_type(day, date, what, instead="write date(2026, 5, 4), for instance")
@@ -286,10 +299,15 @@ class ReportService(ScopedService):
             return day
         return (day if day.tzinfo is None else day.astimezone(self.timezone)).date()
 
-    def _plan(self, report: WeeklyReport, scope: Scope | None) -> Plan[WeeklyReport]:
+    def _plan(
+        self, report: WeeklyReport, language: str | None, scope: Scope | None
+    ) -> Plan[WeeklyReport]:
         logs = yield from self._logs(report, scope)
+        texts = [log.text for log in logs] or [report.style]
+        report = report.model_copy(update={"language": language or language_of(*texts)})
         if not logs:
-            return report
+            nothing = report.texts.no_work_logs.format(start=report.start_date, end=report.end_date)
+            return report.model_copy(update={"overview": nothing})
         analysis = yield from self._analysis(logs, scope)
         update = {
             "overview": analysis.summary,
@@ -335,11 +353,13 @@ class ReportService(ScopedService):
         task = _OVERVIEW.format(start=report.start_date, end=report.end_date, style=report.style)
         rag = self.rag_generator
         try:
-            answer = yield from called(rag.generate, rag.agenerate, task, passages)
+            answer = yield from called(
+                rag.generate, rag.agenerate, task, passages, language=report.language
+            )
         except GenerationError as error:
             return _without_style(report, str(error))
         if not answer.is_answered:
-            return _without_style(report, "the model found nothing to write about")
+            return _without_style(report, report.texts.nothing_to_write)
         missing = [f"overview: {each.reason}" for each in answer.degraded]
         update = {
             "overview": answer.text,
@@ -350,5 +370,5 @@ class ReportService(ScopedService):
 
 
 def _without_style(report: WeeklyReport, reason: str) -> WeeklyReport:
-    note = f"overview: the summary of the analysis, not in the style: {reason}"
+    note = report.texts.no_overview.format(reason=reason)
     return report.model_copy(update={"degraded": [*report.degraded, note]})

@@ -6,15 +6,16 @@ from typing import Any, Final, Protocol, Self, TypeAlias, runtime_checkable
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import BaseNode, QueryType
+from llama_index.core.storage.docstore.types import BaseDocumentStore
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.capabilities.factory import CapabilityFactory
-from llama_retrieval_ext.checks import checked_arguments, of_type
+from llama_retrieval_ext.checks import checked_arguments, checked_call, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
 from llama_retrieval_ext.execution.running import asynchronous, blocking
-from llama_retrieval_ext.query import Query, Scope, check_top_k, document_of
+from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope, check_top_k, document_of
 from llama_retrieval_ext.results import Hit, score_of
 from llama_retrieval_ext.services.scoped import ScopedService
 
@@ -64,7 +65,8 @@ class SearchService(ScopedService):
 
     Args:
         retriever: Finds passages; one of this package, or any LlamaIndex retriever.
-        documents: The knowledge base that the retriever searches.
+        documents: The knowledge base that the retriever searches; or a LlamaIndex docstore with
+            the documents or all their nodes.
         scope: As for `ScopedService`.
         require_scope: As for `ScopedService`.
 
@@ -83,28 +85,32 @@ class SearchService(ScopedService):
     """
 
     retriever: BaseRetriever
-    documents: Documents
+    documents: Documents | BaseDocumentStore
 
     def __post_init__(self) -> None:
         check_retriever(self.retriever, "retriever")  # with advice
-        of_type(self.documents, Documents, "documents", instead="pass a KnowledgeBase")
+        if not isinstance(self.documents, BaseDocumentStore):
+            instead = "pass a KnowledgeBase or a LlamaIndex docstore"
+            of_type(self.documents, Documents, "documents", instead=instead)
         super().__post_init__()
 
     @classmethod
+    @checked_call
     def of(cls, factory: CapabilityFactory, *, scope: Scope | None = None) -> Self:
-        """Return the service over a factory's knowledge base, with the best retriever of its parts.
+        """Return the service over a factory's knowledge base, or else its docstore.
 
         Raises:
-            ConfigurationError: The factory has no knowledge base.
+            ConfigurationError: The factory has neither.
         """
-        kb = factory.parts.kb
-        if kb is None:
+        parts = factory.parts
+        documents = parts.kb or parts.document_store
+        if documents is None:
             raise ConfigurationError(
-                "whole documents are in a knowledge base: write CapabilityFactory.of(kb), or pass "
-                "retriever and documents to SearchService"
+                "whole documents are in a knowledge base or a docstore: write "
+                "CapabilityFactory.of(kb), or pass document_store= to the factory"
             )
-        best = factory.parts.best_retriever()
-        return cls(best, kb, scope=scope, require_scope=kb.require_scope)
+        best, required = parts.best_retriever(), parts.requires_scope
+        return cls(best, documents, scope=scope, require_scope=required)
 
     @blocking
     def search(
@@ -152,9 +158,8 @@ class SearchService(ScopedService):
     def _document(self, key: _Document, hit: Hit) -> Plan[DocumentResult | None]:
         nodes: list[BaseNode] = [hit.node]
         if hit.node.ref_doc_id is not None:
-            own = _scope_of(key)
-            nodes = yield Call(lambda: self.documents.get(key[0], scope=own))
-            nodes = [node for node in nodes if document_of(node) == key]
+            stored: list[BaseNode] = yield Call(lambda: _nodes_of(key, self.documents))
+            nodes = [node for node in stored if _document_of(node) == key]
         if not nodes:
             return None
         return DocumentResult(
@@ -164,14 +169,21 @@ class SearchService(ScopedService):
 
 def _document_of(node: BaseNode) -> _Document:
     """Return the key of the document of a node, or else of the node itself."""
-    return document_of(node) or (node.node_id, None, None)
+    own = (node.node_id, node.metadata.get(TENANT_KEY), node.metadata.get(KB_KEY))
+    return document_of(node) or own
 
 
-def _scope_of(document: _Document) -> Scope | None:
-    _, tenant_id, kb_id = document
+def _nodes_of(document: _Document, documents: Documents | BaseDocumentStore) -> list[BaseNode]:
+    """Return the nodes of a document in the order of its text; a docstore ignores the scope."""
+    doc_id, tenant_id, kb_id = document
+    if isinstance(documents, BaseDocumentStore):
+        known = documents.get_ref_doc_info(doc_id)
+        ids = [doc_id] if known is None else known.node_ids
+        nodes = documents.get_nodes(ids, raise_error=False)
+        return sorted(nodes, key=lambda node: getattr(node, "start_char_idx", None) or 0)
     if tenant_id is None and kb_id is None:
-        return None
-    return Scope(tenant_id, () if kb_id is None else (kb_id,))
+        return documents.get(doc_id)
+    return documents.get(doc_id, scope=Scope(tenant_id, () if kb_id is None else (kb_id,)))
 
 
 def text_of(nodes: Sequence[BaseNode]) -> str:

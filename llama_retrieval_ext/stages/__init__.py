@@ -6,20 +6,9 @@ from llama_retrieval_ext.lazy import lazy_names
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.formulas.normalisation import Normalisation
-    from llama_retrieval_ext.pipeline.fusion import Unscored
     from llama_retrieval_ext.reordering import ScoreKind
-    from llama_retrieval_ext.stages.decay import Curve, Recency, ScoreDecay
-    from llama_retrieval_ext.stages.feedback import RM3, Rocchio
-    from llama_retrieval_ext.stages.fusion import (
-        RRF,
-        Borda,
-        CombMNZ,
-        Consensus,
-        DistributionBased,
-        Max,
-        RelativeScore,
-        WeightedSum,
-    )
+    from llama_retrieval_ext.stages.decay import Recency, ScoreDecay
+    from llama_retrieval_ext.stages.fusion import RRF, Max, WeightedSum
     from llama_retrieval_ext.stages.rerank.chain import RerankChain
     from llama_retrieval_ext.stages.rerank.llm import LLMRerank
     from llama_retrieval_ext.stages.rerank.mmr import MMR
@@ -29,7 +18,6 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.stages.rewrite.hyde import HyDE, HyDEFanOut
     from llama_retrieval_ext.stages.rewrite.multi_query import Decompose, MultiQuery, StepBack
     from llama_retrieval_ext.stages.selection import (
-        Alike,
         BestPart,
         Collapse,
         Dedupe,
@@ -41,19 +29,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MMR",
-    "RM3",
     "RRF",
-    "Alike",
     "BestPart",
     "Boost",
-    "Borda",
     "Collapse",
-    "CombMNZ",
-    "Consensus",
-    "Curve",
     "Decompose",
     "Dedupe",
-    "DistributionBased",
     "EmbeddingRerank",
     "HyDE",
     "HyDEFanOut",
@@ -64,10 +45,8 @@ __all__ = [
     "MultiQuery",
     "Normalisation",
     "Recency",
-    "RelativeScore",
     "RerankChain",
     "Reranker",
-    "Rocchio",
     "RuleRerank",
     "RuleWeights",
     "ScoreDecay",
@@ -75,7 +54,6 @@ __all__ = [
     "StepBack",
     "Threshold",
     "Top",
-    "Unscored",
     "WeightedSum",
 ]
 
@@ -83,20 +61,9 @@ __all__ = [
 if not TYPE_CHECKING:
     _MODULES = {
         "llama_retrieval_ext.formulas.normalisation": ("Normalisation",),
-        "llama_retrieval_ext.pipeline.fusion": ("Unscored",),
         "llama_retrieval_ext.reordering": ("ScoreKind",),
-        "llama_retrieval_ext.stages.decay": ("Curve", "Recency", "ScoreDecay"),
-        "llama_retrieval_ext.stages.feedback": ("RM3", "Rocchio"),
-        "llama_retrieval_ext.stages.fusion": (
-            "Borda",
-            "CombMNZ",
-            "Consensus",
-            "DistributionBased",
-            "Max",
-            "RRF",
-            "RelativeScore",
-            "WeightedSum",
-        ),
+        "llama_retrieval_ext.stages.decay": ("Recency", "ScoreDecay"),
+        "llama_retrieval_ext.stages.fusion": ("Max", "RRF", "WeightedSum"),
         "llama_retrieval_ext.stages.rerank.chain": ("RerankChain",),
         "llama_retrieval_ext.stages.rerank.llm": ("LLMRerank",),
         "llama_retrieval_ext.stages.rerank.mmr": ("MMR",),
@@ -106,7 +73,6 @@ if not TYPE_CHECKING:
         "llama_retrieval_ext.stages.rewrite.hyde": ("HyDE", "HyDEFanOut"),
         "llama_retrieval_ext.stages.rewrite.multi_query": ("Decompose", "MultiQuery", "StepBack"),
         "llama_retrieval_ext.stages.selection": (
-            "Alike",
             "BestPart",
             "Collapse",
             "Dedupe",

@@ -1,13 +1,13 @@
 """Score decay by the age of a hit."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, date, datetime
-from typing import ClassVar
+from typing import ClassVar, Literal, TypeAlias
 
-from llama_retrieval_ext.arguments import NamedEnum, RecordsArguments
-from llama_retrieval_ext.checks import of_type
+from llama_retrieval_ext.arguments import RecordsArguments
+from llama_retrieval_ext.checks import one_of
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.formulas.decay import exponential_decay, gaussian_decay, linear_decay
@@ -19,20 +19,13 @@ from llama_retrieval_ext.results import Contribution, Hit, ordered, score_of
 _DAY_S = 86_400.0
 
 
-class Curve(NamedEnum):
-    """Decay curves; each is a formula of ``formulas.decay``."""
+Curve: TypeAlias = Literal["exponential", "gaussian", "linear"]
 
-    EXPONENTIAL = "exponential"
-    GAUSSIAN = "gaussian"
-    LINEAR = "linear"
-
-    def factor(self, age: float, *, half_life: float) -> float:
-        """Return the factor for an age, in ``[0, 1]``; 0.5 at the half-life."""
-        if self is Curve.GAUSSIAN:
-            return gaussian_decay(age, half_life=half_life)
-        if self is Curve.LINEAR:
-            return linear_decay(age, half_life=half_life)
-        return exponential_decay(age, half_life=half_life)
+_CURVES: Mapping[str, Callable[..., float]] = {
+    "exponential": exponential_decay,
+    "gaussian": gaussian_decay,
+    "linear": linear_decay,
+}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -42,7 +35,7 @@ class Recency(RecordsArguments):
     Args:
         key: The metadata key with the date or number.
         half_life: The age with factor 0.5: in days for dates, in their unit for numbers.
-        curve: The decay curve.
+        curve: The decay curve: ``"exponential"``, ``"gaussian"`` or ``"linear"``.
         origin: The point where age is 0: None for the time of the query, or an ISO date. Values are
             then dates: ISO 8601, also ``2024`` and ``2024-05``, or Python's. With a
             number, values are numbers: ``Recency("year", half_life=3, origin=2026)``. Values after
@@ -62,13 +55,13 @@ class Recency(RecordsArguments):
     key: str
     _: KW_ONLY
     half_life: float
-    curve: Curve = Curve.EXPONENTIAL
+    curve: Curve = "exponential"
     origin: float | str | None = None
     unknown: float = 1.0
 
     def __post_init__(self) -> None:
-        of_type(self.curve, Curve, "curve")
-        self.curve.factor(0.0, half_life=self.half_life)  # checks it
+        one_of(self.curve, _CURVES, "curve")
+        _CURVES[self.curve](0.0, half_life=self.half_life)  # checks it
         if not 0.0 <= self.unknown <= 1.0:
             raise ConfigurationError(f"unknown must be between 0 and 1, got {self.unknown}")
         if isinstance(self.origin, str) and _days(self.origin) is None:
@@ -91,7 +84,7 @@ class Recency(RecordsArguments):
             now, then = float(self.origin), _number(value)
         if now is None or then is None:
             return None
-        return self.curve.factor(now - then, half_life=self.half_life)
+        return _CURVES[self.curve](now - then, half_life=self.half_life)
 
 
 def _days(value: object) -> float | None:

@@ -4,33 +4,20 @@ import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 from llama_index.core.schema import BaseNode, MetadataMode
 
-from llama_retrieval_ext.arguments import NamedEnum
-from llama_retrieval_ext.checks import check_count, is_number, of_type
+from llama_retrieval_ext.checks import check_count, is_number, one_of
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.context import current_context, note_merged
+from llama_retrieval_ext.execution.context import note_merged
 from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.query import Query, check_top_k, source_of_node
 from llama_retrieval_ext.results import Hit, score_of
 from llama_retrieval_ext.text.near_duplicates import first_of_alike, shingles
 from llama_retrieval_ext.text.normalization import normal
 
-
-class Alike(NamedEnum):
-    """Criteria by which two hits are duplicates.
-
-    Attributes:
-        ID: The hits are the same node.
-        CONTENT: The texts are equal, ignoring case, white space and Unicode form.
-        NEARLY: The texts have nearly the same words.
-    """
-
-    ID = "id"
-    CONTENT = "content"
-    NEARLY = "nearly"
+Alike: TypeAlias = Literal["id", "content", "nearly"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -40,13 +27,14 @@ class Dedupe(Refine):
     A hit without text, such as an image, duplicates only itself.
 
     Args:
-        by: The criterion for duplicates.
-        at_least: For `Alike.NEARLY`: minimum Jaccard similarity of the words of both texts (of
+        by: ``"id"`` for the same node, ``"content"`` for equal texts, ignoring case, white space
+            and Unicode form, ``"nearly"`` for texts of nearly the same words.
+        at_least: For ``"nearly"``: minimum Jaccard similarity of the words of both texts (of
             character pairs for Chinese), in ``(0, 1]``. Texts that differ only in a number are
             nearly the same: take care with prices and paragraphs of law.
 
     Raises:
-        ConfigurationError: ``by`` is not an `Alike`, or ``at_least`` is out of range.
+        ConfigurationError: ``by`` is another word, or ``at_least`` is out of range.
 
     Examples:
         >>> Dedupe()
@@ -54,20 +42,20 @@ class Dedupe(Refine):
 
     """
 
-    by: Alike = Alike.CONTENT
+    by: Alike = "content"
     _: KW_ONLY
     at_least: float = 0.9
 
     def __post_init__(self) -> None:
-        of_type(self.by, Alike, "by")
+        one_of(self.by, get_args(Alike), "by")
         if not 0.0 < self.at_least <= 1.0:
             raise ConfigurationError(f"at_least must be above 0 and at most 1, got {self.at_least}")
 
     def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:  # noqa: ARG002
         """Return the hits without duplicates."""
-        if self.by is Alike.ID:
+        if self.by == "id":
             return _first(hits, _node_id)
-        if self.by is Alike.CONTENT:
+        if self.by == "content":
             return _first(hits, _content)
         once = _first(hits, _node_id)
         alike = first_of_alike((shingles(_text(hit)) for hit in once), at_least=self.at_least)
@@ -199,24 +187,17 @@ class Threshold(Refine):
         if sure is not None and not (is_number(sure) and 0 <= sure <= 1):
             raise ConfigurationError(f"confidence must be between 0 and 1, got {sure!r}")
 
-    def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:  # noqa: ARG002
-        """Return the hits to keep."""
-        if self.confidence is not None and hits and not _is_confident(self.confidence):
-            return []
+    @property
+    def needs_confidence(self) -> bool:
+        """Whether there is a limit of confidence."""
+        return self.confidence is not None
+
+    def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
+        """Return the hits to keep; all of them if the search that estimates confidence failed."""
+        if self.confidence is not None and query.confidence is not None:
+            hits = hits if query.confidence >= self.confidence else []
         least = self.min_score
         return [hit for hit in hits if least is None or score_of(hit) >= least]
-
-
-def _is_confident(least: float) -> bool:
-    """Return whether the estimate is high enough, or missing because its search failed."""
-    session = current_context().session
-    if session.confidence is None and not session.degraded:
-        raise ConfigurationError(
-            "Threshold(confidence=...) needs an estimate, which a hybrid retriever of a knowledge "
-            "base has once kb.calibrate() was called, for the scope of the query; with pushdown "
-            "there is none"
-        )
-    return session.confidence is None or session.confidence >= least
 
 
 class HasNode(Protocol):

@@ -30,7 +30,6 @@ from llama_retrieval_ext.stores.engine.backend import (
     Candidate,
     EngineFeatures,
     Search,
-    UnbatchedSearches,
     VectorQuery,
     check_exact,
 )
@@ -38,7 +37,7 @@ from llama_retrieval_ext.stores.engine.backend import (
 Lookup = Callable[[Sequence[str]], Mapping[str, BaseNode]]
 
 
-class GenericBackend(UnbatchedSearches):
+class GenericBackend:
     """Vector search of any LlamaIndex vector store.
 
     Other query modes may silently fall back to vector search, so keyword search is refused. Filters

@@ -1,7 +1,7 @@
 """Opening a store by URL, and the backend for a URL, store or index."""
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from types import ModuleType
@@ -10,6 +10,9 @@ from typing import Final, TypeAlias
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.indices.vector_store.base import VectorStoreIndex
 from llama_index.core.schema import BaseNode
+from llama_index.core.storage.docstore.types import BaseDocumentStore
+from llama_index.core.storage.storage_context import StorageContext
+from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.checks import checked_call
@@ -24,16 +27,39 @@ from llama_retrieval_ext.stores.generic import GenericBackend, Lookup
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.urls import ENGINES
 
-Storage: TypeAlias = str | BasePydanticVectorStore | VectorStoreIndex | Backend
+
+@dataclass(frozen=True, slots=True)
+class StoredTexts:
+    """The docstore beside a vector store.
+
+    Attributes:
+        docstore: The docstore.
+        has: Whether the vector store has the node with an id. An index leaves the texts of deleted
+            documents in its docstore.
+    """
+
+    docstore: BaseDocumentStore
+    has: Callable[[str], bool]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the docstore has no nodes."""
+        return not self.docstore.get_all_document_hashes()
 
 
 @dataclass(frozen=True, slots=True)
 class StoreSource:
-    """A backend, and the embedding model and objects of its index."""
+    """A backend, with the embedding model, the objects and the docstore of its index."""
 
     backend: Backend
     embed_model: BaseEmbedding | None = None
     objects: Mapping[str, object] = field(default_factory=dict)
+    texts: StoredTexts | None = None
+
+
+Storage: TypeAlias = (
+    str | BasePydanticVectorStore | VectorStoreIndex | StorageContext | Backend | StoreSource
+)
 
 
 @checked_call
@@ -57,11 +83,11 @@ def open_store(
             recorded one, or cosine.
         store_params: Settings of the engine, applied when it creates the collection. Qdrant: those
             of its "create collection", ``vector``, ``sparse_vector`` and ``search``. Milvus: the
-            fields of ``MilvusParams``. Elasticsearch: the fields of ``IndexParams``. Embedded:
-            ``vectors`` and ``index``, as for `EmbeddedVectorStore`; ``index`` may differ each
-            time. Settings for searches (``search``, ``search_params``, ``num_candidates``)
-            apply to this object. For an existing collection, all others must equal the recorded
-            ones, or be left out.
+            fields of ``MilvusParams``, such as ``index_params``, in Milvus's form. Elasticsearch:
+            the fields of ``IndexParams``, or ``body``. Embedded: ``vectors`` and ``index``, as for
+            `EmbeddedVectorStore`; ``index`` may differ each time. Settings for searches
+            (``search``, ``search_params``, ``num_candidates``) apply to this object. For an
+            existing collection, all others must equal the recorded ones, or be left out.
         must_exist: Whether a missing store is an error; if so, no store is created.
 
     Raises:
@@ -151,19 +177,20 @@ def check_url(url: str) -> None:
 
 
 def source_of(storage: Storage) -> StoreSource:
-    """Return the backend of a store, and the embedding model of an index; a URL must exist."""
+    """Return the backend of a store, with what its index has; a URL must exist."""
+    if isinstance(storage, StoreSource):
+        return storage
+    if isinstance(storage, VectorStoreIndex | StorageContext):
+        return _with_docstore(storage)
     if isinstance(storage, str):
-        return StoreSource(backend_for(open_store(storage, must_exist=True)))
-    if isinstance(storage, VectorStoreIndex):
-        backend = backend_for(storage.vector_store, lookup=_node_lookup(storage))
-        # LlamaIndex has no public access to these two.
-        return StoreSource(backend, storage._embed_model, storage._object_map)  # noqa: SLF001
+        storage = open_store(storage, must_exist=True)
     if isinstance(storage, BasePydanticVectorStore):
         return StoreSource(backend_for(storage))
     if isinstance(storage, Backend):
         return StoreSource(storage)
     raise ConfigurationError(
-        f"expected a URL, a LlamaIndex vector store or a VectorStoreIndex, got {storage!r}; "
+        f"expected a URL, a LlamaIndex vector store, VectorStoreIndex or StorageContext, got "
+        f"{storage!r}; "
         "a KnowledgeBase makes its retrievers itself: kb.retriever('hybrid')"
     )
 
@@ -188,12 +215,42 @@ def _home_of(store: BasePydanticVectorStore) -> tuple[str, str] | None:
     return None
 
 
-def _node_lookup(index: VectorStoreIndex) -> Lookup:
-    def lookup(ids: Sequence[str]) -> dict[str, BaseNode]:
+def _with_docstore(storage: VectorStoreIndex | StorageContext) -> StoreSource:
+    docstore, store = storage.docstore, storage.vector_store
+    index = storage if isinstance(storage, VectorStoreIndex) else None
+    texts = StoredTexts(docstore, _membership(store, index))
+    lookup = _docstore_lookup(docstore)
+    if index is None:
+        return StoreSource(backend_for(store, lookup=lookup), texts=texts)
+    backend = backend_for(store, lookup=_index_lookup(index, lookup))
+    # LlamaIndex has no public access to these two.
+    return StoreSource(backend, index._embed_model, index._object_map, texts)  # noqa: SLF001
+
+
+def _index_lookup(index: VectorStoreIndex, read: Lookup) -> Lookup:
+    def lookup(ids: Sequence[str]) -> Mapping[str, BaseNode]:
         names = index.index_struct.nodes_dict
         own_ids = {id_: names.get(id_, id_) for id_ in ids}
-        nodes = index.docstore.get_nodes(list(own_ids.values()), raise_error=False)
-        known = {node.node_id: node for node in nodes}
+        known = read(list(own_ids.values()))
         return {id_: known[own_id] for id_, own_id in own_ids.items() if own_id in known}
 
     return lookup
+
+
+def _docstore_lookup(docstore: BaseDocumentStore) -> Lookup:
+    def lookup(ids: Sequence[str]) -> Mapping[str, BaseNode]:
+        nodes = docstore.get_nodes(list(ids), raise_error=False)
+        return {node.node_id: node for node in nodes}
+
+    return lookup
+
+
+def _membership(
+    store: BasePydanticVectorStore, index: VectorStoreIndex | None
+) -> Callable[[str], bool]:
+    """Return the function that says whether a store has a node, as far as LlamaIndex knows."""
+    if isinstance(store, SimpleVectorStore):
+        return lambda node_id: node_id in store.data.embedding_dict
+    if index is not None:
+        return lambda node_id: node_id in index.index_struct.nodes_dict
+    return lambda _: True

@@ -4,6 +4,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import product
 from typing import TypeAlias, TypeVar
 
@@ -24,16 +25,7 @@ from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, m
 from llama_retrieval_ext.pipeline.fusion import FusedId
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
-from llama_retrieval_ext.stores.engine.backend import (
-    Backend,
-    Candidate,
-    KeywordQuery,
-    ScoredId,
-    Search,
-    VectorQuery,
-    fusing,
-    hybrid_queries,
-)
+from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search, hybrid_backend
 from llama_retrieval_ext.testing.corpus import (
     ACME,
     GLOBEX,
@@ -53,64 +45,41 @@ _SCOPES = (None, ACME, Scope("nobody"))
 
 
 class BothSearchesContract:
-    """Part of `BackendContract` about batches, hybrid search by ids, and engine fusion."""
+    """Part of `BackendContract` about both searches in one request, and engine fusion."""
 
-    def test_a_batch_finds_what_single_searches_find(
-        self, backend: Backend, embed_model: BaseEmbedding
+    @pytest.mark.parametrize("nodes_last", [False, True])
+    def test_both_searches_in_one_request_find_what_each_finds_alone(
+        self, backend: Backend, embed_model: BaseEmbedding, *, nodes_last: bool
     ) -> None:
-        declared = backend.features
-        narrow = Compare("lang", FilterOperator.EQ, "en")
-        searches = [Search(5), Search(2), Search(5, ACME.condition, ACME), Search(5, narrow)]
-        asked: list[VectorQuery | KeywordQuery] = []
-        for text in (*SAMPLE_QUERIES, "", "?!"):
-            for search in searches:
-                if declared.keyword is not None:
-                    asked.append(KeywordQuery(text, search))
-                if declared.dense is not None and text:
-                    asked.append(VectorQuery(tuple(embed_model.get_query_embedding(text)), search))
-        batch = backend.batch(asked)
-        if batch is None:
-            assert not declared.one_round_trip
+        if not backend.features.one_round_trip:
             return
-        for found, each in zip(found_by(batch), asked, strict=True):
-            alone = (
-                backend.dense(each.embedding, each.search)
-                if isinstance(each, VectorQuery)
-                else backend.keyword(each.text, each.search)
-            )
-            assert_same(found, found_by(alone))
+        for scope, text in product(_SCOPES, (*SAMPLE_QUERIES, "?!")):
+            with case(scope, text):
+                search = Search(20, None if scope is None else scope.condition, scope)
+                vector = embed_model.get_query_embedding(text)
+                both = hybrid_backend(backend).hybrid(vector, text, search, nodes_last=nodes_last)
+                found = run(call(both))
+                for ranking, alone in (
+                    (found.vector, backend.dense(vector, search)),
+                    (found.keyword, backend.keyword(text, search)),
+                ):
+                    best = [FusedId(key, score, ()) for key, score in ranking]
+                    assert_same(run(found.chosen(best, top_k=20)), found_by(alone))
 
-    def test_hybrid_search_returns_the_chosen_of_both_rankings(
+    def test_of_both_searches_only_the_chosen_nodes_are_returned(
         self, backend: Backend, embed_model: BaseEmbedding
     ) -> None:
         if not backend.features.one_round_trip:
             return
-        for scope in _SCOPES:
-            with case(scope):
-                condition = None if scope is None else scope.condition
-                self._assert_hybrid(backend, embed_model, Search(20, condition, scope))
-
-    @staticmethod
-    def _assert_hybrid(backend: Backend, embed_model: BaseEmbedding, search: Search) -> None:
-        for text in (*SAMPLE_QUERIES, "?!"):
-            queries = hybrid_queries(embed_model.get_query_embedding(text), text, search)
-            together = backend.batch(queries)
-            assert together is not None
-            near, sharing = found_by(together)
-            for top_k in (2, 15):  # a few of the candidates, and most of them
-                chosen = _Choosing(top_k)
-                hybrid = backend.hybrid(*queries, chosen, top_k=top_k)
-                assert hybrid is not None
-                found = found_by(hybrid)
-                for ranking, expected in ((chosen.near, near), (chosen.sharing, sharing)):
-                    scores = pytest.approx([each.score for each in expected])
-                    assert [score for _, score in ranking] == scores
-                keys = [key for key, _ in (*chosen.near, *chosen.sharing)]
-                nodes = dict(zip(keys, [each.node for each in (*near, *sharing)], strict=True))
-                assert [each.node for each in found] == [
-                    nodes[each.node_id] for each in chosen.best
-                ]
-                assert [each.score for each in found] == [each.score for each in chosen.best]
+        text = SAMPLE_QUERIES[0]
+        vector, search = embed_model.get_query_embedding(text), Search(20)
+        both = hybrid_backend(backend).hybrid(vector, text, search, nodes_last=True)
+        found = run(call(both))
+        nearest = found_by(backend.dense(vector, search))
+        best = [FusedId(found.vector[place][0], -float(place), ()) for place in (1, 2, 3)]
+        chosen = run(found.chosen(best, top_k=2))
+        assert [each.node for each in chosen] == [each.node for each in nearest[1:3]]
+        assert [each.score for each in chosen] == [-1.0, -2.0]
 
     def test_what_the_engine_fuses_is_what_our_fusion_gives_but_for_ties(
         self, backend: Backend, embed_model: BaseEmbedding
@@ -134,26 +103,11 @@ class BothSearchesContract:
         vector, search = embed_model.get_query_embedding(text), Search(5, ACME.condition, ACME)
         for native in backend.features.fusions:
             how = next(sample_fusions(native, candidates=5))
-            found = found_by(fusing(backend).fused(vector, text, search, how))
-            again = asyncio.run(arun(call(fusing(backend).fused(vector, text, search, how))))
+            fused = partial(hybrid_backend(backend).fused, vector, text, search, how)
+            found = found_by(fused())
+            again = asyncio.run(arun(call(fused())))
             assert found
             assert_same(again, found)
-
-
-class _Choosing:
-    """Chooser that takes the last of both rankings, and records them."""
-
-    def __init__(self, top_k: int) -> None:
-        self._top_k = top_k
-        self.near: list[ScoredId] = []
-        self.sharing: list[ScoredId] = []
-        self.best: list[FusedId] = []
-
-    def __call__(self, near: Sequence[ScoredId], sharing: Sequence[ScoredId]) -> list[FusedId]:
-        self.near, self.sharing = list(near), list(sharing)
-        ids = list(reversed(dict.fromkeys(key for key, _ in (*near, *sharing))))[: self._top_k]
-        self.best = [FusedId(key, float(-place), ()) for place, key in enumerate(ids)]
-        return self.best
 
 
 # A function for one kind of search, of a text and the other arguments.

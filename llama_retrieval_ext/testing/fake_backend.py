@@ -15,13 +15,9 @@ from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
 from llama_retrieval_ext.stores.engine.backend import (
     Candidate,
-    Choose,
     EngineFeatures,
-    EngineQuery,
-    KeywordQuery,
+    HybridRankings,
     Search,
-    VectorQuery,
-    chosen_candidates,
     fuse_legs,
 )
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
@@ -86,26 +82,13 @@ class FakeBackend:
         words = Counter(word for word in words_of(text) if word)
         return Call(lambda: self._best(search, lambda node: _shared(words, node)))
 
-    def batch(self, queries: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
-        """Return the results of all queries, or None if batches are not supported."""
-        if not self.features.one_round_trip:
-            return None
-        calls = [
-            self.dense(each.embedding, each.search)
-            if isinstance(each, VectorQuery)
-            else self.keyword(each.text, each.search)
-            for each in queries
-        ]
-        return Call(lambda: [each.function() for each in calls])
-
     def hybrid(
-        self, vector: VectorQuery, keyword: KeywordQuery, choose: Choose, *, top_k: int
-    ) -> Call[list[Candidate]] | None:
-        """Return the chosen candidates of both searches, or None if batches are not supported."""
-        both = self.batch([vector, keyword])
-        if both is None:
-            return None
-        return both.then(lambda legs: chosen_candidates(choose, *legs, top_k=top_k))
+        self, embedding: Sequence[float], text: str, search: Search, *, nodes_last: bool
+    ) -> Call[HybridRankings]:
+        """Return both rankings, with their nodes."""
+        del nodes_last
+        dense, keyword = self.dense(embedding, search), self.keyword(text, search)
+        return Call(lambda: HybridRankings.of(dense.function(), keyword.function()))
 
     def fused(
         self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch

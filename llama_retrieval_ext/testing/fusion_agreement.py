@@ -11,7 +11,7 @@ from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.fusion import Fusion, LegRanking
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
-from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search, fusing
+from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search, hybrid_backend
 from llama_retrieval_ext.stores.engine.pushdown import LEGS, FusedSearch, NativeFusion
 
 # Engines compute in 32 bits.
@@ -69,9 +69,9 @@ def assert_fusion_agrees(backend: Backend, case: SearchCase, how: FusedSearch) -
     If no two nodes tie in a leg, there is exactly one such ranking, up to equal fused scores.
     Scores may differ by a millionth of the legs' shares, for distribution fusion by five.
     """
-    uncut = Normalisation.DISTRIBUTION_BASED_UNCUT
-    tolerance = _BY_DISTRIBUTION if uncut in (how.scales or ()) else TOLERANCE
-    fused = run(call(fusing(backend).fused(case.embedding, case.text, case.search, how)))
+    by_distribution = Normalisation.DISTRIBUTION_BASED
+    tolerance = _BY_DISTRIBUTION if by_distribution in (how.scales or ()) else TOLERANCE
+    fused = run(call(hybrid_backend(backend).fused(case.embedding, case.text, case.search, how)))
     native = next(n for n in backend.features.fusions if n.is_as(how.fusion, how.weights))
     everything = replace(case.search, top_k=1_000)
     searches = (backend.dense(case.embedding, everything), backend.keyword(case.text, everything))

@@ -11,7 +11,7 @@ from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.backend import GraphBackend, WritableGraph
 from llama_retrieval_ext.graph.elements import Contents, Direction, Edge, GraphNode, Hop
-from llama_retrieval_ext.graph.expansion import Expansion, expand
+from llama_retrieval_ext.graph.expansion import Expansion, expand, plan_expand
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.testing.with_pytest import pytest
 
@@ -63,7 +63,7 @@ class GraphContract:
 
     def test_nodes_come_back_as_they_were_written(self, graph: GraphBackend) -> None:
         written = {node.id: node for node in sample_graph()[0]}
-        found = answer(graph.nodes(["p1", "pit", "nobody"], scope=SCOPE))
+        found = answer(graph.plan_nodes(["p1", "pit", "nobody"], scope=SCOPE))
         assert list(found) == ["p1", "pit"]
         for node in found.values():
             assert node.text == written[node.id].text
@@ -72,11 +72,11 @@ class GraphContract:
         assert found["pit"].names == ("Pit excavation", "pit dig")
 
     def test_no_ids_are_no_nodes(self, graph: GraphBackend) -> None:
-        assert answer(graph.nodes([], scope=None)) == {}
-        assert answer(graph.neighbours([], Hop(), scope=None)) == {}
+        assert answer(graph.plan_nodes([], scope=None)) == {}
+        assert answer(graph.plan_neighbours([], Hop(), scope=None)) == {}
 
     def test_edges_come_heaviest_first_then_by_the_other_end(self, graph: GraphBackend) -> None:
-        edges = answer(graph.neighbours(["pit"], Hop(), scope=SCOPE))["pit"]
+        edges = answer(graph.plan_neighbours(["pit"], Hop(), scope=SCOPE))["pit"]
         assert [edge.id for edge in edges] == [
             ("pit", "HAS", "collapse"),
             ("collapse", "AT", "pit"),
@@ -86,7 +86,7 @@ class GraphContract:
 
     def test_a_loop_is_one_edge(self, graph: GraphBackend) -> None:
         hop = Hop(types=frozenset({"NEAR"}))
-        assert len(answer(graph.neighbours(["crane"], hop, scope=SCOPE))["crane"]) == 1
+        assert len(answer(graph.plan_neighbours(["crane"], hop, scope=SCOPE))["crane"]) == 1
 
     @pytest.mark.parametrize(
         ("hop", "others"),
@@ -101,31 +101,31 @@ class GraphContract:
     def test_a_hop_follows_what_it_says(
         self, graph: GraphBackend, hop: Hop, others: list[str]
     ) -> None:
-        edges = answer(graph.neighbours(["pit"], hop, scope=SCOPE))["pit"]
+        edges = answer(graph.plan_neighbours(["pit"], hop, scope=SCOPE))["pit"]
         assert [edge.other("pit") for edge in edges] == others
 
     def test_nodes_without_edges_are_known_and_unseen_nodes_are_not(
         self, graph: GraphBackend
     ) -> None:
-        found = answer(graph.neighbours(["alone", "spy", "nobody"], Hop(), scope=SCOPE))
+        found = answer(graph.plan_neighbours(["alone", "spy", "nobody"], Hop(), scope=SCOPE))
         assert found == {"alone": []}
 
     def test_contents_are_all_nodes_and_edges_in_scope(self, graph: GraphBackend) -> None:
-        nodes, edges = answer(graph.contents(scope=SCOPE))
+        nodes, edges = answer(graph.plan_contents(scope=SCOPE))
         written, links = sample_graph()
         expected = {node.id: node.text for node in written if node.partition.tenant_id == "acme"}
         assert {node.id: node.text for node in nodes} == expected
         assert len(nodes) == len(expected)
         known = {edge.id for edge in links if edge.source in expected}
         assert {edge.id for edge in edges} == known
-        assert len(answer(graph.contents(scope=None)).nodes) == len(written)
+        assert len(answer(graph.plan_contents(scope=None)).nodes) == len(written)
 
     def test_names_are_those_of_entities_in_scope(self, graph: GraphBackend) -> None:
-        names = answer(graph.names(scope=SCOPE))
+        names = answer(graph.plan_names(scope=SCOPE))
         assert names == sorted(names)
         assert ("pit dig", "pit") in names
         assert not {"p1", "spy"} & {id_ for _, id_ in names}
-        assert ("Spy", "spy") in answer(graph.names(scope=None))
+        assert ("Spy", "spy") in answer(graph.plan_names(scope=None))
 
     def test_distances_are_exact_and_paths_lead_back_to_a_seed(self, graph: GraphBackend) -> None:
         found = reached(graph, ["pit"], max_hops=3)
@@ -140,7 +140,7 @@ class GraphContract:
         assert list(reached(graph, ["spy"], max_hops=2)) == []
 
     def test_sync_and_async_agree(self, graph: GraphBackend) -> None:
-        plans = [expand(graph, ["pit"], max_hops=3, scope=SCOPE) for _ in range(2)]
+        plans = [plan_expand(graph, ["pit"], max_hops=3, scope=SCOPE) for _ in range(2)]
         assert asyncio.run(arun(plans[0])).distances == run(plans[1]).distances
 
 
@@ -161,7 +161,7 @@ def reached(
     graph: GraphBackend, seeds: Sequence[str], *, max_hops: int, limit: int = 100
 ) -> Expansion:
     """Return an expansion as one tenant."""
-    return run(expand(graph, seeds, max_hops=max_hops, limit=limit, scope=SCOPE))
+    return expand(graph, seeds, max_hops=max_hops, limit=limit, scope=SCOPE)
 
 
 class WritableGraphContract(GraphContract):
@@ -174,43 +174,45 @@ class WritableGraphContract(GraphContract):
 
     def test_writing_again_changes_nothing(self, graph: WritableGraph) -> None:
         before = everything(graph)
-        graph.upsert(*sample_graph()).function()
+        graph.upsert(*sample_graph())
         assert everything(graph) == before
 
     def test_writing_again_replaces_properties(self, graph: WritableGraph) -> None:
         graph.upsert(
             [GraphNode("pit", "Site", "Pit", {**ACME, "nested": {"a": [1]}})],
             [Edge.of("pit", "USES", "crane", {**ACME, "since": 2020})],
-        ).function()
-        node = answer(graph.nodes(["pit"], scope=SCOPE))["pit"]
+        )
+        node = answer(graph.plan_nodes(["pit"], scope=SCOPE))["pit"]
         assert (node.label, node.names) == ("Site", ("Pit",))
         assert dict(node.properties) == {**ACME, "nested": {"a": [1]}}
         hop = Hop(types=frozenset({"USES"}))
-        (edge,) = answer(graph.neighbours(["pit"], hop, scope=SCOPE))["pit"]
+        (edge,) = answer(graph.plan_neighbours(["pit"], hop, scope=SCOPE))["pit"]
         assert edge.properties == {**ACME, "since": 2020}
 
     def test_an_end_that_is_no_node_becomes_an_entity_in_the_edge_s_tenant(
         self, graph: WritableGraph
     ) -> None:
-        graph.upsert([], [Edge.of("new", "NEAR", "pit", ACME)]).function()
-        assert answer(graph.nodes(["new"], scope=SCOPE))["new"].names == ("new",)
-        assert answer(graph.nodes(["new"], scope=Scope("globex"))) == {}
+        graph.upsert([], [Edge.of("new", "NEAR", "pit", ACME)])
+        assert answer(graph.plan_nodes(["new"], scope=SCOPE))["new"].names == ("new",)
+        assert answer(graph.plan_nodes(["new"], scope=Scope("globex"))) == {}
 
     def test_a_row_stays_until_its_last_source_is_deleted(self, graph: WritableGraph) -> None:
         node, edge = GraphNode("x", properties=ACME), Edge.of("x", "NEAR", "y", ACME)
         for source in ("first", "second"):
-            graph.upsert([node], [edge], source=source).function()
-        graph.delete_sources(["first"], scope=SCOPE).function()
-        assert [e.id for e in answer(graph.neighbours(["x"], Hop(), scope=SCOPE))["x"]] == [edge.id]
-        graph.delete_sources(["second"], scope=Scope("globex")).function()
-        assert len(answer(graph.nodes(["x", "y"], scope=SCOPE))) == 2
-        graph.delete_sources(["second"], scope=SCOPE).function()
-        assert answer(graph.nodes(["x", "y"], scope=SCOPE)) == {}
+            graph.upsert([node], [edge], source=source)
+        graph.delete_sources(["first"], scope=SCOPE)
+        assert [e.id for e in answer(graph.plan_neighbours(["x"], Hop(), scope=SCOPE))["x"]] == [
+            edge.id
+        ]
+        graph.delete_sources(["second"], scope=Scope("globex"))
+        assert len(answer(graph.plan_nodes(["x", "y"], scope=SCOPE))) == 2
+        graph.delete_sources(["second"], scope=SCOPE)
+        assert answer(graph.plan_nodes(["x", "y"], scope=SCOPE)) == {}
 
     def test_deleting_a_source_keeps_what_was_there_without_it(self, graph: WritableGraph) -> None:
         before = everything(graph)
-        graph.upsert([], [Edge.of("pit", "NEXT", "crane", ACME)], source="doc").function()
-        graph.delete_sources(["doc"], scope=None).function()
+        graph.upsert([], [Edge.of("pit", "NEXT", "crane", ACME)], source="doc")
+        graph.delete_sources(["doc"], scope=None)
         assert everything(graph) == before
 
     def test_what_a_document_says_is_replaced_as_a_whole(self, graph: WritableGraph) -> None:
@@ -222,16 +224,18 @@ class WritableGraphContract(GraphContract):
 
         first = {"1": said("d1", "pit", "new", "old"), "2": said("d2", "new")}
         for _ in range(2):
-            graph.replace_sources(first).function()
-        nodes, edges = answer(graph.said_by(["1", "none"]))["1"]
+            graph.replace_sources(first)
+        nodes, edges = answer(graph.plan_said_by(["1", "none"]))["1"]
         assert {node.id for node in nodes} == {"d1", "pit", "new", "old"}
         assert {edge.target for edge in edges} == {"pit", "new", "old"}
-        graph.replace_sources({"1": said("d1", "newer")}).function()
-        named = {id_ for _, id_ in answer(graph.names(scope=SCOPE))}
+        graph.replace_sources({"1": said("d1", "newer")})
+        named = {id_ for _, id_ in answer(graph.plan_names(scope=SCOPE))}
         assert {"new", "newer", "pit"} <= named
         assert "old" not in named
-        assert answer(graph.said_by(["1"]))["1"].edges == [Edge.of("d1", "MENTIONS", "newer", ACME)]
-        graph.delete_sources(["1", "2"], scope=None).function()
+        assert answer(graph.plan_said_by(["1"]))["1"].edges == [
+            Edge.of("d1", "MENTIONS", "newer", ACME)
+        ]
+        graph.delete_sources(["1", "2"], scope=None)
         assert everything(graph) == before
         graph.compact()
         assert everything(graph) == before
@@ -243,39 +247,39 @@ class WritableGraphContract(GraphContract):
             [replace(n, label="Other", properties={**n.properties, **GLOBEX}) for n in nodes],
             [Edge.of(*e.id, {**e.properties, **GLOBEX, "weight": 9}) for e in edges]
             + [Edge.of("alone", "NEAR", "pit", GLOBEX)],
-        ).function()
+        )
         assert everything(graph) == before
-        graph.clear(scope=Scope("globex")).function()
+        graph.clear(scope=Scope("globex"))
         assert everything(graph) == before
-        assert answer(graph.names(scope=Scope("globex"))) == []
+        assert answer(graph.plan_names(scope=Scope("globex"))) == []
 
     def test_knowledge_bases_meet_where_a_scope_sees_both(self, graph: WritableGraph) -> None:
         for kb_id, other in (("a", "left"), ("b", "right")):
             properties = {**ACME, "kb_id": kb_id}
-            graph.upsert([], [Edge.of("shared", "NEAR", other, properties)]).function()
+            graph.upsert([], [Edge.of("shared", "NEAR", other, properties)])
         both, one = Scope("acme", ["a", "b"]), Scope("acme", ["a"])
-        assert len(run(expand(graph, ["left"], max_hops=2, scope=both))) == 3
-        assert list(run(expand(graph, ["left"], max_hops=2, scope=one))) == ["left", "shared"]
+        assert len(expand(graph, ["left"], max_hops=2, scope=both)) == 3
+        assert list(expand(graph, ["left"], max_hops=2, scope=one)) == ["left", "shared"]
 
     def test_clearing_leaves_other_tenants_alone(self, graph: WritableGraph) -> None:
-        graph.clear(scope=SCOPE).function()
-        assert answer(graph.names(scope=None)) == [("Spy", "spy")]
+        graph.clear(scope=SCOPE)
+        assert answer(graph.plan_names(scope=None)) == [("Spy", "spy")]
 
     def test_the_version_changes_with_every_write(self, graph: WritableGraph) -> None:
         before = graph.version
-        graph.upsert([GraphNode("x")], []).function()
+        graph.upsert([GraphNode("x")], [])
         assert graph.version != before
 
     def test_a_closed_graph_says_so(self, graph: WritableGraph) -> None:
         graph.close()
         graph.close()
         with pytest.raises(StoreClosedError, match="open it again"):
-            graph.nodes(["pit"], scope=None).function()
+            graph.nodes(["pit"], scope=None)
 
 
 def everything(graph: GraphBackend) -> tuple[list[GraphNode], list[Edge], list[tuple[str, str]]]:
     """Return all nodes, edges and names that one tenant sees."""
     ids = [node.id for node in sample_graph()[0]]
-    nodes = graph.nodes(ids, scope=SCOPE).function()
-    edges = graph.contents(scope=SCOPE).function().edges
-    return list(nodes.values()), sorted(edges), graph.names(scope=SCOPE).function()
+    nodes = graph.nodes(ids, scope=SCOPE)
+    edges = graph.contents(scope=SCOPE).edges
+    return list(nodes.values()), sorted(edges), graph.names(scope=SCOPE)

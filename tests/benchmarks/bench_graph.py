@@ -201,7 +201,7 @@ def _written(
         begun = time.perf_counter()
         store.add(list(batch))
         between = time.perf_counter()
-        graph.upsert(*passage_rows(batch, PassageLinks()), source="corpus").function()
+        graph.upsert(*passage_rows(batch, PassageLinks()), source="corpus")
         seconds[0] += between - begun
         seconds[1] += time.perf_counter() - between
     return seconds[0], seconds[1]
@@ -231,7 +231,7 @@ def links() -> None:
             (-101, -100, "after 1 was added"),
             (-100, None, "after 100 were added"),
         ):
-            graph.upsert(*passage_rows(nodes[start:stop], evidence), source=what).function()
+            graph.upsert(*passage_rows(nodes[start:stop], evidence), source=what)
             _print(f"links of {len(nodes):,} passages {what}", [_timed(graphs.of(None).function)])
 
 
@@ -279,7 +279,7 @@ def hops() -> None:
 
 
 def _reach(graph: EmbeddedGraph, seed: str, count: int) -> None:
-    expansion = run(expand(graph, [seed], max_hops=count))
+    expansion = expand(graph, [seed], max_hops=count)
     for id_ in expansion:
         expansion.path(id_)
 
@@ -290,7 +290,7 @@ def _fill(graph: EmbeddedGraph, edges: int) -> None:
     nodes = [GraphNode(f"n{place}", "Thing") for place in range(edges // 5)]
     types = ("USES", "HAS_HAZARD", "MITIGATED_BY")
     rows = [Edge(f"n{a}", types[at % 3], f"n{b}") for at, (a, b) in enumerate(pairs)]
-    graph.upsert(nodes, rows).function()
+    graph.upsert(nodes, rows)
 
 
 def rules() -> None:

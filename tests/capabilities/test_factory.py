@@ -4,6 +4,7 @@ import gc
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 from threading import Barrier
 
 import pytest
@@ -12,6 +13,7 @@ from llama_index.core.schema import TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 
 from llama_retrieval_ext.capabilities import CallableLLM, CapabilityBundle, CapabilityFactory
+from llama_retrieval_ext.capabilities.tools import retrieval_tool
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
@@ -58,10 +60,10 @@ def creations(factory: CapabilityFactory) -> list[Callable[..., object]]:
         factory.create_insight_generator,
         factory.create_memory_manager,
         factory.create_intent_recognizer,
-        factory.create_search_capability_bundle,
-        factory.create_conversation_capability_bundle,
-        factory.create_work_capability_bundle,
-        factory.create_knowledge_capability_bundle,
+        factory.create_search_bundle,
+        factory.create_conversation_bundle,
+        factory.create_work_bundle,
+        factory.create_knowledge_bundle,
     ]
 
 
@@ -101,20 +103,20 @@ def test_a_key_that_was_made_with_other_options_is_an_error(factory: CapabilityF
 
 def test_presets_have_their_stages(factory: CapabilityFactory, graph_kb: KnowledgeBase) -> None:
     with_graph = CapabilityFactory.of(graph_kb)
-    assert factory.create_retriever("basic").pipeline.name == "basic"
-    assert len(factory.create_retriever("basic").pipeline.stages) == 2
-    assert len(factory.create_retriever("semantic").pipeline.stages) == 4
+    assert factory.create_retriever("basic").name == "basic"
+    assert len(factory.create_retriever("basic").stages) == 2
+    assert len(factory.create_retriever("semantic").stages) == 4
     advanced = with_graph.create_retriever("advanced", use_graph=True, max_hops=1)
-    assert len(advanced.pipeline.stages) >= 3
+    assert len(advanced.stages) >= 3
     assert "GraphRetriever" in repr(advanced)
     assert {hit.node.node_id for hit in advanced.retrieve("Grundfos pump")} == {"pump", "valve"}
     assert "GraphRetriever" not in repr(with_graph.create_retriever("advanced"))
-    assert with_graph.create_retriever("auto", use_graph=True).pipeline.name == "advanced"
-    assert with_graph.create_retriever("auto").pipeline.name == "advanced"
-    assert factory.create_retriever("auto", use_graph=True).pipeline.name == "advanced"
+    assert with_graph.create_retriever("auto", use_graph=True).name == "advanced"
+    assert with_graph.create_retriever("auto").name == "advanced"
+    assert factory.create_retriever("auto", use_graph=True).name == "advanced"
 
 
-def test_what_cannot_be_built_lists_what_there_is(
+def test_a_retriever_that_cannot_be_built_is_an_error_with_the_parts_that_there_are(
     factory: CapabilityFactory, graph_kb: KnowledgeBase
 ) -> None:
     bare = CapabilityFactory(llm=ScriptedLLM([]))
@@ -143,6 +145,10 @@ def test_what_cannot_be_built_lists_what_there_is(
         assert isinstance(caught.value, ValueError)
 
 
+def name_of(retriever: object) -> str:
+    return str(getattr(retriever, "name", None))
+
+
 def held(capability: object) -> list[BaseRetriever]:
     """The retrievers that an object reaches in one step."""
     private = getattr(capability, "__pydantic_private__", None) or {}
@@ -150,23 +156,62 @@ def held(capability: object) -> list[BaseRetriever]:
     return [each for each in values if isinstance(each, BaseRetriever)]
 
 
-def test_who_holds_which_retriever(factory: CapabilityFactory, graph_kb: KnowledgeBase) -> None:
-    (advanced,) = held(factory.create_rag_generator())
-    assert advanced.name == "advanced"  # type: ignore[attr-defined]
-    (with_graph,) = held(CapabilityFactory.of(graph_kb, llm=str.upper).create_rag_generator())
-    assert "GraphRetriever" in repr(with_graph)
-    (basic,) = held(factory.create_style_generator())
-    assert basic.name == "basic"  # type: ignore[attr-defined]
-    assert held(factory.create_style_generator(with_retriever=False)) == []
-    assert held(factory.create_data_analyzer()) == []
-    (history,) = held(factory.create_data_analyzer(with_retriever=True))
-    assert history.name == "advanced"  # type: ignore[attr-defined]
-    for create in (
-        factory.create_memory_manager,
-        factory.create_intent_recognizer,
-        factory.create_insight_generator,
-    ):
-        assert held(create()) == []
+@pytest.mark.parametrize(
+    ("capability", "options", "names"),
+    [
+        ("rag_generator", {}, ["advanced"]),
+        ("rag_generator", {"retriever_preset": "basic"}, ["basic"]),
+        ("style_generator", {}, ["basic"]),
+        ("style_generator", {"with_retriever": True, "retriever_preset": "semantic"}, ["semantic"]),
+        ("style_generator", {"with_retriever": False}, []),
+        ("data_analyzer", {}, []),
+        ("data_analyzer", {"with_retriever": False, "retriever_preset": "advanced"}, []),
+        ("data_analyzer", {"with_retriever": True}, ["advanced"]),
+        ("data_analyzer", {"with_retriever": True, "retriever_preset": "basic"}, ["basic"]),
+        ("memory_manager", {}, []),
+        ("intent_recognizer", {}, []),
+        ("insight_generator", {}, []),
+    ],
+)
+def test_a_capability_has_the_retriever_of_its_preset(
+    factory: CapabilityFactory, capability: str, options: dict[str, object], names: list[str]
+) -> None:
+    created = getattr(factory, f"create_{capability}")(**options)
+    assert [name_of(each) for each in held(created)] == names
+
+
+def test_the_advanced_retriever_has_the_graph_of_the_knowledge_base(
+    graph_kb: KnowledgeBase,
+) -> None:
+    (retriever,) = held(CapabilityFactory.of(graph_kb, llm=str.upper).create_rag_generator())
+    assert "GraphRetriever" in repr(retriever)
+
+
+@pytest.mark.parametrize(
+    ("create", "message"),
+    [
+        (lambda f: f.create_data_analyzer(with_retriver=True), "write with_retriever="),
+        (lambda f: f.create_data_analyzer(metric=["a"]), "write metrics=['a']"),
+        (lambda f: f.create_rag_generator(retriever_prset="basic"), "write retriever_preset="),
+        (lambda f: f.create_rag_generator(topk=3), "RAGGenerator() has no argument 'topk'"),
+        (lambda f: f.create_rag_generator(retriever_preset="basc"), "did you mean 'basic'"),
+        (lambda f: f.create_style_generator(examplse=3), "write examples=3"),
+        (lambda f: f.create_insight_generator(max_insight=3), "write max_insights=3"),
+        (lambda f: f.create_memory_manager(scop=ACME), "write scope="),
+        (lambda f: f.create_intent_recognizer(rule=[]), "write rules=[]"),
+        (lambda f: f.create_retriever("advanced", use_grap=True), "write use_graph="),
+        (lambda f: f.create_rag_generator().generate("x", contxt=[]), "write context=[]"),
+        (lambda f: list(f.create_rag_generator().stream("x", contxt=[])), "write context=[]"),
+        (lambda f: f.create_memory_manager().retrieve("x", topk=1), "write top_k=1"),
+        (lambda f: f.create_memory_manager().forget(id="x"), "it takes memory_id, scope"),
+        (lambda _: CapabilityFactory(vectorstore=None), "write vector_store=None"),  # type: ignore[call-arg]
+    ],
+)
+def test_a_misspelled_argument_is_answered_with_the_nearest_name(
+    factory: CapabilityFactory, create: Callable[[CapabilityFactory], object], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
+        create(factory)
 
 
 def test_no_capability_is_part_of_itself(factory: CapabilityFactory) -> None:
@@ -187,22 +232,24 @@ def test_bundles_have_their_members(factory: CapabilityFactory, graph_kb: Knowle
     members = {
         "search": ["retriever", "memory_manager"],
         "conversation": ["intent_recognizer", "memory_manager", "retriever", "style_generator"],
-        "work": ["analyzer", "rag_generator", "memory_manager", "style_generator"],
+        "work": ["retriever", "analyzer", "rag_generator", "memory_manager", "style_generator"],
         "knowledge": ["retriever", "analyzer", "insight_generator", "memory_manager"],
     }
     for each in (factory, CapabilityFactory.of(graph_kb, llm=str.upper)):
         for name, names in members.items():
-            bundle: CapabilityBundle = getattr(each, f"create_{name}_capability_bundle")()
-            assert list(bundle) == names
-            assert all(getattr(bundle, member) is bundle[member] for member in names)
-    assert factory.create_conversation_capability_bundle().retriever.name == "semantic"
-    assert factory.create_work_capability_bundle().rag_generator.retriever.name == "advanced"
-    assert factory.create_work_capability_bundle().analyzer.retriever.name == "advanced"
-    assert "GraphRetriever" in repr(each.create_search_capability_bundle().retriever)
-    assert "GraphRetriever" in repr(each.create_knowledge_capability_bundle().retriever)
+            bundle: CapabilityBundle = getattr(each, f"create_{name}_bundle")()
+            present = [each.name for each in fields(bundle) if getattr(bundle, each.name)]
+            assert sorted(present) == sorted(names)
+    assert name_of(factory.create_conversation_bundle().retriever) == "semantic"
+    work = factory.create_work_bundle()
+    assert work.rag_generator is not None
+    assert work.analyzer is not None
+    assert name_of(work.rag_generator.retriever) == name_of(work.analyzer.retriever) == "advanced"
+    assert "GraphRetriever" in repr(each.create_search_bundle().retriever)
+    assert "GraphRetriever" in repr(each.create_knowledge_bundle().retriever)
 
 
-def test_parts_of_other_stores_do_as_well() -> None:
+def test_a_vector_store_and_a_docstore_are_parts_of_a_factory() -> None:
     model = FakeEmbedding()
     nodes = [
         TextNode(
@@ -245,7 +292,9 @@ def test_two_tenants_through_one_factory_never_cross(kb: KnowledgeBase) -> None:
         for scope in tenants
     ]
     tools = {
-        scope: factory.create_retriever("basic", cache_key="t").as_tool("t", "leave", scope=scope)
+        scope: retrieval_tool(
+            factory.create_retriever("basic", cache_key="t"), "t", "leave", scope=scope
+        )
         for scope in tenants
     }
 

@@ -6,20 +6,21 @@ from typing import Any
 import pytest
 from llama_index.core.tools import ToolMetadata
 
-from llama_retrieval_ext.capabilities import Intent, IntentRecognizer
+from llama_retrieval_ext.capabilities import IntentRecognizer
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.retrievers.intent import (
     IntentAdaptive,
     IntentAdaptiveRetriever,
     IntentProfile,
+    default_intent_rules,
 )
 from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing import FakeEmbedding, FixedRetriever, ScriptedLLM
 
 INTENTS = {
-    "report": Intent("writing a weekly report", ("summarise my week", "what did I do")),
-    "search": Intent("finding a document", ("find the file about pumps",)),
+    "report": ["writing a weekly report", "summarise my week", "what did I do"],
+    "search": ["finding a document", "find the file about pumps"],
 }
 RULES = RuleSelector([RouteRule("report", any_of=["weekly report"], confidence=0.95)])
 
@@ -36,28 +37,33 @@ def recognizer(*answers: object, **options: object) -> IntentRecognizer:
 
 
 @pytest.mark.parametrize(
-    ("query", "answers", "name", "step"),
+    ("query", "answers", "name", "reason"),
     [
-        ("My weekly report please", [], "report", "rules"),
-        ("find the file about pumps", [], "search", "embedding"),
-        ("gimme doc 17", ["<think>1?</think>2"], "search", "llm"),
-        ("hello", ["none"], "general", "none"),
+        ("My weekly report please", [], "report", "a rule holds"),
+        ("find the file about pumps", [], "search", "1.00"),
+        ("gimme doc 17", ["<think>1?</think>2"], "search", "the LLM chose it"),
+        ("hello", ["none"], "general", "no step recognised an intent"),
     ],
 )
-def test_each_step_is_asked_only_where_those_before_are_not_sure(
-    query: str, answers: list[str], name: str, step: str
+def test_a_step_is_called_only_if_those_before_are_not_sure(
+    query: str, answers: list[str], name: str, reason: str
 ) -> None:
     found = recognizer(*answers).recognize(query)
-    assert (found.name, found.step) == (name, step)
+    assert (found.name, found.reason) == (name, reason)
     assert (found.confidence > 0) == (name != "general")
     assert found == asyncio.run(recognizer(*answers).arecognize(query))
 
 
-def test_an_unsure_answer_counts_where_no_surer_one_comes() -> None:
+def test_an_unsure_answer_counts_if_the_next_step_fails() -> None:
     found = recognizer(RuntimeError("503")).recognize("what did we find")
-    assert found.step == "embedding"
-    assert 0 < found.confidence < 0.75
+    assert found.name == "report"
+    assert 0.5 < found.confidence < 0.85
     assert "503" in found.degraded[0]
+
+
+def test_the_default_intents_are_those_of_the_default_rules() -> None:
+    rules = {rule.route for rule in default_intent_rules().rules}
+    assert {each.name for each in IntentRecognizer().intents} == rules
 
 
 def test_it_feeds_adaptive_retrieval() -> None:
@@ -66,7 +72,7 @@ def test_it_feeds_adaptive_retrieval() -> None:
     rows = [("a", 0.9), ("b", 0.5)]
     result = (FixedRetriever(rows) >> adaptive).search("My weekly report")
     assert [hit.node_id for hit in result.hits] == ["a"]
-    assert "rules" in str(result.details["intents"])
+    assert "a rule holds" in str(result.details["intents"])
     legs = {"vector": FixedRetriever(rows), "keyword": FixedRetriever(rows)}
     retriever = IntentAdaptiveRetriever(legs, selector=IntentRecognizer())
     assert "comparison" in str(retriever.search("Qdrant versus Milvus").details)
@@ -81,8 +87,10 @@ def test_it_is_a_llama_index_selector() -> None:
     assert asyncio.run(selector.aselect(tools, "find the file about pumps")).ind == 0
 
 
-def test_bad_arguments_are_refused() -> None:
-    cases: list[dict[str, Any]] = [{"intents": {}}, {"intents": {"a": ""}}, {"min_confidence": 0}]
-    for wrong in cases:
-        with pytest.raises(ConfigurationError):
-            IntentRecognizer(**wrong)
+@pytest.mark.parametrize(
+    "wrong",
+    [{"intents": {}}, {"intents": {"a": ""}}, {"intents": {"a": []}}, {"min_confidence": 2}],
+)
+def test_bad_arguments_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        IntentRecognizer(**wrong)

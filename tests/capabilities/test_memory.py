@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from llama_index.core.llms import ChatMessage
@@ -46,9 +47,28 @@ def test_memories_on_each_engine_survive_a_restart_with_exact_times(url: str) ->
         assert between[0].timestamp == NOON + MICROSECOND
         even = MetadataFilters(filters=[MetadataFilter(key="parity", value=0)])
         assert texts(manager.retrieve_by_timerange(end_time=NOON, filters=even)) == ["note 0"]
+        assert texts(manager.retrieve_by_timerange(NOON, filters={"parity": 1})) == [
+            "note 1",
+            "note 3",
+        ]
+        even_notes = texts(manager.retrieve("note", filters={"parity": 0}))
+        assert sorted(even_notes) == ["note 0", "note 2", "note 4"]
         assert texts(manager.retrieve("pumps", top_k=1)) == ["a fact about pumps"]
         assert texts(manager.retrieve_by_type("semantic")) == ["a fact about pumps"]
         assert len(manager.retrieve_by_timerange()) == 6
+
+
+@pytest.mark.parametrize(
+    "stored", [{"memory_type": "work_log"}, {"metadata": {"doc_type": "work_log"}}]
+)
+def test_doc_type_in_a_mapping_of_filters_is_the_type_or_the_field(
+    forgetful_kb: KnowledgeBase, stored: dict[str, Any]
+) -> None:
+    manager = MemoryManager(forgetful_kb, scope=ACME)
+    manager.remember("A log.", timestamp=NOON, **stored)
+    manager.remember("A chat.", memory_type="chat", timestamp=NOON)
+    filters = {"doc_type": "work_log"}
+    assert texts(manager.retrieve_by_timerange(NOON, NOON, filters=filters)) == ["A log."]
 
 
 def test_retrieval_is_by_similarity_within_the_scope(forgetful_kb: KnowledgeBase) -> None:

@@ -39,7 +39,7 @@ def test_each_capability_over_http(kb: KnowledgeBase) -> None:
             memories.remember(text)
         assert len(memories.consolidate(similarity=0.6).merged) == 1
         memories.forget_faded(below=2)
-        assert factory.create_intent_recognizer().recognize("gimme 17").step == "llm"
+        assert factory.create_intent_recognizer().recognize("gimme 17").reason == "the LLM chose it"
 
 
 @pytest.mark.parametrize("reply", [Failure(500), "", Never()], ids=str)

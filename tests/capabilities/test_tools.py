@@ -7,6 +7,7 @@ import pytest
 from llama_index.core import Document
 from llama_index.core.utils import get_tokenizer
 
+from llama_retrieval_ext.capabilities.tools import retrieval_tool
 from llama_retrieval_ext.errors import ScopeError, ScopeRequiredError
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.testing import FakeEmbedding
@@ -14,7 +15,7 @@ from tests.capabilities.conftest import ACME, BETA
 
 
 def test_the_model_learns_fields_and_values_of_the_scope(kb: KnowledgeBase) -> None:
-    tool = kb.retriever().as_tool("handbook", "Rules of the company", scope=ACME)
+    tool = retrieval_tool(kb.retriever(), "handbook", "Rules of the company", scope=ACME)
     assert tool.metadata.description == (
         "Rules of the company\n"
         "Fields to filter by: kind (guide, rule); title (Leave); year (2024, 2025)."
@@ -24,7 +25,7 @@ def test_the_model_learns_fields_and_values_of_the_scope(kb: KnowledgeBase) -> N
 
 @pytest.mark.parametrize("way", ["sync", "async"])
 def test_filters_narrow_and_never_widen(kb: KnowledgeBase, way: str) -> None:
-    tool = kb.retriever().as_tool("handbook", "Rules", scope=ACME)
+    tool = retrieval_tool(kb.retriever(), "handbook", "Rules", scope=ACME)
 
     def called(**arguments: Any) -> str:
         if way == "sync":
@@ -45,7 +46,7 @@ def test_filters_narrow_and_never_widen(kb: KnowledgeBase, way: str) -> None:
 
 
 def test_a_bad_filter_is_explained_to_the_model(kb: KnowledgeBase) -> None:
-    tool = kb.retriever().as_tool("handbook", "Rules", scope=ACME)
+    tool = retrieval_tool(kb.retriever(), "handbook", "Rules", scope=ACME)
     bad = [{"key": "year", "operator": ">", "value": "soon"}]
     assert str(tool.call(query="leave", filters=bad).content).startswith("Error: ")
     worse = [{"field": "year"}]
@@ -55,20 +56,20 @@ def test_a_bad_filter_is_explained_to_the_model(kb: KnowledgeBase) -> None:
 def test_an_answer_fits_its_token_budget() -> None:
     with KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding()) as kb:
         kb.add([Document(text="leave and days " * 300) for _ in range(5)], show_progress=False)
-        tool = kb.retriever(top_k=5).as_tool("handbook", "Rules", max_tokens=300)
+        tool = retrieval_tool(kb.retriever(top_k=5), "handbook", "Rules", max_tokens=300)
         answer = str(tool.call(query="leave").content)
     assert 200 < len(get_tokenizer()(answer)) <= 300
 
 
 def test_the_scope_is_bound_by_the_application(kb: KnowledgeBase) -> None:
     bound = kb.retriever(scope=ACME)
-    assert "beta" not in str(bound.as_tool("a", "b").call(query="leave", top_k=20).content)
+    assert "beta" not in str(retrieval_tool(bound, "a", "b").call(query="leave", top_k=20).content)
     with pytest.raises(ScopeError):
-        bound.as_tool("a", "b", scope=BETA)
+        retrieval_tool(bound, "a", "b", scope=BETA)
     with (
         KnowledgeBase.open(
             "embedded::memory:", embed_model=FakeEmbedding(), require_scope=True
         ) as strict,
         pytest.raises(ScopeRequiredError),
     ):
-        strict.retriever().as_tool("a", "b")
+        retrieval_tool(strict.retriever(), "a", "b")

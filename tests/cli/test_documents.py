@@ -48,6 +48,15 @@ def test_show_has_the_whole_text_and_metadata_of_a_file(
     assert [node["metadata"]["page_label"] for node in nodes] == ["1", "2"]
 
 
+@pytest.mark.parametrize("pattern", [".", "*.txt"], ids=["folder", "pattern"])
+def test_a_folder_or_a_pattern_deletes_every_file_that_it_names(
+    run: Run, url: str, handbook: Path, pattern: str
+) -> None:
+    assert run("delete", handbook / pattern, "--kb", url).returncode == 0
+    left = run("list", "--kb", url).stdout
+    assert ("lunch.txt" in left, "law.pdf" in left) == (False, pattern == "*.txt")
+
+
 def test_deleted_file_is_not_found_any_more(run: Run, url: str, handbook: Path) -> None:
     (handbook / "law.pdf").unlink()
     finished = run("delete", handbook / "law.pdf", handbook / "lunch.txt", "--kb", url)
@@ -56,7 +65,7 @@ def test_deleted_file_is_not_found_any_more(run: Run, url: str, handbook: Path) 
         f"deleted {handbook / 'law.pdf'}: 2 documents",
         f"deleted {handbook / 'lunch.txt'}: 1 document",
     ]
-    assert "no hits" in run("search", "drills", "--kb", url, "--mode", "keyword").stdout
+    assert "nothing found" in run("search", "drills", "--kb", url, "--mode", "keyword").stdout
     assert (handbook / "lunch.txt").exists()
 
 

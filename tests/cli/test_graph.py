@@ -21,8 +21,8 @@ def url(tmp_path: Path) -> str:
     url = f"graph:{tmp_path / 'graph'}"
     graph = open_graph(url)
     own = {"tenant_id": "acme"}
-    graph.upsert([], [Edge.of("pit", "HAS_HAZARD", "collapse", own)]).function()
-    graph.upsert([], [Edge.of("pit", "USES", "crane", {"tenant_id": "globex"})]).function()
+    graph.upsert([], [Edge.of("pit", "HAS_HAZARD", "collapse", own)])
+    graph.upsert([], [Edge.of("pit", "USES", "crane", {"tenant_id": "globex"})])
     graph.close()
     return url
 
@@ -107,6 +107,16 @@ def test_run_shows_sentences_with_proofs(run: Run, tmp_path: Path, url: str) -> 
     assert run(*args, "--context", "chapter").returncode == 1
     sample = run("rules", "run", "sample", "--process", "爆破作业", "--json")
     assert json.loads(sample.stdout)["process"] == "爆破作业"
+
+
+def test_a_process_in_english_has_proofs_in_english(run: Run) -> None:
+    finished = run("rules", "run", "sample", "--process", "welding")
+    assert "welding -HAS_HAZARD-> fire from hot work" in finished.stdout
+    assert "焊接作业" not in finished.stdout
+    assert finished.stderr == ""
+    asked = run("rules", "run", "sample", "--process", "wlding")
+    assert asked.stdout == finished.stdout
+    assert "took 'wlding' for 'welding'" in asked.stderr
 
 
 @pytest.mark.parametrize("command", [("graph",), ("rules",), ("rules", "run"), ("graph", "path")])

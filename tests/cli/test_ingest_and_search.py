@@ -14,6 +14,7 @@ import llama_retrieval_ext
 from llama_retrieval_ext import LocalEmbedding
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
+NOTHING = "nothing found; try other words, --mode keyword or vector, or fewer filters\n"
 Run = Callable[..., "CompletedProcess[str]"]
 
 
@@ -169,7 +170,7 @@ def test_empty_query_is_refused(run: Run, url: str, query: str) -> None:
 
 def test_no_match_is_no_error(run: Run, url: str) -> None:
     finished = run("search", "zeppelin", "--kb", url, "--mode", "keyword")
-    assert (finished.returncode, finished.stdout) == (0, "no hits\n")
+    assert (finished.returncode, finished.stdout) == (0, NOTHING)
 
 
 def test_top_k_limits_the_hits(run: Run, url: str) -> None:
@@ -205,7 +206,7 @@ def test_filter_that_matches_nothing_is_explained(
     run: Run, url: str, option: str, hint: str
 ) -> None:
     finished = run("search", "leave", "--kb", url, "--filter", option)
-    assert (finished.returncode, finished.stdout) == (0, "no hits\n")
+    assert (finished.returncode, finished.stdout) == (0, NOTHING)
     assert finished.stderr.startswith("hint: ")
     assert hint in finished.stderr
     as_json = run("search", "leave", "--kb", url, "--filter", option, "--json")
@@ -215,7 +216,7 @@ def test_filter_that_matches_nothing_is_explained(
 
 def test_filter_of_the_right_type_that_matches_nothing_gets_no_hint(run: Run, url: str) -> None:
     finished = run("search", "leave", "--kb", url, "--filter", "file_name=x and not lang=zh")
-    assert (finished.stdout, finished.stderr) == ("no hits\n", "")
+    assert (finished.stdout, finished.stderr) == (NOTHING, "")
 
 
 def test_explain_shows_what_ran_and_the_account_of_each_hit(run: Run, url: str) -> None:

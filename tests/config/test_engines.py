@@ -56,7 +56,7 @@ def test_names_and_presets_answer_within_their_scope(served: KnowledgeBase) -> N
 
 def test_presets_over_a_graph_on_neo4j(neo4j_url: str, tmp_path: Path) -> None:
     with closing(open_graph(neo4j_url)) as opened:
-        opened.clear(scope=None).function()
+        opened.clear(scope=None)
     with KnowledgeBase.open(
         f"embedded:{tmp_path / 'kb'}", embed_model=FakeEmbedding(), graph=neo4j_url
     ) as kb:

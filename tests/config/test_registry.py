@@ -23,6 +23,7 @@ from llama_retrieval_ext.errors import (
     ConfigurationError,
     MissingDependencyError,
     ScopeRequiredError,
+    ScopeViolationError,
     StoreClosedError,
     StoreError,
 )
@@ -37,7 +38,6 @@ from llama_retrieval_ext.knowledge_base.kinds import (
     StoreKind,
 )
 from llama_retrieval_ext.pipeline.branches import branches
-from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.retrievers.knowledge_response import KnowledgePolicy
 from llama_retrieval_ext.samples.construction_safety import open_construction_safety
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
@@ -254,6 +254,13 @@ def test_the_first_record_tells_what_the_llm_wrote(registry: Registry) -> None:
     assert len(first["hyde_queries"]) == first["hyde_queries_count"] == 1
 
 
+def test_an_operator_that_finds_nothing_still_says_what_the_llm_wrote(registry: Registry) -> None:
+    operator = registry.get("retriever", "hyde")(num_queries=1)
+    records = asyncio.run(operator.retrieve("annual leave", tenant_id="no such tenant"))
+    assert records == []
+    assert records.details["hyde_queries_count"] == 1
+
+
 @pytest.mark.parametrize(
     ("name", "params", "words"),
     [
@@ -269,7 +276,7 @@ def test_the_first_record_tells_what_the_llm_wrote(registry: Registry) -> None:
         ("graph", {}, r"registry\.bind\(kb, graph=\.\.\.\)"),
         ("auto_merging", {}, r"docstore=\.\.\."),
         ("llama_dense", {"store_type": "milvus"}, "is on 'embedded'; pass store_params"),
-        ("llama_dense", {"store_params": {"urll": "x"}}, "got urll"),
+        ("llama_dense", {"store_params": {"urll": "x"}}, "store_type=None and urll"),
         ("router", {"descriptions": {"x": "y"}}, "no route: x"),
         ("advanced", {"vector_weight": "much"}, "must be a valid number"),
         ("hybrid", {"type": "bm25"}, "no parameter 'type'"),
@@ -421,7 +428,7 @@ class Records:
         own = {"tenant_id": self.tenant, "query": query}
         return [
             {"chunk_id": "n1", "text": self.text, "score": 0.4, "metadata": own}
-            | {"knowledge_base_id": "hr", "document_id": "d1", "source": "mine"}
+            | {"knowledge_base_id": "hr", "document_id": "d1"}
         ]
 
 
@@ -436,21 +443,22 @@ def test_a_class_with_an_async_retrieve_is_registered(registry: Registry) -> Non
         "score": 0.4,
         "knowledge_base_id": "hr",
         "document_id": "d1",
-        "source": "mine",
+        "source": "my",
     }
     assert registry.get_retriever("my").retrieve("leave")[0].text == "annual leave"
     with pytest.raises(ConfigurationError, match="did you mean 'text'"):
         factory(txet="x")
 
 
-def test_records_of_another_tenant_or_knowledge_base_are_dropped(registry: Registry) -> None:
+@pytest.mark.parametrize(
+    ("params", "scope"), [({"tenant": "globex"}, {}), ({}, {"kb_ids": ["sales"]})]
+)
+def test_a_record_of_another_tenant_or_knowledge_base_is_a_scope_violation(
+    registry: Registry, params: dict[str, Any], scope: dict[str, Any]
+) -> None:
     registry.register_retriever("my")(Records)
-    assert ask(registry.get("retriever", "my")(tenant="globex")) == []
-    assert ask(registry.get("retriever", "my")(), kb_ids=["sales"]) == []
-    made = registry.get_retriever("my", tenant="globex")
-    assert isinstance(made, Retriever)
-    (degraded,) = made.search("leave", scope=Scope("acme")).degraded
-    assert "outside the query's scope" in degraded.reason
+    with pytest.raises(ScopeViolationError):
+        ask(registry.get("retriever", "my")(**params), **scope)
 
 
 def test_knowledge_takes_chapter_type_processes_and_a_policy(kb: KnowledgeBase) -> None:

@@ -11,7 +11,7 @@ from llama_retrieval_ext import (
     MMR,
     RRF,
     BM25Retriever,
-    Consensus,
+    Fusion,
     HybridRetriever,
     QueryFusionRetriever,
     Top,
@@ -202,7 +202,7 @@ def test_the_damping_of_a_walk_is_tried_on_the_seeds_saved_ranking() -> None:
     ]
     with EmbeddedVectorStore(":memory:") as store, EmbeddedGraph(":memory:") as graph:
         store.add(list(nodes))
-        graph.upsert(*passage_rows(nodes, PassageLinks())).function()
+        graph.upsert(*passage_rows(nodes, PassageLinks()))
         seed = Shifted(2)
         retriever = GraphRetriever(store, graph=graph, seed=seed)
         judged = Judgements(
@@ -219,6 +219,13 @@ def test_the_damping_of_a_walk_is_tried_on_the_seeds_saved_ranking() -> None:
         assert (made.damping, made.seed) == (0.8, seed)
 
 
+class OneAfterTheOther(Fusion):
+    """A fusion without weights."""
+
+    def fuse(self, rankings):  # type: ignore[no-untyped-def, override]  # noqa: ANN001, ANN201
+        return [hit for ranking in rankings.values() for hit in ranking]
+
+
 def test_what_cannot_be_tuned_is_refused(hybrid: HybridRetriever) -> None:
     pushed = HybridRetriever(
         hybrid.backend, embed_model=hybrid.embed_model, fusion=RRF(), pushdown=True
@@ -227,7 +234,7 @@ def test_what_cannot_be_tuned_is_refused(hybrid: HybridRetriever) -> None:
     for retriever, what in (
         (Shifted(1), "got Shifted"),
         (pushed, "pushdown=False"),
-        (legs >> Consensus(2), "Consensus"),
+        (legs >> OneAfterTheOther(), "OneAfterTheOther"),
     ):
         with pytest.raises(ConfigurationError, match=what):
             tuned(retriever)

@@ -13,8 +13,8 @@ from llama_retrieval_ext import RRF, KnowledgeBase, Scope, branches
 from llama_retrieval_ext.errors import ConfigurationError, ScopeViolationError
 from llama_retrieval_ext.execution import FusionEvent, ScopeViolationEvent, Telemetry
 from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.retrievers.store_retriever import checked_hits
 from llama_retrieval_ext.stores.engine.backend import Candidate
-from llama_retrieval_ext.stores.search import checked_hits
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.instrumentation import recorded
 

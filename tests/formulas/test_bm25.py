@@ -23,22 +23,10 @@ def test_idf_stays_positive_for_a_term_in_every_document() -> None:
     assert bm25_idf(100, 100) > 0
 
 
-def test_idf_of_an_array_is_that_of_its_numbers() -> None:
-    frequencies = np.array([[0, 1, 7], [50, 99, 100]])
-    expected = [[bm25_idf(100, n) for n in row] for row in frequencies.tolist()]
-    np.testing.assert_allclose(bm25_idf(100, frequencies), expected, rtol=1e-14)
-
-
-def test_idf_of_no_terms_is_no_weights() -> None:
-    assert bm25_idf(100, np.array([], dtype=np.int64)).shape == (0,)
-
-
 @pytest.mark.parametrize("frequency", [-1, 11, math.nan])
 def test_a_frequency_beyond_the_collection_is_refused(frequency: float) -> None:
     with pytest.raises(ConfigurationError, match="expected 0 to the number of documents"):
         bm25_idf(10, frequency)
-    with pytest.raises(ConfigurationError, match="expected 0 to the number of documents"):
-        bm25_idf(10, np.array([1.0, frequency]))
 
 
 def test_the_weight_is_that_of_the_paper() -> None:

@@ -1,6 +1,5 @@
 import math
 import statistics
-from collections.abc import Iterable
 
 import pytest
 
@@ -27,12 +26,6 @@ def test_the_deviation_is_that_of_a_sample() -> None:
     assert list(result.values()) == pytest.approx([(s - low) / (high - low) for s in scores])
 
 
-def test_scores_beyond_three_deviations_are_cut() -> None:
-    crowd = {f"n{i}": 0.0 for i in range(30)}
-    assert distribution_based({**crowd, "high": 1.0})["high"] == 1.0
-    assert distribution_based({**crowd, "low": -1.0})["low"] == 0.0
-
-
 def test_equal_scores_lie_in_the_middle() -> None:
     assert distribution_based(dict.fromkeys("abc", 0.1)) == {"a": 0.5, "b": 0.5, "c": 0.5}
 
@@ -45,16 +38,19 @@ def test_nothing_gives_nothing() -> None:
     assert distribution_based({}) == {}
 
 
-def test_uncut_scores_lie_beyond_the_ends_and_the_others_where_they_were() -> None:
-    crowd = {**{f"n{i}": 0.0 for i in range(30)}, "high": 1.0}
-    cut, uncut = distribution_based(crowd), distribution_based(crowd, cut=False)
-    low, high = _ends(crowd.values())
-    assert uncut["high"] == pytest.approx((1.0 - low) / (high - low))
-    assert uncut["high"] > cut["high"] == 1.0
-    assert {**uncut, "high": 1.0} == cut
+def test_scores_beyond_three_deviations_are_not_clipped() -> None:
+    scores = [0.0] * 30 + [1.0]
+    mean, sigma = statistics.fmean(scores), statistics.stdev(scores)
+    result = distribution_based({f"n{i}": score for i, score in enumerate(scores)})
+    assert result["n30"] == pytest.approx((1.0 - (mean - 3 * sigma)) / (6 * sigma))
+    assert result["n30"] > 1.0
 
 
-def _ends(scores: Iterable[float]) -> tuple[float, float]:
-    values = list(scores)
-    mean, deviation = statistics.mean(values), statistics.stdev(values)
-    return mean - 3 * deviation, mean + 3 * deviation
+def test_llama_indexs_form_divides_by_n_and_gives_equal_scores_1_or_0() -> None:
+    scores = [0.9, 0.7, 0.65, -0.2]
+    mean, sigma = statistics.fmean(scores), statistics.pstdev(scores)
+    result = distribution_based(dict(zip("abcd", scores, strict=True)), as_llama_index=True)
+    expected = [(score - (mean - 3 * sigma)) / (6 * sigma) for score in scores]
+    assert list(result.values()) == pytest.approx(expected)
+    assert distribution_based({"a": 0.4}, as_llama_index=True) == {"a": 1.0}
+    assert distribution_based({"a": 0.0}, as_llama_index=True) == {"a": 0.0}

@@ -1,31 +1,37 @@
 """Laws that hold for every fusion formula, on any input."""
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_retrieval_ext.formulas.borda import borda_count
-from llama_retrieval_ext.formulas.comb import comb_max, comb_mnz
-from llama_retrieval_ext.formulas.consensus import in_at_least
-from llama_retrieval_ext.formulas.rrf import reciprocal_rank_fusion
-from llama_retrieval_ext.formulas.scores import ranked
-from llama_retrieval_ext.formulas.weighted_sum import weighted_sum
+from llama_retrieval_ext.formulas.comb import best_of_legs, comb_max_shares
+from llama_retrieval_ext.formulas.rrf import reciprocal_rank_shares
+from llama_retrieval_ext.formulas.scores import ranked, sum_of_legs
+from llama_retrieval_ext.formulas.weighted_sum import weighted_sum_shares
 from tests.quick import examples
 
 Ranking = list[str]
 Scores = dict[str, float]
 Fusion = Callable[..., Scores]
 
+
+def fused_by(shares: Callable[..., list[Scores]], combine: Callable[..., Scores]) -> Fusion:
+    return lambda legs, **options: combine(shares(legs, **options))
+
+
+reciprocal_rank_fusion = fused_by(reciprocal_rank_shares, sum_of_legs)
+weighted_sum = fused_by(weighted_sum_shares, sum_of_legs)
+comb_max = fused_by(comb_max_shares, best_of_legs)
+
 laws = examples(40)
 rankings = st.lists(st.lists(st.sampled_from("abcdefgh"), unique=True), max_size=4)
 scores = st.lists(st.dictionaries(st.sampled_from("abcdefgh"), st.floats(0, 1)), max_size=4)
 weights = st.floats(0.01, 100)
-BY_RANK: list[Fusion] = [reciprocal_rank_fusion, borda_count]
-BY_SCORE: list[Fusion] = [weighted_sum, comb_max, comb_mnz]
+BY_RANK: list[Fusion] = [reciprocal_rank_fusion]
+BY_SCORE: list[Fusion] = [weighted_sum, comb_max]
 by_rank = pytest.mark.parametrize("fusion", BY_RANK)
 by_score = pytest.mark.parametrize("fusion", BY_SCORE)
 
@@ -51,8 +57,6 @@ def test_the_order_of_the_legs_does_not_matter(fusion: Fusion, data: st.DataObje
 def test_the_order_does_not_matter_without_weights(data: st.DataObject, legs: list[Scores]) -> None:
     again = [legs[i] for i in shuffled(data, legs)]
     assert comb_max(legs) == comb_max(again)
-    ids, ids_again = [list(leg) for leg in legs], [list(leg) for leg in again]
-    assert in_at_least(ids, at_least=2) == in_at_least(ids_again, at_least=2)
 
 
 @by_rank
@@ -113,8 +117,6 @@ def test_scaling_all_weights_leaves_the_weighted_sum(
     share = [data.draw(weights) for _ in legs]
     scaled = [weight * factor for weight in share]
     assert weighted_sum(legs, weights=scaled) == pytest.approx(weighted_sum(legs, weights=share))
-    expected = {i: factor * score for i, score in comb_mnz(legs, weights=share).items()}
-    assert comb_mnz(legs, weights=scaled) == pytest.approx(expected)
 
 
 @by_rank
@@ -150,12 +152,3 @@ def test_a_convex_combination_lies_between_the_legs(
     for node_id, fused in weighted_sum(legs, weights=share).items():
         parts = [leg.get(node_id, 0.0) for leg in legs]
         assert min(parts) - 1e-12 <= fused <= max(parts) + 1e-12
-
-
-@laws
-@given(legs=rankings)
-def test_consensus_only_shrinks_as_it_asks_for_more(legs: list[Ranking]) -> None:
-    agreed = [in_at_least(legs, at_least=n) for n in range(1, len(legs) + 2)]
-    assert all(more <= fewer for fewer, more in pairwise(agreed))
-    assert agreed[0] == {node_id for leg in legs for node_id in leg}
-    assert agreed[-1] == set()

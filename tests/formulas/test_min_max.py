@@ -1,3 +1,5 @@
+import pytest
+
 from llama_retrieval_ext.formulas.normalisation import min_max
 
 
@@ -17,9 +19,7 @@ def test_negative_scores_are_scores() -> None:
     }
 
 
-def test_equal_scores_are_not_thrown_to_the_bottom() -> None:
-    assert min_max({"a": 0.3, "b": 0.3}) == {"a": 1.0, "b": 1.0}
-
-
-def test_f10_a_single_score_keeps_its_weight_even_if_negative() -> None:
-    assert min_max({"a": -0.2}) == {"a": 1.0}
+@pytest.mark.parametrize(("score", "expected"), [(0.3, 1.0), (0.0, 0.0), (-0.2, 0.0)])
+def test_equal_scores_are_1_if_above_0_and_else_0(score: float, expected: float) -> None:
+    assert min_max({"a": score}) == {"a": expected}
+    assert min_max({"a": score, "b": score}) == {"a": expected, "b": expected}

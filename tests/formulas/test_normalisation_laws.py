@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from llama_retrieval_ext.errors import ScoreError
@@ -29,10 +29,9 @@ in_unit_range = [
     min_max,
     partial(theoretical_min_max, low=0.0),
     partial(theoretical_min_max, low=-1.0, high=1.0),
-    distribution_based,
     rank_normalise,
 ]
-every = pytest.mark.parametrize("normalise", [*in_unit_range, z_score])
+every = pytest.mark.parametrize("normalise", [*in_unit_range, distribution_based, z_score])
 
 
 @pytest.mark.parametrize("normalise", in_unit_range)
@@ -86,6 +85,7 @@ def test_every_id_comes_out_and_the_input_stays(normalise: Normalise, scores: Sc
 def test_the_scale_of_the_retriever_does_not_matter(
     normalise: Normalise, ranks: Scores, factor: float, shift: int
 ) -> None:
+    assume(len({*ranks.values()}) != 1)  # min-max gives equal scores 1 or 0, by their sign
     rescaled = {node_id: factor * score + shift for node_id, score in ranks.items()}
     assert normalise(rescaled) == pytest.approx(normalise(ranks))
 

@@ -1,9 +1,17 @@
 import math
+from collections.abc import Sequence
 
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.formulas.rrf import reciprocal_rank_fusion
+from llama_retrieval_ext.formulas.rrf import reciprocal_rank_shares
+from llama_retrieval_ext.formulas.scores import sum_of_legs
+
+
+def reciprocal_rank_fusion(
+    rankings: Sequence[Sequence[str]], *, k: float = 60, weights: Sequence[float] | None = None
+) -> dict[str, float]:
+    return sum_of_legs(reciprocal_rank_shares(rankings, k=k, weights=weights))
 
 
 def test_the_score_is_the_sum_of_reciprocal_ranks() -> None:

@@ -24,7 +24,7 @@ class TestEmbedded(WritableGraphContract):
     @pytest.fixture
     def graph(self, tmp_path: Path) -> Iterator[WritableGraph]:
         with EmbeddedGraph(tmp_path) as first:
-            first.upsert(*sample_graph()).function()
+            first.upsert(*sample_graph())
         with EmbeddedGraph(tmp_path) as graph:
             yield graph
 
@@ -44,6 +44,6 @@ class TestNeo4j(WritableGraphContract):
     @pytest.fixture
     def graph(self, neo4j_url: str) -> Iterator[WritableGraph]:
         with closing(open_graph(neo4j_url)) as graph:
-            graph.clear(scope=None).function()
-            graph.upsert(*sample_graph()).function()
+            graph.clear(scope=None)
+            graph.upsert(*sample_graph())
             yield graph

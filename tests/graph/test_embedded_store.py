@@ -23,7 +23,6 @@ from llama_index.core.schema import BaseNode, TransformComponent
 from llama_index.core.vector_stores.types import VectorStoreQuery
 
 from llama_retrieval_ext.errors import StoreFormatError, StoreUnavailableError, UnsupportedModeError
-from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.graph.elements import Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.embedded_store import EmbeddedPropertyGraphStore
@@ -53,6 +52,21 @@ def test_a_relation_map_goes_both_ways_nearest_first(store: EmbeddedPropertyGrap
     assert triples(found) == [("a", "R", "b"), ("c", "R", "b"), ("c", "R", "d")]
     assert triples(store.get_rel_map(store.get(ids=["a"]), depth=3, limit=1)) == [("a", "R", "b")]
     assert store.get_rel_map(store.get(ids=["a"]), ignore_rels=["R"]) == []
+
+
+def test_a_relation_map_walks_along_ignored_relations_and_leaves_them_out(
+    store: EmbeddedPropertyGraphStore,
+) -> None:
+    store.upsert_relations([Relation(label="FAR", source_id="d", target_id="e")])
+    found = store.get_rel_map(store.get(ids=["a"]), depth=4, limit=1, ignore_rels=["R"])
+    assert triples(found) == [("d", "FAR", "e")]
+
+
+@pytest.mark.parametrize("bound", [{"depth": 0}, {"limit": 0}])
+def test_a_relation_map_of_nothing_is_empty(
+    store: EmbeddedPropertyGraphStore, bound: dict[str, int]
+) -> None:
+    assert store.get_rel_map(store.get(ids=["a"]), **bound) == []
 
 
 def test_no_ids_are_no_nodes(store: EmbeddedPropertyGraphStore) -> None:
@@ -149,20 +163,20 @@ def test_tenants_share_a_graph_and_no_row() -> None:
 
 
 def names(store: EmbeddedPropertyGraphStore) -> list[tuple[str, str]]:
-    return store.graph.names(scope=store.scope).function()
+    return store.graph.names(scope=store.scope)
 
 
 def test_what_is_written_is_there_after_opening_again(tmp_path: Path) -> None:
     node = GraphNode("a", "X", "Ä", {"tenant_id": "t", "aliases": ["b"]}, embedding=[0.5, 1.0])
     with EmbeddedGraph(tmp_path) as graph:
-        graph.upsert([node], [Edge.of("a", "R", "c", {"tenant_id": "t"})], source="d").function()
+        graph.upsert([node], [Edge.of("a", "R", "c", {"tenant_id": "t"})], source="d")
     with EmbeddedGraph(tmp_path) as graph:
-        found = graph.nodes(["a"], scope=Scope("t")).function()["a"]
+        found = graph.nodes(["a"], scope=Scope("t"))["a"]
         assert (found, found.embedding) == (node, [0.5, 1.0])
-        assert len(run(expand(graph, ["c"], max_hops=1, scope=Scope("t")))) == 2
-        graph.delete_sources(["d"], scope=None).function()
+        assert len(expand(graph, ["c"], max_hops=1, scope=Scope("t"))) == 2
+        graph.delete_sources(["d"], scope=None)
     with EmbeddedGraph(tmp_path) as graph:
-        assert graph.names(scope=None).function() == []
+        assert graph.names(scope=None) == []
 
 
 def test_a_source_is_its_whole_name_also_after_a_nul() -> None:
@@ -170,10 +184,10 @@ def test_a_source_is_its_whole_name_also_after_a_nul() -> None:
         for source in ("a", "a\0b"):
             own = [GraphNode(f"{source}-1"), GraphNode(f"{source}-2")]
             edge = Edge.of(own[0].id, "R", own[1].id)
-            graph.upsert(own, [edge], source=source).function()
-        assert len(graph.said_by(["a\0b"]).function()["a\0b"].edges) == 1
-        graph.delete_sources(["a\0b"], scope=None).function()
-        nodes, edges = graph.contents(scope=None).function()
+            graph.upsert(own, [edge], source=source)
+        assert len(graph.said_by(["a\0b"])["a\0b"].edges) == 1
+        graph.delete_sources(["a\0b"], scope=None)
+        nodes, edges = graph.contents(scope=None)
         assert {node.id for node in nodes} == {"a-1", "a-2"}
         assert [edge.source for edge in edges] == ["a-1"]
 
@@ -197,7 +211,7 @@ from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 graph = EmbeddedGraph(sys.argv[1])
 for batch in range(100_000):
     edges = [Edge.of(f"{batch}", "R", f"{batch}-{at}") for at in range(50)]
-    graph.upsert([], edges, source=str(batch)).function()
+    graph.upsert([], edges, source=str(batch))
     print(batch, flush=True)
 """
 
@@ -221,8 +235,8 @@ def test_a_small_graph_is_loaded_without_a_look_at_all_that_is_frozen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with EmbeddedGraph(tmp_path) as graph:
-        graph.upsert([GraphNode("a", "X", "A")], []).function()
+        graph.upsert([GraphNode("a", "X", "A")], [])
     # It takes a tenth of a second for each million objects, as of a server that was forked.
     monkeypatch.setattr(gc, "get_freeze_count", lambda: pytest.fail("counted"))
     with EmbeddedGraph(tmp_path) as graph:
-        assert graph.nodes(["a"], scope=None).function()
+        assert graph.nodes(["a"], scope=None)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.graph.elements import GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.entity_linking import EntityLinker
@@ -26,14 +25,14 @@ def graph() -> Iterator[EmbeddedGraph]:
             GraphNode("pit", name="foundation pit", properties={**ACME, "aliases": ["基坑"]}),
             GraphNode("crane", name="tower crane", properties=ACME),
         ]
-        graph.upsert(nodes, []).function()
+        graph.upsert(nodes, [])
         yield graph
 
 
 def linked(graph: EmbeddedGraph, query: str, **options: Any) -> list[tuple[str, str]]:
     linker = EntityLinker(graph, **options)
-    found = run(linker.link(query, scope=SCOPE))
-    assert asyncio.run(arun(linker.link(query, scope=SCOPE))) == found
+    found = linker.link(query, scope=SCOPE)
+    assert asyncio.run(linker.alink(query, scope=SCOPE)) == found
     return [(each.node_id, each.by) for each in found]
 
 
@@ -72,18 +71,18 @@ def test_an_llm_comes_last(graph: EmbeddedGraph) -> None:
 
 def test_names_that_are_written_later_are_found(graph: EmbeddedGraph) -> None:
     linker = EntityLinker(graph)
-    assert run(linker.link("the shoring", scope=SCOPE)) == []
-    graph.upsert([GraphNode("shoring", properties=ACME)], []).function()
-    assert [e.node_id for e in run(linker.link("the shoring", scope=SCOPE))] == ["shoring"]
+    assert linker.link("the shoring", scope=SCOPE) == []
+    graph.upsert([GraphNode("shoring", properties=ACME)], [])
+    assert [e.node_id for e in linker.link("the shoring", scope=SCOPE)] == ["shoring"]
 
 
 def test_another_tenants_names_are_not_found(graph: EmbeddedGraph) -> None:
     linker = EntityLinker(graph)
-    assert run(linker.link("tower crane", scope=Scope("globex"))) == []
-    before = run(linker.link("a tower crain", scope=SCOPE))
+    assert linker.link("tower crane", scope=Scope("globex")) == []
+    before = linker.link("a tower crain", scope=SCOPE)
     other = GraphNode("x", name="tower crain", properties={"tenant_id": "globex"})
-    graph.upsert([other], []).function()
-    assert run(linker.link("a tower crain", scope=SCOPE)) == before
+    graph.upsert([other], [])
+    assert linker.link("a tower crain", scope=SCOPE) == before
 
 
 def test_what_is_no_ner_is_refused(graph: EmbeddedGraph) -> None:

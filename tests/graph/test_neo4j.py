@@ -9,8 +9,7 @@ import pytest
 from llama_index.core.graph_stores.types import ChunkNode, EntityNode, Relation
 from llama_index.core.vector_stores.types import FilterOperator
 
-from llama_retrieval_ext.errors import ConfigurationError, DuplicateNodeError, StoreError
-from llama_retrieval_ext.execution.drivers import run
+from llama_retrieval_ext.errors import ConfigurationError, StoreError
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.cypher import Rows
 from llama_retrieval_ext.graph.elements import CHUNK_LABEL, Contents, Edge, GraphNode, Hop
@@ -26,6 +25,8 @@ from tests.servers.neo4j import neo4j_url
 
 __all__ = ["neo4j_url"]
 
+ACME = {"tenant_id": "acme"}
+
 pytestmark = pytest.mark.slow
 
 
@@ -34,14 +35,14 @@ def graph(neo4j_url: str) -> Iterator[Neo4jGraph]:
     with Neo4jGraph.open(neo4j_url) as graph:
         for name in constraints(graph):
             graph.connection.write(f"DROP CONSTRAINT {name}", {}).function()
-        graph.clear(scope=None).function()
+        graph.clear(scope=None)
         yield graph
         for name in constraints(graph):
             graph.connection.write(f"DROP CONSTRAINT {name}", {}).function()
 
 
 def constraints(graph: Neo4jGraph) -> list[str]:
-    rows = graph.read("SHOW CONSTRAINTS YIELD name", {}).function()
+    rows = graph.read("SHOW CONSTRAINTS YIELD name", {})
     return [row["name"] for row in rows if not row["name"].startswith("llama_retrieval")]
 
 
@@ -61,21 +62,61 @@ def test_what_llamaindex_wrote_is_read_and_kept(graph: Neo4jGraph, neo4j_url: st
         assert isinstance(theirs, Neo4jGraph)
         with closing(theirs):
             for each in (theirs, graph):
-                found = run(expand(each, ["shoring"], max_hops=1, scope=SCOPE))
+                found = expand(each, ["shoring"], max_hops=1, scope=SCOPE)
                 assert found.distances == {"shoring": 0, "p1": 1, "pit": 1}
-            nodes = answer(theirs.nodes(["p1", "pit"], scope=SCOPE))
+            nodes = answer(theirs.plan_nodes(["p1", "pit"], scope=SCOPE))
             assert (nodes["p1"].text, nodes["pit"].label) == ("Pits need shoring.", "Thing")
-            assert answer(theirs.nodes(["pit"], scope=Scope("globex"))) == {}
-        graph.upsert([GraphNode("pit", "Pit", properties={"tenant_id": "acme"})], []).function()
-        assert answer(graph.nodes(["pit"], scope=SCOPE))["pit"].label == "Pit"
-        with pytest.raises(DuplicateNodeError, match="uniqueness constraint"):
-            graph.upsert([GraphNode("pit", properties={"tenant_id": "globex"})], []).function()
+            assert answer(theirs.plan_nodes(["pit"], scope=Scope("globex"))) == {}
+        graph.upsert([GraphNode("pit", "Pit", properties={"tenant_id": "acme"})], [])
+        assert answer(graph.plan_nodes(["pit"], scope=SCOPE))["pit"].label == "Pit"
+        assert [node.name for node in store.get(ids=["pit"])] == ["pit"]
+
+
+@pytest.mark.parametrize("first", ["ours", "theirs"])
+def test_two_tenants_and_llamaindex_share_a_database_in_either_order(
+    graph: Neo4jGraph, neo4j_url: str, first: str
+) -> None:
+    module = pytest.importorskip("llama_index.graph_stores.neo4j")
+
+    def write_ours() -> None:
+        for tenant in ("acme", "globex"):
+            own = {"tenant_id": tenant, "of": tenant}
+            node = GraphNode("pit", "Process", f"pit of {tenant}", own)
+            graph.upsert(
+                [node], [Edge.of("pit", "HAS", "crane", {"tenant_id": tenant})], source="d"
+            )
+
+    def write_theirs() -> None:
+        store = module.Neo4jPropertyGraphStore(username="", password="", url=neo4j_url)
+        with closing(store), closing(graph_of(store)) as read:
+            store.upsert_nodes([EntityNode(name=name, properties=ACME) for name in ("pit", "dump")])
+            near = Relation(label="NEAR", source_id="pit", target_id="dump", properties=ACME)
+            store.upsert_relations([near])
+            assert {"pit", "dump"} <= {node.id for node in store.get(ids=["pit", "dump"])}
+            assert answer(read.plan_nodes(["dump"], scope=SCOPE))  # also opens the async driver
+
+    steps = [write_ours, write_theirs] if first == "ours" else [write_theirs, write_ours]
+    for step in (*steps, write_ours):  # writing again adopts what the other wrote
+        step()
+    for tenant, near in (("acme", {"crane", "dump"}), ("globex", {"crane"})):
+        scope = Scope(tenant)
+        (edges,) = graph.neighbours(["pit"], scope=scope).values()
+        assert {edge.other("pit") for edge in edges} == near
+        assert graph.nodes(["crane"], scope=scope)["crane"].properties == {"tenant_id": tenant}
+        pattern = Pattern(
+            "a", steps=(Step("a", ("HAS",), "b"),), where=(Where("b", "id", value="crane"),)
+        )
+        found = find_matches(graph, pattern, seeds=["pit"], context={}, scope=scope).function()
+        assert [match.ids for match in found] == [("pit", "crane")]
+    assert graph.nodes(["pit"], scope=Scope("globex"))["pit"].name == "pit of globex"
+    graph.delete_sources(["d"])
+    assert graph.nodes(["pit", "crane"], scope=Scope("globex")) == {}
 
 
 def test_a_read_cannot_write(graph: Neo4jGraph) -> None:
     with pytest.raises(StoreError, match="refuses"):
-        graph.read("CREATE (n:__Node__ {id: 'x'}) RETURN n", {}).function()
-    assert graph.read("MATCH (n) RETURN count(n) AS n", {}).function() == [{"n": 0}]
+        graph.read("CREATE (n:__Node__ {id: 'x'}) RETURN n", {})
+    assert graph.read("MATCH (n) RETURN count(n) AS n", {}) == [{"n": 0}]
 
 
 HOSTILE = [
@@ -92,7 +133,7 @@ def hostile(rng: random.Random) -> str:
 def test_no_text_becomes_cypher(graph: Neo4jGraph) -> None:
     rng = random.Random(4)
     nodes, edges = sample_graph()
-    graph.upsert(nodes, edges).function()
+    graph.upsert(nodes, edges)
     before = content(graph)
     sent = 0
     while sent < 2_000:
@@ -107,11 +148,11 @@ def attempt(graph: Neo4jGraph, rng: random.Random) -> object:
     scope = Scope(text if text.strip() else "x", kb_ids=[hostile(rng)])
     kind = rng.randrange(8)
     requests: list[Callable[[], Call[object]]] = [
-        lambda: graph.nodes([text, "pit"], scope=SCOPE),
-        lambda: graph.neighbours(["pit", text], Hop(types=frozenset({text})), scope=SCOPE),
-        lambda: graph.neighbours(["pit", "collapse", "spy"], Hop(), scope=scope),
-        lambda: graph.contents(scope=scope),
-        lambda: graph.delete_sources([text], scope=SCOPE),
+        lambda: graph.plan_nodes([text, "pit"], scope=SCOPE),
+        lambda: graph.plan_neighbours(["pit", text], Hop(types=frozenset({text})), scope=SCOPE),
+        lambda: graph.plan_neighbours(["pit", "collapse", "spy"], Hop(), scope=scope),
+        lambda: graph.plan_contents(scope=scope),
+        lambda: graph.plan_delete_sources([text], scope=SCOPE),
     ]
     if kind < len(requests):
         return requests[kind]().function()
@@ -126,7 +167,7 @@ def attempt(graph: Neo4jGraph, rng: random.Random) -> object:
 def test_no_rule_file_becomes_cypher(graph: Neo4jGraph) -> None:
     rng = random.Random(7)
     nodes, edges = sample_graph()
-    graph.upsert(nodes, edges).function()
+    graph.upsert(nodes, edges)
     before, asked = content(graph), 0
     for _ in range(300):
         words = [hostile(rng) if rng.random() < 0.3 else "HAS" for _ in range(4)]
@@ -147,27 +188,26 @@ def test_no_rule_file_becomes_cypher(graph: Neo4jGraph) -> None:
 
 def test_written_text_stays_text(graph: Neo4jGraph) -> None:
     rng = random.Random(9)
-    graph.upsert(*sample_graph()).function()
+    graph.upsert(*sample_graph())
     others = [row for row in content(graph) if row["p"].get("tenant_id") == "globex"]
     for text in [*HOSTILE, *(hostile(rng) for _ in range(60))]:
         if "\0" in text:
             continue
         node = GraphNode(text, text, text, {"tenant_id": "acme", "k": text})
         edge = Edge.of(text, text, text, {"tenant_id": "acme"})
-        graph.upsert([node], [edge], source=text).function()
-        assert graph.nodes([text], scope=SCOPE).function()[text].names == (text,)
-        (found,) = graph.neighbours([text], Hop(), scope=SCOPE).function()[text]
+        graph.upsert([node], [edge], source=text)
+        assert graph.nodes([text], scope=SCOPE)[text].names == (text,)
+        (found,) = graph.neighbours([text], Hop(), scope=SCOPE)[text]
         assert found.type == text
     assert [row for row in content(graph) if row["p"].get("tenant_id") == "globex"] == others
 
 
 def content(graph: Neo4jGraph) -> Rows:
-    rows = graph.read(
+    return graph.read(
         "MATCH (n) OPTIONAL MATCH (n)-[r]->(m) RETURN n.id AS a, labels(n) AS l, "
         "properties(n) AS p, type(r) AS t, m.id AS b ORDER BY n.id, t, b, toString(n.tenant_id)",
         {},
     )
-    return rows.function()
 
 
 def test_what_many_documents_say_is_written_in_one_round_trip(
@@ -178,13 +218,13 @@ def test_what_many_documents_say_is_written_in_one_round_trip(
         f"d{n}": Contents([GraphNode(f"p{n}", text="", properties=acme)], [mention(f"p{n}", acme)])
         for n in range(100)
     }
-    graph.replace_sources({}).function()  # makes the constraint
+    graph.replace_sources({})  # makes the constraint
     write = Mock(wraps=graph.connection.write)
     monkeypatch.setattr(graph.connection, "write", write)
     for _ in range(2):
-        graph.replace_sources(said).function()
+        graph.replace_sources(said)
     assert write.call_count == 2
-    nodes, edges = graph.contents(scope=Scope("acme")).function()
+    nodes, edges = graph.contents(scope=Scope("acme"))
     assert (len(nodes), len(edges)) == (101, 100)
 
 
@@ -199,11 +239,11 @@ def test_rows_of_several_batches_are_as_of_one(
     things = [GraphNode(f"n{number}", "Thing") for number in range(4)]
     nodes = [*things, *(GraphNode(f"n{number}", CHUNK_LABEL, text="x") for number in range(4, 8))]
     edges = [Edge.of(a.id, "R", b.id) for a in nodes for b in nodes if a != b]
-    graph.upsert(nodes, edges, source="d").function()
-    found = graph.said_by(["d"]).function()["d"]
+    graph.upsert(nodes, edges, source="d")
+    found = graph.said_by(["d"])["d"]
     assert sorted((each.id, each.label, each.text) for each in found.nodes) == [
         (each.id, each.label, each.text) for each in nodes
     ]
     assert {edge.id for edge in found.edges} == {edge.id for edge in edges}
-    graph.delete_sources(["d"], scope=None).function()
-    assert graph.contents(scope=None).function() == Contents([], [])
+    graph.delete_sources(["d"], scope=None)
+    assert graph.contents(scope=None) == Contents([], [])

@@ -59,7 +59,7 @@ def test_credentials_are_read_from_the_environment(monkeypatch: pytest.MonkeyPat
 def test_a_server_that_is_not_there_is_said_to_be_away() -> None:
     graph = open_graph("bolt://127.0.0.1:1?timeout_s=1")
     with pytest.raises(StoreUnavailableError, match="cannot be reached"):
-        graph.names(scope=None).function()
+        graph.names(scope=None)
     graph.close()
 
 

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from llama_retrieval_ext import KGRetriever, KnowledgeRetriever, Scope, TextToCypher
+from llama_retrieval_ext import KGRetriever, KnowledgeRetriever, Scope, TextToCypher, open_graph
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.drivers import arun, run
-from llama_retrieval_ext.graph.backend import summary
+from llama_retrieval_ext.execution.drivers import run
+from llama_retrieval_ext.graph.backend import WritableGraph, summary
 from llama_retrieval_ext.graph.cypher_guard import StatementRefusedError, guarded
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+from llama_retrieval_ext.testing.fakes import FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from tests.servers.neo4j import neo4j_url
 
@@ -73,7 +74,7 @@ def test_every_pattern_gets_the_conditions_of_the_scope() -> None:
     )
     assert written.count("nodes(") == written.count("relationships(") == 3
     assert written.count("$scope_tenant") == 6
-    assert "WHERE (a.level>=3 OR true) AND all(" in written
+    assert "WITH * LIMIT 9223372036854775807 WHERE a.level>=3 OR true" in written
     assert "{name:'x, y'}" in written
     assert written.endswith("ORDER BY n LIMIT 5")
 
@@ -84,11 +85,9 @@ def test_an_embedded_graph_answers_no_cypher() -> None:
 
 
 @pytest.fixture
-def graph(neo4j_url: str) -> Iterator[object]:
-    from llama_retrieval_ext.graph.neo4j import Neo4jGraph  # noqa: PLC0415 - needs the extra
-
-    with Neo4jGraph.open(neo4j_url) as graph:
-        graph.clear(scope=None).function()
+def graph(neo4j_url: str) -> Iterator[WritableGraph]:
+    with open_graph(neo4j_url) as graph:
+        graph.clear(scope=None)
         for tenant in ("acme", "globex"):
             own = {"tenant_id": tenant}
             nodes = [
@@ -97,18 +96,19 @@ def graph(neo4j_url: str) -> Iterator[object]:
                 GraphNode(f"own {tenant}", "Hazard", f"secret {tenant}", own),
             ]
             edges = [("pit", "HAS_HAZARD", "collapse"), ("collapse", "NEAR", f"own {tenant}")]
-            graph.upsert(nodes, [Edge.of(*edge, own) for edge in edges]).function()
+            graph.upsert(nodes, [Edge.of(*edge, own) for edge in edges])
         yield graph
-        graph.clear(scope=None).function()
+        graph.clear(scope=None)
 
 
 slow = pytest.mark.slow
+LEAKS = 400
 
 
 @slow
-def test_a_statement_runs_within_the_scope(graph: object) -> None:
+def test_a_statement_runs_within_the_scope(graph: WritableGraph) -> None:
     llm = ScriptedLLM([f"<think>hm</think>Sure:\n```cypher\n{GOOD};\n```"])
-    found = run(TextToCypher(graph, llm).answer("Which hazards?", scope=ACME))  # type: ignore[arg-type]
+    found = TextToCypher(graph, llm).answer("Which hazards?", scope=ACME)
     assert found is not None
     assert found.rows == ({"process": "pit acme", "hazard": "collapse acme"},)
     assert found.sentences() == ["process: pit acme; hazard: collapse acme"]
@@ -120,9 +120,9 @@ def test_a_statement_runs_within_the_scope(graph: object) -> None:
 @pytest.mark.parametrize(
     "first", ["MATCH (n) DETACH DELETE n", "MATCH (n) RETURN nosuch.name", "MATCH (n RETURN n"]
 )
-def test_a_statement_that_does_not_do_is_repaired_once(graph: object, first: str) -> None:
+def test_a_statement_that_does_not_do_is_repaired_once(graph: WritableGraph, first: str) -> None:
     llm = ScriptedLLM([first, GOOD])
-    found = asyncio.run(arun(TextToCypher(graph, llm).answer("Which?", scope=ACME)))  # type: ignore[arg-type]
+    found = asyncio.run(TextToCypher(graph, llm).aanswer("Which?", scope=ACME))
     assert found is not None
     assert len(found.rows) == 1
     assert "Because:" in llm.prompts[1]
@@ -131,18 +131,18 @@ def test_a_statement_that_does_not_do_is_repaired_once(graph: object, first: str
 
 @slow
 @pytest.mark.parametrize("answers", [["MATCH (n) DELETE n"] * 2, [ConnectionError("down")], [""]])
-def test_where_the_llm_fails_the_rules_stand_alone(graph: object, answers: list[str]) -> None:
+def test_where_the_llm_fails_the_rules_stand_alone(
+    graph: WritableGraph, answers: list[str]
+) -> None:
     llm = ScriptedLLM(answers)
     knowledge = KnowledgeRetriever(
-        rules=KGRetriever(graph),  # type: ignore[arg-type]
-        text_to_cypher=TextToCypher(graph, llm),  # type: ignore[arg-type]
-        scope=ACME,
+        rules=KGRetriever(graph), text_to_cypher=TextToCypher(graph, llm), scope=ACME
     )
     items = knowledge.infer_rules("what does pit acme need?", [], use_llm=True)
     assert [item.priority for item in items] == [1]
     both = KnowledgeRetriever(
-        rules=KGRetriever(graph),  # type: ignore[arg-type]
-        text_to_cypher=TextToCypher(graph, ScriptedLLM([GOOD])),  # type: ignore[arg-type]
+        rules=KGRetriever(graph),
+        text_to_cypher=TextToCypher(graph, ScriptedLLM([GOOD])),
         scope=ACME,
     ).infer_rules("what does pit acme need?", [], use_llm=True)
     assert [item.priority for item in both] == [1, 4]
@@ -150,8 +150,8 @@ def test_where_the_llm_fails_the_rules_stand_alone(graph: object, answers: list[
 
 
 @slow
-def test_no_statement_reads_another_tenant_or_writes(graph: object) -> None:
-    before = run(summary(graph, scope=None))  # type: ignore[arg-type]
+def test_no_statement_reads_another_tenant_or_writes(graph: WritableGraph) -> None:
+    before = run(summary(graph, scope=None))
     rng = random.Random(11)
     ran = 0
     for _ in range(160):
@@ -160,13 +160,13 @@ def test_no_statement_reads_another_tenant_or_writes(graph: object) -> None:
         if rng.random() < 0.3:
             statement = rng.choice([*REFUSED, statement])
         llm = ScriptedLLM([statement, statement])
-        found = run(TextToCypher(graph, llm).answer("?", scope=ACME))  # type: ignore[arg-type]
+        found = TextToCypher(graph, llm).answer("?", scope=ACME)
         if found is not None:
             ran += 1
             assert "globex" not in repr(found.rows)
             assert not any(value == 6 for row in found.rows for value in row.values())
     assert ran > 10
-    assert run(summary(graph, scope=None)) == before  # type: ignore[arg-type]
+    assert run(summary(graph, scope=None)) == before
 
 
 PIECES = [
@@ -187,3 +187,83 @@ RESULTS = [
     *("count(*) AS n", "[a.name, a.tenant_id]", "a.name ORDER BY a.name", "head(nodes(way)).name"),
     *("a.name LIMIT 100000", "CASE WHEN true THEN a.name ELSE 1 END AS n", "p_0", "startNode(r)"),
 ]
+
+
+# An expression that fails, or not, by the values of the rows that it is evaluated on.
+ORACLES = [
+    *("{0}.salary.x = 1", "1 / (CASE WHEN {0}.salary STARTS WITH '{1}' THEN 0 ELSE 1 END) = 1"),
+    *("toInteger(left({0}.salary, 1)) > 0", "{0}.salary + 1 > 0", "-{0}.salary < 0"),
+    *("size({0}.level) > {2}", "abs({0}.salary) > {2}", "{0}.level % ({0}.level - {2}) = 0"),
+    *("substring({0}.salary, {2} - 5) = '{1}'", "{0}.salary[{2}] = 'x'", "NOT {0}.salary"),
+    *("{0}.salary AND true", "1 / ({0}.level - {2}) > 0", "head({0}.salary) = '{1}'"),
+    *("tolower({0}.level) = '{1}'", "{0}.salary IN {0}.level", "last(labels({0})).x = 1"),
+    "CASE {0}.level WHEN {2} THEN {0}.salary.x ELSE true END",
+]
+SHAPES = [
+    "MATCH ({0}) WHERE {c} RETURN {r} AS n ORDER BY n",
+    "MATCH ({0}:Hazard) WHERE {c} RETURN {r} AS n ORDER BY n",
+    "MATCH ({0}:Hazard)-[:NEAR]->(x:Hazard) WHERE {c} RETURN {r} AS n ORDER BY n",
+    "MATCH ({0})-[:NEAR*1..2]-(x:Process) WHERE {c} RETURN {r} AS n ORDER BY n",
+    "MATCH (x:Process)-[:HAS_HAZARD]->({0}) WHERE {c} RETURN {r} AS n ORDER BY n",
+    "MATCH (x)-[*1..3]-({0}) WHERE {c} RETURN {r} AS n ORDER BY n",
+    "MATCH (x), ({0}) WHERE x.level > {0}.level OR {c} RETURN {r} AS n ORDER BY n",
+    "MATCH (x:Process) OPTIONAL MATCH (x)-[r]->({0}) WHERE {c} RETURN {r} AS n ORDER BY n",
+    "MATCH (x:Process) OPTIONAL MATCH ({0}:Hazard) WHERE {c} RETURN {r} AS n ORDER BY n",
+    "MATCH ({0}) MATCH ({0})--(x) WHERE {c} RETURN {r} AS n ORDER BY n",
+    "MATCH ({0}) RETURN {c} AS n ORDER BY n",
+    "MATCH ({0} {{level: {2}}}) RETURN {c} AS n, count(*) AS m ORDER BY n",
+]
+
+
+def generated(rng: random.Random) -> str:
+    variable = rng.choice("ab")
+    fill = (variable, rng.choice("AS59"), rng.randint(0, 9))
+    condition = f" {rng.choice(['AND', 'OR'])} ".join(
+        rng.choice(ORACLES).format(*fill) for _ in range(rng.randint(1, 2))
+    )
+    returned = rng.choice([f"{variable}.name", "count(*)", f"{variable}.salary"])
+    return rng.choice(SHAPES).format(*fill, c=condition, r=returned)
+
+
+def write_salaries(graph: WritableGraph, own: dict[str, object], other: dict[str, object]) -> None:
+    graph.clear(scope=None)
+    for tenant, values in (("acme", own), ("globex", other)):
+        at = {"tenant_id": tenant}
+        nodes = [
+            GraphNode(id_, label, f"{id_} {tenant}", {**at, **values})
+            for id_, label in (("pit", "Process"), ("collapse", "Hazard"), ("flood", "Hazard"))
+        ]
+        edges = [("pit", "HAS_HAZARD", "collapse"), ("collapse", "NEAR", "flood")]
+        graph.upsert(nodes, [Edge.of(*edge, at) for edge in edges])
+
+
+@slow
+@pytest.mark.parametrize("own", [{}, {"salary": "500", "level": 3}], ids=["none", "some"])
+def test_the_outcome_of_a_statement_never_depends_on_another_tenant(
+    graph: WritableGraph, own: dict[str, object]
+) -> None:
+    rng = random.Random(17)
+    statements = [generated(rng) for _ in range(LEAKS)]
+    outcomes = []
+    for other in ({"salary": "SECRET 90,000 EUR", "level": 0}, {"salary": 9, "level": [5]}, {}):
+        write_salaries(graph, own, other)
+        outcomes.append([outcome(graph, statement) for statement in statements])
+    for statement, *each in zip(statements, *outcomes, strict=True):
+        assert each[0] == each[1] == each[2], statement
+        assert "SECRET" not in each[0]
+        assert "globex" not in each[0]
+    failed = sum("it fails on the data" in text for text in outcomes[0])
+    assert failed < LEAKS * 9 / 10
+    assert failed > LEAKS / 10 or not own  # both kinds of outcome were compared
+
+
+def outcome(graph: WritableGraph, statement: str) -> str:
+    """What a caller and the language model see: rows, degraded parts and prompts."""
+    llm = ScriptedLLM([statement, "no"])
+    knowledge = KnowledgeRetriever(
+        rules=FixedRetriever([("r", 0.9, "A rule")]),
+        text_to_cypher=TextToCypher(graph, llm),
+        scope=ACME,
+    )
+    rows = [item.content for item in knowledge.infer_rules("which?", ["pit"], use_llm=True)]
+    return repr((rows, llm.prompts))

@@ -16,7 +16,7 @@ LINKS = PassageLinks(entity_fields=["tags"])
 
 def rows(graph: Any, scope: Scope | None = None) -> tuple[list[str], list[str]]:
     """Every node and edge of a graph, in an order of its own; any graph backend."""
-    nodes, edges = graph.contents(scope=scope).function()
+    nodes, edges = graph.contents(scope=scope)
     return sorted(map(_node, nodes)), sorted(map(_edge, edges))
 
 

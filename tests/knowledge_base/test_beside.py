@@ -238,7 +238,7 @@ def test_many_tenants_are_kept_apart_by_the_engine_s_means(
 
 PARAMS: dict[str, dict[str, object]] = {
     "qdrant": {"hnsw_config": {"m": 32}},
-    "milvus": {"index_type": "HNSW"},
+    "milvus": {"index_params": {"index_type": "HNSW"}},
     "elasticsearch": {"number_of_shards": 2},
 }
 
@@ -252,7 +252,7 @@ def test_settings_are_remembered_until_the_collection_is_made_with_them(
     with open_kb(store_params=PARAMS[engine]) as kb:
         assert kb.count() == 1
     ((name, _),) = PARAMS[engine].items()
-    other = {"hnsw_config": {"m": 8}, "index_type": "FLAT", "number_of_shards": 3}
+    other = {"hnsw_config": {"m": 8}, "index_params": {"index_type": "FLAT"}, "number_of_shards": 3}
     with pytest.raises(ConfigurationError, match=f"was made with {name}="):
         open_kb(store_params={name: other[name]})
 

@@ -175,7 +175,7 @@ class ServerWorld(World):
     def ledger(self, fuse: Fuse) -> RemoteLedger:
         # Nothing is left of what the process knew, and all others count as dead.
         self.records.fuse = fuse
-        records = IntentRecords(self.records, is_shared=True, clock=time, patience_s=0.0)
+        records = IntentRecords(self.records, is_shared=True, clock=time, patience_s=0.0)  # type: ignore[arg-type]  # the methods that records need
         return RemoteLedger(records, count_stored=lambda: len(self.store.nodes))
 
     def journal(self, fuse: Fuse) -> Journal:

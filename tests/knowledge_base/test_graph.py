@@ -51,7 +51,7 @@ def graph(engine: str, fast_disk: Path, request: pytest.FixtureRequest) -> str:
         return f"graph:{fast_disk / 'graph'}"
     url: str = request.getfixturevalue("neo4j_url")
     with closing(open_graph(url)) as opened:
-        opened.clear(scope=None).function()
+        opened.clear(scope=None)
     return url
 
 
@@ -118,7 +118,7 @@ def test_a_copy_takes_the_graph_along(
 ) -> None:
     add(kb, films(), ACME)
     add(kb, films("Bo Ek"), GLOBEX)
-    graph_of(kb).upsert([GraphNode("York", "City")], [Edge.of("York", "IN", "UK")]).function()
+    graph_of(kb).upsert([GraphNode("York", "City")], [Edge.of("York", "IN", "UK")])
     expected = rows(graph_of(kb))
     kb.close()
     target, target_graph = f"embedded:{fast_disk / 'copy'}", f"graph:{fast_disk / 'graph2'}"
@@ -129,7 +129,7 @@ def test_a_copy_takes_the_graph_along(
     for copied in (6, 0):
         report = copy_knowledge_base(url, target, graph=target_graph, show_progress=False)
         assert report.raise_for_failures().copied == copied
-    with open_graph(target_graph) as opened:  # type: ignore[attr-defined]
+    with open_graph(target_graph) as opened:
         assert rows(opened) == expected
     with open_kb(graph=graph, links=LINKS) as source:
         source.delete("film", scope=ACME)
@@ -144,7 +144,7 @@ def test_a_copy_takes_the_graph_along(
 def test_removal_takes_its_rows_out_of_the_graph(kb: KnowledgeBase, url: str, graph: str) -> None:
     add(kb, films())
     own = GraphNode("crane", "Equipment", "Tower crane")
-    graph_of(kb).upsert([own], []).function()
+    graph_of(kb).upsert([own], [])
     kb.close()
     KnowledgeBase.remove(url)
     with closing(open_graph(graph)) as opened:
@@ -166,7 +166,7 @@ def test_its_graph_is_remembered(open_kb: Open, url: str, fast_disk: Path, graph
     with EmbeddedGraph(graph.removeprefix("graph:")) as opened:
         assert len(open_kb(graph=opened).documents()) == 3
         open_kb(graph=opened).close()
-        assert opened.names(scope=None).function()  # whoever opened it closes it
+        assert opened.names(scope=None)  # whoever opened it closes it
 
 
 @EMBEDDED
@@ -218,7 +218,7 @@ def test_a_graph_that_was_lost_is_filled_by_adding_again(
     kb: KnowledgeBase, graph: str, open_kb: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
     add(kb, films())
-    graph_of(kb).clear(scope=None).function()
+    graph_of(kb).clear(scope=None)
     kb.close()
     again = open_kb(graph=graph, links=LINKS)
     assert "Add the documents again" in caplog.text
@@ -247,7 +247,7 @@ def test_llamaindex_extractors_write_into_the_graph(open_kb: Open, graph: str) -
     add(kb, films(), ACME)
 
     def edges() -> set[tuple[str, str]]:
-        found = graph_of(kb).contents(scope=ACME).function().edges
+        found = graph_of(kb).contents(scope=ACME).edges
         return {(edge.type, edge.target) for edge in found}
 
     assert {("DIRECTED", "Night Train"), ("MENTIONS", "Anne Lister")} <= edges()
@@ -264,10 +264,10 @@ def test_llamaindex_extractors_write_into_the_graph(open_kb: Open, graph: str) -
 @EMBEDDED
 def test_a_mention_leaves_what_the_graph_knows_of_an_entity(kb: KnowledgeBase) -> None:
     known = GraphNode("Anne Lister", "Person", "Anne", {"born": 1791})
-    graph_of(kb).upsert([known], []).function()
+    graph_of(kb).upsert([known], [])
     add(kb, films())
     kb.clear()
-    assert graph_of(kb).nodes(["Anne Lister"], scope=None).function() == {"Anne Lister": known}
+    assert graph_of(kb).nodes(["Anne Lister"], scope=None) == {"Anne Lister": known}
 
 
 @EMBEDDED

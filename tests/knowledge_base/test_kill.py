@@ -30,7 +30,7 @@ def test_nor_does_one_with_a_graph(url: str, fast_disk: Path) -> None:
 @EMBEDDED
 def test_nor_does_one_with_a_graph_on_a_server(url: str, neo4j_url: str) -> None:
     with closing(open_graph(neo4j_url)) as graph:
-        graph.clear(scope=None).function()
+        graph.clear(scope=None)
     kill(url, "4", "3", "0.6", neo4j_url)
 
 

@@ -80,7 +80,7 @@ def test_what_cannot_be_read_so_is_refused(tmp_path: Path) -> None:
 
 def passages(kb: KnowledgeBase) -> set[str]:
     assert isinstance(kb.graph, EmbeddedGraph)
-    return {node.id for node in kb.graph.contents(scope=None).function().nodes if node.is_passage}
+    return {node.id for node in kb.graph.contents(scope=None).nodes if node.is_passage}
 
 
 @pytest.mark.slow

@@ -81,7 +81,7 @@ class Server:
         def clock() -> float:
             return self.now_s
 
-        records = IntentRecords(self.beside, is_shared=True, clock=clock, patience_s=PATIENCE_S)
+        records = IntentRecords(self.beside, is_shared=True, clock=clock, patience_s=PATIENCE_S)  # type: ignore[arg-type]  # the methods that records need
         return RemoteLedger(
             records, count_stored=self.store.count, clock=clock, patience_s=PATIENCE_S
         )
@@ -257,7 +257,7 @@ def test_no_record_is_longer_than_milvus_takes(server: Server) -> None:
 def test_of_two_that_replace_a_record_at_once_one_at_most_does(server: Server) -> None:
     nodes = Nodes()
     stores = [
-        IntentRecords(nodes, is_shared=True, clock=lambda: server.now_s, patience_s=PATIENCE_S)
+        IntentRecords(nodes, is_shared=True, clock=lambda: server.now_s, patience_s=PATIENCE_S)  # type: ignore[arg-type]  # as above
         for _ in range(2)
     ]
     written: list[dict[str, str]] = []

@@ -1,14 +1,19 @@
-"""Thoughts, wrapping and refusals are told from what a model says."""
+"""Answers of models: thoughts, wrapping, refusals, and JSON that may be malformed or cut off."""
 
+import json
 import time
 
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from llama_retrieval_ext.llm.parsing import (
     cleaned,
     has_words,
     is_refusal,
+    parse_structured,
+    partly_structured,
+    texts_in_json,
     unfenced,
     without_thinking,
 )
@@ -45,7 +50,7 @@ PLAIN = st.text(alphabet="abc 年假\n.,<>/[]|", max_size=40)
         "<think></think>leave<|im_end|>",
     ],
 )
-def test_only_the_answer_stays(answer: str) -> None:
+def test_cleaning_keeps_only_the_answer(answer: str) -> None:
     assert cleaned(answer) == "leave"
 
 
@@ -85,7 +90,7 @@ def test_a_long_answer_takes_no_longer_than_its_length(piece: str) -> None:
         ("```\n```\nleave", "leave"),
     ],
 )
-def test_what_is_fenced_comes_out(text: str, inside: str) -> None:
+def test_the_content_of_fences_is_returned(text: str, inside: str) -> None:
     assert unfenced(text).split() == inside.split()
 
 
@@ -103,7 +108,7 @@ def test_what_is_fenced_comes_out(text: str, inside: str) -> None:
         "我无法回答这个问题",
     ],
 )
-def test_a_refusal_is_known(text: str) -> None:
+def test_refusals_are_recognised(text: str) -> None:
     assert is_refusal(text)
 
 
@@ -117,11 +122,101 @@ def test_a_refusal_is_known(text: str) -> None:
         "Staff have 25 days of leave.",
     ],
 )
-def test_what_people_ask_is_no_refusal(text: str) -> None:
+def test_ordinary_sentences_are_not_refusals(text: str) -> None:
     assert not is_refusal(text)
 
 
-def test_digits_are_no_words_and_chinese_is() -> None:
+def test_digits_are_not_words_and_chinese_characters_are() -> None:
     assert not has_words("0")
     assert not has_words("9. -")
     assert has_words("年假")
+
+
+@each_case(
+    "text",
+    [
+        '["annual leave", "days off"]',
+        '{"queries": ["annual leave", "days off"]}',
+        '{"1": "annual leave", "2": "days off"}',
+        '[{"query": "annual leave", "why": "short"}, {"query": "days off", "why": "plain"}]',
+        '{"query": "annual leave"}\n{"query": "days off"}',
+        'Here you are:\n["annual leave", "days off"]\nAnything else?',
+        "['annual leave', 'days off']",
+        "['annual leave', 'days off', 'leave and",
+        '["annual leave" "days off"]',
+        '["annual leave", // as asked\n"days off"]',
+        '["annual leave", "days off", "leave and',
+        '["annual leave", "days off",]',
+        '{"queries": ["annual leave", "days off"',
+        '{queries: ["annual leave", "days off"]}',
+        '[["annual leave"], [["days off"]], 3, null]',
+    ],
+)
+def test_the_texts_in_json_are_found_also_if_it_is_malformed(text: str) -> None:
+    assert texts_in_json(text) == ["annual leave", "days off"]
+
+
+@each_case(
+    "text",
+    ["", "annual leave", "what is list[int]?", "[1] annual leave", "[]", "{}", "[", "[0, 9]"],
+)
+def test_text_without_texts_in_json_gives_none(text: str) -> None:
+    assert texts_in_json(text) == []
+
+
+def test_apostrophes_do_not_end_a_text_in_single_quotes() -> None:
+    assert texts_in_json("['what's new', 'days off']") == ["what's new", "days off"]
+
+
+def test_json_nested_without_end_gives_no_texts() -> None:
+    assert texts_in_json("[" * 100_000) == []
+
+
+@given(st.lists(st.text(min_size=1).filter(lambda text: bool(text.strip())), min_size=1))
+def test_every_json_list_of_texts_is_read(texts: list[str]) -> None:
+    assert texts_in_json(json.dumps(texts)) == [text.strip() for text in texts]
+
+
+class Finding(BaseModel):
+    text: str
+    sources: list[int] = []
+
+
+class Findings(BaseModel):
+    findings: list[Finding]
+
+
+WON = Findings(findings=[Finding(text="We won 'it'.", sources=[1])])
+
+
+@each_case(
+    "answer",
+    [
+        """{"findings": [{"text": "We won 'it'.", "sources": [1]}]}""",
+        """```json\n{"findings": [{"text": "We won 'it'.", "sources": [1],},]}\n```""",
+        """Here it is: {findings: [{text: "We won 'it'.", "sources": [1]}]}""",
+        """{"findings": [{"text": "We won 'it'.", "sources": [1}]}""",
+    ],
+)
+def test_malformed_json_of_a_model_is_repaired_and_validated(answer: str) -> None:
+    assert parse_structured(answer, Findings) == (WON, "")
+
+
+@each_case("answer", ["", "none", '{"findings": 3}', '{"findings": [{"text": "We w', "[" * 5000])
+def test_json_that_is_missing_invalid_or_cut_off_is_a_problem(answer: str) -> None:
+    value, problem = parse_structured(answer, Findings)
+    assert value is None
+    assert problem
+
+
+def test_only_complete_entries_of_a_structured_answer_that_was_cut_off_are_kept() -> None:
+    whole = WON.model_dump_json()
+    assert partly_structured(f'{whole[:-2]}, {{"text": "And th', Findings) == WON
+    assert partly_structured('{"findi', Findings) is None
+
+
+@each_case("piece", ['["', "['", '{"a": "b" ', "x: y, ", "["])
+def test_a_hostile_answer_is_repaired_in_limited_time(piece: str) -> None:
+    started = time.perf_counter()
+    texts_in_json("[" + piece * 10_000)
+    assert time.perf_counter() - started < 60

@@ -15,7 +15,6 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter,
 from llama_retrieval_ext import (
     MMR,
     RRF,
-    Alike,
     AutoMergingRetriever,
     BM25Retriever,
     Collapse,
@@ -140,7 +139,7 @@ def merging() -> Retriever:
     ("retriever", "node_id", "into"),
     [
         (lambda: FakeRetriever(SAME) >> Dedupe(), "b", "a"),
-        (lambda: FakeRetriever(SAME) >> Dedupe(Alike.NEARLY) >> Top(1), "b", "a"),
+        (lambda: FakeRetriever(SAME) >> Dedupe("nearly") >> Top(1), "b", "a"),
         (merging, "P1", "P"),
     ],
     ids=["content", "nearly", "parent"],

@@ -26,7 +26,7 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, node_ids
 from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
-from llama_retrieval_ext.stages.fusion import RRF, Borda, Consensus, WeightedSum
+from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing.fake_backend import FakeBackend
 from llama_retrieval_ext.testing.fakes import (
@@ -418,7 +418,7 @@ def test_min_success_is_set_wherever_there_are_legs(searched: Searched) -> None:
     a, b = FixedRetriever([("a", 0.9)], name="a"), FixedRetriever([("b", 0.5)], name="b")
     made: list[Callable[[BaseRetriever], Retriever]] = [
         lambda other: branches(a, other) >> RRF(min_success=2),
-        lambda other: branches(a, other) >> Consensus(1, RRF(min_success=2)),
+        lambda other: branches(a, other) >> WeightedSum(min_success=2),
         lambda other: branches(a, other, min_success=2) >> RRF(),
         lambda other: branches(a, other, min_success=2) >> RRF() >> Top(5),
         lambda other: Shout() >> (branches(a, other, min_success=2) >> RRF()) >> Top(5),
@@ -440,7 +440,7 @@ def test_min_success_that_cannot_be_or_is_said_twice_is_refused() -> None:
     wrong: list[Callable[[], object]] = [
         lambda: RRF(min_success=-1),
         lambda: WeightedSum(min_success=1.5),  # type: ignore[arg-type]
-        lambda: Borda(min_success=-1),
+        lambda: WeightedSum(min_success=-1),
         lambda: (a | b) >> RRF(min_success=3),
         lambda: branches(a, b, min_success=3),
         lambda: branches(a, b, min_success=1) >> RRF(min_success=2),

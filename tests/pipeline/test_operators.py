@@ -297,6 +297,12 @@ def test_the_outline_shows_a_leg_that_stands_twice() -> None:
     assert ((a | a) >> RRF()).outline() == "RRF()\n├─ a\n└─ a"
 
 
+@pytest.mark.parametrize("method", ["search", "asearch", "explain", "stream", "retrieve_many"])
+def test_retriever_methods_of_branches_ask_for_a_fusion(method: str) -> None:
+    with pytest.raises(AttributeError, match=rf"\(\(a \| b\) >> RRF\(\)\)\.{method}"):
+        getattr(a | b, method)
+
+
 @pytest.mark.parametrize("unfused", [a | b, Say("please") >> (a | b)], ids=repr)
 def test_what_waits_for_a_fusion_says_so_when_it_is_asked(unfused: Unfused) -> None:
     engine = RetrieverQueryEngine.from_args(unfused, llm=MockLLM())  # type: ignore[arg-type]

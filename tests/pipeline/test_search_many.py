@@ -102,15 +102,19 @@ def test_a_mistake_in_one_query_does_not_take_the_others_answers(search_many: Ma
     assert "DimensionMismatchError" in bad.degraded[0].reason
 
 
-@each_case("fail", [None, ConnectionError("down")])
-def test_a_model_without_batches_is_called_once_for_each_distinct_text(
-    search_many: Many, fail: Exception | None
-) -> None:
-    model = FakeEmbedding(fail=fail)
+def test_each_distinct_text_of_many_queries_is_embedded_once(search_many: Many) -> None:
+    model = FakeEmbedding()
     retriever = VectorRetriever(FakeBackend(sample_nodes(FakeEmbedding())), embed_model=model)
     results = search_many(retriever, [*SAMPLE_QUERIES, *SAMPLE_QUERIES[:2]])
     assert sorted(model.calls) == sorted(SAMPLE_QUERIES)
-    assert [bool(result.degraded) for result in results] == [fail is not None] * len(results)
+    assert all(result.hits for result in results)
+
+
+def test_a_model_that_fails_degrades_each_of_many_queries(search_many: Many) -> None:
+    model = FakeEmbedding(fail=ConnectionError("down"))
+    retriever = VectorRetriever(FakeBackend(sample_nodes(FakeEmbedding())), embed_model=model)
+    results = search_many(retriever, SAMPLE_QUERIES)
+    assert ["down" in result.degraded[0].reason for result in results] == [True] * len(results)
 
 
 def test_retrieve_many_raises_the_first_failure_after_those_beside_it() -> None:

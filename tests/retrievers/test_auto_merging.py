@@ -23,7 +23,7 @@ from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import Hit, node_ids
-from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever, MergedScore
+from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from tests.meeting import Meeting, met_by_the_loop
@@ -103,7 +103,7 @@ def test_exactly_the_threshold_is_not_enough(searched: Searched) -> None:
 
 def test_the_score_of_a_parent_may_be_the_best_of_its_children(searched: Searched) -> None:
     found = {"P0": 0.9, "P1": 0.6, "P2": 0.3}
-    retriever = merging(P, found, merged_score=MergedScore.MAX)
+    retriever = merging(P, found, merged_score="max")
     assert scores(searched(retriever, "query").hits) == [("P", 0.9)]
 
 

@@ -1,20 +1,13 @@
 """Retrievers over a store that return a few hits of each document."""
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from llama_index.core.schema import NodeRelationship, QueryBundle, RelatedNodeInfo, TextNode
 
-from llama_retrieval_ext.errors import (
-    ConfigurationError,
-    ScopeRequiredError,
-    ScopeViolationError,
-    StoreUnavailableError,
-)
-from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.errors import ScopeRequiredError, ScopeViolationError
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import node_ids
@@ -25,7 +18,6 @@ from llama_retrieval_ext.retrievers.store_retriever import (
     VectorRetriever,
 )
 from llama_retrieval_ext.stages.selection import Collapse
-from llama_retrieval_ext.stores.engine.backend import Candidate, EngineQuery, Search
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fake_backend import EVERYTHING, FakeBackend
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
@@ -152,70 +144,3 @@ def test_a_knowledge_base_that_requires_a_scope_collapses_too() -> None:
     assert [hit.node_id for hit in scoped.retrieve("annual leave")] == ["m1"]
     with pytest.raises(ScopeRequiredError):
         retriever.retrieve("annual leave")
-
-
-class Batching(FakeBackend):
-    """Counts requests, and refuses to return too much at once."""
-
-    def __init__(self, nodes: Sequence[TextNode], *, most_hits: int = 10_000) -> None:
-        super().__init__(nodes, features=replace(EVERYTHING, most_hits=most_hits))
-        self.batches = self.singles = 0
-
-    def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
-        self.singles += 1
-        return super().keyword(text, search)
-
-    def batch(self, queries: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
-        self.batches += 1
-        most = self.features.most_hits or 0
-        if any(each.search.top_k > most for each in queries):
-            raise ConfigurationError(f"more than {most} hits are wanted")
-        answer = super().batch(queries)
-        self.singles -= len(queries)  # the fake makes a batch of single searches
-        return answer
-
-
-DISTINCT = [of(f"d{place:02}", f"d{place:02}", "annual leave") for place in range(40)]
-
-
-@pytest.mark.parametrize("most_hits", [10_000, 25])
-def test_many_queries_are_one_request_where_no_document_has_many_hits(most_hits: int) -> None:
-    backend = Batching(DISTINCT, most_hits=most_hits)
-    retriever = KeywordRetriever(backend, top_k=20, collapse=Collapse())
-    assert [len(found) for found in retriever.retrieve_many(["leave", "annual"])] == [20, 20]
-    assert (backend.batches, backend.singles) == (1, 0)
-
-
-def test_where_the_batch_has_too_few_the_engine_is_searched_again() -> None:
-    backend = Batching(NODES)
-    retriever = KeywordRetriever(backend, top_k=2, collapse=Collapse())
-    found = retriever.retrieve_many([QUERY, "absence"])
-    assert [hit.node.ref_doc_id for hit in found[0]] == ["long", "d0"]
-    assert node_ids(found[1]) == ["e1"]  # of which there is no more
-    assert backend.batches == 1
-    assert backend.singles > 0
-
-
-class Away(FakeBackend):
-    """A server that cannot be reached."""
-
-    requests = 0
-
-    def batch(self, queries: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
-        def fail() -> list[list[Candidate]]:
-            self.requests += 1
-            raise StoreUnavailableError("the server is away")
-
-        return Call(fail)
-
-    def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
-        del text, search
-        return Call(lambda: self.batch([]).function()[0])  # type: ignore[union-attr]
-
-
-def test_a_store_that_cannot_be_reached_is_waited_for_once() -> None:
-    backend = Away(NODES)
-    retriever = KeywordRetriever(backend, top_k=3, collapse=Collapse())
-    with pytest.raises(StoreUnavailableError, match="away"):
-        retriever.retrieve_many([QUERY, "absence"])
-    assert backend.requests == 1

@@ -56,7 +56,7 @@ def store() -> Iterator[EmbeddedVectorStore]:
 @pytest.fixture
 def graph() -> Iterator[EmbeddedGraph]:
     with EmbeddedGraph(":memory:") as opened:
-        opened.upsert(*passage_rows(nodes_of(TEXTS), PassageLinks())).function()
+        opened.upsert(*passage_rows(nodes_of(TEXTS), PassageLinks()))
         yield opened
 
 
@@ -76,7 +76,7 @@ class TestEntitySearch:
             Edge.of("town", "MENTIONS", "hook"),
         ]
         with EmbeddedGraph(":memory:") as opened:
-            opened.upsert(nodes, edges).function()
+            opened.upsert(nodes, edges)
             yield opened
 
     def test_each_hop_counts_seven_tenths(
@@ -200,7 +200,7 @@ class TestWalk:
         assert "port" not in node_ids(retriever.retrieve("Night Train"))
         new = nodes_of({"port": ("Ports", "Night Train has a harbour scene.")})
         store.add(new)
-        graph.upsert(*passage_rows(new, PassageLinks())).function()
+        graph.upsert(*passage_rows(new, PassageLinks()))
         assert "port" in node_ids(retriever.retrieve("Night Train"))
 
     def test_a_graph_that_fails_leaves_the_seed_and_says_so(
@@ -263,7 +263,7 @@ class TestWalk:
 class _Unreachable(EmbeddedGraph):
     """A graph whose server is down."""
 
-    def contents(self, *, scope: Scope | None) -> Call[Contents]:
+    def plan_contents(self, *, scope: Scope | None = None) -> Call[Contents]:
         del scope
 
         def fail() -> Contents:
@@ -274,21 +274,21 @@ class _Unreachable(EmbeddedGraph):
 
 def test_derived_links_are_kept_by_scope_until_something_is_written(graph: EmbeddedGraph) -> None:
     graphs = PassageGraphs(graph)
-    first = graphs.of(None).function()
-    assert graphs.of(None).function() is first
-    assert graphs.of(Scope("acme")).function() is not first
-    graph.upsert([GraphNode("x")], []).function()
-    assert graphs.of(None).function() is not first
+    first = graphs.of(None)
+    assert graphs.of(None) is first
+    assert graphs.of(Scope("acme")) is not first
+    graph.upsert([GraphNode("x")], [])
+    assert graphs.of(None) is not first
 
 
 def test_derived_links_are_bounded_in_memory(graph: EmbeddedGraph) -> None:
-    size = PassageGraphs(graph).of(None).function().size_bytes
+    size = PassageGraphs(graph).of(None).size_bytes
     graphs = PassageGraphs(graph, max_bytes=size + 10)
-    first = graphs.of(None).function()
-    graphs.of(Scope("acme")).function()
-    assert graphs.of(None).function() is not first
+    first = graphs.of(None)
+    graphs.of(Scope("acme"))
+    assert graphs.of(None) is not first
     with pytest.raises(ConfigurationError, match="max_bytes=10"):
-        PassageGraphs(graph, max_bytes=10).of(None).function()
+        PassageGraphs(graph, max_bytes=10).of(None)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def store() -> Generator[EmbeddedVectorStore]:
 @pytest.fixture(scope="module")
 def graphs() -> Generator[PassageGraphs]:
     with EmbeddedGraph(":memory:") as graph:
-        graph.upsert(*passage_rows(sample_nodes(), LINKS)).function()
+        graph.upsert(*passage_rows(sample_nodes(), LINKS))
         yield PassageGraphs(graph, links=LINKS)
 
 

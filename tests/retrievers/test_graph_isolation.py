@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from llama_index.core.indices.vector_store import VectorStoreIndex
 from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.graph.backend import WritableGraph as Graph
 from llama_retrieval_ext.graph.elements import Edge
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
@@ -73,7 +72,7 @@ def write(
     between = [Edge.of(*edge, where) for edge in edges]
     # What names another's passages leads nowhere.
     across = [Edge.of(nodes[0].node_id, "CITES", "acme-own-0", where)] if where != OWN else []
-    graph.upsert(rows.nodes, [*rows.edges, *between, *across]).function()
+    graph.upsert(rows.nodes, [*rows.edges, *between, *across])
 
 
 def answers(store: VectorStoreIndex, graph: Graph) -> list[object]:
@@ -87,9 +86,9 @@ def answers(store: VectorStoreIndex, graph: Graph) -> list[object]:
         ),
         KGRetriever(graph, linker=linker),
     )
-    told: list[object] = [answer(graph.names(scope=SCOPE))]
+    told: list[object] = [answer(graph.plan_names(scope=SCOPE))]
     for query in QUERIES:
-        told.append(run(linker.link(query, scope=SCOPE)))
+        told.append(linker.link(query, scope=SCOPE))
         for retriever in retrievers:
             hits = retriever.search(query, scope=SCOPE).hits
             told.append([(h.to_dict(), h.path, h.hop_distance, h.proof) for h in hits])
@@ -128,8 +127,8 @@ def test_an_answer_does_not_depend_on_another_s_rows_on_neo4j(neo4j_url: str) ->
         def some_rows(
             own: tuple[Passages, Edges], other: tuple[Passages, Edges], where: dict[str, str]
         ) -> None:
-            graph.clear(scope=None).function()
+            graph.clear(scope=None)
             check(graph, own, other, where)
 
         some_rows()
-        graph.clear(scope=None).function()
+        graph.clear(scope=None)

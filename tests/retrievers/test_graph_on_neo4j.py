@@ -6,7 +6,6 @@ from contextlib import closing
 
 import pytest
 
-from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.cypher import Rows
@@ -41,10 +40,10 @@ class CountingGraph(Neo4jGraph):
         super().__init__(connection, url)
         self.requests: list[str] = []
 
-    def read(self, statement: str, parameters: Mapping[str, object]) -> Call[Rows]:
+    def plan_read(self, statement: str, parameters: Mapping[str, object]) -> Call[Rows]:
         """Keep the statement."""
         self.requests.append(statement)
-        return super().read(statement, parameters)
+        return super().plan_read(statement, parameters)
 
 
 @pytest.fixture(scope="module")
@@ -57,18 +56,18 @@ def store() -> Iterator[EmbeddedVectorStore]:
 @pytest.fixture
 def embedded() -> Iterator[EmbeddedGraph]:
     with EmbeddedGraph(":memory:") as graph:
-        graph.upsert(*passage_rows(sample_nodes(), LINKS)).function()
+        graph.upsert(*passage_rows(sample_nodes(), LINKS))
         yield graph
 
 
 @pytest.fixture
 def server(neo4j_url: str) -> Iterator[CountingGraph]:
     with closing(CountingGraph.open(neo4j_url)) as graph:
-        graph.clear(scope=None).function()
-        graph.upsert(*passage_rows(sample_nodes(), LINKS)).function()
+        graph.clear(scope=None)
+        graph.upsert(*passage_rows(sample_nodes(), LINKS))
         graph.requests.clear()
         yield graph
-        graph.clear(scope=None).function()
+        graph.clear(scope=None)
 
 
 def retrievers(
@@ -108,7 +107,7 @@ def test_hops_and_walks_answer_as_on_the_embedded_graph(
 def test_one_round_trip_a_hop_and_none_for_a_walk(
     store: EmbeddedVectorStore, server: CountingGraph
 ) -> None:
-    run(expand(server, ["canteen"], max_hops=3, scope=Scope("acme")))
+    expand(server, ["canteen"], max_hops=3, scope=Scope("acme"))
     assert len(server.requests) == 3
     by_hops, by_walk = retrievers(store, server)
     for retriever, most in ((by_hops, 5), (by_walk, 0)):  # three hops, and nodes twice

@@ -5,10 +5,11 @@ import json
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.pipeline.pipeline import Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.llm_queries import HyDEMode, HyDERetriever
+from llama_retrieval_ext.retrievers.llm_queries import HyDERetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rewrite.hyde import HyDE, HyDEFanOut
 from llama_retrieval_ext.testing.corpus import sample_nodes
@@ -46,7 +47,7 @@ class TestContractWhereRankingsAreFused(RetrieverContract):
 class TestContractWhereEmbeddingsAreAveraged(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self, hybrid: HybridRetriever) -> Retriever:
-        return HyDERetriever(hybrid, EndlessLLM(), mode=HyDEMode.MEAN)
+        return Pipeline(hybrid, rewrites=[HyDE(EndlessLLM())], name="hyde")
 
 
 def test_the_result_has_the_documents_and_what_each_found(searched: Searched) -> None:
@@ -65,28 +66,18 @@ def test_the_result_has_the_documents_and_what_each_found(searched: Searched) ->
 def test_averaging_asks_once_and_keeps_the_scores(searched: Searched) -> None:
     source = FakeRetriever([("a", 0.9)])
     llm = ScriptedLLM(["Staff have 25 days."])
-    result = searched(HyDERetriever(source, llm, mode=HyDEMode.MEAN), "annual leave")
+    result = searched(HyDE(llm) >> source, "annual leave")
     (call,) = source.calls
     assert call.embedding_strs == ["annual leave", "Staff have 25 days."]
     assert [(hit.node_id, hit.score, hit.source) for hit in result.hits] == [
         ("a", 0.9, "FakeRetriever")
     ]
-    details = result.details["retrieval_details"]
-    assert isinstance(details, list)
-    assert [(part["query"], part["hits_count"]) for part in details] == [("annual leave", 1)]
     assert result.details["hyde_queries"] == ["Staff have 25 days."]
 
 
 def test_fused_it_is_what_the_algebra_gives(hybrid: HybridRetriever) -> None:
     retriever = HyDERetriever(hybrid, EndlessLLM(), rrf_k=10, top_k=None)
     algebra = HyDEFanOut(EndlessLLM()) >> hybrid >> RRF(k=10)
-    expected = [(hit.node_id, hit.score) for hit in algebra.retrieve("annual leave")]
-    assert [(hit.node_id, hit.score) for hit in retriever.retrieve("annual leave")] == expected
-
-
-def test_averaged_it_is_what_the_algebra_gives(hybrid: HybridRetriever) -> None:
-    retriever = HyDERetriever(hybrid, EndlessLLM(), mode=HyDEMode.MEAN, top_k=None)
-    algebra = HyDE(EndlessLLM()) >> hybrid
     expected = [(hit.node_id, hit.score) for hit in algebra.retrieve("annual leave")]
     assert [(hit.node_id, hit.score) for hit in retriever.retrieve("annual leave")] == expected
 
@@ -98,9 +89,8 @@ def test_what_is_plain_retrieved_leaves_no_details_behind(searched: Searched) ->
     assert searched(retriever, "annual leave").details["hyde_queries_count"] == 1
 
 
-@pytest.mark.parametrize("mode", HyDEMode)
-def test_its_parts_show(mode: HyDEMode, hybrid: HybridRetriever) -> None:
-    retriever = HyDERetriever(hybrid, EndlessLLM(), hyde_queries=2, mode=mode)
+def test_its_parts_show(hybrid: HybridRetriever) -> None:
+    retriever = HyDERetriever(hybrid, EndlessLLM(), hyde_queries=2)
     first, second = retriever.outline().splitlines()
     assert "HyDE" in first
     assert "EndlessLLM(...), n=2" in first
@@ -114,7 +104,5 @@ def test_impossible_arguments_are_refused() -> None:
         HyDERetriever(source, llm, hyde_queries=0)
     with pytest.raises(ConfigurationError, match="k"):
         HyDERetriever(source, llm, rrf_k=-1)
-    with pytest.raises(ConfigurationError, match="rrf_k=10 has no effect"):
-        HyDERetriever(source, llm, mode=HyDEMode.MEAN, rrf_k=10)
     with pytest.raises(ConfigurationError, match="max_tokens"):
         HyDERetriever(source, llm, max_tokens=0)

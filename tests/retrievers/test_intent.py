@@ -20,14 +20,14 @@ from llama_retrieval_ext.retrievers.intent import (
     default_intent_profiles,
     default_intent_rules,
 )
+from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
 from llama_retrieval_ext.retrievers.routing.selectors import (
     Choice,
     EmbeddingSelector,
-    LLMSelector,
     Selection,
     Selector,
 )
-from llama_retrieval_ext.stages.fusion import RRF, CombMNZ
+from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stages.selection import LongContextReorder, Threshold, Top
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
@@ -123,8 +123,15 @@ def intent_of(result: SearchResult) -> object:
     ("query", "intent"),
     [(query, intent) for intent, queries in INTENTS.items() for query in queries],
 )
-def test_the_rules_tell_the_intent(query: str, intent: str) -> None:
-    assert intent_of(IntentAdaptiveRetriever(legs()).search(query)) == intent
+def test_the_default_rules_recognise_the_intent(query: str, intent: str) -> None:
+    found = default_intent_rules().select(Query(query), [])
+    assert next((each.name for each in found), GENERAL) == intent
+
+
+def test_a_question_without_a_profile_of_its_own_is_general() -> None:
+    retriever = IntentAdaptiveRetriever(legs())
+    assert intent_of(retriever.search("what is a scaffold")) == GENERAL
+    assert intent_of(retriever.search("error E1205")) == "exact"
 
 
 def test_the_weights_of_the_intent_change_the_ranking(searched: Searched) -> None:
@@ -186,9 +193,9 @@ def test_legs_may_be_branches_with_limits(searched: Searched) -> None:
 
 
 def test_any_fusion_will_do(searched: Searched) -> None:
-    result = searched(IntentAdaptiveRetriever(legs(), fusion=CombMNZ()), "E1205")
+    result = searched(IntentAdaptiveRetriever(legs(), fusion=WeightedSum()), "E1205")
     assert node_ids(result.hits) == ["k", "v"]
-    assert [hit.score for hit in result.hits] == pytest.approx([2 * 0.7, 2 * 0.3])
+    assert [hit.score for hit in result.hits] == pytest.approx([0.7, 0.3])
 
 
 def test_any_selector_will_do(searched: Searched) -> None:
@@ -230,10 +237,9 @@ def test_the_rules_are_data_one_can_read() -> None:
         "definition",
         "exact",  # names, where nothing else is said
     ]
-    assert set(default_intent_profiles()) == {
-        *(rule.route for rule in default_intent_rules().rules),
-        GENERAL,
-    }
+    profiles = default_intent_profiles()
+    assert [*profiles] == ["exact", "comparison", "time_bound", GENERAL]
+    assert [name for name, each in profiles.items() if each.weights] == ["exact", "time_bound"]
 
 
 def test_intent_adapts_inside_a_pipeline(searched: Searched) -> None:

@@ -43,7 +43,7 @@ def topic_graph() -> EmbeddedGraph:
             own = {"tenant_id": tenant, "kb_id": kb}
             nodes = [GraphNode(topic, "Process", topic, own) for topic in TOPICS]
             edges = [Edge.of(topic, "USES", f"{tenant} {kb}", own) for topic in TOPICS]
-            graph.upsert(nodes, edges).function()
+            graph.upsert(nodes, edges)
     return graph
 
 
@@ -84,7 +84,7 @@ def pit(tenant: str) -> tuple[list[GraphNode], list[Edge]]:
 
 def filled(graph: WritableGraph) -> WritableGraph:
     for tenant in ("acme", "globex"):
-        graph.upsert(*pit(tenant)).function()
+        graph.upsert(*pit(tenant))
     return graph
 
 
@@ -97,9 +97,9 @@ def graph(request: pytest.FixtureRequest) -> Iterator[WritableGraph]:
     from llama_retrieval_ext.graph.neo4j import Neo4jGraph  # noqa: PLC0415 - needs the extra
 
     with Neo4jGraph.open(request.getfixturevalue("neo4j_url")) as server:
-        server.clear(scope=None).function()
+        server.clear(scope=None)
         yield filled(server)
-        server.clear(scope=None).function()
+        server.clear(scope=None)
 
 
 def test_a_process_named_in_a_question_has_its_whole_chain_with_proofs(
@@ -168,7 +168,7 @@ def test_one_id_in_two_knowledge_bases_is_two_nodes() -> None:
         for kb in ("a", "b"):
             own = {"kb_id": kb}
             nodes = [GraphNode("pit", "Process", "pit", own), GraphNode("x", "Equipment", kb, own)]
-            graph.upsert(nodes, [Edge.of("pit", "USES", "x", own)]).function()
+            graph.upsert(nodes, [Edge.of("pit", "USES", "x", own)])
         hits = KGRetriever(graph).retrieve("pit")
         assert {(hit.node.get_content(), hit.metadata["kb_id"]) for hit in hits} == {
             ("pit uses a", "a"),
@@ -181,7 +181,7 @@ def test_a_tenant_sees_its_own_rows_only(graph: WritableGraph) -> None:
     for tenant, scope in (("acme", ACME), ("globex", GLOBEX)):
         alone = EmbeddedGraph(":memory:")
         with alone:
-            alone.upsert(*pit(tenant)).function()
+            alone.upsert(*pit(tenant))
             expected = KGRetriever(alone).search("deep pit", scope=scope)
             found = retriever.search("deep pit", scope=scope)
             assert [hit.to_dict() for hit in found] == [hit.to_dict() for hit in expected]
@@ -207,3 +207,17 @@ def test_a_rule_file_by_path(graph: WritableGraph, tmp_path: Path) -> None:
     )
     (hit,) = KGRuleRetriever(graph, str(path), scope=ACME).retrieve("deep pit")
     assert hit.node.get_content() == "deep pit crane"
+
+
+def test_default_rules_over_a_graph_with_other_relations_are_degraded() -> None:
+    with EmbeddedGraph(":memory:") as graph:
+        graph.upsert([GraphNode("ada", "Person", "Ada")], [Edge("ada", "LIVES_IN", "york")])
+        retriever = KGRetriever(graph)
+        (part,) = retriever.search("Where does Ada live?").degraded
+        assert part.where == "kg_rule"
+        assert "KGRuleRetriever" in part.reason
+        assert "'ada'" in part.reason
+        assert retriever.search("Where does Bob live?").degraded == ()
+        graph.upsert([], [Edge("ada", "USES", "pen")])
+        assert retriever.search("Where does Ada live?").degraded == ()
+        assert retriever.requirements("york").conclusions == ()

@@ -22,6 +22,7 @@ from llama_retrieval_ext import (
     open_store,
 )
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError, TooFewLegsError
+from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.results import SearchResult
@@ -216,7 +217,7 @@ def test_from_storage_opens_and_closes_both(tmp_path: Path) -> None:
     with open_store(store_url) as store:
         store.add(sample_nodes(MODEL))
     graph = open_graph(graph_url)
-    graph.upsert(*construction_safety()).function()
+    graph.upsert(*construction_safety())
     graph.close()
     with KnowledgeRetriever.from_storage(
         store_url, graph=graph_url, embed_model=MODEL
@@ -255,3 +256,81 @@ def test_a_policy_out_of_range_is_refused(wrong: dict[str, object]) -> None:
 
 def test_the_confidence_of_the_search_is_that_of_the_response() -> None:
     assert KnowledgeResponse.of(SearchResult([], confidence=0.4), {}).confidence == 0.4
+
+
+def texts(items: list[RetrievalItem]) -> list[str]:
+    return [item.content for item in items]
+
+
+def test_the_engineering_type_alone_selects_its_processes(rules: KGRuleRetriever) -> None:
+    knowledge = KnowledgeRetriever(rules=rules)
+    metro, hydraulic = (knowledge.retrieve_regulations(name) for name in ("地铁", "水利"))
+    assert {item.metadata["process"] for item in metro} >= {"深基坑开挖", "盾构掘进"}
+    assert "爆破作业" in {item.metadata["process"] for item in hydraulic}
+    assert texts(metro) != texts(hydraulic)
+    searched = knowledge.search("有哪些要求", engineering_type="地铁").regulations
+    assert texts(searched) == texts(metro)
+    assert knowledge.retrieve_regulations("no such type") == knowledge.retrieve_regulations() == []
+
+
+def test_the_engineering_type_narrows_the_processes(rules: KGRuleRetriever) -> None:
+    knowledge = KnowledgeRetriever(rules=rules)
+    both = ["深基坑开挖", "爆破作业", "焊接作业"]
+    found = knowledge.retrieve_regulations("水利", both)
+    assert {item.metadata["process"] for item in found} == {"爆破作业", "焊接作业"}
+    assert knowledge.retrieve_regulations(processes=["爆破作业"])
+
+
+def test_a_process_lists_its_engineering_types_in_a_property() -> None:
+    with EmbeddedGraph(":memory:") as graph:
+        for process, types in (
+            ("pile", ["bridge"]),
+            ("lining", ["tunnel", "bridge"]),
+            ("fence", []),
+        ):
+            node = GraphNode(process, "Process", properties={"engineering_types": types})
+            graph.upsert([node], [Edge(process, "HAS_HAZARD", f"{process} falls")])
+        knowledge = KnowledgeRetriever(rules=KGRetriever(graph))
+        assert len(knowledge.retrieve_regulations("bridge")) == 2
+        (only,) = knowledge.retrieve_regulations("tunnel", ["pile", "lining"])
+        assert "lining falls" in only.content
+        assert len(knowledge.retrieve_regulations("tunnel", ["pile", "fence"])) == 1
+
+
+def test_infer_rules_takes_the_processes_from_the_question(rules: KGRuleRetriever) -> None:
+    knowledge = KnowledgeRetriever(rules=rules)
+    assert knowledge.infer_rules(PIT) == knowledge.infer_rules({"query": PIT})
+    assert knowledge.infer_rules(PIT)
+    assert knowledge.infer_rules({"engineering_type": "地铁"})
+
+
+@pytest.mark.parametrize("key", ["collection", "kb_id"])
+def test_templates_are_recognised_by_default_and_follow_the_cases(key: str) -> None:
+    found = [("form", 0.9, "Form 7", {key: "templates"}), ("pit", 0.8, "A pit collapsed.", {})]
+    knowledge = KnowledgeRetriever(FixedRetriever(found))
+    case, template = knowledge.retrieve_cases("pit")
+    assert (case.source, case.priority, case.content) == ("vector", 2, "A pit collapsed.")
+    assert (template.source, template.priority, template.content) == ("template", 3, "Form 7")
+    assert knowledge.search("pit").cases == [case]
+
+
+def test_the_query_context_keeps_the_processes_of_the_caller(rules: KGRuleRetriever) -> None:
+    both = KnowledgeRetriever(FixedRetriever(CASES), rules)
+    for knowledge, chapter, processes in (
+        (both, "cost", ["deep-pit"]),
+        (both, None, ["deep-pit"]),
+        (both, None, ["no such process"]),
+        (KnowledgeRetriever(FixedRetriever(CASES)), None, ["deep-pit"]),
+    ):
+        response = knowledge.search("which?", chapter=chapter, processes=processes)
+        assert response.query_context["processes"] == processes
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [("x", "rumour", 1, 0.5), ("x", "vector", 0, 0.5), ("x", "vector", 5, 0.5)]
+    + [("x", "vector", 2, score) for score in (-0.1, 1.1, float("nan"))],
+)
+def test_an_item_out_of_range_is_refused(wrong: tuple[str, str, int, float]) -> None:
+    with pytest.raises(ConfigurationError, match="of an item"):
+        RetrievalItem(*wrong)

@@ -11,8 +11,8 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import SearchResult, node_ids
 from llama_retrieval_ext.retrievers.llm_queries import HyDERetriever, MultiQueryRetriever
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever
+from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
 from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
-from llama_retrieval_ext.retrievers.routing.selectors import LLMSelector
 from llama_retrieval_ext.stages.rerank.llm import LLMRerank
 from llama_retrieval_ext.testing.fakes import FixedRetriever
 from tests.searching import Searched

@@ -4,6 +4,8 @@ import asyncio
 import logging
 import statistics
 from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any
 
 import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -20,7 +22,7 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
-from llama_retrieval_ext.stages.fusion import RRF, Borda
+from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.testing.fake_backend import FakeBackend
 from llama_retrieval_ext.testing.fakes import (
     FakeEmbedding,
@@ -350,11 +352,59 @@ def test_f10_hits_without_a_score_count_as_found_with_nothing_to_add(
         assert result.hits[0].node.node_id == "a"
 
 
-def test_f10_a_single_negative_score_is_the_best_there_is(searched: Searched) -> None:
-    fusion = QueryFusionRetriever(
-        [FakeRetriever([("a", -5.0)])], mode=FUSION_MODES.RELATIVE_SCORE, num_queries=1
-    )
-    assert scores(searched(fusion, "query").hits) == {"a": 1.0}
+@each_case(("score", "expected"), [(0.4, 0.5), (0.0, 0.0)])
+def test_equal_relative_scores_are_1_if_above_0_and_else_0(score: float, expected: float) -> None:
+    legs = [FakeRetriever([("a", score), ("b", score)]), FakeRetriever()]
+    fusion = QueryFusionRetriever(legs, mode=FUSION_MODES.RELATIVE_SCORE, num_queries=1)
+    assert [hit.score for hit in fusion.retrieve("query")] == [expected, expected]
+
+
+class FusionMode(Enum):
+    """The modes of another design."""
+
+    RECIPROCAL_RANK = "reciprocal_rank"
+
+
+@each_case(
+    ("mode", "ours"),
+    [
+        ("reciprocal_rank", "reciprocal_rerank"),
+        (FusionMode.RECIPROCAL_RANK, "reciprocal_rerank"),
+        ("rrf", "reciprocal_rerank"),
+        ("relative", "relative_score"),
+        ("dbsf", "dist_based_score"),
+    ],
+)
+def test_another_name_of_a_mode_is_answered_with_llama_indexs(mode: Any, ours: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"write mode={ours!r}"):
+        QueryFusionRetriever([FakeRetriever()], mode=mode, num_queries=1)
+
+
+class AsyncOnly(BaseRetriever):
+    """A retriever of another package without a blocking method."""
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        raise NotImplementedError("only async")
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        await asyncio.sleep(0)
+        return [NodeWithScore(node=TextNode(id_="a"), score=0.5)]
+
+
+def test_a_leg_with_only_an_async_method_works(searched: Searched) -> None:
+    fusion = QueryFusionRetriever([AsyncOnly(), FakeRetriever([("b", 0.4)])], num_queries=1)
+    result = searched(fusion, "query")
+    assert node_ids(result.hits) == ["a", "b"]
+    assert not result.degraded
+
+
+def test_a_leg_with_only_an_async_method_works_inside_a_running_loop() -> None:
+    fusion = QueryFusionRetriever([AsyncOnly()], num_queries=1)
+
+    async def blocking_call() -> list[NodeWithScore]:
+        return fusion.retrieve("query")
+
+    assert node_ids(asyncio.run(blocking_call())) == ["a"]
 
 
 def test_f11_scores_are_divided_by_the_queries_that_were_asked(searched: Searched) -> None:
@@ -433,7 +483,7 @@ def test_f17_reciprocal_rank_goes_by_the_order_of_the_child(searched: Searched) 
 def test_f17_any_fusion_does_with_any_constant(searched: Searched) -> None:
     fusion = QueryFusionRetriever(two(), mode=RRF(k=1), num_queries=1)
     assert searched(fusion, "query").hits[0].score == pytest.approx(1 / 2 + 1 / 4)
-    votes = QueryFusionRetriever(two(), mode=Borda(), num_queries=1)
+    votes = QueryFusionRetriever(two(), mode=WeightedSum(), num_queries=1)
     assert node_ids(searched(votes, "query").hits) == ["a", "c"]
 
 

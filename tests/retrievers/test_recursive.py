@@ -189,10 +189,10 @@ def test_c3_the_best_score_of_a_node_counts_and_the_result_is_ordered(searched: 
 
 
 POLICIES: Mapping[ScorePolicy, dict[str, float]] = {
-    ScorePolicy.CHILD: {"near": 0.5, "far": 0.4, "plain": 0.2},
-    ScorePolicy.PARENT: {"near": 0.8, "far": 0.8, "plain": 0.8},
-    ScorePolicy.PRODUCT: {"near": 0.8 * 0.5, "far": 0.8 * 0.2 * 0.4, "plain": 0.8 * 0.2},
-    ScorePolicy.DECAYED: {"near": 0.5 * 0.5, "far": 0.4 * 0.5**2, "plain": 0.2 * 0.5},
+    "child": {"near": 0.5, "far": 0.4, "plain": 0.2},
+    "parent": {"near": 0.8, "far": 0.8, "plain": 0.8},
+    "product": {"near": 0.8 * 0.5, "far": 0.8 * 0.2 * 0.4, "plain": 0.8 * 0.2},
+    "decayed": {"near": 0.5 * 0.5, "far": 0.4 * 0.5**2, "plain": 0.2 * 0.5},
 }
 
 
@@ -214,9 +214,7 @@ def test_scores_of_parent_and_child_become_one_by_policy(
     assert dict(scores(searched(retriever, "query").hits)) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    ("policy", "expected"), [(ScorePolicy.PARENT, 0.9), (ScorePolicy.PRODUCT, 0.9 * 0.8 * 0.5)]
-)
+@pytest.mark.parametrize(("policy", "expected"), [("parent", 0.9), ("product", 0.9 * 0.8 * 0.5)])
 def test_the_best_way_to_a_node_counts_even_if_it_is_the_longer(
     searched: Searched, policy: ScorePolicy, expected: float
 ) -> None:

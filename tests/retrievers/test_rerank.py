@@ -189,6 +189,35 @@ def test_models_of_the_package_rerankers_are_taken_as_they_are() -> None:
     assert node_ids(retriever.retrieve("q")) == ["c", "b", "a"]
 
 
+class Duck:
+    """Any object with a method `rerank`, which changes what it gets."""
+
+    def rerank(self, query: QueryBundle, nodes: list[NodeWithScore]) -> list[NodeWithScore]:
+        if query.query_str == "fail":
+            raise OSError("the service is gone")
+        for hit in nodes:
+            hit.score = float(len(hit.text))
+        return sorted(nodes, key=lambda hit: -len(hit.text))[:2]
+
+
+class AsyncDuck:
+    async def rerank(self, query: QueryBundle, nodes: list[NodeWithScore]) -> list[NodeWithScore]:
+        await asyncio.sleep(0)
+        return Duck().rerank(query, nodes)
+
+
+@each_case("reranker", [Duck(), AsyncDuck()])
+def test_an_object_with_rerank_is_a_reranker(reranker: Any, *, asynchronous: bool) -> None:
+    source = FakeRetriever(ROWS)
+    retriever = RerankRetriever(source, reranker)
+    result = searched(retriever, "query", asynchronous=asynchronous)
+    assert [(hit.node_id, hit.score) for hit in result] == [("c", 12.0), ("b", 10.0)]
+    assert [hit.score for hit in source.hits] == [0.9, 0.8, 0.7]
+    failed = searched(retriever, "fail", asynchronous=asynchronous)
+    assert node_ids(failed.hits) == ["a", "b", "c"]
+    assert "the service is gone" in failed.degraded[0].reason
+
+
 def test_as_many_are_fetched_as_it_is_told_and_never_fewer_than_are_wanted(
     dense: VectorRetriever,
 ) -> None:

@@ -2,19 +2,22 @@
 
 import asyncio
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from llama_index.core.postprocessor import SimilarityPostprocessor
 
-from llama_retrieval_ext.errors import CompositionError, ConfigurationError
-from llama_retrieval_ext.pipeline.stages import Rewrite
+from llama_retrieval_ext.errors import ArgumentError, CompositionError, ConfigurationError
+from llama_retrieval_ext.pipeline.stages import Refine, Rewrite
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.results import node_ids
+from llama_retrieval_ext.results import Hit, node_ids
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
+from tests.cases import each_case
 
 OURS, THEIRS = {"tenant_id": "acme"}, {"tenant_id": "globex"}
 a = FixedRetriever([("a", 0.9, "a", OURS), ("x", 0.5, "x", THEIRS)], name="a")
@@ -48,11 +51,46 @@ def test_it_is_what_the_operators_give() -> None:
     assert pipeline.outline().startswith("RetrievalPipeline(name='built')\n└─ Top(k=2)")
 
 
-def test_adding_a_stage_leaves_the_pipeline_as_it_was() -> None:
-    short = RetrievalPipeline("p").add_stage(a)
-    longer = short.add_stage(Top(1))
-    assert node_ids(short.retrieve("query")) == ["a", "x"]
-    assert node_ids(longer.retrieve("query")) == ["a"]
+def test_add_stage_adds_to_the_pipeline_and_returns_it() -> None:
+    pipeline = RetrievalPipeline()
+    assert pipeline.name == "default"
+    assert pipeline.add_stage(a) is pipeline
+    pipeline.add_stage(Top(1))
+    assert pipeline.stages == (a, Top(1))
+    assert node_ids(pipeline.retrieve("query")) == ["a"]
+
+
+def test_a_copy_for_a_scope_has_its_own_stages() -> None:
+    pipeline = RetrievalPipeline().add_stage(a)
+    copy = pipeline.for_scope(Scope("acme")).add_stage(Top(1))
+    assert pipeline.stages == (a,)
+    assert copy.stages == (a, Top(1))
+
+
+@dataclass(frozen=True, slots=True)
+class FromContext(Refine):
+    def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
+        return [hit for hit in hits if hit.node_id == query.context["wanted"]]
+
+
+@each_case("is_async", [False, True])
+def test_execute_searches_with_top_k_and_context(is_async: bool) -> None:
+    pipeline = RetrievalPipeline().add_stage(a | b).add_stage(RRF())
+
+    def search(*given: Any, **options: Any) -> list[Hit]:
+        if is_async:
+            return asyncio.run(pipeline.aexecute(*given, **options)).hits
+        return pipeline.execute(*given, **options).hits
+
+    assert node_ids(search("query")) == ["x", "a", "b"]
+    assert node_ids(search("query", 1)) == ["x"]
+    pipeline.add_stage(FromContext())
+    assert node_ids(search("query", top_k=10, context={"wanted": "b"})) == ["b"]
+
+
+def test_a_wrong_argument_of_execute_is_an_argument_error() -> None:
+    with pytest.raises(ArgumentError, match="write top_k=3"):
+        RetrievalPipeline().add_stage(a).execute("query", topk=3)  # type: ignore[call-arg]
 
 
 def test_foreign_parts_are_stages_too() -> None:

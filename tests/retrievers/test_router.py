@@ -20,13 +20,13 @@ from llama_retrieval_ext.errors import ConfigurationError, TooFewLegsError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import SearchResult, node_ids
+from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
 from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
 from llama_retrieval_ext.retrievers.routing.selectors import (
     CascadeSelector,
     Choice,
     EmbeddingSelector,
-    LLMSelector,
     Selection,
     Selector,
 )

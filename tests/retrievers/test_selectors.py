@@ -5,8 +5,13 @@ import copy
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
+from llama_index.core.base.base_selector import BaseSelector, SelectorResult, SingleSelection
+from llama_index.core.prompts.mixin import PromptDictType
+from llama_index.core.schema import QueryBundle
+from llama_index.core.tools import ToolMetadata
 
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
 from llama_retrieval_ext.execution.drivers import arun, run
@@ -18,6 +23,7 @@ from llama_retrieval_ext.retrievers.routing.selectors import (
     EmbeddingSelector,
     Selection,
     Selector,
+    as_selector,
 )
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.cases import each_case
@@ -192,6 +198,55 @@ class Scripted(Selector):
         if isinstance(self.said, Exception):
             raise self.said
         return [Selection(name) for name in self.said]
+
+
+@each_case(("picks", "expected"), [(1, "code"), ("food", "food"), ([2], "food"), ([], None)])
+def test_a_selector_may_return_an_index_or_a_name(
+    picks: Any, expected: str | None, select: Selected
+) -> None:
+    class Own(Selector):
+        def select(self, query: Query, choices: Sequence[Choice]) -> Any:
+            return picks
+
+    class Duck:
+        def select(self, query: Query, choices: Sequence[Choice]) -> Any:
+            return picks
+
+    class AsyncDuck:
+        async def select(self, query: Query, choices: Sequence[Choice]) -> Any:
+            return picks
+
+    for selector in (Own(), as_selector(Duck(), "selector"), as_selector(AsyncDuck(), "selector")):
+        assert names(select(selector, "query")) == ([] if expected is None else [expected])
+
+
+@each_case("picks", [3, -1])
+def test_an_index_out_of_range_is_an_error(picks: int, select: Selected) -> None:
+    class Own(Selector):
+        def select(self, query: Query, choices: Sequence[Choice]) -> int:
+            return picks
+
+    with pytest.raises(ExecutionError, match=f"picked route {picks}; there are 0 to 2"):
+        select(Own(), "query")
+
+
+class AsyncOnly(BaseSelector):
+    """A LlamaIndex selector without a blocking method, and without an `await`."""
+
+    def _get_prompts(self) -> PromptDictType:
+        return {}
+
+    def _update_prompts(self, prompts: PromptDictType) -> None: ...
+
+    def _select(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
+        raise NotImplementedError
+
+    async def _aselect(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
+        return SelectorResult(selections=[SingleSelection(index=1, reason="async")])
+
+
+def test_a_selector_with_only_an_async_method_is_used(select: Selected) -> None:
+    assert names(select(as_selector(AsyncOnly(), "selector"), "query")) == ["code"]
 
 
 def test_the_first_selection_of_a_cascade_counts_and_the_rest_is_not_asked(

@@ -21,7 +21,6 @@ from llama_retrieval_ext.results import Hit, SearchResult, node_ids
 from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever
 from llama_retrieval_ext.retrievers.fallback import FallbackRetriever
 from llama_retrieval_ext.retrievers.intent import IntentAdaptiveRetriever, IntentProfile
-from llama_retrieval_ext.retrievers.llm_queries import HyDEMode, HyDERetriever
 from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
@@ -29,6 +28,7 @@ from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.retrievers.routing.selectors import Choice, Selection, Selector
 from llama_retrieval_ext.stages.fusion import RRF, Max
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank
+from llama_retrieval_ext.stages.rewrite.hyde import HyDE
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
@@ -91,9 +91,7 @@ HANDING_ON: dict[str, Callable[[], Retriever]] = {
     "auto-merging": lambda: AutoMergingRetriever(two_legs(), SimpleDocumentStore()),
     "pipeline": lambda: two_legs() >> Top(5),
     "step by step": lambda: RetrievalPipeline("named").add_stage(two_legs()),
-    "hyde of the mean": lambda: HyDERetriever(
-        two_legs(), ScriptedLLM(["Two weeks."]), mode=HyDEMode.MEAN
-    ),
+    "hyde of the mean": lambda: HyDE(ScriptedLLM(["Two weeks."])) >> two_legs(),
     "five deep": lambda: FallbackRetriever(
         routed(["x"], x=routed(["x"], x=two_legs() >> Top(5))), late("y", 0.0)
     ),

@@ -19,7 +19,7 @@ def test_every_edge_has_its_ends_and_every_entity_two_names() -> None:
     assert {end for edge in edges for end in (edge.source, edge.target)} <= ids
     assert {node.label for node in nodes} == {
         *("Process", "Hazard", "Equipment", "Measure", "EmergencyMeasure", "QualityPoint"),
-        "text_chunk",
+        *("EngineeringType", "text_chunk"),
     }
     entities = [node for node in nodes if not node.is_passage]
     assert all(len(node.names) > 1 and node.properties["name_en"].isascii() for node in entities)

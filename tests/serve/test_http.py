@@ -77,7 +77,7 @@ def test_explain_says_why_as_json_and_as_a_view(connect: Connect) -> None:
     assert facts["trace"]
     view = client.post("/v1/explain?view=html", json={"query": "<script>annual"})
     assert view.headers["content-type"].startswith("text/html")
-    assert "Why each hit stands there" in view.text
+    assert "Why each hit ranks where it does" in view.text
     assert "<script" not in view.text
 
 
@@ -293,3 +293,40 @@ def test_openapi_describes_each_route_with_examples_and_the_key(connect: Connect
     ):
         content = schema["paths"][path][method]["responses"]["200"]["content"]
         assert content["application/json"]["example"]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"query": "leave", "topk": 2}, "body.topk: there is no such field; write 'top_k'"),
+        ("not an object", "send one with the header Content-Type: application/json"),
+    ],
+    ids=["wrong field", "no object"],
+)
+def test_a_wrong_body_is_answered_with_what_to_write(
+    connect: Connect, body: object, words: str
+) -> None:
+    answer = connect().post("/v1/search", json=body)
+    assert answer.status_code == 422
+    assert words in answer.json()["error"]["message"]
+
+
+def test_a_body_that_is_no_json_is_named_as_such(connect: Connect) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = connect().post("/v1/search", content=b"{query", headers=headers)
+    assert answer.json()["error"]["message"] == "the body is not valid JSON"
+
+
+def test_a_wrong_method_is_answered_with_those_that_are_allowed(connect: Connect) -> None:
+    answer = connect().get("/v1/search")
+    assert (answer.status_code, answer.headers["Allow"]) == (405, "POST")
+    assert answer.json()["error"]["type"] == "method_not_allowed"
+
+
+def test_openapi_lists_the_errors_of_each_route(connect: Connect) -> None:
+    schema = connect().get("/openapi.json").json()
+    for path, methods in schema["paths"].items():
+        for operation in methods.values():
+            if path.startswith("/v1/"):
+                expected = {"400", "401", "403", "404", "413", "503", "504"}
+                assert expected <= operation["responses"].keys()

@@ -58,7 +58,7 @@ def graph_kb() -> Iterator[KnowledgeBase]:
                 Edge.of("digging", "HAS_HAZARD", "collapse", properties),
                 Edge.of("collapse", "MITIGATED_BY", measure, properties),
             ]
-            kb.graph.upsert(nodes, edges).function()
+            kb.graph.upsert(nodes, edges)
         yield kb
 
 

@@ -102,6 +102,6 @@ def test_the_page_searches_and_shows_why_in_a_browser(url: str, tmp_path: Path) 
             check=True,
             timeout=60,
         ).stdout
-    assert "Why each hit stands there" in shown
+    assert "Why each hit ranks where it does" in shown
     assert "tenant1" in shown
     assert '<p id="status" role="status" class=""></p>' in shown

@@ -100,7 +100,7 @@ def test_a_report_is_json_markdown_or_html(client: TestClient) -> None:
     assert post(client, "weekly-report?view=pdf", WEEK).status_code == 422
 
 
-def test_related_entities_are_found_within_what_the_filters_leave(client: TestClient) -> None:
+def test_related_are_found_within_what_the_filters_leave(client: TestClient) -> None:
     text = "Ada Stone checked the Tower Crane at North Quay."
     documents = {"documents": [{"id": "site", "text": text, "metadata": {"year": 2030}}]}
     assert client.post("/v1/documents", json=documents).status_code == 200
@@ -155,10 +155,18 @@ def test_what_fails_in_an_llm_is_not_passed_on(connect: Connect) -> None:
         assert answer.status_code == (200 if route == "ask/stream" else 502), (route, answer.text)
         assert "generation_failed" in answer.text
         assert "sk-1" not in answer.text
+
+
+@pytest.mark.parametrize(("log", "overview"), [("New.", "overview"), ("今天检查了塔吊。", "概述")])
+def test_a_failing_overview_is_named_without_its_reason(
+    connect: Connect, log: str, overview: str
+) -> None:
     replies = iter([FINDINGS])
-    partly = connect(llm=ScriptedLLM(lambda _: next(replies, secret)))
-    report = post(partly, "weekly-report", WEEK)
-    assert report.json()["degraded"] == ["overview"]
+    secret = RuntimeError("http://10.0.0.7 refused the key sk-1")
+    client = connect(llm=ScriptedLLM(lambda _: next(replies, secret)))
+    post(client, "work-logs", {**LOG, "text": log})
+    report = post(client, "weekly-report", WEEK)
+    assert report.json()["degraded"] == ["comparison", overview]
 
 
 def test_a_late_llm_is_an_exceeded_deadline_on_each_route(connect: Connect) -> None:

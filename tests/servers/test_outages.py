@@ -136,7 +136,7 @@ def test_neo4j_is_killed_under_load_and_comes_back() -> None:
         stack.callback(graph.close)
         edges = [Edge("digging", "HAS_HAZARD", "collapse")]
         edges.append(Edge("collapse", "MITIGATED_BY", "bracing"))
-        graph.upsert([], edges).function()
+        graph.upsert([], edges)
         retriever = KGRetriever(graph)
         assert retriever.retrieve("digging")  # the first statement compiles for seconds
         query = Query("What does digging require?", timeout_s=TIMEOUT_S)
@@ -148,7 +148,7 @@ def test_neo4j_is_killed_under_load_and_comes_back() -> None:
             assert "bracing" in (await retriever.aretrieve(query))[0].text
 
         def write() -> None:
-            graph.upsert([], [Edge(f"w{time.monotonic_ns()}", "HAS_HAZARD", "collapse")]).function()
+            graph.upsert([], [Edge(f"w{time.monotonic_ns()}", "HAS_HAZARD", "collapse")])
 
         calls = [search, lambda: asyncio.run(asearch()), write]
         server = survive(Load(calls), server, neo4j.start_again)

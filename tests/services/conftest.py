@@ -1,16 +1,16 @@
 """A knowledge base in which two tenants say the same in other figures."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
 import pytest
 from llama_index.core import Document
 
-from llama_retrieval_ext.capabilities import MemoryManager
+from llama_retrieval_ext.capabilities import CapabilityFactory, MemoryManager
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.services.report import WORK_LOG
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing import FakeEmbedding, ScriptedLLM
 
 ACME, BETA = Scope("acme"), Scope("beta")
 SECRET = {ACME: "beta", BETA: "acme"}  # what must not be seen
@@ -30,6 +30,19 @@ LOGS = (
     (datetime(2026, 5, 10, 23, 59, tzinfo=UTC), "ann", "The crane was late <b>again</b>."),
     (datetime(2026, 5, 11, 0, 0, tzinfo=UTC), "ann", "Monday, after the week."),
 )
+
+
+WEEK = date(2026, 5, 4), date(2026, 5, 10)
+
+
+def factory(kb: KnowledgeBase, answers: object = (), **window: int) -> CapabilityFactory:
+    return CapabilityFactory.of(kb, llm=ScriptedLLM(answers, **window))  # type: ignore[arg-type]
+
+
+def prompts_of(service_factory: CapabilityFactory) -> list[str]:
+    llm = service_factory.parts.llm
+    assert isinstance(llm, ScriptedLLM)
+    return llm.prompts
 
 
 @pytest.fixture(scope="session")

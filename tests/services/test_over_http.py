@@ -11,8 +11,8 @@ from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.services import KnowledgeService, MimicService, ReportService
 from tests.capabilities.test_over_http import client
 from tests.servers.openai import Failure, FakeOpenAI, Reply
-from tests.services.conftest import ACME
-from tests.services.test_services import FINDINGS, WEEK
+from tests.services.conftest import ACME, WEEK
+from tests.services.test_report import COMPARED, FINDINGS
 
 pytestmark = pytest.mark.slow
 
@@ -22,6 +22,7 @@ def test_each_service_over_http(kb: KnowledgeBase) -> None:
     drawn = '{"insights": [{"title": "Rest", "evidence": [1]}]}'
     said: list[Reply] = [
         FINDINGS,
+        COMPARED,
         overview,
         "Cheers!",
         "Leave is granted [1].",

@@ -2,7 +2,7 @@
 
 import datetime
 import math
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -68,10 +68,10 @@ def test_without_an_origin_age_counts_from_now() -> None:
 
 
 def test_each_curve_is_one_half_at_the_half_life() -> None:
-    for curve in Curve:
+    for curve in get_args(Curve):
         age = Recency("age", half_life=10, curve=curve, origin=0)
         assert age.factor({"age": -10}) == 0.5
-    late = [Recency("age", half_life=10, curve=curve, origin=0) for curve in Curve]
+    late = [Recency("age", half_life=10, curve=curve, origin=0) for curve in get_args(Curve)]
     assert [age.factor({"age": -20}) for age in late] == [0.25, 0.0625, 0.0]
 
 

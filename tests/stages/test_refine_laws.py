@@ -21,7 +21,6 @@ from llama_retrieval_ext.stages.rerank.mmr import MMR
 from llama_retrieval_ext.stages.rerank.models import EmbeddingRerank
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank
 from llama_retrieval_ext.stages.selection import (
-    Alike,
     Collapse,
     Dedupe,
     LongContextReorder,
@@ -63,9 +62,9 @@ DROPPING: list[Refine] = [
     Top(2),
     Threshold(0.5),
     Collapse(by="year"),
-    Dedupe(Alike.ID),
+    Dedupe("id"),
     Dedupe(),
-    Dedupe(Alike.NEARLY, at_least=0.5),
+    Dedupe("nearly", at_least=0.5),
 ]
 EVERY = REORDERING + DROPPING
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from llama_retrieval_ext.errors import ConfigurationError, ScoreError
 from llama_retrieval_ext.results import SearchResult, node_ids
-from llama_retrieval_ext.stages.decay import Curve, ScoreDecay
+from llama_retrieval_ext.stages.decay import ScoreDecay
 from llama_retrieval_ext.testing.fakes import FakeRetriever, Row
 
 BY_YEAR = ScoreDecay("year", half_life=3, origin=2026)
@@ -87,5 +87,5 @@ def test_bad_arguments_are_refused_at_once(wrong: dict[str, Any]) -> None:
 
 
 def test_its_representation_is_its_expression() -> None:
-    stage = ScoreDecay("date", half_life=30, curve=Curve.LINEAR, origin="2026-01-01")
+    stage = ScoreDecay("date", half_life=30, curve="linear", origin="2026-01-01")
     assert eval(repr(stage)) == stage

@@ -26,7 +26,7 @@ from llama_retrieval_ext.errors import (
     UnsupportedModeError,
 )
 from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
-from llama_retrieval_ext.stores.engine.backend import Search, hybrid_queries
+from llama_retrieval_ext.stores.engine.backend import Search, hybrid_backend
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.open import source_of
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
@@ -93,8 +93,9 @@ class StoreContract(Generic[S]):
         store.clear()
         assert (store.count(), store.get_nodes(), store.dimension) == (0, [], None)
         assert found(store) == found(store, MODES.SPARSE) == found(store, MODES.HYBRID) == []
-        batch = source_of(store).backend.batch(hybrid_queries([1.0], "leave", Search(3)))
-        assert batch is None or batch.function() == [[], []]
+        backend = hybrid_backend(source_of(store).backend)
+        both = backend.hybrid([1.0], "leave", Search(3), nodes_last=True).function()
+        assert (both.vector, both.keyword) == ([], [])
 
     def test_nodes_come_back_as_they_went_in(self, store: S) -> None:
         nodes = [

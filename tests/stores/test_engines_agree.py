@@ -65,7 +65,7 @@ _LESS: Final = {"keyword": (0.93, 0.7), "vector": (0.97, 0.8), "hybrid": (0.95, 
 # here is how engines score, so that every vector is looked at.
 _SETTINGS: Final[Mapping[str, Any]] = {
     "elasticsearch": {"number_of_replicas": 0, "index_options": {"type": "flat"}},
-    "milvus server": {"index_type": "FLAT"},
+    "milvus server": {"index_params": {"index_type": "FLAT"}},
 }
 BOUNDS: Final = {"qdrant": _ALIKE, "milvus": _LESS, "milvus server": _LESS, "elasticsearch": _ALIKE}
 

@@ -80,8 +80,3 @@ def test_many_queries_of_many_scopes_get_what_each_gets_alone(
     queries += ["", Query("leave", timeout_s=30)]
     alone = [node_ids(retriever.retrieve(query)) for query in queries]
     assert [node_ids(hits) for hits in retriever.retrieve_many(queries, at_once=6)] == alone
-
-
-def test_nothing_is_asked_of_a_backend_that_is_asked_for_nothing(backend: Backend) -> None:
-    call = backend.batch([])
-    assert call is None or call.function() == []

@@ -24,14 +24,20 @@ Open = Callable[..., EngineStore]
 MADE: dict[str, dict[str, Any]] = {
     "qdrant": {"hnsw_config": {"m": 32}, "vector": {"on_disk": True}},
     "qdrant-server": {"hnsw_config": {"m": 32}, "vector": {"on_disk": True}},
-    "milvus": {"index_type": "HNSW", "index_params": {"M": 8, "efConstruction": 64}},
+    "milvus": {
+        "index_params": {
+            "index_type": "HNSW",
+            "metric_type": "COSINE",
+            "params": {"M": 8, "efConstruction": 64},
+        }
+    },
     "elasticsearch": {"number_of_shards": 2, "index_options": {"type": "int8_hnsw", "m": 8}},
 }
 OTHER: dict[str, list[dict[str, Any]]] = {
     "qdrant": [{"hnsw_config": {"m": 16}}, {"vector": {"on_disk": False}}, {"shard_number": 2}],
     "milvus": [
-        {"index_type": "FLAT"},
-        {"index_params": {"M": 16}},
+        {"index_params": {"index_type": "FLAT"}},
+        {"index_params": {"index_type": "HNSW", "params": {"M": 16}}},
         {"consistency_level": "Strong"},
         {"by_tenant": True},
     ],

@@ -1,4 +1,10 @@
-from llama_retrieval_ext.text.normalization import dominant_script
+import unicodedata
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llama_retrieval_ext.text.normalization import dominant_script, normal
+from llama_retrieval_ext.text.segmentation import pieces
 from tests.cases import each_case
 
 
@@ -27,9 +33,46 @@ from tests.cases import each_case
         ("🔥\ud800\0", "none"),
     ],
 )
-def test_the_script_of_a_text_is_told(text: str, script: str) -> None:
+def test_the_dominant_script_of_a_text_is_named(text: str, script: str) -> None:
     assert dominant_script(text) == script
 
 
 def test_the_end_of_a_long_text_is_not_read() -> None:
     assert dominant_script("word " * 400 + "火" * 100_000) == "latin"
+
+
+UNSETTLED = "\u2103"  # one such character sends the whole text through NFKC
+
+
+@given(st.text(alphabet=st.characters(min_codepoint=0x21, max_codepoint=0x7E)))
+def test_full_width_is_read_as_half_width(text: str) -> None:
+    text = text.replace(",", "")  # see the next test but one
+    wide = "".join(chr(ord(char) + 0xFEE0) for char in text)
+    assert pieces(normal(wide)) == pieces(text)
+
+
+def test_every_character_is_read_the_same_with_and_without_nfkc() -> None:
+    for code in [*range(0x20, 0x3500), *range(0x9FF0, 0xAC10), *range(0xD790, 0x11000)]:
+        text = f"a{chr(code)}1{chr(code)}100b"
+        assert pieces(normal(text)) == pieces(normal(f"{text} {UNSETTLED}"))[:-1], hex(code)
+
+
+def test_a_full_width_comma_ends_a_word() -> None:
+    assert pieces(normal("20，300")) == pieces(normal("20，300℃"))[:-1] == ["20", "300"]  # noqa: RUF001
+
+
+@given(st.text())
+def test_normal_text_is_nfkc_up_to_full_width_commas(text: str) -> None:
+    twice = unicodedata.normalize("NFKC", normal(text))
+    assert pieces(twice.replace(",", " ")) == pieces(normal(text).replace(",", " "))
+
+
+def test_invisible_characters_do_not_part_a_word() -> None:
+    assert normal("co\u00adop\u200derate\ufeff") == "cooperate"
+    assert normal("葛\ufe00\U000e0100飾") == "葛飾"
+
+
+def test_decomposed_letters_are_composed() -> None:
+    assert normal("e\u0301") == "é"
+    assert normal("\u1112\u1161\u11ab") == "한"
+    assert normal("ﾊﾟﾘ") == "パリ"

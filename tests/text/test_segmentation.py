@@ -1,7 +1,27 @@
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_retrieval_ext.text.segmentation import document_grams, query_grams, word_grams
+from llama_retrieval_ext.errors import MissingDependencyError
+from llama_retrieval_ext.text.segmentation import (
+    LONGEST_KEY,
+    NO_TERM,
+    BoundedCache,
+    GramIds,
+    chinese_segmenter,
+    document_grams,
+    pieces,
+    query_grams,
+    runs,
+    term_id,
+    word_grams,
+)
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+from tests.cases import each_case
 
 RUNS = st.text(alphabet="安全生产法\U00020000", min_size=1)
 
@@ -18,7 +38,7 @@ def test_a_document_has_the_grams_of_every_part_of_it(before: str, run: str, aft
     assert set(query_grams(run)) <= set(document_grams(before + run + after))
 
 
-def test_a_character_that_stands_alone_is_asked_for() -> None:
+def test_a_query_of_one_character_is_a_term() -> None:
     assert query_grams("火") == ["火"]
 
 
@@ -34,3 +54,128 @@ def test_the_chinese_dictionary_sees_simplified_characters() -> None:
 
 def test_other_scripts_are_not_given_to_the_chinese_dictionary() -> None:
     assert word_grams("タワー", segment=lambda _: ["wrong"]) == document_grams("タワー")
+
+
+@given(st.lists(st.integers(0, 20)), st.integers(1, 5))
+def test_a_cache_gives_what_the_function_gives(keys: list[int], entries: int) -> None:
+    cache = BoundedCache[int, int](lambda key: key * key, entries=entries)
+    assert [cache[key] for key in keys] == [key * key for key in keys]
+    assert len(cache) <= entries
+
+
+def test_a_key_in_use_outlives_the_others() -> None:
+    computed: list[int] = []
+
+    def square(key: int) -> int:
+        computed.append(key)
+        return key * key
+
+    cache = BoundedCache(square, entries=4)
+    for key in range(100):
+        assert cache[-1] == 1
+        assert cache[key] == key * key
+    assert computed.count(-1) == 1
+
+
+def test_long_texts_are_not_kept() -> None:
+    cache = BoundedCache[str, int](len, entries=10)
+    assert cache["x" * (LONGEST_KEY + 1)] == LONGEST_KEY + 1
+    assert not cache
+    assert cache["x" * LONGEST_KEY] == LONGEST_KEY
+    assert len(cache) == 1
+
+
+def test_threads_share_a_cache_that_is_too_small() -> None:
+    cache = BoundedCache[int, int](lambda key: key + 1, entries=3)
+    keys = list(range(10)) * 500
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(cache.__getitem__, keys)) == [key + 1 for key in keys]
+
+
+@each_case(
+    ("text", "expected"),
+    [
+        ("a-b c -d- e.", ["a-b", "c", "d", "e"]),
+        ("x == y->z[i++]", ["x", "y", "z", "i++"]),
+        ("issue#7 C#8 1#", ["issue", "7", "C#", "8", "1"]),
+        ("ASP.NET and .Net, .network", ["ASP.NET", "and", ".Net", "network"]),
+        ("AT&T o'clock O’Brien", ["AT&T", "o'clock", "O’Brien"]),  # noqa: RUF001
+        ("1,000 1,00 1,2,3", ["1,000", "1", "00", "1", "2", "3"]),
+        ("a@b.org/c?d=e", ["a", "b.org", "c", "d", "e"]),
+        ("東京タワーへ行くGPT模型", ["東京", "タワー", "へ", "行", "く", "GPT", "模型"]),
+        ("한국어를 쓴다", ["한국어를", "쓴다"]),
+        ("हिन्दी में", ["हिन्दी", "में"]),
+        ("สวัสดี ครับ", ["สวัสดี", "ครับ"]),
+        ("2024年", ["2024", "年"]),
+    ],
+)
+def test_text_is_cut_into_runs_and_names(text: str, expected: list[str]) -> None:
+    assert pieces(text) == expected
+
+
+def test_a_word_ends_after_128_letters() -> None:
+    assert [len(piece) for piece in pieces("a" * 300)] == [128, 128, 44]
+
+
+def test_a_name_ends_after_eight_words() -> None:
+    assert pieces("a.b.c.d.e.f.g.h.i.j") == ["a.b.c.d.e.f.g.h", "i.j"]
+
+
+def test_chinese_is_cut_into_words_and_the_words_in_them() -> None:
+    words = chinese_segmenter()("中华人民共和国安全生产法")
+    assert {"中华人民共和国", "人民", "共和国", "安全", "生产"} <= set(words)
+
+
+def test_a_missing_rjieba_names_the_extra_when_it_is_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "rjieba", None)
+    tokenizer = Tokenizer(cjk="words")
+    with pytest.raises(MissingDependencyError, match=r"llama-retrieval-ext\[zh\]") as caught:
+        tokenizer.tokens("火灾")
+    assert caught.value.extra == "zh"
+
+
+def test_pairs_need_no_rjieba(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rjieba", None)
+    assert Tokenizer().query_tokens("火灾") == ["火灾"]
+
+
+GRAM_IDS = GramIds()
+
+
+@given(st.text(alphabet="火灾災法臺タワーへ한국a, \n\0\U00020000\U0001f525\ud800"))
+def test_every_gram_is_counted_as_if_it_were_a_string(text: str) -> None:
+    counts: Counter[int] = Counter()
+    GRAM_IDS.count(text, into=counts)
+    del counts[NO_TERM]
+    assert counts == Counter(term_id(gram) for run in runs(text) for gram in document_grams(run))
+
+
+def test_counts_are_added_to_those_there_are() -> None:
+    counts = Counter({term_id("火"): 2})
+    GRAM_IDS.count("火", into=counts)
+    assert counts[term_id("火")] == 3
+
+
+def test_a_character_and_its_pair_with_nothing_differ() -> None:
+    counts: Counter[int] = Counter()
+    GRAM_IDS.count("火\0", into=counts)
+    assert counts[term_id("火")] == 1
+
+
+def test_ids_do_not_change_between_releases() -> None:
+    # CRC-32's own check value, and what stores have on disk.
+    assert term_id("123456789") == 0xCBF43926
+    assert term_id("火灾") == 243498011
+
+
+@given(st.text(alphabet=st.characters(codec=None, exclude_categories=[])))
+def test_ids_are_unsigned_32_bit_numbers(token: str) -> None:
+    assert 0 <= term_id(token) < 2**32
+
+
+def test_common_chinese_pairs_do_not_collide() -> None:
+    characters = [chr(code) for code in range(0x4E00, 0x4E00 + 300)]
+    pairs = {first + second for first in characters for second in characters}
+    assert len({term_id(pair) for pair in pairs}) >= len(pairs) - 5

@@ -3,6 +3,8 @@
 import copy
 import json
 import pickle
+import random
+import string
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.text.segmentation import term_id
-from llama_retrieval_ext.text.tokenizer import TOKENIZER_VERSION, Tokenizer
+from llama_retrieval_ext.text.tokenizer import ENGLISH_STOP_WORDS, TOKENIZER_VERSION, Tokenizer
 from tests.cases import each_case
 
 DEFAULT = Tokenizer()
@@ -151,7 +153,7 @@ def test_a_value_that_cannot_work_is_refused(field: str, value: object) -> None:
         Tokenizer.from_dict(DEFAULT.to_dict() | {field: value})
 
 
-def test_an_unknown_language_is_told_the_known_ones() -> None:
+def test_the_error_for_an_unknown_language_lists_the_known_ones() -> None:
     with pytest.raises(ConfigurationError, match=r"'klingon'.*english.*russian"):
         Tokenizer(language="klingon")
 
@@ -167,3 +169,190 @@ def test_threads_share_a_tokenizer() -> None:
 def test_the_length_of_a_document_is_the_number_of_its_tokens() -> None:
     text = "火灾 and user_name and fire"
     assert sum(DEFAULT.term_counts(text).values()) == len(DEFAULT.tokens(text)) == 9
+
+
+SIZE = 200_000
+TOKENIZER = Tokenizer()
+_random = random.Random(7)
+HOSTILE = {
+    "one letter": "a" * SIZE,
+    "one name": "a." * (SIZE // 2),
+    "underscores": "_" * SIZE,
+    "white space": " \u3000\t" * (SIZE // 3),
+    "signs": "+-.,#'" * (SIZE // 6),
+    "marks on a letter": "a" + "\u0301\u0323" * (SIZE // 2),
+    "marks on many letters": ("a" + "\u0301\u0323" * 20) * (SIZE // 41),
+    "marks between joiners": "a" + "\u0301\u200d\u0323" * (SIZE // 3),
+    "camel case": "aB" * (SIZE // 2),
+    "digits": "1,000." * (SIZE // 6),
+    "base 64": "".join(_random.choices(string.ascii_letters + string.digits + "+/", k=SIZE)),
+    "Chinese": "火灾" * (SIZE // 2),
+    "alternating scripts": "あア漢" * (SIZE // 3),
+    "rare Chinese": "\U00020000" * SIZE,
+    "Thai": "สวัสดี" * (SIZE // 6),
+    "ligatures": "\ufdfa" * (SIZE // 18),
+    "surrogates": "a\ud800\udc00b" * (SIZE // 4),
+    "controls": "\0\x07\x1b" * (SIZE // 3),
+    "emoji": "👩\u200d💻\ufe0f" * (SIZE // 4),
+    "all of Unicode": "".join(map(chr, range(0x30000))),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_text_is_cut_in_linear_time(name: str) -> None:
+    tokens = TOKENIZER.tokens(HOSTILE[name])
+    assert sum(TOKENIZER.term_counts(HOSTILE[name]).values()) == len(tokens)
+    assert max(map(len, tokens), default=0) <= 1100
+
+
+@given(st.text(alphabet=st.characters(codec=None, exclude_categories=[])))
+def test_any_characters_are_counted(text: str) -> None:
+    counts = TOKENIZER.term_counts(text)
+    assert all(0 <= term < 2**32 and count > 0 for term, count in counts.items())
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\u3000", "...", "🔥", "___", "\ud800", "\u0301", "'"])
+def test_text_without_words_has_no_tokens(text: str) -> None:
+    assert TOKENIZER.tokens(text) == TOKENIZER.query_tokens(text) == []
+    assert TOKENIZER.term_counts(text) == TOKENIZER.query_terms(text) == {}
+
+
+def test_a_mark_on_a_digit_is_no_token_of_its_own() -> None:
+    assert set(TOKENIZER.tokens("0\u0300")) == {"0"}
+
+
+def test_a_hash_is_one_token() -> None:
+    digest = "d41d8cd98f00b204e9800998ecf8427e"
+    assert TOKENIZER.tokens(digest) == [digest]
+
+
+def test_a_word_beyond_its_limit_is_found_by_itself() -> None:
+    long = "x" * 1000
+    assert set(TOKENIZER.query_tokens(long)) <= set(TOKENIZER.tokens(f"before {long} after"))
+
+
+def found(query: str, document: str, *, by: Tokenizer = DEFAULT) -> float:
+    """The share of the query's tokens that the document has."""
+    wanted = by.query_tokens(query)
+    return sum(token in by.tokens(document) for token in wanted) / len(wanted)
+
+
+@each_case(
+    ("query", "document"),
+    [
+        ("知识图谱", "大语言模型的知识图谱检索增强生成技术"),
+        ("火", "发生火灾时应当报警"),
+        ("臺灣的軟體", "台湾的软体"),
+        ("后来的头发", "後來的頭髮"),
+        ("検索", "日本語の文書を検索する"),
+        ("データ", "データベースの設計"),
+        ("ﾃﾞｰﾀ", "データベース"),
+        ("검색", "검색한다"),
+        ("물", "물을 마신다"),
+        ("C", "Written in C for speed"),
+        ("R", "Statistics with R"),
+        ("C++", "Modern C++ in depth"),
+        ("c++", "C++17 features"),
+        ("Ｃ＋＋", "C++"),  # noqa: RUF001
+        ("C#", "From Java to C#"),
+        (".NET", "The .NET runtime"),
+        ("1.2.3", "Release 1.2.3 is out"),
+        ("3.12", "New in Python 3.12.1"),
+        ("1000", "about 1,000 people"),
+    ],
+)
+def test_words_that_stock_bm25_misses_are_found(query: str, document: str) -> None:
+    assert found(query, document) == 1.0
+
+
+@each_case("query", ["not", "to be or not to be", "what is it", "The Who", "I", "what ___"])
+def test_a_query_of_stop_words_alone_keeps_them(query: str) -> None:
+    assert found(query, f"He said: {query}.") == 1.0
+
+
+def test_documents_keep_stop_words_for_any_list() -> None:
+    text = "what is not in the list"
+    lists = [Tokenizer(stop_words=words) for words in ("english", "none", ("list",))]
+    assert lists[0].tokens(text) == lists[1].tokens(text) == lists[2].tokens(text)
+
+
+@each_case(
+    ("query", "document"),
+    [
+        ("userName", "user_name = 1"),
+        ("user name", "getUserName()"),
+        ("username", "userName"),
+        ("http server", "class HTTPServer2:"),
+        ("HTTPServer2", "http_server_2"),
+        ("os.path", "import os.path"),
+        ("path join", "os.path.join(a, b)"),
+        ("email", "by e-mail"),
+        ("nodejs", "Node.js"),
+        ("UTF-8", "utf8"),
+        ("john.smith@acme.com", "write to <John.Smith@ACME.com>!"),
+        ("docs.python.org", "https://docs.python.org/3/library/"),
+        ("ecole", "L'École primaire"),
+        ("école", "ECOLE PRIMAIRE"),
+        ("strasse", "Hauptstraße Straße"),
+        ("IT", "the IT department"),
+        ("women", "women's rights"),
+        ("parsing", "it parses"),
+        ("हिन्दी", "मेरी हिन्दी है"),
+    ],
+)
+def test_a_name_is_found_in_its_other_spellings(query: str, document: str) -> None:
+    assert found(query, document) == 1.0
+
+
+@each_case(
+    ("query", "document"),
+    [
+        ("C", "C++ and C# only"),
+        ("C++", "plain C"),
+        ("R", "right"),
+        ("火山", "山火"),
+        ("123", "1.2.3"),
+        ("1.2", "11.2"),
+        ("タワー", "たわー"),
+    ],
+)
+def test_what_only_looks_alike_is_not_found(query: str, document: str) -> None:
+    assert found(query, document) < 1.0
+
+
+def test_words_in_capitals_are_no_stop_words() -> None:
+    assert DEFAULT.query_tokens("What's IT about?") == ["it"]
+    assert DEFAULT.query_tokens("What is IT's budget?") == ["it", "budget"]
+    assert DEFAULT.query_tokens("How do I parse it?") == ["pars"]
+
+
+def test_own_stop_words_replace_the_english_ones() -> None:
+    german = Tokenizer(language="german", stop_words=("der", "die", "Das"))
+    assert german.query_tokens("das Haus the") == ["haus", "the"]
+
+
+def test_without_splitting_a_name_is_one_word() -> None:
+    plain = Tokenizer(split_identifiers=False, language="none")
+    assert plain.tokens("getUserName user_name os.path") == [
+        "getusername",
+        "user_name",
+        "os",
+        "path",
+    ]
+    assert found("c++ 1.2.3", "C++ at 1.2.3", by=plain) == 1.0
+
+
+def test_chinese_words_bring_their_characters() -> None:
+    words = Tokenizer(cjk="words")
+    assert "规定" in words.tokens("安全生产法规定")
+    assert found("火", "发生火灾时", by=words) == 1.0
+    assert words.tokens("東京タワーへ")[-4:] == ["ー", "タワ", "ワー", "へ"]
+
+
+def test_stop_words_are_casefolded_letters() -> None:
+    assert all(word.isascii() and word.isalpha() and word.islower() for word in ENGLISH_STOP_WORDS)
+
+
+@each_case("word", ["if", "while", "may", "will", "fire"])
+def test_question_words_are_no_stop_words(word: str) -> None:
+    assert word not in ENGLISH_STOP_WORDS

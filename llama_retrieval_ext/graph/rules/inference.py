@@ -144,7 +144,7 @@ def _nodes(
     for own, in_it in ids.items():
         kbs = () if own.kb_id is None else (own.kb_id,)
         narrow = scope if own == Partition() else Scope(own.tenant_id, kbs)
-        nodes[own] = yield graph.nodes(sorted(in_it), scope=narrow)
+        nodes[own] = yield graph.plan_nodes(sorted(in_it), scope=narrow)
     return nodes
 
 

@@ -12,7 +12,15 @@ from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import Compare, matches
 from llama_retrieval_ext.graph.adjacency import Adjacency
 from llama_retrieval_ext.graph.backend import AdjacencyGraph, CypherGraph, GraphBackend, immediate
-from llama_retrieval_ext.graph.cypher import edge_of, quoted, scope_parameters, sees_edge, sees_node
+from llama_retrieval_ext.graph.cypher import (
+    edge_of,
+    nodes_by_id,
+    own_id,
+    quoted,
+    scope_parameters,
+    sees_edge,
+    sees_node,
+)
 from llama_retrieval_ext.graph.elements import Direction, Edge, EdgeId, GraphNode, Hop
 from llama_retrieval_ext.graph.rules.rule import Pattern, Step
 from llama_retrieval_ext.query import Scope
@@ -70,7 +78,7 @@ def find_matches(
         statement, parameters = _compiled(
             pattern, seeds=seeds, context=context, scope=scope, limit=MAX_MATCHES + 1
         )
-        return graph.read(statement, parameters).then(_from_rows)
+        return graph.plan_read(statement, parameters).then(_from_rows)
     raise ConfigurationError(
         f"{graph!r} can match no rules: it has neither read() for Cypher nor views()"
     )
@@ -263,15 +271,16 @@ class _Compilation:
         conditions = [c for name in dict.fromkeys(sure) for c in self._node_conditions(name)]
         conditions += [c for path, step in required for c in self._path_conditions(path, step)]
         conditions += [self._exclusion(at, step) for at, step in enumerate(pattern.unless)]
+        lines: list[str] = []
         if seeds is not None:
             self.parameters["seeds"] = list(dict.fromkeys(seeds))
-            conditions.append(f"{start}.id IN $seeds")
-        lines = [f"MATCH {', '.join(paths)}", _where(conditions)]
+            lines.append(nodes_by_id(start, "$seeds"))
+        lines += [f"MATCH {', '.join(paths)}", _where(conditions)]
         for path, step in optional:
             lines.append(f"OPTIONAL MATCH {self._path(path, step)}")
             own = [*self._node_conditions(step.target), *self._path_conditions(path, step)]
             lines.append(_where(own))
-        ids = ", ".join(f"{self.names[name]}.id" for name in pattern.variables)
+        ids = ", ".join(own_id(self.names[name]) for name in pattern.variables)
         proof = ", ".join(_edges(path) for path, _ in (*required, *optional))
         self.parameters["row_limit"] = limit
         lines.append(f"RETURN DISTINCT [{ids}] AS ids, [{proof}] AS proof LIMIT $row_limit")
@@ -312,7 +321,8 @@ class _Compilation:
         value = compare.value
         self.parameters[parameter] = list(value) if isinstance(value, tuple) else value
         text = _CONDITIONS[compare.operator]
-        return text.format(f"{variable}.{quoted(compare.key)}", f"${parameter}")
+        stored = own_id(variable) if compare.key == "id" else f"{variable}.{quoted(compare.key)}"
+        return text.format(stored, f"${parameter}")
 
 
 def _where(conditions: Iterable[str]) -> str:
@@ -323,5 +333,5 @@ def _where(conditions: Iterable[str]) -> str:
 def _edges(path: str) -> str:
     return (
         f"[edge IN relationships({path}) | "
-        "[startNode(edge).id, type(edge), endNode(edge).id, properties(edge)]]"
+        f"[{own_id('startNode(edge)')}, type(edge), {own_id('endNode(edge)')}, properties(edge)]]"
     )

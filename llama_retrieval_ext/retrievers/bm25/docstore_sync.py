@@ -111,7 +111,7 @@ class DocstoreFollower:
         nodes = _read(self._docstore, changed, of=len(hashes))
         # A node with a hash that cannot be read is deleted, too.
         gone = {*(self._indexed.keys() - hashes.keys()), *changed}
-        known = self._index.snapshot.nodes.keys()
+        known = self._index.entries.keys()
         overflow = self._overflow(len((known - gone).union(node.node_id for node in nodes)))
         if overflow:  # indexed nodes are still updated and deleted
             nodes = [node for node in nodes if node.node_id in known]

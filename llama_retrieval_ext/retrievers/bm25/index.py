@@ -1,11 +1,9 @@
-"""Immutable snapshots of nodes with their BM25 index."""
+"""Keyword index of nodes in memory, by bm25s."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import chain
 from threading import Lock
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import bm25s
 import numpy as np
@@ -20,117 +18,83 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.formulas.scores import LARGEST
-from llama_retrieval_ext.retrievers.bm25.postings import Ints, Postings, best
 from llama_retrieval_ext.stores.encoding.values import keyword_text
 from llama_retrieval_ext.stores.engine.backend import Candidate
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
-
-@dataclass(frozen=True, slots=True)
-class Parameters:
-    """Parameters of BM25."""
-
-    k1: float = 1.2
-    b: float = 0.75
-
-    def __post_init__(self) -> None:
-        if not (0.0 <= self.k1 <= LARGEST and 0.0 <= self.b <= 1.0):
-            raise ConfigurationError(
-                f"got k1={self.k1} and b={self.b}; expected k1 of 0 or more (1.2) and b from 0 to "
-                "1 (0.75)"
-            )
-
-
-Mask = npt.NDArray[np.bool_]
+Mask: TypeAlias = npt.NDArray[np.bool_]
 
 # Masks take a byte per node; applications have few conditions, or many tenants.
 _MOST_MASK_BYTES = 64 * 2**20
 _MOST_MASKS = 1024
+# Tokenizers give no empty token, so no query has this one.
+_NO_TOKEN = ""
+# The smallest score above 0.
+_LEAST = np.nextafter(np.float32(0), np.float32(1))
 
 
-class Counted(NamedTuple):
-    """Node with the count of each term in its text."""
+class BuiltIndex:
+    """Nodes in the order of their ids, with bm25s's index of their tokens. Immutable."""
 
-    node: BaseNode
-    counts: Mapping[int, int]
-
-
-class KeywordSnapshot:
-    """Nodes in the order of their ids, with the BM25 weights of their terms. Immutable.
-
-    bm25s sums the weights. They are computed here, by `formulas.bm25`, and stored in its matrix,
-    because bm25s can change an index only by rebuilding it document by document, which is ten times
-    slower.
-    """
-
-    __slots__ = ("_engine", "_mask", "_rows", "nodes", "parameters", "postings")
-
-    def __init__(
-        self, nodes: Mapping[str, BaseNode], postings: Postings, parameters: Parameters
-    ) -> None:
+    def __init__(self, nodes: Sequence[BaseNode], engine: bm25s.BM25) -> None:
         self.nodes = nodes
-        self.postings = postings
-        self.parameters = parameters
-        self._rows = tuple(nodes.values())
-        self._engine = _filled_engine(postings, parameters)
+        self.engine = engine
         masks = min(_MOST_MASKS, 1 + _MOST_MASK_BYTES // (1 + len(nodes)))
         # Not a method: a cache that references its owner keeps it alive.
-        self._mask = lru_cache(masks)(partial(_mask, self._rows))
+        self._mask = lru_cache(masks)(partial(_mask, nodes))
 
-    def __reduce__(self) -> tuple[object, ...]:
-        # Copies and pickles omit what can be recomputed.
-        return KeywordSnapshot, (self.nodes, self.postings, self.parameters)
+    @classmethod
+    def of(
+        cls, nodes: Sequence[BaseNode], tokens: Sequence[list[str]], *, k1: float, b: float
+    ) -> "BuiltIndex":
+        """Return the index of nodes with these tokens."""
+        # bm25s's names for the formula: saturation times (k1 + 1), IDF that is never negative.
+        engine = bm25s.BM25(k1=k1, b=b, method="atire", idf_method="lucene", backend="numpy")
+        if not any(tokens):  # bm25s cannot index a corpus without tokens
+            tokens = [[_NO_TOKEN]] * max(1, len(nodes))
+        engine.index(tokens, create_empty_token=False, show_progress=False)
+        return cls(nodes, engine)
 
     def search(
-        self, terms: Mapping[int, int], *, top_k: int, condition: Condition | None
+        self, tokens: list[str], *, top_k: int, condition: Condition | None
     ) -> list[Candidate]:
         """Return the nodes with the highest scores above 0, best first; ties by node id."""
-        columns = self.postings.columns(terms)
-        if not len(columns):
+        token_ids = self.engine.get_tokens_ids(tokens)
+        if not token_ids:
             return []
-        scores: npt.NDArray[np.float32] = self._engine.get_scores_from_ids(columns.tolist())
-        if condition is not None:
-            scores *= self._mask(condition)
+        mask = None if condition is None else self._mask(condition)
+        scores = self.engine.get_scores_from_ids(token_ids, weight_mask=mask)
         rows = best(scores, top_k)
-        candidates = list(map(Candidate, map(self._rows.__getitem__, rows), scores[rows].tolist()))
+        nodes = map(self.nodes.__getitem__, rows.tolist())
+        candidates = list(map(Candidate, nodes, scores[rows].tolist()))
         _check_unchanged(candidates, condition)
         return candidates
 
-    def changed(self, *, gone: Collection[str], came: Mapping[str, Counted]) -> "KeywordSnapshot":
-        """Return a snapshot without the nodes `gone` and with `came`, which replace equal ids.
 
-        Time is linear in the size of the index even for small changes: about 80 ms for 20,000 nodes
-        of 80 words.
-        """
-        stay = {id_ for id_ in self.nodes if id_ not in gone and id_ not in came}
-        ids = sorted(chain(filter(stay.__contains__, self.nodes), came))
-        number = {id_: row for row, id_ in enumerate(ids)}
-        places: Ints = np.fromiter(
-            (number[id_] if id_ in stay else -1 for id_ in self.nodes), np.int32, len(self.nodes)
-        )
-        nodes = {id_: came[id_].node if id_ in came else self.nodes[id_] for id_ in ids}
-        added = {number[id_]: counted.counts for id_, counted in came.items()}
-        return KeywordSnapshot(nodes, self.postings.changed(places, added), self.parameters)
-
-
-def _filled_engine(postings: Postings, parameters: Parameters) -> bm25s.BM25:
-    # bm25s' names for the formula: saturation with the factor (k1 + 1), IDF that is never negative.
-    engine = bm25s.BM25(
-        k1=parameters.k1, b=parameters.b, method="atire", idf_method="lucene", backend="numpy"
-    )
-    engine.scores = {
-        "data": postings.weights(k1=parameters.k1, b=parameters.b),
-        "indices": postings.documents,
-        "indptr": postings.starts,
-        "num_docs": len(postings.lengths),
-    }
-    engine.nonoccurrence_array = None
-    return engine
-
-
-def _mask(nodes: tuple[BaseNode, ...], condition: Condition) -> Mask:
+def _mask(nodes: Sequence[BaseNode], condition: Condition) -> Mask:
     fits = (matches(condition, node.metadata) for node in nodes)
     return np.fromiter(fits, np.bool_, len(nodes))
+
+
+def best(scores: npt.NDArray[np.float32], top_k: int) -> npt.NDArray[np.int64]:
+    """Return the positions of the highest scores above 0, best first; ties by position.
+
+    bm25s's own selection also returns scores of 0, and ties in any order.
+
+    Examples:
+        >>> print(best(np.array([0, 2, 3, 2, 0], np.float32), 2))
+        [2 1]
+
+    """
+    floor = _LEAST
+    # At least ``top_k`` scores reach what ``top_k`` block maxima reach, and few more: partitioning
+    # all scores would take as long as computing them.
+    block = 1 + len(scores) // (8 * top_k)
+    maxima = np.maximum.reduceat(scores, np.arange(0, len(scores), block))
+    if len(maxima) > top_k:
+        floor = max(floor, np.partition(maxima, -top_k)[-top_k])
+    rows = np.flatnonzero(scores >= floor)
+    return rows[np.argsort(-scores[rows], kind="stable")[:top_k]]
 
 
 def _check_unchanged(candidates: Sequence[Candidate], condition: Condition | None) -> None:
@@ -144,35 +108,63 @@ def _check_unchanged(candidates: Sequence[Candidate], condition: Condition | Non
         )
 
 
-class KeywordIndex:
-    """Holder of the current snapshot, which each change replaces as a whole.
+class Entry(NamedTuple):
+    """Node with its tokens; None if it was loaded with a built index, which does not keep them."""
 
-    Thread-safe: a search uses one snapshot throughout and never blocks; changes are serialised.
+    node: BaseNode
+    tokens: list[str] | None
+
+
+class KeywordIndex:
+    """Nodes by id, with an index that the first search after a change builds.
+
+    Thread-safe: a search sees a change completely or not at all, and waits while another builds the
+    index; changes are serialised.
+
+    Attributes:
+        tokenizer: Tokenizer of nodes and queries.
+        k1: Saturation of repeated terms.
+        b: Effect of the document length.
+        entries: The current nodes by id. Every change replaces the mapping.
     """
 
-    def __init__(self, tokenizer: Tokenizer, snapshot: KeywordSnapshot) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, k1: float = 1.2, b: float = 0.75) -> None:
+        if not (0.0 <= k1 <= LARGEST and 0.0 <= b <= 1.0):
+            raise ConfigurationError(
+                f"got k1={k1} and b={b}; expected k1 of 0 or more (1.2) and b from 0 to 1 (0.75)"
+            )
         self.tokenizer = tokenizer
-        self.snapshot = snapshot
-        self._changing = Lock()
-
-    @classmethod
-    def empty(cls, tokenizer: Tokenizer, parameters: Parameters) -> "KeywordIndex":
-        """Return an index without nodes."""
-        return cls(tokenizer, KeywordSnapshot({}, Postings.of([]), parameters))
-
-    def __len__(self) -> int:
-        return len(self.snapshot.nodes)
+        self.k1 = k1
+        self.b = b
+        self.entries: Mapping[str, Entry] = {}
+        self._built: BuiltIndex | None = None
+        self._lock = Lock()
 
     def __getstate__(self) -> dict[str, object]:
-        return {"tokenizer": self.tokenizer, "snapshot": self.snapshot}  # locks cannot be pickled
+        # A lock cannot be pickled; a copy builds its own index.
+        return {**self.__dict__, "_built": None, "_lock": None}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state, _changing=Lock())
+        self.__dict__.update(state, _lock=Lock())
 
     def search(self, text: str, *, top_k: int, condition: Condition | None) -> list[Candidate]:
-        """Return the best nodes for a text; see `KeywordSnapshot.search`."""
-        terms = self.tokenizer.query_terms(text)
-        return self.snapshot.search(terms, top_k=top_k, condition=condition)
+        """Return the best nodes for a text; see `BuiltIndex.search`."""
+        tokens = self.tokenizer.query_tokens(text)
+        return self.built().search(tokens, top_k=top_k, condition=condition)
+
+    def built(self) -> BuiltIndex:
+        """Return the index of the current nodes, after building it if they have changed."""
+        built = self._built
+        if built is None:
+            with self._lock:
+                built = self._built = self._built or self._build()
+        return built
+
+    def load(self, built: BuiltIndex) -> None:
+        """Replace all nodes by those of an index that was built before."""
+        with self._lock:
+            self.entries = {node.node_id: Entry(node, None) for node in built.nodes}
+            self._built = built
 
     def replace(
         self,
@@ -182,26 +174,36 @@ class KeywordIndex:
         within: Condition | None = None,
     ) -> int:
         """Remove some nodes and add others, which replace those with the same id."""
-        came = {counted.node.node_id: counted for counted in map(self._counted, nodes)}
+        came = {entry.node.node_id: entry for entry in map(self._entry, nodes)}
         _check_within(came.values(), within)
-        with self._changing:
-            known = self.snapshot.nodes
+        with self._lock:
+            known = self.entries
             _check_replaced(came, known, within)
-            out = {i for i in gone if i in known and matches(within, known[i].metadata)}
+            out = {i for i in gone if i in known and matches(within, known[i].node.metadata)}
             if out or came:
-                self.snapshot = self.snapshot.changed(gone=out, came=came)
+                self.entries = {i: entry for i, entry in known.items() if i not in out} | came
+                self._built = None
             return len(out)
 
-    def _counted(self, node: BaseNode) -> Counted:
+    def _entry(self, node: BaseNode) -> Entry:
         if not isinstance(node, BaseNode):
             raise ConfigurationError(
                 f"expected LlamaIndex nodes, got {type(node).__name__}; "
                 "write [TextNode(text=...)] for texts and [hit.node ...] for hits"
             )
-        return Counted(node, self.tokenizer.term_counts(keyword_text(node)))
+        return Entry(node, self.tokenizer.tokens(keyword_text(node)))
+
+    def _build(self) -> BuiltIndex:
+        entries = [
+            self._entry(entry.node) if entry.tokens is None else entry
+            for _, entry in sorted(self.entries.items())
+        ]
+        self.entries = {entry.node.node_id: entry for entry in entries}
+        tokens = [entry.tokens or [] for entry in entries]
+        return BuiltIndex.of([entry.node for entry in entries], tokens, k1=self.k1, b=self.b)
 
 
-def _check_within(came: Iterable[Counted], within: Condition | None) -> None:
+def _check_within(came: Iterable[Entry], within: Condition | None) -> None:
     outside = [each.node.node_id for each in came if not matches(within, each.node.metadata)]
     if outside:
         raise ScopeError(
@@ -211,10 +213,10 @@ def _check_within(came: Iterable[Counted], within: Condition | None) -> None:
 
 
 def _check_replaced(
-    came: Collection[str], known: Mapping[str, BaseNode], within: Condition | None
+    came: Collection[str], known: Mapping[str, Entry], within: Condition | None
 ) -> None:
     for node_id in came:
-        if node_id in known and not matches(within, known[node_id].metadata):
+        if node_id in known and not matches(within, known[node_id].node.metadata):
             raise DuplicateNodeError(
                 f"the id {node_id!r} is in use outside the scope of this retriever; "
                 "give the node another id",

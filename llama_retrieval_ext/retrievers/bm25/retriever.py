@@ -1,9 +1,9 @@
-"""In-process keyword search, which extends LlamaIndex's ``BM25Retriever``."""
+"""In-process keyword search on bm25s, for nodes or a docstore."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, Self, TypedDict, Unpack
 
 from llama_index.core.constants import DEFAULT_SIMILARITY_TOP_K
 from llama_index.core.indices.base import BaseIndex
@@ -13,37 +13,42 @@ from llama_index.core.storage.docstore.types import BaseDocumentStore
 from llama_index.core.utils import get_tqdm_iterable
 from llama_index.core.vector_stores.types import MetadataFilters
 
+from llama_retrieval_ext.checks import checked_call, of_type, one_top_k
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.execution.context import call, note_degraded, step
 from llama_retrieval_ext.execution.plan import Call, Plan, finished
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.formulas.normalisation import min_max
-from llama_retrieval_ext.pipeline.index_nodes import objects_by_id
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.results import Hit, node_copy
 from llama_retrieval_ext.retrievers.bm25.docstore_sync import DocstoreFollower, DocstoreLimits
-from llama_retrieval_ext.retrievers.bm25.index import KeywordIndex, KeywordSnapshot, Parameters
-from llama_retrieval_ext.retrievers.bm25.llama_index_arguments import (
-    DEFAULT_TOP_K,
-    TOKEN_PATTERN,
-    LlamaIndexOptions,
-    Stemmer,
-    check_names,
-    tokenizer_by_default,
-    tokenizer_from,
-    top_k_from,
-)
-from llama_retrieval_ext.retrievers.bm25.persistence import (
-    BM25Options,
-    BM25Settings,
-    DocstoreOptions,
-    Stored,
-    read,
-    write,
-)
+from llama_retrieval_ext.retrievers.bm25.index import KeywordIndex
+from llama_retrieval_ext.retrievers.bm25.llama_index_arguments import Stemmer, tokenizer_for
+from llama_retrieval_ext.retrievers.bm25.persistence import BM25Settings, Stored, read, write
 from llama_retrieval_ext.stores.engine.backend import Candidate
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+
+
+class BM25Options(TypedDict, total=False):
+    """Keyword arguments of `BM25Retriever`, documented there."""
+
+    top_k: int
+    tokenizer: Tokenizer | None
+    filters: MetadataFilters | None
+    scope: Scope | None
+    normalise: bool
+    k1: float
+    b: float
+    name: str
+
+
+class DocstoreOptions(BM25Options, total=False):
+    """Keyword arguments of `BM25Retriever.from_docstore`, documented there."""
+
+    cache_ttl_s: float | None
+    max_chunks: int | None
+    show_progress: bool
 
 
 class BM25Retriever(Retriever):
@@ -61,13 +66,17 @@ class BM25Retriever(Retriever):
     nodes of other tenants. If that matters, use one retriever per tenant, or the embedded engine,
     which counts by scope.
 
+    The index is that of bm25s, which cannot be changed in place: the first query after an addition
+    or a deletion builds it again, which takes about a second for 20,000 nodes of 70 words, and
+    other queries wait for it. Change many nodes in one call.
+
     Thread-safe, also while nodes are added and deleted: a query sees a change completely or not at
-    all. Every change takes time linear in the size of the index, about 80 ms for 20,000 nodes of 80
-    words; change many nodes in one call.
+    all.
 
     Args:
         nodes: Nodes to search; for a repeated id the last one counts.
         top_k: Number of hits if the query sets none, at least 1.
+        similarity_top_k: LlamaIndex's name of ``top_k``; pass one of them.
         tokenizer: Tokenizer of nodes and queries; the default is for English, Chinese and code.
         filters: Conditions on metadata that every hit satisfies.
         scope: Scope that limits every query.
@@ -76,13 +85,9 @@ class BM25Retriever(Retriever):
         k1: Saturation of repeated terms: larger saturates later; 1.2 as in Lucene.
         b: Effect of the document length, from 0 to 1; 0.75 as in Lucene.
         name: Name in traces and ``Hit.source``; ``bm25`` unless given.
-        llama_index: LlamaIndex's names: ``similarity_top_k`` for ``top_k``; ``language``,
-            ``stemmer`` and ``skip_stemming`` in place of ``tokenizer``; ``verbose``, ``objects``,
-            ``object_map``, ``callback_manager``, and ``token_pattern`` at its default.
 
     Raises:
-        ConfigurationError: A number is out of range, an item of ``nodes`` is not a node, or an
-            argument is unknown, not supported or contradicts another.
+        ConfigurationError: A number is out of range, or an item of ``nodes`` is not a node.
 
     Examples:
         >>> from llama_index.core.schema import TextNode
@@ -102,7 +107,8 @@ class BM25Retriever(Retriever):
         self,
         nodes: Iterable[BaseNode] = (),
         *,
-        top_k: int = DEFAULT_TOP_K,
+        top_k: int = 10,
+        similarity_top_k: int | None = None,
         tokenizer: Tokenizer | None = None,
         filters: MetadataFilters | None = None,
         scope: Scope | None = None,
@@ -110,21 +116,13 @@ class BM25Retriever(Retriever):
         k1: float = 1.2,
         b: float = 0.75,
         name: str = "bm25",
-        **llama_index: Unpack[LlamaIndexOptions],
     ) -> None:
-        check_names(llama_index)
-        super().__init__(
-            top_k=check_top_k(top_k_from(llama_index, top_k)),
-            filters=filters,
-            scope=scope,
-            name=name,
-            callback_manager=llama_index.get("callback_manager"),
-        )
+        hits = check_top_k(one_top_k(top_k, similarity_top_k))
+        super().__init__(top_k=hits, filters=filters, scope=scope, name=name)
         self.normalise = normalise
-        self.object_map = objects_by_id(llama_index.get("objects"), llama_index.get("object_map"))
-        self._index = KeywordIndex.empty(tokenizer_from(llama_index, tokenizer), Parameters(k1, b))
-        verbose = llama_index.get("verbose", False)
-        self._index.replace(nodes=get_tqdm_iterable(nodes, verbose, "Indexing nodes"))
+        words = Tokenizer() if tokenizer is None else of_type(tokenizer, Tokenizer, "tokenizer")
+        self._index = KeywordIndex(words, k1=k1, b=b)
+        self._index.replace(nodes=nodes)
         self._follower: DocstoreFollower | None = None
         self._limits: DocstoreLimits | None = None
 
@@ -182,7 +180,7 @@ class BM25Retriever(Retriever):
         """
         retriever = cls.from_docstore(index.docstore, **options)
         elsewhere = isinstance(index, VectorStoreIndex) and index.vector_store.stores_text
-        if elsewhere and not len(retriever._index):  # noqa: SLF001 - our own
+        if elsewhere and not retriever._index.entries:  # noqa: SLF001 - our own
             raise ConfigurationError(
                 "this index keeps its nodes in its vector store and its docstore is empty; build "
                 "it with store_nodes_override=True, write BM25Retriever(nodes), or use "
@@ -191,21 +189,24 @@ class BM25Retriever(Retriever):
         return retriever
 
     @classmethod
-    def from_defaults(  # noqa: PLR0913, PLR0917 - LlamaIndex's arguments
+    @checked_call
+    def from_defaults(  # noqa: PLR0913 - LlamaIndex's arguments
         cls,
         index: BaseIndex[Any] | None = None,
         nodes: Iterable[BaseNode] | None = None,
         docstore: BaseDocumentStore | None = None,
+        *,
         stemmer: Stemmer | None = None,
         language: str | Sequence[str] | None = "en",
         similarity_top_k: int = DEFAULT_SIMILARITY_TOP_K,
-        verbose: bool = False,  # noqa: FBT001, FBT002 - LlamaIndex's
-        skip_stemming: bool = False,  # noqa: FBT001, FBT002 - LlamaIndex's
-        token_pattern: str | None = TOKEN_PATTERN,
+        verbose: bool = False,
+        skip_stemming: bool = False,
         filters: MetadataFilters | None = None,
-        tokenizer: Tokenizer | Callable[[str], list[str]] | None = None,
     ) -> Self:
         """Return a retriever from LlamaIndex's own arguments, so that only the import changes.
+
+        LlamaIndex's ``token_pattern`` and deprecated ``tokenizer`` do not exist: the tokenizer is
+        not a pattern.
 
         Args:
             index: Index whose docstore is searched; see `from_index`. Pass it, nodes or a docstore.
@@ -217,32 +218,23 @@ class BM25Retriever(Retriever):
             similarity_top_k: ``top_k``, at least 1; 2 as in LlamaIndex.
             verbose: Whether to show a progress bar during indexing.
             skip_stemming: Whether to skip stemming.
-            token_pattern: Must be LlamaIndex's default, because the tokenizer is not a pattern.
             filters: Conditions on metadata that every hit satisfies.
-            tokenizer: A `Tokenizer`, instead of language, stemmer and skip_stemming. A function,
-                which LlamaIndex deprecates and ignores, is ignored here too, with a warning.
 
         Raises:
             ConfigurationError: An argument is not supported.
         """
         if sum(source is not None for source in (index, nodes, docstore)) != 1:
             raise ConfigurationError("give exactly one of index, nodes and docstore")
-        check_names({"token_pattern": token_pattern})
-        options = BM25Options(
-            top_k=similarity_top_k,
-            tokenizer=tokenizer_by_default(
-                tokenizer, language, stemmer=stemmer, skip_stemming=skip_stemming
-            ),
-            filters=filters,
-        )
+        tokenizer = tokenizer_for(language, stemmer=stemmer, skip_stemming=skip_stemming)
+        options = BM25Options(top_k=similarity_top_k, tokenizer=tokenizer, filters=filters)
         if index is not None:
             return cls.from_index(index, show_progress=verbose, **options)
         if docstore is not None:
             return cls.from_docstore(docstore, show_progress=verbose, **options)
-        return cls(nodes or (), verbose=verbose, **options)
+        return cls(get_tqdm_iterable(nodes or (), verbose, "Indexing nodes"), **options)
 
     @classmethod
-    def load(
+    def from_persist_dir(
         cls,
         path: str | Path,
         *,
@@ -263,7 +255,7 @@ class BM25Retriever(Retriever):
         Raises:
             ConfigurationError: The docstore has more nodes than ``max_chunks``.
             ScopeRequiredError: The stored retriever had a scope, and none is given.
-            StoreFormatError: The directory holds no retriever, a damaged one, or one of a newer
+            StoreFormatError: The directory holds no retriever, a damaged one, or one of another
                 version.
             StoreUnavailableError: The file cannot be read.
         """
@@ -274,50 +266,38 @@ class BM25Retriever(Retriever):
                 "scope=Scope(...)"
             )
         retriever = cls((), scope=scope, **stored.settings)
-        parameters = retriever._index.snapshot.parameters
-        retriever._index.snapshot = KeywordSnapshot(stored.nodes, stored.postings, parameters)
+        retriever._index.load(stored.built)
         retriever._limits = stored.limits
         if docstore is not None:
             retriever._limits = stored.limits or DocstoreLimits()
             retriever._follow(docstore, retriever._limits)
         return retriever
 
-    @classmethod
-    def from_persist_dir(cls, path: str | Path, encoding: str = "utf-8") -> Self:  # noqa: ARG003
-        """Return the retriever as `load` does, under LlamaIndex's name and arguments.
+    def persist(self, path: str | Path) -> None:
+        """Write the retriever into a directory, for `from_persist_dir`.
 
-        Args:
-            path: The directory.
-            encoding: Accepted as in LlamaIndex and ignored; the file is always UTF-8.
-        """
-        return cls.load(path)
-
-    def persist(self, path: str | Path, encoding: str = "utf-8") -> None:  # noqa: ARG002
-        """Write the retriever into a directory, for `load`.
-
-        All nodes are written, also those outside the retriever's scope. The write is atomic: a
-        retriever already in the directory is kept until it completes.
+        All nodes are written, also those outside the retriever's scope. The index is in bm25s's
+        format, in a folder of the directory. The write is atomic: a retriever already in the
+        directory is kept until it completes.
 
         Args:
             path: The directory, created if missing.
-            encoding: Accepted as in LlamaIndex and ignored; the file is always UTF-8.
 
         Raises:
             ConfigurationError: A node cannot be written as JSON.
             StoreUnavailableError: The directory cannot be written to.
         """
-        snapshot = self._index.snapshot
+        index = self._index
         settings = BM25Settings(
             top_k=self.top_k or 1,
-            tokenizer=self._index.tokenizer,
+            tokenizer=index.tokenizer,
             filters=self.filters,
             normalise=self.normalise,
-            k1=snapshot.parameters.k1,
-            b=snapshot.parameters.b,
+            k1=index.k1,
+            b=index.b,
             name=self.name,
         )
-        scoped = self.scope is not None
-        write(Path(path), Stored(settings, self._limits, scoped, snapshot.nodes, snapshot.postings))
+        write(Path(path), Stored(settings, self._limits, self.scope is not None, index.built()))
 
     def add(self, nodes: Iterable[BaseNode]) -> None:
         """Add nodes, which replace those with the same id; the next query finds them.
@@ -363,7 +343,8 @@ class BM25Retriever(Retriever):
             self._follower.refresh()
 
     def _current_arguments(self) -> Mapping[str, object]:
-        return {"nodes": list(self._index.snapshot.nodes.values()), **super()._current_arguments()}
+        nodes = [entry.node for entry in self._index.entries.values()]
+        return {"nodes": nodes, **super()._current_arguments()}
 
     @property
     def _visible(self) -> Condition | None:
@@ -372,8 +353,7 @@ class BM25Retriever(Retriever):
     def _follow(
         self, docstore: BaseDocumentStore, limits: DocstoreLimits, *, show_progress: bool = False
     ) -> None:
-        nodes = self._index.snapshot.nodes
-        hashes = {node_id: node.hash for node_id, node in nodes.items()}
+        hashes = {node_id: entry.node.hash for node_id, entry in self._index.entries.items()}
         self._follower = DocstoreFollower(docstore, self._index, limits=limits, hashes=hashes)
         self._follower.refresh(show_progress=show_progress)
 
@@ -389,7 +369,8 @@ class BM25Retriever(Retriever):
 
     def read_node(self, node_id: str) -> Plan[BaseNode | None]:
         """Return the node from the index, ignoring scope."""
-        return finished(self._index.snapshot.nodes.get(node_id))
+        entry = self._index.entries.get(node_id)
+        return finished(None if entry is None else entry.node)
 
     def _find(self, query: Query) -> list[Candidate]:
         if self._follower is not None:

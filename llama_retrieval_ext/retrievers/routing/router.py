@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Self, TypeAlias
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.base.base_selector import BaseSelector
 from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.llms import LLM
 from llama_index.core.prompts.mixin import PromptMixinType
@@ -28,10 +27,10 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import in_order
 from llama_retrieval_ext.results import Hit, as_hit
 from llama_retrieval_ext.retrievers.routing.selectors import (
+    AnySelector,
     Choice,
     LlamaIndexSelector,
     Selection,
-    Selector,
     as_selector,
     selected,
 )
@@ -63,7 +62,8 @@ class RouterRetriever(Retriever):
     the result's ``routes`` have the reason of each choice.
 
     Args:
-        selector: One of ours, or any LlamaIndex selector.
+        selector: One of ours, any LlamaIndex selector, or any object with
+            ``select(query, choices)`` that returns names or indices of routes.
         retriever_tools: The routes: LlamaIndex's ``RetrieverTool``s, or `Route`s by name.
         llm: Accepted as in LlamaIndex; a selector has its own.
         objects: Index nodes that carry the objects they refer to.
@@ -85,7 +85,7 @@ class RouterRetriever(Retriever):
 
     def __init__(  # noqa: PLR0913 - LlamaIndex's arguments, and what it gets wrong
         self,
-        selector: Selector | BaseSelector,
+        selector: AnySelector,
         retriever_tools: Routes,
         llm: LLM | None = None,
         objects: Sequence[IndexNode] | None = None,
@@ -124,7 +124,7 @@ class RouterRetriever(Retriever):
         cls,
         retriever_tools: Routes,
         llm: LLM | None = None,
-        selector: Selector | BaseSelector | None = None,
+        selector: AnySelector | None = None,
         select_multi: bool = False,  # noqa: FBT001, FBT002 - LlamaIndex's
     ) -> Self:
         """Return a router from LlamaIndex's arguments: a selector, or an LLM for its default one.

@@ -13,23 +13,25 @@ from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import in_order
 from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.stages.rerank.models import ModelRerank, Ranker
+from llama_retrieval_ext.stages.rerank.models import ModelRerank, ObjectRerank, Ranker, RerankMethod
 from llama_retrieval_ext.stages.rerank.reranker import attempted, check_limits
 
-AnyReranker: TypeAlias = Refine | BaseNodePostprocessor | Ranker
+AnyReranker: TypeAlias = Refine | BaseNodePostprocessor | Ranker | RerankMethod
 
 
 def as_reranker(part: AnyReranker) -> Refine:
-    """Return a stage unchanged, or wrap a LlamaIndex postprocessor or ``rerankers`` model."""
+    """Return a stage unchanged, or wrap a postprocessor, a model or another reranker."""
     if isinstance(part, Refine):
         return part
     if isinstance(part, BaseNodePostprocessor):
         return Postprocessed(part)
     if isinstance(part, Ranker) and not isinstance(part, type):
         return ModelRerank(part)
+    if isinstance(part, RerankMethod) and not isinstance(part, type):
+        return ObjectRerank(part)
     raise ConfigurationError(
-        "a reranker is a stage such as RuleRerank(), a LlamaIndex postprocessor, or a model with "
-        f"rank(query, docs, doc_ids); got {part!r}"
+        "a reranker is a stage such as RuleRerank(), a LlamaIndex postprocessor, or an object with "
+        f"rank(query, docs, doc_ids) or rerank(query, nodes); got {part!r}"
     )
 
 
@@ -44,7 +46,8 @@ class RerankChain(Refine):
 
     Args:
         rerankers: The rerankers, in the order they are tried; at least one. Stages, LlamaIndex
-            postprocessors, or models of the package ``rerankers``.
+            postprocessors, models of the package ``rerankers``, or objects with
+            ``rerank(query, nodes)``.
         timeout_s: Time limit in seconds for each; None for the time of the query.
 
     Raises:

@@ -5,16 +5,18 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.schema import MetadataMode
+from llama_index.core.schema import MetadataMode, NodeWithScore
 
 from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.execution.drivers import either_way
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import embed
 from llama_retrieval_ext.formulas.cosine import cosines, matrix
+from llama_retrieval_ext.pipeline.stages import ranking_of
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import ScoreKind, reranked
-from llama_retrieval_ext.results import Hit, origin_of
+from llama_retrieval_ext.results import Hit, node_copy, origin_of
 from llama_retrieval_ext.stages.hit_embeddings import origin_embeddings, text_embeddings
 from llama_retrieval_ext.stages.rerank.reranker import Reranker, check_limits
 
@@ -91,6 +93,32 @@ class ModelRerank(Reranker):
         if document.score is None:
             return 1.0 / max(document.rank or 1, 1)
         return self.score_kind.calibrated(float(document.score))
+
+
+@runtime_checkable
+class RerankMethod(Protocol):
+    """Any other object that reranks nodes."""
+
+    def rerank(self, query: Query, nodes: list[NodeWithScore], /) -> Any:  # noqa: ANN401 - hits, or a coroutine of them
+        """Return some of the nodes, best first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ObjectRerank(Reranker):
+    """Reranker around any object with ``rerank(query, nodes)``, blocking or async.
+
+    It gets the `Query` and copies of the hits, and returns hits, best first.
+    """
+
+    reranker: RerankMethod
+
+    def rerank_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[NodeWithScore]]:
+        """Return the plan for the ranking of the object."""
+        copies = [hit.model_copy(update={"node": node_copy(hit.node)}) for hit in hits]
+        blocking, asynchronous = either_way(self.reranker.rerank, query, copies)
+        answer = yield Call(blocking, asynchronous)
+        return ranking_of(answer, f"{type(self.reranker).__name__}.rerank")
 
 
 @dataclass(frozen=True, slots=True, repr=False)

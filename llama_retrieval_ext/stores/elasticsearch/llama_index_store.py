@@ -29,13 +29,15 @@ from llama_retrieval_ext.stores.elasticsearch.client import (
     read,
 )
 from llama_retrieval_ext.stores.elasticsearch.filters import EVERYTHING, NOTHING, all_of, any_of
-from llama_retrieval_ext.stores.elasticsearch.schema import (
-    SEARCH_PARAMS,
-    compact_vector,
-    similarity_named,
-)
+from llama_retrieval_ext.stores.elasticsearch.params import SIMILARITY_NAMES
+from llama_retrieval_ext.stores.elasticsearch.schema import SCORES, SEARCH_PARAMS, compact_vector
 from llama_retrieval_ext.stores.elasticsearch.search import WINDOW
-from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, query_vector
+from llama_retrieval_ext.stores.encoding.vectors import (
+    BM25_RANGE,
+    SCORE_RANGES,
+    Distance,
+    query_vector,
+)
 from llama_retrieval_ext.stores.engine.backend import (
     Backend,
     EngineFeatures,
@@ -55,6 +57,10 @@ _RANGES: Final = {
     "COSINE": SCORE_RANGES["cosine"],
     "DOT_PRODUCT": SCORE_RANGES["cosine"],  # of vectors of length 1
     "EUCLIDEAN_DISTANCE": SCORE_RANGES["euclid"],
+}
+_DISTANCES: Final[Mapping[str, Distance]] = {
+    **{name: distance for distance, name in SIMILARITY_NAMES.items()},
+    "dot_product": "cosine",
 }
 # Types of fields for numbers, as the engine chooses or users declare them.
 _NUMBERS: Final = {"long", "integer", "short", "byte", "double", "float", "half_float"}
@@ -87,14 +93,14 @@ class LlamaIndexElasticsearchSearch(PrefilteredEngineSearch[Json]):
         """Return the search for the nearest nodes; None for zeros with cosine."""
         if self._fields.similarity is None:
             raise UnsupportedModeError(f"{self.where} holds no embeddings")
-        similarity = similarity_named(self._fields.similarity)
+        distance = _DISTANCES[self._fields.similarity]
         checked = query_vector(
             query.embedding,
             dimension=self._fields.dimension or len(query.embedding),
-            distance=similarity.distance,
+            distance=distance,
             where=self.where,
         )
-        vector = compact_vector(checked, similarity.distance)
+        vector = compact_vector(checked, distance)
         if vector is None:
             return None
         filter_ = self._prefilter(request)
@@ -109,7 +115,7 @@ class LlamaIndexElasticsearchSearch(PrefilteredEngineSearch[Json]):
             }
             return {"knn": knn}
 
-        return self._search_of(request, similarity.score, body)
+        return self._search_of(request, SCORES[distance], body)
 
     def keyword_search(
         self, query: KeywordQuery, request: EngineRequest[Condition]
@@ -255,7 +261,6 @@ class LlamaIndexElasticsearchBackend(EngineBackend[ElasticsearchStore]):
     """
 
     engine = "elasticsearch"
-    batches = False
 
     def __init__(self, store: ElasticsearchStore, *, drop_violations: bool = False) -> None:
         super().__init__(store, drop_violations=drop_violations)

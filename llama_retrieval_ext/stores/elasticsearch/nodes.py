@@ -34,13 +34,13 @@ from llama_retrieval_ext.stores.elasticsearch.schema import (
     SEARCH_PARAMS,
     TEXT,
     VECTOR,
-    ElasticsearchConfig,
     Index,
     compact_vector,
 )
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
 from llama_retrieval_ext.stores.encoding.values import batches, keyword_text, utf8_safe
 from llama_retrieval_ext.stores.engine.collection import Nodes
+from llama_retrieval_ext.stores.engine.config import StoreConfig
 from llama_retrieval_ext.stores.engine.query_modes import Target
 
 PAGE: Final = 1000
@@ -77,7 +77,7 @@ class ElasticsearchNodes(Nodes[Json | None]):
         actions = [
             _addition(node, vector, config) for node, vector in zip(nodes, vectors, strict=True)
         ]
-        if config.routing:
+        if index.is_routed:
             yield from self._delete_other_routes(nodes)
         for batch in _batches(actions):
             yield from self.write(batch)
@@ -178,17 +178,17 @@ class ElasticsearchNodes(Nodes[Json | None]):
                 yield from self.write(batch, (CONFLICT, NOT_FOUND))
 
 
-def indexed_text(node: BaseNode, config: ElasticsearchConfig) -> str:
+def indexed_text(node: BaseNode, config: StoreConfig) -> str:
     """Return the text for keyword search: terms joined by spaces; unchanged for an analyser."""
     text = keyword_text(node)
-    if config.analyzer is not None:
+    if "analyzer" in config.params:
         return utf8_safe(text)
     return " ".join(map(utf8_safe, config.tokenizer.tokens(text)))
 
 
-def query_text(text: str, config: ElasticsearchConfig) -> str:
+def query_text(text: str, config: StoreConfig) -> str:
     """Return a query in the same form; above 1,024 terms, only the first distinct ones."""
-    if config.analyzer is not None:
+    if "analyzer" in config.params:
         return utf8_safe(text)
     tokens = config.tokenizer.query_tokens(text)
     if len(tokens) > _MAX_TERMS:
@@ -205,14 +205,14 @@ def _route_of_node(node: BaseNode) -> str:
     return route_of(node.metadata.get(TENANT_KEY))
 
 
-def _addition(node: BaseNode, vector: list[float], config: ElasticsearchConfig) -> Action:
+def _addition(node: BaseNode, vector: list[float], config: StoreConfig) -> Action:
     action: Json = {"_id": key_of(node.node_id)}
-    if config.routing:
+    if config.params.get("routing"):
         action["routing"] = _route_of_node(node)
     return {"index": action}, to_json(stored_document(node, vector, config))
 
 
-def stored_document(node: BaseNode, vector: list[float], config: ElasticsearchConfig) -> Json:
+def stored_document(node: BaseNode, vector: list[float], config: StoreConfig) -> Json:
     """Return the stored document of a node; without the vector if it is zero with cosine."""
     if len(node.node_id) > _MAX_ID:
         raise ConfigurationError(

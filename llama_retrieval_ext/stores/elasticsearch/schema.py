@@ -2,12 +2,10 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.elasticsearch.client import (
     HttpRequest,
     Json,
@@ -18,11 +16,12 @@ from llama_retrieval_ext.stores.elasticsearch.client import (
     read,
 )
 from llama_retrieval_ext.stores.elasticsearch.filters import DOC, PIECES, TERMS
+from llama_retrieval_ext.stores.elasticsearch.params import SIMILARITY_NAMES, IndexParams
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.collection import Collection
-from llama_retrieval_ext.stores.engine.config import EngineParams, StoreConfig
+from llama_retrieval_ext.stores.engine.config import StoreConfig
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 _META: Final = "llama_retrieval_ext"
 # A missing index returns no hits; a missing shard fails the search: no partial results.
 SEARCH_PARAMS: Final = {"ignore_unavailable": "true", "allow_partial_search_results": "false"}
@@ -43,15 +42,6 @@ _DECIMALS: Final = 8
 _EXACT: Final = {"type": "hnsw"}
 
 
-@dataclass(frozen=True, slots=True)
-class Similarity:
-    """A similarity of embeddings."""
-
-    name: str
-    distance: Distance
-    score: Callable[[float], float]
-
-
 def _cosine(score: float) -> float:
     return min(1.0, max(-1.0, 2.0 * score - 1.0))
 
@@ -64,19 +54,12 @@ def _negative_distance(score: float) -> float:
     return -math.sqrt(max(0.0, 1.0 / score - 1.0))
 
 
-SIMILARITIES: Final[Mapping[Distance, Similarity]] = {
-    "cosine": Similarity("cosine", "cosine", _cosine),
-    "dot": Similarity("max_inner_product", "dot", _dot),
-    "euclid": Similarity("l2_norm", "euclid", _negative_distance),
+# Converts the engine's scores to ours.
+SCORES: Final[Mapping[Distance, Callable[[float], float]]] = {
+    "cosine": _cosine,
+    "dot": _dot,
+    "euclid": _negative_distance,
 }
-# Accepts vectors of length 1 only, for which it equals the cosine.
-_DOT_PRODUCT: Final = replace(SIMILARITIES["cosine"], name="dot_product")
-
-
-def similarity_named(name: str) -> Similarity:
-    """Return the similarity with this name in the engine."""
-    known = {each.name: each for each in (*SIMILARITIES.values(), _DOT_PRODUCT)}
-    return known[name]
 
 
 def compact_vector(vector: list[float], distance: Distance) -> list[float] | None:
@@ -99,82 +82,13 @@ def compact_vector(vector: list[float], distance: Distance) -> list[float] | Non
     return short
 
 
-@dataclass(frozen=True, slots=True)
-class ElasticsearchConfig(StoreConfig):
-    """Recorded configuration of an index."""
-
-    analyzer: str | None = None
-    routing: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class IndexParams(EngineParams):
-    """Settings that only Elasticsearch has.
-
-    All but ``num_candidates`` apply when the index is created. For an existing index they must
-    equal the recorded ones, or be left out.
-
-    Attributes:
-        number_of_shards: Shards of the index; None for the server's default, 1.
-        number_of_replicas: Copies of each; None for the server's default, 1.
-        index_options: How embeddings are indexed. ``hnsw``, the default, keeps scores exact;
-            ``int8_hnsw`` and similar types need at most a quarter of the memory, and score in
-            that precision; ``flat`` compares every embedding.
-        analyzer: One of the server's analysers for keyword search, in place of our tokenizer.
-        routing: Whether all nodes of a tenant are on one shard, and its queries search only that
-            shard; for many tenants, together with ``number_of_shards``. None for the recorded
-            value, or False.
-        num_candidates: Minimum number of nodes that each shard examines for the nearest. Elastic
-            recommends to start with 100, or twice ``top_k`` if that is more.
-        settings: Further index settings, such as analysers.
-        properties: Further fields of the mapping.
-
-    Raises:
-        ConfigurationError: A value is out of range.
-    """
-
-    engine = "Elasticsearch"
-    at_creation = (
-        "number_of_shards",
-        "number_of_replicas",
-        "index_options",
-        "settings",
-        "properties",
-    )
-
-    number_of_shards: int | None = None
-    number_of_replicas: int | None = None
-    index_options: Mapping[str, Any] | None = None
-    analyzer: str | None = None
-    routing: bool | None = None
-    num_candidates: int = 100
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    properties: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        least = {"number_of_shards": 1, "number_of_replicas": 0, "num_candidates": 1}
-        for name, lowest in least.items():
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < lowest):
-                raise ConfigurationError(f"{name} must be at least {lowest}, got {value!r}")
-
-    @property
-    def config_fields(self) -> Mapping[str, object]:
-        """The analyser and the routing."""
-        return {"analyzer": self.analyzer, "routing": self.routing}
-
-    @property
-    def for_records(self) -> "IndexParams":
-        """The settings of an index of records."""
-        return IndexParams(
-            number_of_shards=1,
-            number_of_replicas=self.number_of_replicas,
-            index_options={"type": "flat"},
-        )
-
-
-def index_body(config: ElasticsearchConfig, params: IndexParams) -> Json:
+def index_body(config: StoreConfig, params: IndexParams) -> Json:
     """Return the settings and the mapping of a new index."""
+    numbers = {
+        "number_of_shards": params.number_of_shards,
+        "number_of_replicas": params.number_of_replicas,
+    }
+    counts = {name: number for name, number in numbers.items() if number is not None}
     own: Json = {
         ID: {"type": "keyword"},
         DOC: _KEYWORD,
@@ -182,7 +96,7 @@ def index_body(config: ElasticsearchConfig, params: IndexParams) -> Json:
         NODE: {"type": "text", "index": False, "norms": False, "store": True},
         TEXT: {
             "type": "text",
-            "analyzer": config.analyzer or "whitespace",
+            "analyzer": config.params.get("analyzer", "whitespace"),
             "index_options": "freqs",
         },
         TERMS: _KEYWORD,
@@ -190,38 +104,24 @@ def index_body(config: ElasticsearchConfig, params: IndexParams) -> Json:
         VECTOR: {
             "type": "dense_vector",
             "dims": config.dimension,
-            "similarity": SIMILARITIES[config.distance].name,
+            "similarity": SIMILARITY_NAMES[config.distance],
             "index": True,
             "index_options": dict(params.index_options or _EXACT),
         },
     }
-    clash = sorted(set(own).intersection(params.properties))
-    if clash:
-        raise ConfigurationError(
-            f"the fields {', '.join(clash)} belong to the store; give yours other names"
-        )
     return {
-        "settings": _settings(params),
+        "settings": {"similarity": {"default": _BM25}, **counts, **params.settings},
         "mappings": {
             # An undeclared field is an error; it must not extend the mapping.
             "dynamic": "strict",
             "_meta": {_META: {"format": FORMAT, **config.to_dict()}},
-            "_routing": {"required": config.routing},
-            "properties": {**own, **params.properties},
+            "_routing": {"required": bool(config.params.get("routing"))},
+            "properties": own,
         },
     }
 
 
-def _settings(params: IndexParams) -> Mapping[str, Any]:
-    counts = {
-        name: getattr(params, name)
-        for name in ("number_of_shards", "number_of_replicas")
-        if getattr(params, name) is not None
-    }
-    return {"similarity": {"default": _BM25}, **counts, **params.settings}
-
-
-class Index(Collection[ElasticsearchConfig, Transport, IndexParams]):
+class Index(Collection[StoreConfig, Transport, IndexParams]):
     """An Elasticsearch index.
 
     Attributes:
@@ -230,11 +130,16 @@ class Index(Collection[ElasticsearchConfig, Transport, IndexParams]):
 
     kind = "index"
     format = FORMAT
-    config_type = ElasticsearchConfig
+    config_type = StoreConfig
     llama_index_store = "ElasticsearchStore"
     is_small = False
 
-    def recorded(self) -> Requests[ElasticsearchConfig | None]:
+    @property
+    def is_routed(self) -> bool:
+        """Whether all nodes of a tenant are on one shard."""
+        return bool(self.config.params.get("routing"))
+
+    def recorded(self) -> Requests[StoreConfig | None]:
         """Return the recorded config; None if the index does not exist."""
         description = yield json_request("GET", self.name, params=_MISSING_IS_EMPTY)
         if not description:
@@ -243,7 +148,7 @@ class Index(Collection[ElasticsearchConfig, Transport, IndexParams]):
         metas = [each.get("mappings", {}).get("_meta", {}) for each in description.values()]
         return self.config_of(metas[0].get(_META) if len(metas) == 1 else None)
 
-    def make(self, config: ElasticsearchConfig) -> Requests[None]:
+    def make(self, config: StoreConfig) -> Requests[None]:
         """Create the index."""
         yield json_request("PUT", self.name, body=index_body(config, self.params))
 

@@ -20,8 +20,8 @@ from llama_retrieval_ext.stores.elasticsearch.nodes import query_text, route_of
 from llama_retrieval_ext.stores.elasticsearch.schema import (
     ID,
     NODE,
+    SCORES,
     SEARCH_PARAMS,
-    SIMILARITIES,
     TEXT,
     VECTOR,
     Index,
@@ -135,7 +135,7 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
         vector = compact_vector(embedding, config.distance)
         return IndexSearch(
             top_k=request.top_k,
-            score=_zero if vector is None else SIMILARITIES[config.distance].score,
+            score=_zero if vector is None else SCORES[config.distance],
             filter=request.filter,
             route=self._route(query),
             vector=vector,
@@ -158,20 +158,20 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
         )
 
     def fused_search(
-        self, near: IndexSearch, sharing: IndexSearch, how: FusedSearch, *, top_k: int
+        self, vector: IndexSearch, keyword: IndexSearch, how: FusedSearch, *, top_k: int
     ) -> IndexSearch | None:
         """Return the search by the sum of both scores: nodes that share a term, and the nearest.
 
         None for zeros, which have no nearest nodes.
         """
-        if near.vector is None:
+        if vector.vector is None:
             return None
         return replace(
-            sharing,
+            keyword,
             top_k=top_k,
-            vector=near.vector,
-            candidates=near.candidates,
-            nearest=near.top_k,
+            vector=vector.vector,
+            candidates=vector.candidates,
+            nearest=vector.top_k,
             boosts=how.proportions,
         )
 
@@ -254,7 +254,7 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
 
     def _route(self, query: VectorQuery | KeywordQuery) -> str | None:
         scope = query.search.scope
-        if scope is None or scope.tenant_id is None or not self._collection.config.routing:
+        if scope is None or scope.tenant_id is None or not self._collection.is_routed:
             return None
         return route_of(scope.tenant_id)
 

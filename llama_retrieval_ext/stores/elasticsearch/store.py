@@ -12,8 +12,9 @@ from llama_retrieval_ext.stages.fusion import WeightedSum
 from llama_retrieval_ext.stores.elasticsearch.client import FORM, Json, Transport
 from llama_retrieval_ext.stores.elasticsearch.filters import compile_target
 from llama_retrieval_ext.stores.elasticsearch.nodes import ElasticsearchNodes
+from llama_retrieval_ext.stores.elasticsearch.params import IndexParams
 from llama_retrieval_ext.stores.elasticsearch.records import ElasticsearchRecords
-from llama_retrieval_ext.stores.elasticsearch.schema import Index, IndexParams
+from llama_retrieval_ext.stores.elasticsearch.schema import Index
 from llama_retrieval_ext.stores.elasticsearch.search import WINDOW, ElasticsearchSearch
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES
 from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
@@ -85,7 +86,7 @@ class ElasticsearchVectorStore(CollectionStore):
         return {
             "url": self.transport.where,
             "index": self.index,
-            "analyzer": self._collection.config.analyzer or "whitespace",
+            "analyzer": self._collection.config.params.get("analyzer", "whitespace"),
         }
 
     def _compile_target(self, target: Target) -> Json | None:

@@ -262,8 +262,6 @@ def in_use(directory: Path) -> str:
 
 
 FORMAT: Final = 1
-# Releases that read only format 1 would create an empty first shard.
-_COMPACTED: Final = 2
 MANIFEST: Final = "store.json"
 DRAFT: Final = "store.json.new"
 
@@ -314,7 +312,7 @@ def read_config(directory: Path) -> EmbeddedConfig | None:
     path = directory / MANIFEST
     try:
         data = json.loads(path.read_text("utf-8"))
-        if data["format"] in (FORMAT, _COMPACTED):
+        if data["format"] == FORMAT:
             return EmbeddedConfig.from_dict(data)
     except FileNotFoundError:
         return None
@@ -323,14 +321,12 @@ def read_config(directory: Path) -> EmbeddedConfig | None:
             f"{path} cannot be read ({type(error).__name__}: {error}); restore it from a backup, "
             "or index the documents again into an empty directory"
         ) from error
-    raise format_error(
-        data, where=directory, reads=f"up to {_COMPACTED}", instead="an empty directory"
-    )
+    raise format_error(data, where=directory, reads=FORMAT, instead="an empty directory")
 
 
 def write_config(directory: Path, config: EmbeddedConfig) -> None:
     """Write the config atomically and durably, even if the process or machine dies."""
-    data = {"format": _COMPACTED if config.generation else FORMAT, **config.to_dict()}
+    data = {"format": FORMAT, **config.to_dict()}
     draft = directory / DRAFT
     with draft.open("w", encoding="utf-8") as file:
         json.dump(data, file, ensure_ascii=False, indent=2)

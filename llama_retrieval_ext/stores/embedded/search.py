@@ -24,7 +24,7 @@ from qdrant_edge import (
     SparseVector,
 )
 
-from llama_retrieval_ext.execution.plan import Steps, run_steps
+from llama_retrieval_ext.execution.drivers import drive
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
@@ -35,6 +35,7 @@ from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE
 from llama_retrieval_ext.stores.encoding.vectors import SCORES, query_vector
 from llama_retrieval_ext.stores.engine.backend import Candidate, KeywordQuery, VectorQuery
 from llama_retrieval_ext.stores.engine.search import EngineRequest
+from llama_retrieval_ext.stores.engine.steps import Steps
 from llama_retrieval_ext.stores.qdrant_common.filters import clause_of
 from llama_retrieval_ext.stores.qdrant_common.points import NODE
 from llama_retrieval_ext.stores.qdrant_common.search import (
@@ -156,7 +157,7 @@ class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
     def if_exists(self, steps: Callable[[], Steps[T]], *, empty: T) -> Steps[T]:
         """Run steps on one shard; repeat if another thread has replaced the shard."""
         result: T = yield lambda: self._directory.read(
-            lambda shard: run_steps(steps(), lambda function: function(shard)), empty=empty
+            lambda shard: drive(steps(), lambda function: function(shard)), empty=empty
         )
         return result
 

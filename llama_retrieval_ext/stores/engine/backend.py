@@ -1,14 +1,17 @@
 """`Backend`: the adapter that retrievers use to search a LlamaIndex vector store."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from operator import itemgetter, le
 from typing import Final, Protocol, Self, TypeAlias, runtime_checkable
 
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, FilterOperator
 
 from llama_retrieval_ext.errors import UnsupportedModeError
-from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.pipeline.fusion import FusedId, Fusion
 from llama_retrieval_ext.query import Scope
@@ -96,6 +99,24 @@ EVERY_OPERATOR: Final = frozenset(FilterOperator)
 ScoredId: TypeAlias = tuple[str, float]
 
 
+def has_ties(scores: Sequence[float]) -> bool:
+    """Return whether scores are not strictly decreasing."""
+    return any(map(le, scores, islice(scores, 1, None)))
+
+
+def in_order_of_ids(leg: list[ScoredId], ids: Mapping[str, str]) -> list[ScoredId]:
+    """Return keys with scores, best first, equal scores by node id, or by key without one."""
+    if not has_ties([score for _, score in leg]):
+        return leg
+    return sorted(leg, key=lambda each: (-each[1], ids.get(each[0], each[0])))
+
+
+def tied_keys(leg: Sequence[ScoredId]) -> list[str]:
+    """Return the keys whose score occurs more than once in the leg."""
+    counts = Counter(map(itemgetter(1), leg))
+    return [key for key, score in leg if counts[score] > 1] if len(counts) < len(leg) else []
+
+
 @dataclass(frozen=True, slots=True)
 class EngineFeatures:
     """Operations that a backend supports natively; others are emulated or refused.
@@ -105,8 +126,9 @@ class EngineFeatures:
             if unknown: the store itself raises for unsupported operators.
         dense: Range of raw vector scores; None without vector search.
         keyword: Range of raw keyword scores; None without keyword search.
-        one_round_trip: Whether one request can carry a vector and a keyword search.
-        fusions: Native fusions; a backend with any is a `FusingBackend`.
+        one_round_trip: Whether one request can carry a vector and a keyword search; such a
+            backend is a `HybridBackend`.
+        fusions: Native fusions; a backend with any is a `HybridBackend`.
         most_hits: Maximum number of hits per search; None for no limit.
         mmr: Whether the engine computes MMR.
         exact: Whether a vector search can bypass the approximate index.
@@ -159,15 +181,49 @@ class KeywordQuery:
 
 
 EngineQuery: TypeAlias = VectorQuery | KeywordQuery
-# Fuses the rankings of a vector and a keyword search; see `Backend.hybrid`.
-Choose: TypeAlias = Callable[[Sequence[ScoredId], Sequence[ScoredId]], Sequence[FusedId]]
 
 
-def hybrid_queries(
-    embedding: Sequence[float], text: str, search: Search
-) -> tuple[VectorQuery, KeywordQuery]:
-    """Return a vector query and a keyword query of one search."""
-    return VectorQuery(tuple(embedding), search), KeywordQuery(text, search)
+@dataclass(frozen=True, slots=True)
+class HybridRankings:
+    """The rankings of a vector and a keyword search of one request.
+
+    Nodes are identified by node id, or by a key of the engine if the nodes are read last.
+
+    Attributes:
+        vector: Scores of the nearest nodes, best first.
+        keyword: Scores of the nodes that share terms, best first.
+        found: The nodes that were read with the rankings.
+        read: Returns the call that reads more of the nodes, without those deleted meanwhile; None
+            if `found` has all of them.
+    """
+
+    vector: Sequence[ScoredId]
+    keyword: Sequence[ScoredId]
+    found: Mapping[str, Candidate]
+    read: Callable[[Sequence[str]], Call[Mapping[str, Candidate]]] | None = None
+
+    @classmethod
+    def of(cls, vector: Sequence[Candidate], keyword: Sequence[Candidate]) -> Self:
+        """Return the rankings of candidates, which have their nodes."""
+        found = {each.node_id: each for each in (*keyword, *vector)}
+        return cls(scored_ids(vector), scored_ids(keyword), found)
+
+    def chosen(self, best: Sequence[FusedId], *, top_k: int) -> Plan[list[Candidate]]:
+        """Return the plan for the candidates that a fusion chose, best first, then by node id.
+
+        Args:
+            best: The best of both rankings, and all ties with the last of them.
+            top_k: Maximum number of candidates.
+        """
+        found = self.found
+        missing = [] if self.read is None else [key for key, _, _ in best if key not in found]
+        if self.read is not None and missing:
+            found = {**found, **(yield self.read(missing))}
+        return ordered_candidates(
+            found[key].rescored(score, contributions)
+            for key, score, contributions in best
+            if key in found
+        )[:top_k]
 
 
 @runtime_checkable
@@ -218,44 +274,6 @@ class Backend(Protocol):
         """
         ...
 
-    def batch(self, queries: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
-        """Return one ranking per query, with as few requests as possible.
-
-        Each ranking equals that of `dense` or `keyword`. None if the engine needs one request
-        per query.
-
-        Raises:
-            UnsupportedModeError: The store does not support one of the searches.
-            UnsupportedFilterError: The store cannot evaluate a condition; nothing was sent.
-            DimensionMismatchError: An embedding does not have the store's dimension.
-        """
-        ...
-
-    def hybrid(
-        self, vector: VectorQuery, keyword: KeywordQuery, choose: Choose, *, top_k: int
-    ) -> Call[list[Candidate]] | None:
-        """Return the candidates that `choose` selects from a vector and a keyword search.
-
-        An engine with slow node reads may read only the chosen nodes. None if the engine needs
-        one request per query.
-
-        Args:
-            vector: The vector search.
-            keyword: The keyword search.
-            choose: Returns the best of both rankings, best first, and all ties with the last of
-                them; must be fast. It is called with node ids or with keys that represent them.
-            top_k: Maximum number of candidates.
-
-        Returns:
-            Candidates with the chosen scores and contributions, best first, equal scores by node
-            id. Nodes deleted in the meantime are left out.
-
-        Raises:
-            UnsupportedFilterError: The store cannot evaluate the condition; nothing was sent.
-            DimensionMismatchError: The embedding does not have the store's dimension.
-        """
-        ...
-
     def describe(self) -> Mapping[str, object]:
         """Return the engine and its configuration for traces and tables, without secrets."""
         ...
@@ -270,8 +288,26 @@ def check_exact(engine: str, features: EngineFeatures, query: EngineQuery) -> No
 
 
 @runtime_checkable
-class FusingBackend(Backend, Protocol):
-    """A backend whose engine can fuse a vector and a keyword search natively."""
+class HybridBackend(Protocol):
+    """The part of a backend whose engine takes a vector and a keyword search in one request."""
+
+    def hybrid(
+        self, embedding: Sequence[float], text: str, search: Search, *, nodes_last: bool
+    ) -> Call[HybridRankings]:
+        """Return the rankings of a vector and a keyword search, from one request.
+
+        Args:
+            embedding: Embedding for the vector search.
+            text: Text for the keyword search.
+            search: Parameters of both searches.
+            nodes_last: Whether few nodes of the rankings are needed, and keys of the engine may
+                stand for node ids. An engine with slow node reads then reads only those chosen.
+
+        Raises:
+            UnsupportedFilterError: The store cannot evaluate the condition; nothing was sent.
+            DimensionMismatchError: The embedding does not have the store's dimension.
+        """
+        ...
 
     def fused(
         self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
@@ -294,38 +330,13 @@ class FusingBackend(Backend, Protocol):
         ...
 
 
-def fusing(backend: Backend) -> FusingBackend:
-    """Return the backend if it fuses natively, else raise `UnsupportedModeError`."""
-    if not isinstance(backend, FusingBackend):
+def hybrid_backend(backend: Backend) -> HybridBackend:
+    """Return the backend if its engine takes both searches, else raise `UnsupportedModeError`."""
+    if not isinstance(backend, HybridBackend):
         raise UnsupportedModeError(
             f"{type(backend).__name__} has no fusion of its own; leave pushdown out"
         )
     return backend
-
-
-class UnbatchedSearches:
-    """Mixin for backends that cannot batch searches."""
-
-    def batch(self, queries: Sequence[EngineQuery]) -> None:
-        """Return None: the engine has no such request."""
-        del queries
-
-    def hybrid(
-        self, vector: VectorQuery, keyword: KeywordQuery, choose: Choose, *, top_k: int
-    ) -> None:
-        """Return None: the engine has no such request."""
-        del vector, keyword, choose, top_k
-
-
-def chosen_candidates(
-    choose: Choose, near: Sequence[Candidate], sharing: Sequence[Candidate], *, top_k: int
-) -> list[Candidate]:
-    """Return the candidates that `choose` selects from two rankings, in its order."""
-    by_id = {each.node_id: each for each in (*sharing, *near)}
-    return [
-        by_id[node_id].rescored(score, contributions)
-        for node_id, score, contributions in choose(scored_ids(near), scored_ids(sharing))[:top_k]
-    ]
 
 
 def scored_ids(ranking: Sequence[Candidate]) -> list[ScoredId]:
@@ -334,8 +345,8 @@ def scored_ids(ranking: Sequence[Candidate]) -> list[ScoredId]:
 
 
 def fuse_candidates(
-    near: Sequence[Candidate],
-    sharing: Sequence[Candidate],
+    vector: Sequence[Candidate],
+    keyword: Sequence[Candidate],
     fusion: Fusion,
     *,
     top_k: int,
@@ -343,16 +354,16 @@ def fuse_candidates(
 ) -> list[Candidate]:
     """Return the fused ranking of a vector search and a keyword search."""
     top = fusion.fuse_ids(
-        {leg: scored_ids(ranking) for leg, ranking in zip(LEGS, (near, sharing), strict=True)},
+        {leg: scored_ids(ranking) for leg, ranking in zip(LEGS, (vector, keyword), strict=True)},
         weights=None if weights is None else dict(zip(LEGS, weights, strict=True)),
         top_k=top_k,
     )
-    by_id = {each.node_id: each for each in (*sharing, *near)}
+    by_id = {each.node_id: each for each in (*keyword, *vector)}
     return [by_id[each.node_id].rescored(each.score) for each in top]
 
 
 def fuse_legs(
-    near: Sequence[Candidate], sharing: Sequence[Candidate], how: FusedSearch, *, top_k: int
+    vector: Sequence[Candidate], keyword: Sequence[Candidate], how: FusedSearch, *, top_k: int
 ) -> list[Candidate]:
     """Return the engine's fusion, computed locally; used if a leg has no candidates."""
-    return fuse_candidates(near, sharing, how.fusion, weights=how.weights, top_k=top_k)
+    return fuse_candidates(vector, keyword, how.fusion, weights=how.weights, top_k=top_k)

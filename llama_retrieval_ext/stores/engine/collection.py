@@ -13,7 +13,6 @@ from llama_retrieval_ext.errors import (
     StoreError,
     StoreFormatError,
 )
-from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.stores.encoding.vectors import Vectors, document_vectors
 from llama_retrieval_ext.stores.engine.config import (
     ConfigRequest,
@@ -22,6 +21,7 @@ from llama_retrieval_ext.stores.engine.config import (
     format_error,
 )
 from llama_retrieval_ext.stores.engine.connection import Connection
+from llama_retrieval_ext.stores.engine.steps import Steps
 
 C = TypeVar("C", bound=StoreConfig)
 K = TypeVar("K", bound=Connection)
@@ -100,6 +100,7 @@ class Collection(ABC, Generic[C, K, P]):
     def open(self) -> Steps[None]:
         """Check the engine and, if it exists, the collection."""
         yield from self.look_up()
+        self.params.check(self.config, self.where)
 
     def look_up(self, *, again: bool = False) -> Steps[C | None]:
         """Return the config, cached unless `again`; None without a collection."""
@@ -123,6 +124,7 @@ class Collection(ABC, Generic[C, K, P]):
         known = yield from self.look_up(again=again)
         if known is None:
             new = replace(self.config, dimension=self.config.dimension or dimension, **settings)
+            self.params.check(new, self.where)
             known = yield from self._make(new)
         if known.dimension != dimension:
             raise DimensionMismatchError(

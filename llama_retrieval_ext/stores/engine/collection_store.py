@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self, TypedDict, TypeVar
 from llama_index.core.schema import BaseNode
 from pydantic import PrivateAttr
 
-from llama_retrieval_ext.execution.plan import Call, Steps
+from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.collection import Collection, Nodes
 from llama_retrieval_ext.stores.engine.config import ConfigRequest, EngineParams, StoreConfig
@@ -16,6 +16,7 @@ from llama_retrieval_ext.stores.engine.connection import Connection
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import IntentRecords, RecordStore
 from llama_retrieval_ext.stores.engine.search import AnySearch
+from llama_retrieval_ext.stores.engine.steps import Steps
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.urls import Address
@@ -82,7 +83,7 @@ class CollectionStore(EngineStore):
     ) -> None:
         super().__init__(stores_text=True)
         address, params = self.parse_address(url), self.params_type.of(store_params or {})
-        request = ConfigRequest(tokenizer, distance, dim, params.recorded, params.config_fields)
+        request = ConfigRequest(tokenizer, distance, dim, params.recorded)
         connection = self.connection_type.of_address(address)
         # Also runs at garbage collection and at interpreter exit.
         self._closer = weakref.finalize(self, connection.close)

@@ -1,12 +1,13 @@
 """`StoreConfig`: the config of a store; `ConfigRequest`: the config that a caller requests."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Final, Self, TypeVar, get_args
 
 from pydantic_core import to_jsonable_python
 
+from llama_retrieval_ext.checks import nearest
 from llama_retrieval_ext.errors import ConfigurationError, DimensionMismatchError, StoreFormatError
 from llama_retrieval_ext.stores.encoding.vectors import Distance, query_vector
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -62,8 +63,35 @@ def _as_json(value: object) -> object:
     return dict(value) if isinstance(value, Mapping) else value
 
 
+def check_distance(
+    requested: object,
+    config: StoreConfig,
+    names: Mapping[Distance, str],
+    *,
+    what: str,
+    where: object,
+) -> None:
+    """Raise if the engine's name of a distance contradicts that of a store; None never does.
+
+    Args:
+        requested: The engine's name.
+        config: The config of the store.
+        names: The engine's name of each distance.
+        what: The setting, for messages.
+        where: The store, for messages.
+    """
+    if requested in (None, names[config.distance]):
+        return
+    other = next((name for name, theirs in names.items() if theirs == requested), None)
+    advice = f", or make another store: open_store(url, distance={other!r})" if other else ""
+    raise ConfigurationError(
+        f"store_params has {what}={requested!r}, and {where} has the distance {config.distance!r}, "
+        f"which the engine calls {names[config.distance]!r}; leave {what} out{advice}"
+    )
+
+
 # Fields of a request with their own comparison, or none.
-_APART: Final = ("dimension", "params", "settings", "kept_in")
+_APART: Final = ("dimension", "params", "kept_in")
 # Names in messages for settings that have another name in a knowledge base.
 _MANY_TENANTS: Final = " (of a knowledge base: many_tenants)"
 _ALSO_CALLED: Final = {"routing": _MANY_TENANTS, "by_tenant": _MANY_TENANTS}
@@ -78,7 +106,6 @@ class ConfigRequest:
         distance: Distance between embeddings.
         dimension: Dimension of the embeddings.
         params: Settings for the creation of the collection, as JSON values.
-        settings: Config fields that only one engine has, by name.
         kept_in: What the engine calls a collection, for messages.
     """
 
@@ -86,7 +113,6 @@ class ConfigRequest:
     distance: Distance | None = None
     dimension: int | None = None
     params: Mapping[str, object] | None = None
-    settings: Mapping[str, object] = field(default_factory=dict)
     kept_in: str = "store"
 
     def __post_init__(self) -> None:
@@ -114,8 +140,8 @@ class ConfigRequest:
             has = getattr(recorded, name)
             if requested != has:
                 raise ConfigurationError(
-                    f"{where} was made with {name}={has!r}, not {requested!r}; leave {name}"
-                    f"{_ALSO_CALLED.get(name, '')} out, or use another {self.kept_in}"
+                    f"{where} was made with {name}={has!r}, not {requested!r}; leave {name} out, "
+                    f"or use another {self.kept_in}"
                 )
         if self.dimension not in (None, recorded.dimension):
             raise DimensionMismatchError(
@@ -128,32 +154,59 @@ class ConfigRequest:
     def _requested(self) -> Mapping[str, object]:
         """The compared fields that are not None."""
         names = [each.name for each in fields(self) if each.name not in _APART]
-        values = {**{name: getattr(self, name) for name in names}, **self.settings}
+        values = {name: getattr(self, name) for name in names}
         return {name: value for name, value in values.items() if value is not None}
 
     def _check_params(self, recorded: StoreConfig, where: object) -> None:
         for name, requested in (self.params or {}).items():
-            has = recorded.params.get(name)
+            has = recorded.params.get(name, False if requested is False else None)
             if requested != has:
                 created = f"with {name}={has!r}" if name in recorded.params else f"without {name}"
                 raise ConfigurationError(
                     f"{where} was made {created}, and is opened with {name}={requested!r}, "
-                    f"which counts only when it is made; leave {name} out of store_params, or use "
-                    f"another {self.kept_in}"
+                    f"which counts only when it is made; leave {name}{_ALSO_CALLED.get(name, '')} "
+                    f"out of store_params, or use another {self.kept_in}"
                 )
 
 
 P = TypeVar("P")
 
 
-def params_of(kind: type[P], params: Mapping[str, Any], *, engine: str) -> P:
+def check_names(
+    settings: object, known: Iterable[str], *, where: str, instead: Mapping[str, str] | None = None
+) -> None:
+    """Raise unless settings are a mapping with known names; the message has the nearest name.
+
+    Args:
+        settings: The settings.
+        known: Their names.
+        where: The name of the settings, for messages.
+        instead: What to write for a name that the engine has elsewhere.
+    """
+    if not isinstance(settings, Mapping):
+        raise ConfigurationError(f"{where} is a dict, got {settings!r}")
+    names = list(known)
+    for name in settings:
+        if name in names:
+            continue
+        near = (instead or {}).get(name) or nearest(str(name), names)
+        advice = f"; write {near}" if near else ""
+        listed = ", ".join(names) or "none"
+        raise ConfigurationError(
+            f"{where}: there is no setting {name!r}{advice}. The settings are: {listed}"
+        )
+
+
+def params_of(
+    kind: type[P],
+    params: Mapping[str, Any],
+    *,
+    engine: str,
+    instead: Mapping[str, str] | None = None,
+) -> P:
     """Return an engine's settings as a dataclass; raise for unknown settings."""
     known = [each.name for each in fields(kind)]  # type: ignore[arg-type]  # a dataclass
-    unknown = sorted(set(params).difference(known))
-    if unknown:
-        raise ConfigurationError(
-            f"store_params has {', '.join(unknown)}; for {engine} there are {', '.join(known)}"
-        )
+    check_names(params, known, where=f"store_params of {engine}", instead=instead)
     return kind(**params)
 
 
@@ -164,15 +217,17 @@ class EngineParams(ABC):
     Attributes:
         engine: Name of the engine, for messages.
         at_creation: Fields that apply when a collection is created.
+        instead: What to write for names that are no fields, for messages.
     """
 
     engine: ClassVar[str]
     at_creation: ClassVar[Sequence[str]] = ()
+    instead: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:
         """Return checked settings, or raise `ConfigurationError`."""
-        return params_of(cls, settings, engine=cls.engine)
+        return params_of(cls, settings, engine=cls.engine, instead=cls.instead)
 
     @property
     def recorded(self) -> Mapping[str, Any]:
@@ -183,10 +238,9 @@ class EngineParams(ABC):
         )
         return kept
 
-    @property
-    def config_fields(self) -> Mapping[str, object]:
-        """Values for the config fields that only this engine has; None for the recorded value."""
-        return {}
+    def check(self, config: StoreConfig, where: object) -> None:
+        """Raise if a setting contradicts the config of a store; `where` names the store."""
+        del config, where
 
     @property
     @abstractmethod

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from llama_retrieval_ext.errors import StoreClosedError
-from llama_retrieval_ext.execution.drivers import LoopThread
-from llama_retrieval_ext.execution.plan import Call, Steps, arun_steps, run_steps
+from llama_retrieval_ext.execution.drivers import LoopThread, adrive, drive
+from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.stores.engine.steps import Steps
 from llama_retrieval_ext.urls import Address
 
 T = TypeVar("T")
@@ -55,11 +56,11 @@ class Connection(ABC):
 
     def run(self, steps: Steps[T]) -> T:
         """Run steps and return their result; blocks."""
-        return run_steps(steps, self.perform)
+        return drive(steps, self.perform)
 
     async def arun(self, steps: Steps[T]) -> T:
         """`run`, without blocking the event loop."""
-        return await arun_steps(steps, self.aperform)
+        return await adrive(steps, self.aperform)
 
     def closed_error(self) -> StoreClosedError:
         """Return the error for a call after `close`."""

@@ -12,7 +12,6 @@ from llama_index.core.vector_stores.types import (
 
 from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
-from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.filters import Condition, parse_filters
 from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.query import check_top_k
@@ -25,6 +24,7 @@ from llama_retrieval_ext.stores.engine.backend import (
     fuse_candidates,
 )
 from llama_retrieval_ext.stores.engine.search import EngineRequest, EngineSearch
+from llama_retrieval_ext.stores.engine.steps import Steps
 
 F = TypeVar("F")
 
@@ -117,11 +117,11 @@ class QueryModes:
         # doc_ids=[] only if its caller does, which means no document.
         filter_ = self.compile_target(Target(query.node_ids or None, query.doc_ids, query.filters))
         if query.mode == VectorStoreQueryMode.DEFAULT:
-            near = _near(query, filter_)
-            return lambda: self._ranking(near)
+            vector = _vector_request(query, filter_)
+            return lambda: self._ranking(vector)
         if query.mode in KEYWORD_MODES:
-            sharing = _sharing(query, filter_)
-            return lambda: self._ranking(sharing)
+            keyword = _keyword_request(query, filter_)
+            return lambda: self._ranking(keyword)
         if query.mode == VectorStoreQueryMode.HYBRID:
             return self._hybrid(query, filter_)
         if query.mode == VectorStoreQueryMode.MMR and self.searcher.has_mmr:
@@ -135,22 +135,22 @@ class QueryModes:
     def _hybrid(
         self, query: VectorStoreQuery, filter_: object
     ) -> Callable[[], Steps[list[Candidate]]]:
-        requests = [_near(query, filter_), _sharing(query, filter_)]
+        requests = [_vector_request(query, filter_), _keyword_request(query, filter_)]
         most = first_count(query.hybrid_top_k, requests[0].top_k)
         fusion = fusion_for(query.alpha)
 
         def steps() -> Steps[list[Candidate]]:
-            near, sharing = yield from self.searcher.search(requests)
-            return fuse_candidates(near, sharing, fusion, top_k=most)
+            vector, keyword = yield from self.searcher.search(requests)
+            return fuse_candidates(vector, keyword, fusion, top_k=most)
 
         return steps
 
     def _diverse(
         self, query: VectorStoreQuery, options: Options, filter_: object
     ) -> Callable[[], Steps[list[Candidate]]]:
-        near = _near(query, filter_)
-        threshold, candidates = _threshold(query, options), _candidates(options, top_k=near.top_k)
-        return lambda: self.searcher.diverse(near, lambda_mult=threshold, candidates=candidates)
+        vector = _vector_request(query, filter_)
+        threshold, candidates = _threshold(query, options), _candidates(options, top_k=vector.top_k)
+        return lambda: self.searcher.diverse(vector, lambda_mult=threshold, candidates=candidates)
 
     def _unsupported(self, query: VectorStoreQuery) -> UnsupportedModeError:
         served = (
@@ -164,12 +164,12 @@ class QueryModes:
         )
 
 
-def _near(query: VectorStoreQuery, filter_: F | None) -> EngineRequest[F]:
+def _vector_request(query: VectorStoreQuery, filter_: F | None) -> EngineRequest[F]:
     search = Search(check_top_k(query.similarity_top_k))
     return EngineRequest(VectorQuery(tuple(embedding_of(query)), search), filter_)
 
 
-def _sharing(query: VectorStoreQuery, filter_: F | None) -> EngineRequest[F]:
+def _keyword_request(query: VectorStoreQuery, filter_: F | None) -> EngineRequest[F]:
     top_k = first_count(query.sparse_top_k, check_top_k(query.similarity_top_k))
     return EngineRequest(KeywordQuery(text_of(query), Search(top_k)), filter_)
 

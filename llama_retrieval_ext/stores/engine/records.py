@@ -9,10 +9,13 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from llama_index.core.schema import BaseNode, TextNode
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
+
+if TYPE_CHECKING:
+    from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 
 Field: TypeAlias = str | int
 
@@ -83,28 +86,6 @@ class RecordStore(Protocol):
         ...
 
 
-class NodeStore(Protocol):
-    """The methods of a vector store that records need."""
-
-    def add(self, nodes: Sequence[BaseNode]) -> object:
-        """Add or replace nodes."""
-        ...
-
-    def get_nodes(
-        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
-    ) -> list[BaseNode]:
-        """Return the nodes that have one of the ids and satisfy the filters."""
-        ...
-
-    def delete_nodes(self, node_ids: list[str] | None = None) -> object:
-        """Delete the nodes with these ids."""
-        ...
-
-    def count(self, filters: MetadataFilters | None = None) -> int:
-        """Return the number of nodes that satisfy the filters."""
-        ...
-
-
 class IntentRecords:
     """Records in a store without compare-and-set.
 
@@ -116,7 +97,12 @@ class IntentRecords:
     """
 
     def __init__(
-        self, store: NodeStore, *, is_shared: bool, clock: Callable[[], float], patience_s: float
+        self,
+        store: "EngineStore",
+        *,
+        is_shared: bool,
+        clock: Callable[[], float],
+        patience_s: float,
     ) -> None:
         self._store = store
         self._is_shared = is_shared

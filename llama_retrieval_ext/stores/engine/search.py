@@ -1,36 +1,35 @@
 """`EngineSearch`: base class of engine searches; `EngineBackend`: backend over it."""
 
 from abc import ABC, abstractmethod
-from collections import ChainMap, Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from operator import itemgetter, le
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.errors import UnsupportedModeError
-from llama_retrieval_ext.execution.plan import Call, Steps, blocking_call
+from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import Condition
-from llama_retrieval_ext.stores.encoding.node_json import node_id_in
 from llama_retrieval_ext.stores.engine.backend import (
     Candidate,
-    Choose,
     EngineFeatures,
     EngineQuery,
+    HybridRankings,
     KeywordQuery,
     ScoredId,
     Search,
     VectorQuery,
     check_exact,
-    chosen_candidates,
     fuse_legs,
-    hybrid_queries,
+    has_ties,
+    in_order_of_ids,
     ordered_candidates,
+    tied_keys,
 )
 from llama_retrieval_ext.stores.engine.collection import Collection
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
+from llama_retrieval_ext.stores.engine.steps import Steps, blocking_call
 
 # The engine's types of a compiled filter, a search and a hit.
 F = TypeVar("F")
@@ -92,14 +91,14 @@ class EngineSearch(ABC, Generic[F, S, H]):
     """Searches of one engine, as steps. Rankings are sorted best first, then by node id.
 
     Subclasses compile conditions, build and send searches, and read hits. This class handles
-    batches, queries without terms, ties at the cut, and fusion with a missing leg.
+    queries without terms, ties at the cut, and fusion with a missing leg.
 
     Attributes:
         most_hits: Maximum number of requested hits. If more nodes tie at the cut, the engine
             chooses among them, because sorting all by id would take seconds.
         few_hits: Maximum number of hits that are requested with nodes while the number of ties is
             unknown. Over a network this costs less than another request.
-        nodes_last: Whether a hybrid search reads only the nodes of the best hits, by `texts`.
+        nodes_last: Whether `hybrid` may return keys only, for `texts` to read the best nodes.
         keys_are_ids: Whether `key` returns node ids.
         whole_keyword_leg: Whether the engine's fusion uses all keyword hits.
         has_mmr: Whether `diverse` is implemented.
@@ -131,9 +130,9 @@ class EngineSearch(ABC, Generic[F, S, H]):
     def keyword_search(self, query: KeywordQuery, request: EngineRequest[F]) -> S | None:
         """Return the engine's keyword search; None if it cannot have hits (no terms)."""
 
-    def fused_search(self, near: S, sharing: S, how: FusedSearch, *, top_k: int) -> S | None:
+    def fused_search(self, vector: S, keyword: S, how: FusedSearch, *, top_k: int) -> S | None:
         """Return the engine's fusion of two searches; None if it cannot fuse them."""
-        del near, sharing, top_k
+        del vector, keyword, top_k
         raise UnsupportedModeError(f"{how.fusion!r} is not in the engine; leave pushdown out")
 
     @abstractmethod
@@ -182,25 +181,27 @@ class EngineSearch(ABC, Generic[F, S, H]):
         )
 
     def search(self, requests: Sequence[EngineRequest[F]]) -> Steps[list[list[Candidate]]]:
-        """Return one ranking per request, with as few round trips as possible."""
+        """Return the ranking of a request, or those of a vector and a keyword request."""
         return self.if_exists(lambda: self._search(requests), empty=[[] for _ in requests])
 
     def hybrid(
-        self, near: EngineRequest[F], sharing: EngineRequest[F], choose: Choose, *, top_k: int
-    ) -> Steps[list[Candidate]]:
-        """Return the candidates that `choose` selects; see `Backend.hybrid`."""
-        # Nodes are read with the hits if at least half of the hits may be chosen.
-        by_key = self.nodes_last and 2 * top_k <= near.top_k
-        chosen = self._chosen_by_key if by_key else self._chosen
-        return self.if_exists(lambda: chosen((near, sharing), choose, top_k), empty=[])
+        self, vector: EngineRequest[F], keyword: EngineRequest[F], *, nodes_last: bool
+    ) -> Steps[HybridRankings]:
+        """Return the rankings of both requests; see `HybridBackend.hybrid`."""
+        both = self._keys_of_both if nodes_last and self.nodes_last else self._both
+        return self.if_exists(lambda: both([vector, keyword]), empty=HybridRankings.of([], []))
+
+    def read(self, keys: Sequence[str], request: EngineRequest[F]) -> Steps[dict[str, Candidate]]:
+        """Return nodes of `hybrid` by key, with score 0; deleted ones are left out."""
+        return self.if_exists(lambda: self._nodes(keys, request), empty={})
 
     def fused(
-        self, near: EngineRequest[F], sharing: EngineRequest[F], how: FusedSearch
+        self, vector: EngineRequest[F], keyword: EngineRequest[F], how: FusedSearch
     ) -> Steps[list[Candidate]]:
         """Return the engine's native fusion of a vector and a keyword request."""
-        n_sharing = self.most_hits if self.whole_keyword_leg else how.candidates
-        legs = near.with_top_k(how.candidates), sharing.with_top_k(n_sharing)
-        return self.if_exists(lambda: self._fused(legs, how, top_k=near.top_k), empty=[])
+        n_keyword = self.most_hits if self.whole_keyword_leg else how.candidates
+        legs = vector.with_top_k(how.candidates), keyword.with_top_k(n_keyword)
+        return self.if_exists(lambda: self._fused(legs, how, top_k=vector.top_k), empty=[])
 
     def native(self, request: EngineRequest[F]) -> Steps[S | None]:
         """Return the engine's search; None if it cannot have hits."""
@@ -279,38 +280,31 @@ class EngineSearch(ABC, Generic[F, S, H]):
             searches.append((yield from self.native(request)))  # noqa: PERF401 - no generator there
         return searches, [search for search in searches if search is not None]
 
-    def _chosen(
-        self, requests: Sequence[EngineRequest[F]], choose: Choose, top_k: int
-    ) -> Steps[list[Candidate]]:
-        near, sharing = yield from self._search(requests)
-        return chosen_candidates(choose, near, sharing, top_k=top_k)
+    def _both(self, requests: Sequence[EngineRequest[F]]) -> Steps[HybridRankings]:
+        vector, keyword = yield from self._search(requests)
+        return HybridRankings.of(vector, keyword)
 
-    def _chosen_by_key(
-        self, requests: Sequence[EngineRequest[F]], choose: Choose, top_k: int
-    ) -> Steps[list[Candidate]]:
-        """Choose from the keys of hits, and read only the chosen nodes."""
+    def _keys_of_both(self, requests: Sequence[EngineRequest[F]]) -> Steps[HybridRankings]:
+        """Return both rankings by key; nodes are read only if their ids decide between ties."""
         searches, some = yield from self._natives(requests)
         scored = iter((yield from self._scored(some, with_nodes=False)) if some else [])
         legs = [[] if search is None else self._keys(*next(scored)) for search in searches]
         tied = [] if self.keys_are_ids else [key for leg in legs for key in tied_keys(leg)]
         names = self._names  # another search may replace it
         unknown = [key for key in tied if key not in names]
-        texts = (yield from self.texts(unknown, requests[0])) if unknown else {}
-        found_names = {key: node_id_in(text) for key, text in texts.items()}
-        self._keep_names(found_names)
-        near, sharing = (
-            _in_order(leg, ChainMap(found_names, names))[: request.top_k]
+        found = (yield from self._nodes(unknown, requests[0])) if unknown else {}
+        new_names = {key: each.node_id for key, each in found.items()}
+        self._keep_names(new_names)
+        ids = {key: new_names.get(key) or names.get(key, key) for key in tied}
+        vector, keyword = (
+            in_order_of_ids(leg, ids)[: request.top_k]
             for leg, request in zip(legs, requests, strict=True)
         )
-        best = choose(near, sharing)
-        missing = [each.node_id for each in best if each.node_id not in texts]
-        texts |= (yield from self.texts(missing, requests[0])) if missing else {}
-        found = [
-            Candidate.stored(texts[key], score, contributions)
-            for key, score, contributions in best
-            if key in texts
-        ]
-        return ordered_candidates(found)[:top_k]
+        return HybridRankings(vector, keyword, found)
+
+    def _nodes(self, keys: Sequence[str], request: EngineRequest[F]) -> Steps[dict[str, Candidate]]:
+        texts = yield from self.texts(keys, request)
+        return {key: Candidate.stored(text, 0.0) for key, text in texts.items()}
 
     def _keep_names(self, names: Mapping[str, str]) -> None:
         """Cache the node ids of keys; they never change."""
@@ -325,10 +319,10 @@ class EngineSearch(ABC, Generic[F, S, H]):
     def _fused(
         self, legs: Sequence[EngineRequest[F]], how: FusedSearch, *, top_k: int
     ) -> Steps[list[Candidate]]:
-        near, sharing = (yield from self._natives(legs))[0]
+        vector, keyword = (yield from self._natives(legs))[0]
         fused = None
-        if near is not None and sharing is not None:
-            fused = self.fused_search(near, sharing, how, top_k=top_k)
+        if vector is not None and keyword is not None:
+            fused = self.fused_search(vector, keyword, how, top_k=top_k)
         if fused is None:
             first, second = yield from self._search(legs)
             return fuse_legs(first, second, how, top_k=top_k)
@@ -339,24 +333,6 @@ class EngineSearch(ABC, Generic[F, S, H]):
 AnySearch = EngineSearch[Any, Any, Any]
 
 
-def has_ties(scores: Sequence[float]) -> bool:
-    """Return whether scores are not strictly decreasing."""
-    return any(map(le, scores, islice(scores, 1, None)))
-
-
-def _in_order(leg: list[ScoredId], names: Mapping[str, str]) -> list[ScoredId]:
-    """Return keys with scores, best first, equal scores by node id if known, else by key."""
-    if not has_ties([score for _, score in leg]):
-        return leg
-    return sorted(leg, key=lambda each: (-each[1], names.get(each[0], each[0])))
-
-
-def tied_keys(leg: Sequence[ScoredId]) -> list[str]:
-    """Return the keys whose score occurs more than once in the leg."""
-    counts = Counter(map(itemgetter(1), leg))
-    return [key for key, score in leg if counts[score] > 1] if len(counts) < len(leg) else []
-
-
 class EngineBackend(ABC, Generic[B]):
     """Backend that sends searches to a store's engine.
 
@@ -364,12 +340,10 @@ class EngineBackend(ABC, Generic[B]):
 
     Attributes:
         engine: Engine name.
-        batches: Whether several searches need fewer requests than searches.
         requires_scope: Whether retrievers refuse queries without a scope.
     """
 
     engine: ClassVar[str]
-    batches: ClassVar[bool] = True
     requires_scope: bool = False
 
     def __init__(self, store: B, *, drop_violations: bool = False) -> None:
@@ -404,35 +378,34 @@ class EngineBackend(ABC, Generic[B]):
 
     def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
         """Return the nearest nodes to an embedding, by the store's distance."""
-        return self._rankings([VectorQuery(tuple(embedding), search)]).then(_FIRST)
+        return self._ranking(VectorQuery(tuple(embedding), search))
 
     def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
         """Return the nodes that share terms with a text; BM25 scores are above 0."""
-        return self._rankings([KeywordQuery(text, search)]).then(_FIRST)
-
-    def batch(self, queries: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
-        """Return one ranking per query, with as few requests as possible."""
-        return self._rankings(queries) if self.batches else None
+        return self._ranking(KeywordQuery(text, search))
 
     def hybrid(
-        self, vector: VectorQuery, keyword: KeywordQuery, choose: Choose, *, top_k: int
-    ) -> Call[list[Candidate]] | None:
-        """Return the candidates that `choose` selects from both searches."""
-        if not self.batches:
-            return None
-        searcher, (near, sharing) = self._requests([vector, keyword])
-        return self.call(lambda: searcher.hybrid(near, sharing, choose, top_k=top_k))
+        self, embedding: Sequence[float], text: str, search: Search, *, nodes_last: bool
+    ) -> Call[HybridRankings]:
+        """Return the rankings of both searches, from one request."""
+        searcher, (vector, keyword) = self._requests(_both_queries(embedding, text, search))
+
+        def read(keys: Sequence[str]) -> Call[Mapping[str, Candidate]]:
+            return self.call(lambda: searcher.read(keys, vector))
+
+        rankings = self.call(lambda: searcher.hybrid(vector, keyword, nodes_last=nodes_last))
+        return rankings.then(lambda found: replace(found, read=read))
 
     def fused(
         self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
     ) -> Call[list[Candidate]]:
         """Return the candidates of the engine's native fusion."""
-        searcher, (near, sharing) = self._requests(hybrid_queries(embedding, text, search))
-        return self.call(lambda: searcher.fused(near, sharing, how))
+        searcher, (vector, keyword) = self._requests(_both_queries(embedding, text, search))
+        return self.call(lambda: searcher.fused(vector, keyword, how))
 
-    def _rankings(self, queries: Sequence[EngineQuery]) -> Call[list[list[Candidate]]]:
-        searcher, requests = self._requests(queries)
-        return self.call(lambda: searcher.search(requests))
+    def _ranking(self, query: EngineQuery) -> Call[list[Candidate]]:
+        searcher, requests = self._requests([query])
+        return self.call(lambda: searcher.search(requests)).then(_FIRST)
 
     def _requests(
         self, queries: Sequence[EngineQuery]
@@ -442,3 +415,9 @@ class EngineBackend(ABC, Generic[B]):
             self.check(query)
         searcher = self.searcher
         return searcher, [searcher.request(query) for query in queries]
+
+
+def _both_queries(
+    embedding: Sequence[float], text: str, search: Search
+) -> tuple[VectorQuery, KeywordQuery]:
+    return VectorQuery(tuple(embedding), search), KeywordQuery(text, search)

@@ -14,12 +14,13 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreError
-from llama_retrieval_ext.execution.plan import Call, Steps, blocking_call
+from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.stores.encoding.vectors import Distance
-from llama_retrieval_ext.stores.engine.backend import Candidate, EngineQuery
+from llama_retrieval_ext.stores.engine.backend import Candidate
 from llama_retrieval_ext.stores.engine.config import StoreConfig
 from llama_retrieval_ext.stores.engine.query_modes import Options, QueryModes, Target
 from llama_retrieval_ext.stores.engine.search import AnySearch, EngineBackend
+from llama_retrieval_ext.stores.engine.steps import Steps, blocking_call
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
@@ -312,10 +313,6 @@ class StoreBackend(EngineBackend[S]):
     def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
         """Return the call that runs steps."""
         return self.store.call(steps)
-
-    def batch(self, queries: Sequence[EngineQuery]) -> Call[list[list[Candidate]]]:
-        """Return one ranking per query, with as few requests as possible."""
-        return self._rankings(queries)
 
     def describe(self) -> Mapping[str, object]:
         """Return the engine, its location and its configuration, without secrets."""

@@ -20,7 +20,6 @@ from pymilvus import MilvusClient
 from pymilvus.exceptions import MilvusException
 
 from llama_retrieval_ext.errors import UnsupportedModeError
-from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.filters import Condition, Scalar
 from llama_retrieval_ext.stores.encoding.vectors import (
     SCORE_RANGES,
@@ -39,6 +38,7 @@ from llama_retrieval_ext.stores.engine.backend import (
 from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage
 from llama_retrieval_ext.stores.engine.llama_index import PrefilteredEngineSearch, PrefilteredSearch
 from llama_retrieval_ext.stores.engine.search import EngineBackend, EngineRequest
+from llama_retrieval_ext.stores.engine.steps import Steps
 from llama_retrieval_ext.stores.milvus.client import CLIENT_ERRORS, is_released, translate_error
 from llama_retrieval_ext.stores.milvus.filters import (
     Expression,
@@ -49,7 +49,7 @@ from llama_retrieval_ext.stores.milvus.filters import (
     filter_text,
     negated,
 )
-from llama_retrieval_ext.stores.milvus.schema import METRICS
+from llama_retrieval_ext.stores.milvus.params import METRICS
 from llama_retrieval_ext.stores.milvus.search import (
     MAX_HITS,
     Hit,
@@ -300,7 +300,6 @@ class LlamaIndexMilvusBackend(EngineBackend[MilvusVectorStore]):
     """
 
     engine = "milvus"
-    batches = False
 
     def __init__(self, store: MilvusVectorStore, *, drop_violations: bool = False) -> None:
         super().__init__(store, drop_violations=drop_violations)

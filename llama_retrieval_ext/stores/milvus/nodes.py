@@ -9,10 +9,11 @@ from llama_index.core.schema import BaseNode
 from pymilvus import MilvusClient
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
 from llama_retrieval_ext.stores.encoding.values import batches, keyword_text, utf8_safe
 from llama_retrieval_ext.stores.engine.collection import CollectionMissingError, Nodes
+from llama_retrieval_ext.stores.engine.config import StoreConfig
+from llama_retrieval_ext.stores.engine.steps import Steps
 from llama_retrieval_ext.stores.milvus.filters import (
     COLUMNS,
     DOC,
@@ -33,7 +34,6 @@ from llama_retrieval_ext.stores.milvus.schema import (
     NODE,
     TERMS,
     MilvusCollection,
-    MilvusConfig,
 )
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
@@ -130,8 +130,7 @@ class MilvusNodes(Nodes[Expression]):
 
         def write(client: MilvusClient) -> None:
             send = client.insert if insert else client.upsert
-            stored = [{**collection.obsolete_values, **row} for row in rows]
-            send(collection.name, stored, timeout=collection.timeout_s)
+            send(collection.name, list(rows), timeout=collection.timeout_s)
 
         return write
 
@@ -173,18 +172,15 @@ class MilvusNodes(Nodes[Expression]):
         return rows
 
 
-def _row(node: BaseNode, vector: list[float], config: MilvusConfig) -> Row:
+def _row(node: BaseNode, vector: list[float], config: StoreConfig) -> Row:
     if not node.node_id:
         raise ConfigurationError("a node has an empty id; Milvus needs one, such as a UUID")
-    text = keyword_text(node)
     strings = {
         ID: safe_text(node.node_id),
         # No document has this id.
         DOC: SEPARATOR if node.ref_doc_id is None else safe_text(node.ref_doc_id),
         NODE: utf8_safe(node_to_text(node)),
-        TERMS: document_terms(text, config.tokenizer)
-        if config.analyzer is None
-        else utf8_safe(text),
+        TERMS: document_terms(keyword_text(node), config.tokenizer),
         **{column: column_value(node.metadata.get(key)) for key, column in COLUMNS.items()},
     }
     for column, value in strings.items():

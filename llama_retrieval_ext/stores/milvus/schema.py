@@ -6,7 +6,6 @@
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any, Final, TypeVar
 
@@ -15,30 +14,23 @@ from pymilvus.client.types import LoadState
 from pymilvus.exceptions import MilvusException
 from pymilvus.milvus_client.index import IndexParams
 
-from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.query import TENANT_KEY
-from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.collection import Collection
-from llama_retrieval_ext.stores.engine.config import ConfigRequest, EngineParams, StoreConfig
+from llama_retrieval_ext.stores.engine.config import ConfigRequest, StoreConfig
+from llama_retrieval_ext.stores.engine.steps import Steps
 from llama_retrieval_ext.stores.milvus.client import FORM, MilvusConnection, is_released
 from llama_retrieval_ext.stores.milvus.filters import COLUMNS, DOC, ID
+from llama_retrieval_ext.stores.milvus.params import METRICS, MilvusParams, check_index_params
 
 T = TypeVar("T")
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 PROPERTY: Final = "llama_retrieval_ext"
-# Milvus Lite accepts other types without an error, but then searches without an index.
-_LITE_INDEX_TYPES: Final = ("FLAT", "HNSW", "HNSW_SQ", "IVF_FLAT", "IVF_SQ8", "AUTOINDEX")
-
 NODE: Final = "node"
 TERMS: Final = "terms"
 DENSE: Final = "dense"
 BM25: Final = "bm25"
-# Columns of older releases; Milvus cannot drop a column.
-_OBSOLETE: Final = ("doc_key",)
 
-METRICS: Final[Mapping[Distance, str]] = {"cosine": "COSINE", "dot": "IP", "euclid": "L2"}
 # Limit in UTF-8 bytes, for a string and for all dynamic fields of a node together.
 MAX_BYTES: Final = 65_535
 MAX_FIELDS_BYTES: Final = 65_536
@@ -55,84 +47,23 @@ _LITE_ANALYZER: Final = {"tokenizer": "standard"}
 _BULK_TIMEOUTS: Final = 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MilvusParams(EngineParams):
-    """Settings that only Milvus has.
-
-    All but ``search_params`` apply when the collection is created. For an existing collection they
-    must equal the recorded ones, or be left out.
-
-    Attributes:
-        index_type: Index of the embeddings: ``HNSW``, ``IVF_FLAT``, ``IVF_PQ``, ``FLAT`` and
-            others; None for ``AUTOINDEX``, and on Milvus Lite for ``FLAT``, which is exact, and
-            faster there.
-        index_params: Parameters of that index, such as ``{"M": 16, "efConstruction": 200}``.
-        search_params: Parameters of searches in it, such as ``{"nprobe": 32}``; HNSW's ``ef`` is
-            raised to the number of hits.
-        consistency_level: ``Session``, the default, lets a client read its own writes; or
-            ``Strong``, ``Bounded`` or ``Eventually``.
-        by_tenant: Whether the tenant is the partition key, so that searches in a tenant's scope
-            read one partition only; None for the recorded value, or False.
-        num_partitions: Number of partitions; None for Milvus's default.
-        analyzer_params: Milvus analyser for keyword search, in place of this package's tokenizer.
-    """
-
-    engine = "Milvus"
-    at_creation = ("index_type", "index_params", "consistency_level", "num_partitions")
-
-    index_type: str | None = None
-    index_params: Mapping[str, Any] = field(default_factory=dict)  # Any: the type in pymilvus
-    search_params: Mapping[str, Any] = field(default_factory=dict)
-    consistency_level: str | None = None
-    by_tenant: bool | None = None
-    num_partitions: int | None = None
-    analyzer_params: Mapping[str, Any] | None = None
-
-    @property
-    def config_fields(self) -> Mapping[str, object]:
-        """The analyser and the partition key."""
-        return {"analyzer": self.analyzer_params, "by_tenant": self.by_tenant}
-
-    @property
-    def for_records(self) -> "MilvusParams":
-        """The settings of a collection of records: strong consistency, to read others' writes."""
-        return MilvusParams(index_type="FLAT", consistency_level="Strong")
-
-    def check_lite(self) -> None:
-        """Raise if Milvus Lite does not support the index type."""
-        if self.index_type not in (None, *_LITE_INDEX_TYPES):
-            raise ConfigurationError(
-                f"Milvus Lite has no index_type {self.index_type!r}; it has "
-                f"{', '.join(_LITE_INDEX_TYPES)}. Leave it out, or use a Milvus server"
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class MilvusConfig(StoreConfig):
-    """Recorded configuration of a collection."""
-
-    analyzer: Mapping[str, Any] | None = None  # Any: JSON
-    by_tenant: bool = False
-
-
-def schema_of(config: MilvusConfig, *, lite: bool) -> CollectionSchema:
+def schema_of(config: StoreConfig, *, lite: bool) -> CollectionSchema:
     """Return the columns of a collection."""
     schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=True)
     schema.add_field(ID, DataType.VARCHAR, is_primary=True, max_length=MAX_BYTES)
     for key, column in COLUMNS.items():
-        is_partition_key = config.by_tenant and key == TENANT_KEY
+        is_partition_key = bool(config.params.get("by_tenant")) and key == TENANT_KEY
         schema.add_field(
             column, DataType.VARCHAR, max_length=MAX_NAME_BYTES, is_partition_key=is_partition_key
         )
     schema.add_field(DOC, DataType.VARCHAR, max_length=MAX_BYTES)
     schema.add_field(NODE, DataType.VARCHAR, max_length=MAX_BYTES)
-    analyzer: Mapping[str, Any] = config.analyzer or (_LITE_ANALYZER if lite else _ANALYZER)
     schema.add_field(
         TERMS,
         DataType.VARCHAR,
         max_length=MAX_BYTES,
         enable_analyzer=True,
-        analyzer_params=dict(analyzer),
+        analyzer_params=_LITE_ANALYZER if lite else _ANALYZER,
     )
     schema.add_field(DENSE, DataType.FLOAT_VECTOR, dim=config.dimension)
     schema.add_field(BM25, DataType.SPARSE_FLOAT_VECTOR)
@@ -147,14 +78,14 @@ def schema_of(config: MilvusConfig, *, lite: bool) -> CollectionSchema:
     return schema
 
 
-def indexes_of(config: MilvusConfig, params: MilvusParams, *, lite: bool) -> IndexParams:
+def indexes_of(config: StoreConfig, params: MilvusParams, *, lite: bool) -> IndexParams:
     """Return the indexes of a collection."""
     indexes = MilvusClient.prepare_index_params()
     indexes.add_index(
         DENSE,
-        index_type=params.index_type or ("FLAT" if lite else "AUTOINDEX"),
+        index_type=params.index_params.get("index_type", "FLAT" if lite else "AUTOINDEX"),
         metric_type=METRICS[config.distance],
-        params=dict(params.index_params),
+        params=dict(params.index_params.get("params") or {}),
     )
     indexes.add_index(
         BM25, index_type="SPARSE_INVERTED_INDEX", metric_type="BM25", params=dict(_BM25)
@@ -165,11 +96,11 @@ def indexes_of(config: MilvusConfig, params: MilvusParams, *, lite: bool) -> Ind
     return indexes
 
 
-class MilvusCollection(Collection[MilvusConfig, MilvusConnection, MilvusParams]):
+class MilvusCollection(Collection[StoreConfig, MilvusConnection, MilvusParams]):
     """A Milvus collection; the steps yield functions of the client."""
 
     format = FORMAT
-    config_type = MilvusConfig
+    config_type = StoreConfig
     llama_index_store = "MilvusVectorStore"
 
     def __init__(
@@ -181,24 +112,21 @@ class MilvusCollection(Collection[MilvusConfig, MilvusConnection, MilvusParams])
         params: MilvusParams,
     ) -> None:
         super().__init__(FORM.check_name(name), connection, request=request, params=params)
-        if connection.is_lite:
-            params.check_lite()
-        # Values for columns of older releases, which are never read.
-        self.obsolete_values: Mapping[str, str] = {}
+        check_index_params(params.index_params, lite=connection.is_lite)
         # Creating a collection takes several requests, so threads must not interleave.
         self._lock = RLock()
 
     @property
     def index_type(self) -> str:
         """Index type of the embeddings; for ``AUTOINDEX`` Milvus chooses."""
-        return str(self.config.params.get("index_type", "AUTOINDEX"))
+        return str(self.config.params.get("index_params", {}).get("index_type", "AUTOINDEX"))
 
     @property
     def timeout_s(self) -> float:
         """Timeout of a request on a whole collection, in seconds."""
         return self.connection.timeout_s * _BULK_TIMEOUTS
 
-    def recorded(self) -> Steps[MilvusConfig | None]:
+    def recorded(self) -> Steps[StoreConfig | None]:
         """Return the recorded config, and load the collection; None if it does not exist."""
         description: Mapping[str, Any] | None = yield self._describe
         if description is None:
@@ -207,8 +135,6 @@ class MilvusCollection(Collection[MilvusConfig, MilvusConnection, MilvusParams])
         with suppress(KeyError, ValueError):
             record = json.loads(description["properties"][PROPERTY])
         config = self.config_of(record)
-        columns = {column["name"] for column in description["fields"]}
-        self.obsolete_values = dict.fromkeys(sorted(columns.intersection(_OBSOLETE)), "")
         yield self._load_if_released
         return config
 
@@ -218,16 +144,18 @@ class MilvusCollection(Collection[MilvusConfig, MilvusConnection, MilvusParams])
         *,
         again: bool = False,
         **settings: Any,  # noqa: ANN401 - the config's fields
-    ) -> Steps[MilvusConfig]:
+    ) -> Steps[StoreConfig]:
         """Return the config; create the collection if it does not exist."""
         with self._lock:
             return (yield from super().create(dimension, again=again, **settings))
 
-    def make(self, config: MilvusConfig) -> Steps[None]:
+    def make(self, config: StoreConfig) -> Steps[None]:
         """Create the collection with its indexes, and load it."""
         lite = self.connection.is_lite
         partitions = self.params.num_partitions
-        options = {"num_partitions": partitions} if config.by_tenant and partitions else {}
+        options = (
+            {"num_partitions": partitions} if config.params.get("by_tenant") and partitions else {}
+        )
 
         def make(client: MilvusClient) -> None:
             client.create_collection(
@@ -244,7 +172,6 @@ class MilvusCollection(Collection[MilvusConfig, MilvusConnection, MilvusParams])
             self._load(client)
 
         yield make
-        self.obsolete_values = {}
 
     def remove(self) -> Steps[None]:
         """Drop the collection, if it exists."""

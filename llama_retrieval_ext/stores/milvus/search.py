@@ -9,18 +9,18 @@ from pymilvus import AnnSearchRequest, MilvusClient, RRFRanker, WeightedRanker
 from pymilvus.client.abstract import BaseRanker
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
-from llama_retrieval_ext.stores.encoding.values import utf8_safe
 from llama_retrieval_ext.stores.encoding.vectors import Distance, cosine_score
 from llama_retrieval_ext.stores.engine.backend import Candidate, KeywordQuery, VectorQuery
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, NativeFusion
 from llama_retrieval_ext.stores.engine.search import EngineRequest, EngineSearch, NativeSearch
+from llama_retrieval_ext.stores.engine.steps import Steps
 from llama_retrieval_ext.stores.milvus.filters import Expression, compile_condition, filter_text
 from llama_retrieval_ext.stores.milvus.nodes import query_terms
-from llama_retrieval_ext.stores.milvus.schema import BM25, DENSE, METRICS, NODE, MilvusCollection
+from llama_retrieval_ext.stores.milvus.params import METRICS
+from llama_retrieval_ext.stores.milvus.schema import BM25, DENSE, NODE, MilvusCollection
 
 Hit: TypeAlias = Mapping[str, Any]  # the type in pymilvus: id, distance, entity
 
@@ -107,13 +107,8 @@ class MilvusSearch(EngineSearch[Expression, ColumnSearch, Hit]):
     ) -> ColumnSearch | None:
         """Return the search for shared terms; None without terms."""
         check_top_k_within(request.top_k)
-        config = self._collection.config
-        text = (
-            query_terms(query.text, config.tokenizer)
-            if config.analyzer is None
-            else utf8_safe(query.text)
-        )
-        if request.filter is False or not text.strip():
+        text = query_terms(query.text, self._collection.config.tokenizer)
+        if request.filter is False or not text:
             return None
         return ColumnSearch(
             top_k=request.top_k,
@@ -126,12 +121,14 @@ class MilvusSearch(EngineSearch[Expression, ColumnSearch, Hit]):
         )
 
     def fused_search(
-        self, near: ColumnSearch, sharing: ColumnSearch, how: FusedSearch, *, top_k: int
+        self, vector: ColumnSearch, keyword: ColumnSearch, how: FusedSearch, *, top_k: int
     ) -> ColumnSearch:
         """Return Milvus's fusion of two searches."""
         ranker, score = _ranker(how)
         # Fused ranks often tie in pairs: two spare hits keep a pair at the cut together.
-        return ColumnSearch(top_k=top_k, score=score, spare=2, legs=(near, sharing), ranker=ranker)
+        return ColumnSearch(
+            top_k=top_k, score=score, spare=2, legs=(vector, keyword), ranker=ranker
+        )
 
     def first_limit(self, search: ColumnSearch) -> int:
         """Return the number of hits for the first request."""

@@ -16,7 +16,8 @@ from llama_retrieval_ext.stores.engine.vector_store import StoreBackend
 from llama_retrieval_ext.stores.milvus.client import MilvusConnection, parse_address
 from llama_retrieval_ext.stores.milvus.filters import Expression, compile_target
 from llama_retrieval_ext.stores.milvus.nodes import MilvusNodes
-from llama_retrieval_ext.stores.milvus.schema import MilvusCollection, MilvusParams
+from llama_retrieval_ext.stores.milvus.params import MilvusParams
+from llama_retrieval_ext.stores.milvus.schema import MilvusCollection
 from llama_retrieval_ext.stores.milvus.search import MAX_HITS, MilvusSearch, fusions_of
 
 

@@ -26,10 +26,10 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
     UnsupportedFilterError,
 )
-from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.stores.engine.backend import EVERY_OPERATOR
 from llama_retrieval_ext.stores.engine.collection import CollectionMissingError
 from llama_retrieval_ext.stores.engine.connection import AsyncClient, Connection, SharedByPath
+from llama_retrieval_ext.stores.engine.steps import Steps
 from llama_retrieval_ext.stores.qdrant_common.filters import Clause, Contains, Group
 from llama_retrieval_ext.urls import Address, UrlForm
 

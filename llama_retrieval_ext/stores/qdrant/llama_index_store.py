@@ -23,7 +23,7 @@ from llama_retrieval_ext.errors import (
     UnsupportedFilterError,
     UnsupportedModeError,
 )
-from llama_retrieval_ext.execution.plan import Call, Steps
+from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import Condition, Scalar
 from llama_retrieval_ext.stores.encoding.vectors import (
     SCORE_RANGES,
@@ -42,6 +42,7 @@ from llama_retrieval_ext.stores.engine.backend import (
 from llama_retrieval_ext.stores.engine.collection import CollectionMissingError
 from llama_retrieval_ext.stores.engine.filters import Comparison
 from llama_retrieval_ext.stores.engine.search import EngineBackend, EngineRequest
+from llama_retrieval_ext.stores.engine.steps import Steps
 from llama_retrieval_ext.stores.qdrant.client import (
     UNKNOWN,
     MethodCall,

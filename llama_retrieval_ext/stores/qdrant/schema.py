@@ -9,11 +9,11 @@ from pydantic_core import to_jsonable_python
 from qdrant_client import models
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.execution.plan import Steps
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.collection import Collection, CollectionMissingError
-from llama_retrieval_ext.stores.engine.config import EngineParams
+from llama_retrieval_ext.stores.engine.config import EngineParams, check_names
+from llama_retrieval_ext.stores.engine.steps import Steps
 from llama_retrieval_ext.stores.qdrant.client import (
     UNKNOWN,
     MethodCall,
@@ -57,12 +57,8 @@ class StoreParams(EngineParams):
     @classmethod
     def of(cls, settings: Mapping[str, object]) -> Self:
         """Return validated params, or raise `ConfigurationError`."""
-        unknown = sorted(set(settings) - _COLLECTION - {_VECTOR, _SPARSE, _SEARCH})
-        if unknown:
-            raise ConfigurationError(
-                f"store_params has {', '.join(unknown)}; Qdrant takes "
-                f"{', '.join(sorted(_COLLECTION))}, and dicts as {_VECTOR}, {_SPARSE} and {_SEARCH}"
-            )
+        known = [*sorted(_COLLECTION), _VECTOR, _SPARSE, _SEARCH]
+        check_names(settings, known, where="store_params of Qdrant")
         own = {name: value for name, value in settings.items() if name in _COLLECTION}
         vector, sparse, search = (_part(settings, name) for name in (_VECTOR, _SPARSE, _SEARCH))
         params = cls(own, vector, sparse, None)

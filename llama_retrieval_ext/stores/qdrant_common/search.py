@@ -15,12 +15,14 @@ from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 F = TypeVar("F")
 
-_UNCUT: Final = Normalisation.DISTRIBUTION_BASED_UNCUT
+_DISTRIBUTION: Final = Normalisation.DISTRIBUTION_BASED
 _RAW: Final = Normalisation.NONE
 
 # With unequal weights these engines compute 1 / (rank / weight + constant), unlike our formula.
 BY_RANK: Final = NativeFusion(kind=RRF, equal_weights=True)
-BY_DISTRIBUTION: Final = NativeFusion(kind=WeightedSum, scales=(_UNCUT, _UNCUT), equal_weights=True)
+BY_DISTRIBUTION: Final = NativeFusion(
+    kind=WeightedSum, scales=(_DISTRIBUTION, _DISTRIBUTION), equal_weights=True
+)
 BY_SUM: Final = NativeFusion(kind=WeightedSum, scales=(_RAW, _RAW))
 BY_COSINE: Final = NativeFusion(kind=WeightedSum, scales=(Normalisation.COSINE, _RAW))
 
@@ -111,7 +113,7 @@ class PointsSearch(EngineSearch[F, PointSearch, P], Generic[F, P]):
         """Return the client's query for a fusion."""
 
     def fused_search(
-        self, near: PointSearch, sharing: PointSearch, how: FusedSearch, *, top_k: int
+        self, vector: PointSearch, keyword: PointSearch, how: FusedSearch, *, top_k: int
     ) -> PointSearch:
         """Return the engine's fusion; each leg applies its filter before it limits candidates."""
         recipe = recipe_of(how)
@@ -120,7 +122,7 @@ class PointsSearch(EngineSearch[F, PointSearch, P], Generic[F, P]):
             top_k=top_k,
             score=lambda score: recipe.factor * score,
             spare=2,
-            legs=(near, sharing),
+            legs=(vector, keyword),
         )
 
     def raw_scores(self, hits: Sequence[P]) -> list[float]:

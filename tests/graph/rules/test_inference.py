@@ -56,7 +56,7 @@ def graph() -> Iterator[EmbeddedGraph]:
         ]
         triples = [("p", "HAS_HAZARD", "h1"), ("p", "HAS_HAZARD", "h2"), ("m", "MITIGATES", "h1")]
         triples += [("p", "USES", "e"), ("e", "CAUSES", "h1")]
-        graph.upsert(nodes, [Edge.of(*triple) for triple in triples]).function()
+        graph.upsert(nodes, [Edge.of(*triple) for triple in triples])
         yield graph
 
 
@@ -87,14 +87,14 @@ def test_nothing_is_concluded_from_what_a_scope_cannot_see(graph: EmbeddedGraph)
 
 
 def test_braces_of_a_name_are_text(graph: EmbeddedGraph) -> None:
-    graph.upsert([GraphNode("h1", "Hazard", "{process.__class__}")], []).function()
+    graph.upsert([GraphNode("h1", "Hazard", "{process.__class__}")], [])
     assert inferred(graph, "p")[0].text == "Excavation brings {process.__class__}"
 
 
 @pytest.mark.slow
 def test_a_rule_bound_to_a_seed_takes_microseconds(graph: EmbeddedGraph) -> None:
     edges = [Edge.of(f"n{at}", "USES", f"n{at * 7 % 5000}") for at in range(20_000)]
-    graph.upsert([], edges).function()
+    graph.upsert([], edges)
     inferred(graph, "p", chapter="safety")
     times = []
     for _ in range(20):

@@ -41,7 +41,7 @@ def found(
 def cycle() -> Iterator[EmbeddedGraph]:
     with EmbeddedGraph(":memory:") as graph:
         acme = {"tenant_id": "acme"}
-        graph.upsert([], [Edge.of(s, "A", t, acme) for s, t in ("ab", "bc", "ca")]).function()
+        graph.upsert([], [Edge.of(s, "A", t, acme) for s, t in ("ab", "bc", "ca")])
         yield graph
 
 
@@ -113,7 +113,7 @@ def test_a_rule_that_explodes_is_stopped() -> None:
     with EmbeddedGraph(":memory:") as graph:
         acme = {"tenant_id": "acme"}
         edges = [Edge.of(f"{a}", "A", f"{b}", acme) for a in range(12) for b in range(12)]
-        graph.upsert([], edges).function()
+        graph.upsert([], edges)
         pattern = Pattern("x", steps=(Step("x", ("A",), "y", hops=(6, 6)),))
         with pytest.raises(RuleError, match="more than 10000 matches"):
             found(graph, pattern)
@@ -192,10 +192,10 @@ def random_graphs(
     with closing(open_graph(url)) as graph:
         for _ in range(number):
             nodes, edges = random_graph(rng)
-            graph.clear(scope=None).function()
-            graph.upsert(nodes, edges).function()
+            graph.clear(scope=None)
+            graph.upsert(nodes, edges)
             with EmbeddedGraph(":memory:") as embedded:
-                embedded.upsert(nodes, edges).function()
+                embedded.upsert(nodes, edges)
                 yield embedded, graph
 
 
@@ -261,6 +261,6 @@ def test_another_tenants_rows_change_no_match() -> None:
         own_edges = [e for e in edges if e.properties["tenant_id"] == "acme"]
         pattern = random_pattern(rng)
         with EmbeddedGraph(":memory:") as alone, EmbeddedGraph(":memory:") as shared:
-            alone.upsert(own, own_edges).function()
-            shared.upsert(nodes, edges).function()
+            alone.upsert(own, own_edges)
+            shared.upsert(nodes, edges)
             assert outcome(alone, pattern, None) == outcome(shared, pattern, None)

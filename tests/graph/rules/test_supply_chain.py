@@ -85,7 +85,7 @@ def graph() -> Iterator[EmbeddedGraph]:
         pytest.skip(f"the graph is in {DATA}, which is not here: ../shared is not there")
     nodes, edges = supply_chain()
     with EmbeddedGraph(":memory:") as graph:
-        graph.upsert([*nodes, *risky_apps()], edges).function()
+        graph.upsert([*nodes, *risky_apps()], edges)
         yield graph
 
 

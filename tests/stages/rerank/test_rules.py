@@ -6,7 +6,7 @@ import math
 import pytest
 
 from llama_retrieval_ext.results import Hit, node_ids, score_of
-from llama_retrieval_ext.stages.decay import Curve, Recency
+from llama_retrieval_ext.stages.decay import Recency
 from llama_retrieval_ext.stages.rerank.rules import Boost, RuleRerank, RuleWeights
 from llama_retrieval_ext.testing.fakes import FakeRetriever, Row
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -153,7 +153,7 @@ def test_hits_without_a_score_are_no_trouble() -> None:
 def test_its_representation_is_its_expression() -> None:
     stage = RuleRerank(
         RuleWeights(title=2.0),
-        recency=Recency("date", half_life=30.0, curve=Curve.LINEAR),
+        recency=Recency("date", half_life=30.0, curve="linear"),
         boosts=(Boost("kind", ("law", "rule"), 0.5),),
         tokenizer=Tokenizer(language="german"),
     )

@@ -9,7 +9,7 @@ from llama_index.core.llms import LLM
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import SearchResult, node_ids
-from llama_retrieval_ext.retrievers.llm_queries import HyDEMode, HyDERetriever, MultiQueryRetriever
+from llama_retrieval_ext.retrievers.llm_queries import HyDERetriever, MultiQueryRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rewrite.hyde import HyDE, HyDEFanOut
 from llama_retrieval_ext.stages.rewrite.multi_query import Decompose, MultiQuery, StepBack
@@ -26,7 +26,6 @@ BUILDS: dict[str, Build] = {
     "step-back": lambda llm, source: StepBack(llm) >> source >> RRF(),
     "decompose": lambda llm, source: Decompose(llm, include_original=False) >> source >> RRF(),
     "HyDE retriever": lambda llm, source: HyDERetriever(source, llm),
-    "HyDE retriever, mean": lambda llm, source: HyDERetriever(source, llm, mode=HyDEMode.MEAN),
     "multi-query retriever": lambda llm, source: MultiQueryRetriever(source, llm),
 }
 BUILT = each_case("build", BUILDS.values(), ids=BUILDS)

@@ -40,7 +40,7 @@ from llama_retrieval_ext.stores.elasticsearch.store import (
     ElasticsearchVectorStore,
     open_elasticsearch,
 )
-from llama_retrieval_ext.stores.engine.backend import Search, hybrid_queries
+from llama_retrieval_ext.stores.engine.backend import Search
 from tests.servers.elasticsearch import USER
 from tests.servers.forwarder import Forwarder
 from tests.servers.given import local_port
@@ -123,7 +123,9 @@ CALLS: dict[str, Call] = {
         KeywordRetriever(ElasticsearchBackend(store)).aretrieve(QUERY)
     ),
     "one round trip": lambda store: (
-        ElasticsearchBackend(store).batch(hybrid_queries([1.0, 0.0], "word", Search(5))).function()
+        ElasticsearchBackend(store)
+        .hybrid([1.0, 0.0], "word", Search(5), nodes_last=True)
+        .function()
     ),
     "add": lambda store: store.add([TextNode(id_="b", embedding=[1.0, 0.0])]),
     "async add": lambda store: asyncio.run(

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext.stores.elasticsearch.nodes import indexed_text, query_text
-from llama_retrieval_ext.stores.elasticsearch.schema import ElasticsearchConfig
 from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorStore
+from llama_retrieval_ext.stores.engine.config import StoreConfig
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
-CONFIG = ElasticsearchConfig(Tokenizer())
+CONFIG = StoreConfig(Tokenizer())
 EVERY = "".join(map(chr, range(sys.maxunicode + 1)))
 
 

@@ -8,7 +8,7 @@ from elasticsearch import Elasticsearch
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQuery
 
-from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError
+from llama_retrieval_ext.errors import ConfigurationError, DimensionMismatchError, StoreFormatError
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.elasticsearch.store import (
     ElasticsearchBackend,
@@ -68,7 +68,7 @@ def test_an_index_that_is_not_there_yet_is_empty(store: ElasticsearchVectorStore
 
 @pytest.mark.parametrize(
     ("params", "reason"),
-    [({"analyzer": "standard"}, "analyzer=None"), ({"routing": True}, "routing=False")],
+    [({"analyzer": "standard"}, "without analyzer"), ({"routing": True}, "many_tenants")],
 )
 def test_settings_that_do_not_fit_are_refused_at_opening(
     open_store: Opener, store: ElasticsearchVectorStore, params: dict[str, Any], reason: str
@@ -112,23 +112,38 @@ def test_an_index_that_somebody_deleted_is_made_anew_with_our_mapping(
     assert store.query(VectorStoreQuery(query_embedding=[1.0, 0.0])).ids == ["b"]
 
 
-def test_the_users_settings_and_fields_get_into_the_index(open_store: Opener) -> None:
-    own = {"settings": {"refresh_interval": "5s"}, "properties": {"extra": {"type": "keyword"}}}
-    options = {"index_options": {"type": "int8_hnsw", "m": 8}, **own}
-    store = open_store(store_params=options)
+def test_settings_in_the_form_of_create_index_reach_the_index(open_store: Opener) -> None:
+    vector = {
+        "type": "dense_vector",
+        "dims": 2,
+        "similarity": "cosine",
+        "index_options": {"type": "int8_hnsw", "m": 8},
+    }
+    body = {
+        "settings": {"index": {"number_of_shards": 2}, "index.refresh_interval": "5s"},
+        "mappings": {"properties": {"embedding": vector}},
+    }
+    store = open_store(store_params={"body": body})
     store.add([node("a")])
-    told = store.client.indices.get(index=store.index)[store.index]
-    assert told["settings"]["index"]["refresh_interval"] == "5s"
-    properties = told["mappings"]["properties"]
-    assert properties["extra"]["type"] == "keyword"
-    assert properties["vector"]["index_options"]["m"] == 8
-    assert told["settings"]["index"]["number_of_replicas"] == "0"
+    found = store.client.indices.get(index=store.index)[store.index]
+    assert found["settings"]["index"]["refresh_interval"] == "5s"
+    assert found["settings"]["index"]["number_of_shards"] == "2"
+    assert found["settings"]["index"]["number_of_replicas"] == "0"
+    assert found["mappings"]["properties"]["vector"]["index_options"]["m"] == 8
 
 
-def test_a_field_of_ours_is_not_replaced(open_store: Opener) -> None:
-    store = open_store(store_params={"properties": {"vector": {"type": "keyword"}}})
-    with pytest.raises(ConfigurationError, match="vector"):
-        store.add([node("a")])
+@pytest.mark.parametrize(
+    ("vector", "reason"),
+    [({"similarity": "l2_norm"}, "distance='euclid'"), ({"dims": 3}, "takes 2; leave dims out")],
+    ids=str,
+)
+def test_a_vector_field_that_contradicts_the_store_is_refused(
+    open_store: Opener, vector: dict[str, object], reason: str
+) -> None:
+    field = {"type": "dense_vector", **vector}
+    body = {"mappings": {"properties": {"embedding": field}}}
+    with pytest.raises((ConfigurationError, DimensionMismatchError), match=reason):
+        open_store(store_params={"body": body}).add([node("a")])
 
 
 def test_a_node_that_moves_to_another_tenant_is_there_once(open_store: Opener) -> None:

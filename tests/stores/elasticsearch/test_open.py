@@ -4,7 +4,6 @@ import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreUnavailableError
 from llama_retrieval_ext.stores.elasticsearch.client import FORM, ClientConfig, Transport
-from llama_retrieval_ext.stores.elasticsearch.schema import IndexParams
 from llama_retrieval_ext.stores.elasticsearch.store import open_elasticsearch
 from llama_retrieval_ext.urls import Address
 from tests.cases import each_case
@@ -79,13 +78,6 @@ def test_credentials_come_from_the_environment_and_are_not_shown(
     for user in ("user_env=ES_USER&password_env=ES_PASSWORD", "user_env=ES_USER"):
         with pytest.raises(ConfigurationError, match="not both"):
             _config(FORM.parse(f"elasticsearch://h/d?api_key_env=ES_KEY&{user}"))
-
-
-def test_parameters_that_are_not_there_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="shards"):
-        open_elasticsearch("elasticsearch://127.0.0.1:9/docs", store_params={"shards": 3})
-    with pytest.raises(ConfigurationError, match="number_of_shards must be at least 1"):
-        IndexParams(number_of_shards=0)
 
 
 def test_a_server_that_is_not_there_cannot_be_opened() -> None:

@@ -20,7 +20,7 @@ from llama_retrieval_ext.stores.elasticsearch.store import (
     ElasticsearchBackend,
     ElasticsearchVectorStore,
 )
-from llama_retrieval_ext.stores.engine.backend import EngineFeatures, Search, hybrid_queries
+from llama_retrieval_ext.stores.engine.backend import EngineFeatures, Search
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.stores.elasticsearch.msearch import Opener
@@ -35,9 +35,11 @@ def test_of_many_that_tie_the_smallest_ids_come_back(store: ElasticsearchVectorS
     for found in (
         backend.dense([1.0, 0.0], Search(7)).function(),
         backend.keyword("word", Search(7)).function(),
-        *backend.batch(hybrid_queries([1.0, 0.0], "word", Search(7))).function(),
     ):
         assert [each.node_id for each in found] == expected
+    both = backend.hybrid([1.0, 0.0], "word", Search(7), nodes_last=True).function()
+    for ranking in (both.vector, both.keyword):
+        assert [node_id for node_id, _ in ranking] == expected
 
 
 def test_a_keyword_score_is_bm25(store: ElasticsearchVectorStore) -> None:

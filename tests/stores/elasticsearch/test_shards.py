@@ -11,15 +11,13 @@ from llama_retrieval_ext.errors import DeadlineExceededError, StoreUnavailableEr
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
-from llama_retrieval_ext.stores.elasticsearch.schema import (
-    ElasticsearchConfig,
-    IndexParams,
-    index_body,
-)
+from llama_retrieval_ext.stores.elasticsearch.params import IndexParams
+from llama_retrieval_ext.stores.elasticsearch.schema import index_body
 from llama_retrieval_ext.stores.elasticsearch.store import (
     ElasticsearchBackend,
     ElasticsearchVectorStore,
 )
+from llama_retrieval_ext.stores.engine.config import StoreConfig
 from tests.stores.elasticsearch.conftest import ALONE
 
 QUERY = Query("word", embedding=[1.0, 0.0])
@@ -47,7 +45,7 @@ CALLS: dict[str, Call] = {
 def halved(store: ElasticsearchVectorStore) -> Iterator[ElasticsearchVectorStore]:
     """An index that somebody has made, one of whose two shards has no place."""
     params = IndexParams(number_of_shards=2, number_of_replicas=0, settings={_ROOM: 1})
-    config = ElasticsearchConfig(dimension=2, params=ALONE)
+    config = StoreConfig(dimension=2, params=ALONE)
     body = index_body(config, params)
     store.client.indices.create(index=store.index, wait_for_active_shards="0", **body)
     yield store

@@ -11,7 +11,7 @@ from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.filters import Compare, matches
 from llama_retrieval_ext.stores.embedded.store import EmbeddedBackend, EmbeddedVectorStore
 from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
-from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search, hybrid_queries
+from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search, scored_ids
 from llama_retrieval_ext.testing.corpus import ACME, GLOBEX, SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.cases import each_case
@@ -56,8 +56,8 @@ async def test_both_searches_at_once_give_what_each_gives(
         search = Search(5, None if scope is None else scope.condition, scope)
         dense = run(plan(backend.dense(embedding, search)))
         keyword = await arun(plan(backend.keyword(text, search)))
-        both = backend.batch(hybrid_queries(embedding, text, search)).function()
-        assert (told(both[0]), told(both[1])) == (told(dense), told(keyword))
+        both = backend.hybrid(embedding, text, search, nodes_last=False).function()
+        assert (both.vector, both.keyword) == (scored_ids(dense), scored_ids(keyword))
         assert dense
         assert keyword
         for node in (each.node for each in (*dense, *keyword)):
@@ -83,7 +83,7 @@ def test_a_condition_the_engine_cannot_evaluate_is_refused_before_anything_is_as
     with pytest.raises(UnsupportedFilterError):
         backend.keyword("leave", search)
     with pytest.raises(UnsupportedFilterError):
-        backend.batch(hybrid_queries([1.0], "leave", search))
+        backend.hybrid([1.0], "leave", search, nodes_last=True)
 
 
 def test_it_describes_itself(backend: EmbeddedBackend) -> None:

@@ -87,7 +87,7 @@ def test_a_store_of_a_newer_release_is_refused_and_left_alone(tmp_path: Path) ->
     manifest = tmp_path / "s" / "store.json"
     newer = json.dumps({**json.loads(manifest.read_text()), "format": 7})
     manifest.write_text(newer)
-    with pytest.raises(StoreFormatError, match=r"has format 7, this release reads up to 2"):
+    with pytest.raises(StoreFormatError, match=r"has format 7, this release reads 1"):
         EmbeddedVectorStore(tmp_path / "s")
     assert manifest.read_text() == newer
 

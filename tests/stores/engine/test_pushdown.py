@@ -7,7 +7,7 @@ import pytest
 
 from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.formulas.normalisation import Normalisation
-from llama_retrieval_ext.stages.fusion import RRF, CombMNZ, WeightedSum
+from llama_retrieval_ext.stages.fusion import RRF, Max, WeightedSum
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, Line, NativeFusion, check_native
 from tests.cases import each_case
 from tests.servers.elasticsearch import elasticsearch_url
@@ -60,7 +60,7 @@ class TestWhatIsRefused:
             (RRF(), {"vector": 1.0, "keyword": 0.0}),
             (WeightedSum(), EVEN),
             (WeightedSum(normalise=Normalisation.NONE), EVEN),
-            (CombMNZ(), EVEN),
+            (Max(), EVEN),
         ],
         ids=repr,
     )

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext.execution.plan import Steps, run_steps
+from llama_retrieval_ext.execution.drivers import drive
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.stores.engine.backend import Candidate, KeywordQuery, Search, VectorQuery
 from llama_retrieval_ext.stores.engine.search import EngineRequest, EngineSearch, NativeSearch
+from llama_retrieval_ext.stores.engine.steps import Steps
 
 
 class Shrinking(EngineSearch[None, NativeSearch, str]):
@@ -48,7 +49,7 @@ class Shrinking(EngineSearch[None, NativeSearch, str]):
 
 def ids(engine: Shrinking, top_k: int) -> list[str]:
     request = engine.request(KeywordQuery("words", Search(top_k)))
-    (ranking,) = run_steps(engine.search([request]), lambda _: None)
+    (ranking,) = drive(engine.search([request]), lambda _: None)
     return [each.node_id for each in ranking]
 
 

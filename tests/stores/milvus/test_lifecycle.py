@@ -1,8 +1,8 @@
 """Create, open, reopen, count, get, upsert, delete, clear: in a file and on a server."""
 
-import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
@@ -13,17 +13,8 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQuery,
     VectorStoreQueryMode,
 )
-from pymilvus import DataType
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError
-from llama_retrieval_ext.stores.milvus.schema import (
-    FORMAT,
-    PROPERTY,
-    MilvusConfig,
-    MilvusParams,
-    indexes_of,
-    schema_of,
-)
 from llama_retrieval_ext.stores.milvus.store import MilvusStore
 from tests.stores.store_contract import StoreContract
 
@@ -101,14 +92,16 @@ def test_what_milvus_cannot_hold_is_refused_and_named(store: MilvusStore, odd: T
 @pytest.mark.parametrize(
     "params",
     [
-        {"index_type": "HNSW", "index_params": {"M": 8, "efConstruction": 64}},
-        {"index_type": "IVF_FLAT", "index_params": {"nlist": 2}, "search_params": {"nprobe": 2}},
+        {"index_params": {"index_type": "HNSW", "params": {"M": 8, "efConstruction": 64}}},
+        {
+            "index_params": {"index_type": "IVF_FLAT", "params": {"nlist": 2}},
+            "search_params": {"nprobe": 2},
+        },
         {"by_tenant": True, "num_partitions": 4},
-        {"analyzer_params": {"tokenizer": "standard"}},
     ],
     ids=str,
 )
-def test_store_params_reach_the_engine(opened: Opened, params: dict[str, object]) -> None:
+def test_store_params_reach_the_engine(opened: Opened, params: dict[str, Any]) -> None:
     store = opened(store_params=params)
     nodes = [node(f"n{number}", tenant_id=f"t{number % 3}") for number in range(30)]
     store.add(nodes)
@@ -117,7 +110,7 @@ def test_store_params_reach_the_engine(opened: Opened, params: dict[str, object]
     )
     assert len(ids(store, mode=VectorStoreQueryMode.TEXT_SEARCH, similarity_top_k=30)) == 30
     index = store.client.describe_index(store.describe()["collection"], "dense")
-    assert index["index_type"] == params.get("index_type", index["index_type"])
+    assert index["index_type"] == params.get("index_params", index)["index_type"]
     fields = store.client.describe_collection(store.describe()["collection"])["fields"]
     assert any(each.get("is_partition_key") for each in fields) is params.get("by_tenant", False)
 
@@ -156,19 +149,3 @@ def test_is_empty_and_ne_see_missing_fields(store: MilvusStore) -> None:
     other = MetadataFilter(key="k", operator=FilterOperator.NE, value="x")
     assert ids(store, filters=MetadataFilters(filters=[empty])) == ["b", "c"]
     assert ids(store, filters=MetadataFilters(filters=[other])) == ["b", "c"]
-
-
-def test_a_collection_with_the_column_of_an_older_release_goes_on(opened: Opened) -> None:
-    first = opened()
-    name, lite = str(first.describe()["collection"]), first.is_lite
-    config = MilvusConfig(dimension=2)
-    columns = schema_of(config, lite=lite)
-    columns.add_field("doc_key", DataType.VARCHAR, max_length=32)
-    record = json.dumps({"format": FORMAT, **config.to_dict()})
-    first.client.create_collection(name, schema=columns, properties={PROPERTY: record})
-    first.client.create_index(name, indexes_of(config, MilvusParams(), lite=lite))
-    store = opened()
-    store.add([node("a", k="x")])
-    store.add([node("b"), node("a", k="y")])
-    assert [each.metadata for each in store.get_nodes(["a", "b"])] == [{"k": "y"}, {}]
-    assert ids(store) == sorted(ids(store, mode=VectorStoreQueryMode.SPARSE)) == ["a", "b"]

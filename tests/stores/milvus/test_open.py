@@ -6,7 +6,6 @@ import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.milvus.client import parse_address, token_of
-from llama_retrieval_ext.stores.milvus.store import open_milvus
 from llama_retrieval_ext.urls import Address
 from tests.cases import each_case
 
@@ -70,15 +69,3 @@ def test_credentials_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) 
     by_user = parse_address("milvus://host/kb?user_env=MILVUS_USER&password_env=MILVUS_TOKEN")
     assert token_of(by_user) == "root:hidden"
     assert token_of(parse_address("milvus://host/kb")) == ""
-
-
-def test_unknown_params_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="index_type"):
-        open_milvus(f"milvus:{tmp_path}/kb.db", store_params={"indx_type": "HNSW"})
-
-
-def test_an_index_that_milvus_lite_has_not_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"Lite has no index_type 'IVF_PQ'.* IVF_SQ8"):
-        open_milvus(f"milvus:{tmp_path}/kb.db", store_params={"index_type": "IVF_PQ"})
-    with open_milvus(f"milvus:{tmp_path}/kb.db", store_params={"index_type": "HNSW"}) as store:
-        assert store.count() == 0

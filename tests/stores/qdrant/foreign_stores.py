@@ -10,15 +10,7 @@ from llama_index.vector_stores.qdrant import QdrantVectorStore
 from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.stores.engine.backend import (
-    Candidate,
-    Choose,
-    EngineQuery,
-    KeywordQuery,
-    Search,
-    VectorQuery,
-    chosen_candidates,
-)
+from llama_retrieval_ext.stores.engine.backend import Candidate, HybridRankings, Search
 from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrantBackend
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -74,17 +66,11 @@ class Named:
     def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
         return _mapped(self._backend.keyword(text, search), _named)
 
-    def batch(self, queries: Sequence[EngineQuery]) -> Call[list[list[Candidate]]] | None:
-        call = self._backend.batch(queries)
-        return None if call is None else _mapped(call, lambda rankings: list(map(_named, rankings)))
-
     def hybrid(
-        self, vector: VectorQuery, keyword: KeywordQuery, choose: Choose, *, top_k: int
-    ) -> Call[list[Candidate]] | None:
-        both = self.batch([vector, keyword])
-        if both is None:
-            return None
-        return both.then(lambda legs: chosen_candidates(choose, *legs, top_k=top_k))
+        self, embedding: Sequence[float], text: str, search: Search, *, nodes_last: bool
+    ) -> Call[HybridRankings]:
+        both = self._backend.hybrid(embedding, text, search, nodes_last=nodes_last)
+        return _mapped(both, _named_rankings)
 
     def describe(self) -> Mapping[str, object]:
         return self._backend.describe()
@@ -95,6 +81,14 @@ def _named(found: list[Candidate]) -> list[Candidate]:
         Candidate(each.node.model_copy(update={"id_": NAMES[each.node_id]}), each.score)
         for each in found
     ]
+
+
+def _named_rankings(found: HybridRankings) -> HybridRankings:
+    vector, keyword = (
+        [found.found[id_].rescored(score) for id_, score in ranking]
+        for ranking in (found.vector, found.keyword)
+    )
+    return HybridRankings.of(_named(vector), _named(keyword))
 
 
 def _mapped(call: Call[Any], change: Any) -> Call[Any]:

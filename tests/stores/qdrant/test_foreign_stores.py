@@ -20,7 +20,7 @@ from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
-from llama_retrieval_ext.stores.engine.backend import Search, hybrid_queries
+from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrantBackend
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
@@ -51,7 +51,7 @@ def test_keyword_search_without_sparse_vectors_is_refused_and_no_vector_search(
         backend = LlamaIndexQdrantBackend(other)
         assert backend.features.keyword is None
         with pytest.raises(UnsupportedModeError, match="enable_hybrid"):
-            backend.batch(hybrid_queries(VECTOR, "leave", Search(3)))
+            backend.hybrid(VECTOR, "leave", Search(3), nodes_last=False)
         with pytest.raises(UnsupportedModeError, match="enable_hybrid"):
             backend.keyword("leave", Search(3))
         with pytest.raises(UnsupportedModeError):
@@ -63,15 +63,18 @@ def test_a_query_before_the_first_node_and_after_the_last_finds_nothing(
 ) -> None:
     store = foreign_store(client, hybrid=True)
     backend = LlamaIndexQdrantBackend(store)
-    call = backend.batch(hybrid_queries(VECTOR, "leave", Search(3)))
-    assert call is not None
-    assert call.function() == [[], []]
+
+    def found() -> tuple[int, int]:
+        both = backend.hybrid(VECTOR, "leave", Search(3), nodes_last=False).function()
+        return len(both.vector), len(both.keyword)
+
+    assert found() == (0, 0)
     store.add(nodes_with_uuids(MODEL))
-    assert all(call.function())
+    assert found() == (3, 3)
     store.clear()
-    assert call.function() == [[], []]
+    assert found() == (0, 0)
     store.add(nodes_with_uuids(MODEL))
-    assert all(call.function())
+    assert found() == (3, 3)
 
 
 def test_a_query_is_encoded_as_the_store_now_does(client: QdrantClient) -> None:

@@ -15,7 +15,7 @@ from llama_index.core.vector_stores.types import (
 
 from llama_retrieval_ext.errors import InvalidFilterError, UnsupportedFilterError
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.stores.engine.backend import Search, hybrid_queries
+from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
 from tests.stores.qdrant.places import PLACES, place
 
@@ -58,13 +58,12 @@ def test_no_filter_shows_a_foreign_row(store: QdrantStore) -> None:
         try:
             condition = Query("x", filters=filters(rng), scope=scope).condition
             search = Search(10, condition, scope)
-            legs = backend.batch(hybrid_queries([1.0, 0.0], "text", search))
+            legs = backend.hybrid([1.0, 0.0], "text", search, nodes_last=False)
         except (InvalidFilterError, UnsupportedFilterError):
             refused += 1
             continue
         asked += 1
-        for found in legs.function():
-            assert {each.node_id for each in found} <= set(OWN)
+        assert legs.function().found.keys() <= set(OWN)
     assert asked > ATTEMPTS / 20
     assert refused > ATTEMPTS / 20
 

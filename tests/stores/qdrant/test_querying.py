@@ -14,7 +14,8 @@ from qdrant_client import models
 
 from llama_retrieval_ext.errors import StoreError
 from llama_retrieval_ext.filters import Compare
-from llama_retrieval_ext.formulas.rrf import reciprocal_rank_fusion
+from llama_retrieval_ext.formulas.rrf import reciprocal_rank_shares
+from llama_retrieval_ext.formulas.scores import sum_of_legs
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.backend import Search
@@ -143,6 +144,7 @@ def test_the_engines_own_fusion_has_the_scores_of_ours(filled: QdrantStore, text
     )
     name = str(filled.describe()["collection"])
     *legs, page = filled.client.query_batch_points(name, [*requests, fused])
-    ours = reciprocal_rank_fusion([[str(point.id) for point in leg.points] for leg in legs], k=60)
+    rankings = [[str(point.id) for point in leg.points] for leg in legs]
+    ours = sum_of_legs(reciprocal_rank_shares(rankings, k=60))
     theirs = {str(point.id): point.score for point in page.points}
     assert theirs == pytest.approx(ours, abs=1e-4)

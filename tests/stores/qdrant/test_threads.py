@@ -6,7 +6,7 @@ import pytest
 from llama_index.core.schema import TextNode
 from qdrant_client import QdrantClient
 
-from llama_retrieval_ext.stores.engine.backend import Search, hybrid_queries
+from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrantBackend
 from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
 from llama_retrieval_ext.testing.corpus import sample_nodes
@@ -29,9 +29,9 @@ def test_four_writers_and_four_readers_lose_nothing(store: QdrantStore) -> None:
 
     def read(_: int) -> None:
         for _ in range(EACH):
-            dense, keyword = backend.batch(hybrid_queries(vector, "leave", Search(5))).function()
-            assert len(dense) == 5
-            assert keyword
+            both = backend.hybrid(vector, "leave", Search(5), nodes_last=False).function()
+            assert len(both.vector) == 5
+            assert both.keyword
 
     with ThreadPoolExecutor(WRITERS + READERS) as pool:
         jobs = [pool.submit(write, each) for each in range(WRITERS)]

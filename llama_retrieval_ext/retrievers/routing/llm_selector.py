@@ -1,0 +1,85 @@
+"""Selector by a language model."""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from llama_index.core.llms import LLM
+
+from llama_retrieval_ext.checks import check_count
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.llm.client import LLM_TIMEOUT_S, LLMWriter, filled
+from llama_retrieval_ext.llm.parsing import cleaned
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.retrievers.routing.selectors import Choice, Selection, Selector
+
+_PROMPT = """\
+Several sources can be searched. Which of them answer the question best?
+
+{choices}
+
+Question: {query}
+
+Answer with the numbers of at most {most} of them, best first, separated by commas, and nothing \
+else. If none fits, answer: none
+"""
+
+
+# Not part of a word, a negative number or a fraction. Chinese may adjoin it without a space.
+_NUMBER = re.compile(r"(?<![A-Za-z0-9_.-])\d{1,3}(?![A-Za-z0-9_]|\.\d)")
+
+
+_NONE = re.compile(r"\W*(none|no source|neither)\b|\W*(都不|没有|无)", re.IGNORECASE)
+
+
+class _Answer(NamedTuple):
+    """Route numbers that the model chose; may be empty."""
+
+    numbers: list[int]
+
+
+class LLMSelector(Selector):
+    """Selector of the routes whose numbers a language model returns.
+
+    Parsing is tolerant, but numbers out of range and repeated numbers are ignored. The selector
+    abstains if the model answers that no route fits. It also abstains if the answer has no number
+    in range, or the model fails or times out; then the answer of the router is marked degraded.
+
+    Args:
+        llm: Any LlamaIndex LLM.
+        max_routes: Maximum number of routes, at least 1.
+        timeout_s: Time limit in seconds, at most half of the remaining time of the query.
+
+    Raises:
+        ConfigurationError: The LLM is missing, or a number is out of range.
+    """
+
+    def __init__(self, llm: LLM, *, max_routes: int = 1, timeout_s: float = LLM_TIMEOUT_S) -> None:
+        self.max_routes = check_count(max_routes, "max_routes")
+        # The router and the cascade have already limited the time.
+        self._writer = LLMWriter(llm, timeout_s, share=1.0)
+
+    def select_plan(self, query: Query, choices: Sequence[Choice]) -> Plan[list[Selection]]:
+        """Return the routes that the model chose, in its order."""
+        listed = "\n".join(
+            f"{number}. {each.name}: {each.description}"
+            for number, each in enumerate(choices, start=1)
+        )
+        prompt = filled(_PROMPT, choices=listed, most=self.max_routes, query=query.query_str)
+        answers: list[_Answer | None] = yield from self._writer.written(
+            repr(self), prompt, lambda said: _read(said, len(choices)), scope=query.scope
+        )
+        numbers = answers[0].numbers[: self.max_routes] if answers and answers[0] else []
+        return [
+            Selection(choices[number - 1].name, reason="the LLM chose it") for number in numbers
+        ]
+
+
+def _read(said: str, highest: int) -> _Answer | None:
+    """Return the distinct route numbers of an answer, in order; None if none is usable."""
+    text = cleaned(said)
+    if _NONE.match(text):
+        return _Answer([])
+    named = (int(number) for number in _NUMBER.findall(text))
+    numbers = [number for number in dict.fromkeys(named) if 1 <= number <= highest]
+    return _Answer(numbers) if numbers else None

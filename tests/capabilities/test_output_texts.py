@@ -1,0 +1,56 @@
+"""Texts of answers by language."""
+# ruff: noqa: RUF001 - Chinese punctuation on purpose
+
+from dataclasses import fields
+from string import Formatter
+
+import pytest
+
+from llama_retrieval_ext.capabilities import OutputTexts, RAGGenerator
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.testing import FakeRetriever, ScriptedLLM
+
+ENGLISH = "The documents do not answer this question."
+CHINESE = "现有文档无法回答这个问题。"
+
+
+@pytest.mark.parametrize(
+    ("question", "language", "text"),
+    [
+        ("How much leave?", None, ENGLISH),
+        ("年假有几天？", None, CHINESE),
+        ("How much leave?", "zh", CHINESE),
+        ("年假有几天？", "en", ENGLISH),
+    ],
+)
+def test_no_answer_is_in_the_language_of_the_question_or_the_given_one(
+    question: str, language: str | None, text: str
+) -> None:
+    rag = RAGGenerator(FakeRetriever([]), llm=ScriptedLLM([]))
+    assert rag.generate(question, language=language).text == text
+    fixed = RAGGenerator(FakeRetriever([]), llm=ScriptedLLM([]), language=language)
+    assert str(fixed.query(question)) == text
+
+
+def test_a_language_can_be_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    german = OutputTexts(no_answer="Dazu steht nichts im Text.")
+    monkeypatch.setitem(OutputTexts.languages, "de", german)
+    rag = RAGGenerator(FakeRetriever([]), llm=ScriptedLLM([]), language="de")
+    assert rag.generate("Wie viel Urlaub?").text == german.no_answer
+
+
+def test_a_language_without_texts_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(ConfigurationError, match="'fr', but in en, zh; add some"):
+        OutputTexts.of("fr")
+
+
+@pytest.mark.parametrize("name", [each.name for each in fields(OutputTexts)])
+def test_a_chinese_text_has_the_fields_of_the_english_one(name: str) -> None:
+    english, chinese = (getattr(OutputTexts.of(each), name) for each in ("en", "zh"))
+    if isinstance(english, str):
+        assert chinese != english
+        assert _fields(chinese) == _fields(english)
+
+
+def _fields(text: str) -> set[str]:
+    return {field for _, field, *_ in Formatter().parse(text) if field}

@@ -1,0 +1,129 @@
+"""The calls of the knowledge retriever for construction plans: rules first, then cases."""
+
+from collections.abc import Iterator
+
+import pytest
+from llama_index.core.schema import TextNode
+
+from llama_retrieval_ext import (
+    KGRetriever,
+    KnowledgeRetriever,
+    RetrievalItem,
+    VectorRetriever,
+    open_graph,
+    open_store,
+)
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.samples.construction_safety import construction_safety
+from llama_retrieval_ext.testing import FakeEmbedding, FixedRetriever
+
+PIT = "深基坑开挖"
+SAFETY = "ch08_safety"
+CASES = [
+    ("case", 0.9, "地铁深基坑开挖案例", {"engineering_type": "地铁"}),
+    ("weak", 0.55, "另一个案例", {}),
+    ("form", 0.8, "开挖方案模板", {"collection": "templates"}),
+    ("twin", 0.7, "地铁深基坑开挖案例", {}),
+]
+
+
+@pytest.fixture(scope="module")
+def rules() -> Iterator[KGRetriever]:
+    graph = open_graph("graph::memory:")
+    graph.upsert(*construction_safety())
+    yield KGRetriever(graph)
+    graph.close()
+
+
+@pytest.fixture(scope="module")
+def both(rules: KGRetriever) -> KnowledgeRetriever:
+    return KnowledgeRetriever(FixedRetriever(CASES), rules)
+
+
+def test_rules_come_before_cases_and_cases_before_templates(both: KnowledgeRetriever) -> None:
+    response = both.search(PIT, chapter=SAFETY, engineering_type="地铁", processes=[PIT])
+    assert [item.priority for item in response.items] == sorted(
+        item.priority for item in response.items
+    )
+    assert response.regulations
+    assert {item.priority for item in response.regulations} == {1}
+    assert [item.priority for item in response.cases] == [2]
+    assert [item.source for item in response.items if item.priority == 3] == ["template"]
+    assert response.query_context == {
+        "chapter": SAFETY,
+        "engineering_type": "地铁",
+        "processes": [PIT],
+    }
+    texts = [item.content for item in response.items]
+    assert len(texts) == len(set(texts))
+
+
+def test_a_chapter_that_needs_no_rules_has_cases_only(both: KnowledgeRetriever) -> None:
+    response = both.search(PIT, chapter="ch01_overview", processes=[PIT])
+    assert response.regulations == []
+    assert response.cases
+    assert response.query_context["processes"] == [PIT]
+
+
+def test_regulations_name_equipment_hazards_with_measures_and_quality_points(
+    both: KnowledgeRetriever,
+) -> None:
+    kinds = " ".join(item.content for item in both.retrieve_regulations(processes=[PIT]))
+    proofs = {
+        edge["type"]
+        for item in both.retrieve_regulations(processes=[PIT])
+        for edge in item.metadata["proof"]
+    }
+    assert {"USES", "HAS_HAZARD", "MITIGATED_BY", "HAS_QUALITY_POINT"} <= proofs, kinds
+
+
+def test_the_engineering_type_alone_selects_its_processes(both: KnowledgeRetriever) -> None:
+    subway = {item.content for item in both.retrieve_regulations("地铁")}
+    water = {item.content for item in both.retrieve_regulations("水利")}
+    assert subway
+    assert water
+    assert subway != water
+    assert both.retrieve_regulations() == []
+
+
+def test_cases_are_three_above_the_threshold_and_templates_follow(both: KnowledgeRetriever) -> None:
+    found = both.retrieve_cases(PIT, limit=3)
+    assert [(item.source, item.priority) for item in found] == [("vector", 2), ("template", 3)]
+    assert all(item.score > 0.6 for item in found)
+
+
+@pytest.mark.parametrize("context", ["soft soil", {"soil": "soft"}])
+def test_rules_are_inferred_from_a_context(both: KnowledgeRetriever, context: object) -> None:
+    assert isinstance(both.infer_rules(context), list)  # type: ignore[arg-type]
+    assert both.infer_rules(context, processes=[PIT], use_llm=False)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("side", ["vector", "rules"])
+def test_one_side_answers_without_the_other(side: str, rules: KGRetriever) -> None:
+    cases = FixedRetriever(CASES) if side == "vector" else None
+    alone = KnowledgeRetriever(cases, rules if side == "rules" else None)
+    response = alone.search(PIT, chapter=SAFETY, processes=[PIT])
+    assert response.items
+    assert response.query_context["processes"] == [PIT]
+
+
+def test_a_retriever_is_made_from_storage_and_closed() -> None:
+    model = FakeEmbedding()
+    with open_store("embedded::memory:") as store:
+        store.add([TextNode(id_="a", text=PIT, embedding=model.get_text_embedding(PIT))])
+        graph = open_graph("graph::memory:")
+        graph.upsert(*construction_safety())
+        retriever = KnowledgeRetriever.from_storage(store, graph=graph, embed_model=model)
+        assert retriever.search(PIT, chapter=SAFETY).items
+        retriever.close()
+        assert VectorRetriever(store, embed_model=model).retrieve(PIT)
+        graph.close()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"score": 1.5}, {"score": -0.1}, {"priority": 0}, {"priority": 5}, {"source": "moon"}]
+)
+def test_an_item_checks_its_fields(wrong: dict[str, object]) -> None:
+    fields: dict[str, object] = {"content": "x", "source": "vector", "priority": 2, "score": 0.5}
+    with pytest.raises(ConfigurationError):
+        RetrievalItem(**{**fields, **wrong})  # type: ignore[arg-type]

@@ -1,0 +1,121 @@
+"""The registry's operators by name: parameters, defaults and the fields of their records."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from llama_index.core import Document
+
+from llama_retrieval_ext import KnowledgeBase, Scope
+from llama_retrieval_ext.config import Registry
+from llama_retrieval_ext.errors import ScopeViolationError
+from llama_retrieval_ext.testing import FakeEmbedding, ScriptedLLM
+
+RECORD = {"chunk_id", "text", "score", "metadata", "knowledge_base_id", "document_id", "source"}
+BASE = {"base_retriever": "dense", "num_queries": 3, "include_original": True}
+PARAMETERS: dict[str, dict[str, object]] = {
+    "dense": {"embedding_config": None},
+    "bm25": {},
+    "hybrid": {"dense_weight": 0.7, "sparse_weight": 0.3, "embedding_config": None},
+    "fusion": {
+        "mode": "rrf",
+        "dense_weight": 0.7,
+        "bm25_weight": 0.3,
+        "rrf_k": 60,
+        "rerank": False,
+        "rerank_model": None,
+        "embedding_config": None,
+    },
+    "hyde": {**BASE, "max_tokens": 2000, "base_retriever_params": None},
+    "multi_query": {**BASE, "rrf_k": 60, "base_retriever_params": None},
+    "llama_dense": {"top_k": 5, "store_type": None, "store_params": None, "embedding_config": None},
+    "llama_bm25": {"top_k": 5, "max_chunks": 5000, "cache_ttl": 60},
+    "llama_hybrid": {"dense_weight": 0.7, "bm25_weight": 0.3, "top_k": 5},
+}
+TEXTS = ("annual leave is 25 days", "sick leave is paid", "lunch is at noon", "days off in May")
+
+
+@pytest.fixture(scope="module")
+def kb() -> Iterator[KnowledgeBase]:
+    with KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding()) as opened:
+        for tenant in ("t", "other"):
+            documents = [
+                Document(id_=f"{tenant}-{n}", text=f"{tenant}: {text}")
+                for n, text in enumerate(TEXTS)
+            ]
+            opened.add(documents, scope=Scope(tenant, kb_ids=["kb"]), show_progress=False)
+        yield opened
+
+
+@pytest.fixture
+def registry(kb: KnowledgeBase) -> Registry:
+    def answer(prompt: str) -> str:
+        return "1. days off\n2. holiday\n3. vacation"
+
+    return Registry().bind(kb, llm=ScriptedLLM(answer))
+
+
+def records_of(operator: Any, query: str = "annual leave days") -> list[dict[str, Any]]:
+    return asyncio.run(operator.retrieve(query=query, tenant_id="t", kb_ids=["kb"], top_k=10))
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_operator_answers_with_records_of_the_scope(name: str, registry: Registry) -> None:
+    records = records_of(registry.get("retriever", name)(**PARAMETERS[name]))
+    assert records
+    for record in records:
+        assert set(record) >= RECORD
+        assert record["knowledge_base_id"] == "kb"
+        assert record["text"].startswith("t:")
+        assert record["document_id"].startswith("t-")
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_operator_has_the_defaults_of_the_design(name: str) -> None:
+    assert PARAMETERS[name].items() <= Registry().get("retriever", name).parameters.items()
+
+
+@pytest.mark.parametrize("name", ["bm25", "llama_bm25"])
+def test_keyword_scores_are_min_max_normalised(name: str, registry: Registry) -> None:
+    operator = registry.get("retriever", name)()
+    scores = [record["score"] for record in records_of(operator)]
+    assert (max(scores), min(scores)) == (1.0, 0.0)
+    assert [record["score"] for record in records_of(operator, "noon")] == [1.0]
+
+
+def test_hyde_tells_what_the_model_wrote(registry: Registry) -> None:
+    first, *_ = records_of(registry.get("retriever", "hyde")())
+    assert first["hyde_queries_count"] == len(first["hyde_queries"]) > 0
+
+
+def test_multi_query_tells_each_query_and_what_it_found(registry: Registry) -> None:
+    first, *_ = records_of(registry.get("retriever", "multi_query")())
+    assert first["generated_queries"] == ["days off", "holiday", "vacation"]
+    assert first["queries_count"] == 4
+    details = first["retrieval_details"]
+    assert [each["query"] for each in details] == ["annual leave days", *first["generated_queries"]]
+    assert all(each["hits_count"] == len(each["hits"]) for each in details)
+
+
+class Mine:
+    """A retriever of an application: it answers with records."""
+
+    def __init__(self, tenant: str = "t") -> None:
+        self.tenant = tenant
+
+    async def retrieve(
+        self, query: str, tenant_id: str, kb_ids: list[str], top_k: int
+    ) -> list[dict[str, Any]]:
+        record = {"chunk_id": "c", "text": query, "score": 0.5, "knowledge_base_id": kb_ids[0]}
+        return [{**record, "metadata": {"tenant_id": self.tenant}}][:top_k]
+
+
+def test_a_class_that_answers_with_records_is_registered_by_name(kb: KnowledgeBase) -> None:
+    registry = Registry()
+    registry.register_retriever("my")(Mine)
+    (record,) = records_of(registry.bind(kb).get("retriever", "my")())
+    assert (record["chunk_id"], record["knowledge_base_id"]) == ("c", "kb")
+    foreign = registry.bind(kb).get("retriever", "my")(tenant="other")
+    with pytest.raises(ScopeViolationError):
+        records_of(foreign)

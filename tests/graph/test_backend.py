@@ -1,0 +1,58 @@
+"""A graph does its work when its methods are called, and its plans are for engines."""
+
+import asyncio
+from inspect import signature
+
+from llama_retrieval_ext import EntityLinker
+from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.graph.backend import GraphBackend, WritableGraph
+from llama_retrieval_ext.graph.elements import Edge, GraphNode
+from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+from llama_retrieval_ext.graph.expansion import aexpand, expand
+from llama_retrieval_ext.query import Scope
+
+
+def test_upsert_writes_without_anything_behind_it() -> None:
+    with EmbeddedGraph(":memory:") as graph:
+        graph.upsert([GraphNode("ada", "Person", "Ada")])
+        graph.upsert([], [Edge("ada", "LIVES_IN", "york")])
+        assert graph.nodes(["ada"])["ada"].name == "Ada"
+        assert graph.neighbours(["ada"])["ada"] == [Edge("ada", "LIVES_IN", "york")]
+        assert graph.names() == [("Ada", "ada"), ("york", "york")]
+        assert list(expand(graph, ["ada"], max_hops=1)) == ["ada", "york"]
+
+
+def test_async_twins_do_the_same() -> None:
+    async def found(graph: EmbeddedGraph) -> list[object]:
+        await graph.aupsert([GraphNode("ada", "Person", "Ada")], [Edge("ada", "LIVES_IN", "york")])
+        linked = await EntityLinker(graph).alink("Where does Ada live?")
+        reached = await aexpand(graph, ["ada"], max_hops=1)
+        return [await graph.anames(), await graph.anodes(["york"]), linked, list(reached)]
+
+    with EmbeddedGraph(":memory:") as graph:
+        asynchronous = asyncio.run(found(graph))
+        linked = EntityLinker(graph).link("Where does Ada live?")
+        reached = list(expand(graph, ["ada"], max_hops=1))
+        assert asynchronous == [graph.names(), graph.nodes(["york"]), linked, reached]
+
+
+def test_an_engine_overrides_the_plan_and_not_the_method() -> None:
+    class Silent(EmbeddedGraph):
+        def plan_names(self, *, scope: Scope | None = None) -> Call[list[tuple[str, str]]]:
+            del scope
+            return Call(list)
+
+    with Silent(":memory:") as graph:
+        graph.upsert([GraphNode("ada")])
+        assert graph.names() == []
+
+
+def test_no_method_but_a_plan_returns_a_call() -> None:
+    public = [name for name in dir(WritableGraph) if not name.startswith(("_", "plan_"))]
+    assert {"nodes", "anodes", "upsert", "aupsert", "clear", "aclear"} <= set(public)
+    for name in public:
+        method = getattr(WritableGraph, name)
+        if callable(method):
+            assert "Call[" not in str(signature(method)), name
+            assert method.__doc__, name
+    assert GraphBackend.nodes.__name__ == "nodes"

@@ -1,0 +1,239 @@
+"""`from_persist_dir` returns what `persist` wrote, or says why it cannot."""
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+
+import bm25s
+import pytest
+from llama_index.core.schema import (
+    BaseNode,
+    Document,
+    ImageDocument,
+    ImageNode,
+    IndexNode,
+    MediaResource,
+    Node,
+    NodeRelationship,
+    RelatedNodeInfo,
+    TextNode,
+)
+from llama_index.core.vector_stores.types import FilterCondition, MetadataFilter, MetadataFilters
+from llama_index.retrievers.bm25 import BM25Retriever as LlamaIndexBM25
+
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    ScopeRequiredError,
+    StoreFormatError,
+    StoreUnavailableError,
+)
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.results import node_ids
+from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
+from llama_retrieval_ext.retrievers.bm25.persistence import FILE_NAME, FORMAT_VERSION
+from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+
+NODES: list[BaseNode] = [
+    TextNode(
+        id_="text",
+        text="words 火灾 \U0001f525 \u2028 \n\r and a lone surrogate \ud800",
+        metadata={"list": ["x", 1, 2.5], "none": None, "yes": True, "deep": {"er": {"est": 1}}},
+        excluded_embed_metadata_keys=["list"],
+        excluded_llm_metadata_keys=["none"],
+        relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id="d", metadata={"a": 1})},
+        embedding=[0.5, -0.25],
+        start_char_idx=3,
+        end_char_idx=9,
+        text_template="{content} {metadata_str}",
+        metadata_separator="; ",
+        mimetype="text/markdown",
+    ),
+    Node(id_="node", text_resource=MediaResource(text="words", mimetype="text/plain")),
+    Node(id_="media", image_resource=MediaResource(data=b"GIF89a", path=Path("x.gif"))),
+    Document(id_="document", text="words", metadata={"title": "T"}),
+    ImageNode(id_="image", text="words", image="aGk=", image_mimetype="image/png"),
+    ImageDocument(id_="image-document", text="words", image="aGk="),
+    IndexNode(id_="index", text="words", index_id="other"),
+    IndexNode(id_="index-of-node", text="words", index_id="o", obj=TextNode(id_="o", text="t")),
+    TextNode(id_="empty", text=""),
+]
+
+
+def test_nodes_are_loaded_with_their_class_and_all_fields(tmp_path: Path) -> None:
+    BM25Retriever(NODES).persist(tmp_path)
+    index = BM25Retriever.from_persist_dir(tmp_path)._index
+    loaded = {node_id: entry.node for node_id, entry in index.entries.items()}
+    assert list(loaded) == sorted(node.node_id for node in NODES)
+    for node in NODES:
+        assert type(loaded[node.node_id]) is type(node)
+        assert loaded[node.node_id] == node
+        assert loaded[node.node_id].hash == node.hash
+
+
+def test_a_loaded_retriever_can_be_changed_and_persisted_again(tmp_path: Path) -> None:
+    BM25Retriever(sample_nodes()[:6]).persist(tmp_path)
+    second = BM25Retriever.from_persist_dir(tmp_path)
+    second.add(sample_nodes()[6:])
+    second.delete(["acme-sick"])
+    second.persist(tmp_path)
+    third = BM25Retriever.from_persist_dir(str(tmp_path))
+    fresh = BM25Retriever(node for node in sample_nodes() if node.node_id != "acme-sick")
+    for query in ("annual leave days", "员工年假", "sick"):
+        assert third.retrieve(query) == fresh.retrieve(query)
+
+
+def test_an_empty_retriever_comes_back_empty(tmp_path: Path) -> None:
+    BM25Retriever().persist(tmp_path / "new" / "directory")
+    loaded = BM25Retriever.from_persist_dir(tmp_path / "new" / "directory")
+    assert loaded.retrieve("words") == []
+
+
+def test_nested_filters_and_a_custom_tokenizer_are_loaded(tmp_path: Path) -> None:
+    either = MetadataFilters(
+        filters=[
+            MetadataFilter(key="year", value=2024),
+            MetadataFilters(filters=[MetadataFilter(key="score", value=0.6)]),
+        ],
+        condition=FilterCondition.OR,
+    )
+    tokenizer = Tokenizer(stop_words=("foo",), cjk="bigrams")
+    before = BM25Retriever(sample_nodes(), filters=either, tokenizer=tokenizer)
+    before.persist(tmp_path)
+    after = BM25Retriever.from_persist_dir(tmp_path)
+    assert after.filters == either
+    assert after._index.tokenizer == tokenizer
+    assert node_ids(after.retrieve("leave")) == node_ids(before.retrieve("leave")) != []
+
+
+def test_a_retriever_bound_to_a_scope_is_not_loaded_without_a_scope(tmp_path: Path) -> None:
+    BM25Retriever(sample_nodes()).for_scope(ACME).persist(tmp_path)
+    with pytest.raises(ScopeRequiredError, match="pass scope="):
+        BM25Retriever.from_persist_dir(tmp_path)
+    hits = BM25Retriever.from_persist_dir(tmp_path, scope=Scope("globex")).retrieve("leave")
+    assert {hit.metadata["tenant_id"] for hit in hits} == {"globex"}
+
+
+def test_the_index_is_in_bm25s_format(tmp_path: Path) -> None:
+    retriever = BM25Retriever(sample_nodes())
+    retriever.persist(tmp_path)
+    engine = bm25s.BM25.load(_folder(tmp_path), load_corpus=True, show_progress=False)
+    scores = engine.get_scores(Tokenizer().query_tokens("annual leave"))
+    (first, *_) = retriever.retrieve("annual leave")
+    assert max(scores) == pytest.approx(first.score)
+    assert first.node_id in engine.corpus[int(scores.argmax())]["node"]
+
+
+def _folder(path: Path) -> Path:
+    (folder,) = path.glob("index-*")
+    return folder
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _changed(path: Path, **changes: object) -> None:
+    header = json.loads((path / FILE_NAME).read_text())
+    (path / FILE_NAME).write_text(json.dumps(header | changes))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda path: (path / FILE_NAME).unlink(), id="no settings"),
+        pytest.param(lambda path: (path / FILE_NAME).write_text(""), id="empty settings"),
+        pytest.param(lambda path: (path / FILE_NAME).write_text("[1]"), id="a list"),
+        pytest.param(lambda path: _cut(path / FILE_NAME), id="settings cut off"),
+        pytest.param(lambda path: _changed(path, format="another"), id="another format"),
+        pytest.param(lambda path: _changed(path, version=FORMAT_VERSION + 1), id="newer"),
+        pytest.param(lambda path: _changed(path, settings={"top_k": 3}), id="few settings"),
+        pytest.param(lambda path: _changed(path, settings=[1]), id="settings in a list"),
+        pytest.param(lambda path: shutil.rmtree(_folder(path)), id="no index"),
+        pytest.param(lambda path: _cut(_folder(path) / "corpus.jsonl"), id="nodes cut off"),
+        pytest.param(lambda path: _cut(_folder(path) / "data.csc.index.npy"), id="scores cut off"),
+    ],
+)
+def test_a_damaged_or_foreign_directory_is_refused(
+    tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
+    BM25Retriever(sample_nodes()).persist(tmp_path)
+    damage(tmp_path)
+    with pytest.raises(StoreFormatError, match="retriever"):
+        BM25Retriever.from_persist_dir(tmp_path)
+
+
+def test_a_retriever_of_llama_index_is_refused(tmp_path: Path) -> None:
+    LlamaIndexBM25.from_defaults(nodes=[*sample_nodes()]).persist(str(tmp_path))
+    with pytest.raises(StoreFormatError, match="LlamaIndex's own"):
+        BM25Retriever.from_persist_dir(tmp_path)
+
+
+def test_persisting_keeps_other_files_of_the_directory(tmp_path: Path) -> None:
+    (tmp_path / "docstore.json").write_text("{}")
+    for texts in (["annual leave"], ["sick leave"]):
+        BM25Retriever([TextNode(text=text) for text in texts]).persist(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "docstore.json",
+        FILE_NAME,
+        _folder(tmp_path).name,
+    }
+    assert BM25Retriever.from_persist_dir(tmp_path).retrieve("sick")
+
+
+class _OwnNode(TextNode):
+    """A class that only its author can import."""
+
+
+@pytest.mark.parametrize(
+    ("node", "says"),
+    [
+        (_OwnNode(id_="n"), "_OwnNode"),
+        (TextNode(id_="n", metadata={"day": date(2024, 1, 31)}), "date"),
+        (IndexNode(id_="n", index_id="i", obj=object()), "index_id"),
+    ],
+)
+def test_a_node_that_json_cannot_hold_is_refused_and_the_stored_retriever_stays(
+    tmp_path: Path, node: BaseNode, says: str
+) -> None:
+    BM25Retriever(sample_nodes()).persist(tmp_path)
+    with pytest.raises(ConfigurationError, match=says):
+        BM25Retriever([node]).persist(tmp_path)
+    assert BM25Retriever.from_persist_dir(tmp_path).retrieve("leave")
+
+
+def test_a_path_that_cannot_be_written_is_reported_and_stays(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("words")
+    with pytest.raises(StoreUnavailableError, match="as it was"):
+        BM25Retriever(sample_nodes()).persist(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "words"
+
+
+def test_a_file_that_may_not_be_read_is_reported(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).mkdir()
+    with pytest.raises(StoreUnavailableError, match="cannot read"):
+        BM25Retriever.from_persist_dir(tmp_path)
+
+
+def test_a_write_that_fails_in_the_middle_keeps_the_stored_retriever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    BM25Retriever(sample_nodes()).persist(tmp_path)
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StoreUnavailableError, match="No space left"):
+        BM25Retriever().persist(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {FILE_NAME, _folder(tmp_path).name}
+    assert BM25Retriever.from_persist_dir(tmp_path).retrieve("leave")
+
+
+def test_infinity_in_metadata_is_loaded(tmp_path: Path) -> None:
+    BM25Retriever([TextNode(id_="n", text="w", metadata={"x": math.inf})]).persist(tmp_path)
+    (hit,) = BM25Retriever.from_persist_dir(tmp_path).retrieve("w")
+    assert hit.metadata == {"x": math.inf}

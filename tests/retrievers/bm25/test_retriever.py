@@ -1,0 +1,443 @@
+"""What `BM25Retriever` finds, how it ranks, and what it refuses."""
+
+import asyncio
+import copy
+import pickle
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from llama_index.core import MockEmbedding, VectorStoreIndex
+from llama_index.core.llms import MockLLM
+from llama_index.core.postprocessor import MetadataReplacementPostProcessor
+from llama_index.core.query_engine import RetrieverQueryEngine
+from llama_index.core.schema import Document, MetadataMode, NodeWithScore, TextNode
+from llama_index.core.storage.docstore import SimpleDocumentStore
+from llama_index.core.vector_stores.simple import SimpleVectorStore
+from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
+
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    DuplicateNodeError,
+    ScopeError,
+    ScopeViolationError,
+)
+from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.results import Hit, node_ids
+from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
+from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
+from llama_retrieval_ext.testing.isolation_contract import IsolationContract
+from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+from tests.cases import each_case
+
+
+class TestOverNodes(RetrieverContract):
+    @pytest.fixture
+    def retriever(self) -> BM25Retriever:
+        return BM25Retriever(sample_nodes(), top_k=5)
+
+    @pytest.fixture
+    def empty_retriever(self) -> BM25Retriever:
+        return BM25Retriever()
+
+
+class TestOverDocstore(RankingContract, IsolationContract):
+    @pytest.fixture
+    def retriever(self) -> BM25Retriever:
+        docstore = SimpleDocumentStore()
+        docstore.add_documents(sample_nodes())
+        return BM25Retriever.from_docstore(docstore, top_k=5, cache_ttl_s=0)
+
+
+class TestLoaded(RankingContract, IsolationContract):
+    @pytest.fixture
+    def retriever(self, tmp_path: Path) -> BM25Retriever:
+        BM25Retriever(sample_nodes(), top_k=5).persist(tmp_path)
+        return BM25Retriever.from_persist_dir(tmp_path)
+
+
+class TestChanged(RankingContract, IsolationContract):
+    @pytest.fixture
+    def retriever(self) -> BM25Retriever:
+        nodes = sample_nodes()
+        retriever = BM25Retriever(nodes[6:], top_k=5)
+        retriever.delete([nodes[8].node_id])
+        retriever.add(nodes[:9])
+        return retriever
+
+
+class TestNormalised(RankingContract, IsolationContract):
+    prefix_stable = False  # the lowest of the answer is 0, whichever that is
+
+    @pytest.fixture
+    def retriever(self) -> BM25Retriever:
+        return BM25Retriever(sample_nodes(), top_k=5, normalise=True)
+
+
+def _nodes(**texts: str) -> list[TextNode]:
+    return [TextNode(id_=node_id, text=text) for node_id, text in texts.items()]
+
+
+def test_rarer_terms_and_shorter_texts_count_more() -> None:
+    nodes = _nodes(
+        rare="common rare", common="common common", long="common rare and a good many other words"
+    )
+    assert node_ids(BM25Retriever(nodes).retrieve("common rare")) == ["rare", "long", "common"]
+
+
+def test_hits_with_equal_scores_are_ordered_by_node_id_also_at_the_cut() -> None:
+    nodes = [TextNode(id_=f"{number * 7 % 50:02}", text="same words") for number in range(50)]
+    retriever = BM25Retriever(nodes)
+    for top_k in (1, 7, 49):
+        hits = retriever.retrieve(Query("words", top_k=top_k))
+        assert node_ids(hits) == [f"{number:02}" for number in range(top_k)]
+
+
+def test_hits_carry_the_nodes_and_the_name() -> None:
+    (node,) = nodes = _nodes(n="words")
+    (hit,) = BM25Retriever(nodes, name="words").retrieve("words")
+    assert isinstance(hit, Hit)
+    assert hit.node == node
+    assert hit.source == "words"
+
+
+def test_a_repeated_term_of_the_query_counts_each_time() -> None:
+    retriever = BM25Retriever(_nodes(a="apple", p="pear"))
+    once, twice = (retriever.retrieve(query)[0].score for query in ("pear", "pear pear"))
+    assert twice == pytest.approx(2 * (once or 0))
+
+
+def test_metadata_is_searched_except_tenant_and_knowledge_base() -> None:
+    node = TextNode(
+        id_="n", text="words", metadata={"tenant_id": "acme", "kb_id": "handbook", "title": "Leave"}
+    )
+    retriever = BM25Retriever([node])
+    assert node_ids(retriever.retrieve("leave")) == ["n"]
+    assert retriever.retrieve("acme handbook tenant kb") == []
+    assert node.excluded_embed_metadata_keys == []
+    assert "acme" in node.get_content(MetadataMode.EMBED)
+
+
+def test_metadata_excluded_from_embedding_is_not_searched() -> None:
+    node = TextNode(text="words", metadata={"a": "x1"}, excluded_embed_metadata_keys=["a"])
+    assert BM25Retriever([node]).retrieve("x1") == []
+
+
+def test_documents_are_nodes() -> None:
+    assert node_ids(BM25Retriever([Document(id_="d", text="words")]).retrieve("words")) == ["d"]
+
+
+def test_normalised_scores_reach_from_0_to_1() -> None:
+    raw = BM25Retriever(sample_nodes()).retrieve("annual leave days")
+    hits = BM25Retriever(sample_nodes(), normalise=True).retrieve("annual leave days")
+    scores = [hit.score or 0.0 for hit in hits]
+    assert node_ids(hits) == node_ids(raw)
+    assert scores == sorted(scores, reverse=True)
+    assert (scores[0], scores[-1]) == (1.0, 0.0)
+
+
+def test_the_score_of_a_single_hit_normalises_to_1() -> None:
+    retriever = BM25Retriever(_nodes(a="apple", p="pear"), normalise=True)
+    assert [hit.score for hit in retriever.retrieve("pear")] == [1.0]
+
+
+def test_of_a_repeated_id_the_last_node_counts() -> None:
+    retriever = BM25Retriever([*_nodes(n="pear"), *_nodes(n="apple")])
+    assert retriever.retrieve("pear") == []
+    assert node_ids(retriever.retrieve("apple")) == ["n"]
+
+
+def test_a_bound_copy_finds_nodes_added_to_the_original() -> None:
+    retriever = BM25Retriever(sample_nodes())
+    bound = retriever.for_scope(ACME)
+    metadata = {"tenant_id": "acme"}
+    retriever.add([TextNode(id_="n", text="quince", metadata=metadata), *_nodes(o="quince")])
+    assert node_ids(bound.retrieve("quince")) == ["n"]
+
+
+def test_a_retriever_bound_to_a_scope_deletes_only_nodes_of_the_scope() -> None:
+    retriever = BM25Retriever(sample_nodes())
+    assert retriever.for_scope(ACME).delete(["acme-lunch", "globex-lunch", "stray-note"]) == 1
+    assert node_ids(retriever.retrieve("canteen")) == ["globex-lunch"]
+
+
+def test_a_retriever_bound_to_a_scope_adds_only_nodes_of_the_scope() -> None:
+    retriever = BM25Retriever(sample_nodes())
+    bound = retriever.for_scope(ACME)
+    with pytest.raises(ScopeError, match="outside the scope"):
+        bound.add(_nodes(n="quince"))
+    taken = TextNode(id_="globex-lunch", text="quince", metadata={"tenant_id": "acme"})
+    with pytest.raises(DuplicateNodeError, match="globex-lunch"):
+        bound.add([taken])
+    assert retriever.retrieve("quince") == []
+
+
+def test_a_node_whose_metadata_left_the_scope_after_indexing_is_not_returned() -> None:
+    nodes = sample_nodes()
+    retriever = BM25Retriever(nodes, scope=ACME)
+    assert "acme-lunch" in node_ids(retriever.retrieve("canteen"))
+    next(node for node in nodes if node.node_id == "acme-lunch").metadata["tenant_id"] = "globex"
+    with pytest.raises(ScopeViolationError, match="acme-lunch"):
+        retriever.retrieve("canteen")
+
+
+def test_the_tokenizer_can_be_chosen() -> None:
+    nodes = _nodes(n="Häuser")
+    assert BM25Retriever(nodes).retrieve("Haus") == []
+    german = BM25Retriever(nodes, tokenizer=Tokenizer(language="german"))
+    assert node_ids(german.retrieve("Haus")) == ["n"]
+
+
+def test_k1_of_0_ignores_repetition_and_b_of_0_ignores_length() -> None:
+    nodes = _nodes(a="pear", b="pear pear pear and many other words", c="apple")
+    hits = BM25Retriever(nodes, k1=0.0).retrieve("pear")
+    assert hits[0].score == hits[1].score
+    assert node_ids(BM25Retriever(nodes, b=0.0).retrieve("pear")) == ["b", "a"]
+
+
+def test_the_search_is_a_step_of_the_trace() -> None:
+    trace = BM25Retriever(sample_nodes()).search("lunch").trace
+    assert trace is not None
+    assert [(step.name, step.count) for step in trace.children] == [("search", 2)]
+
+
+@each_case(
+    ("make", "says"),
+    [
+        (lambda: BM25Retriever(k1=-1.0), "k1"),
+        (lambda: BM25Retriever(k1=float("nan")), "k1"),
+        (lambda: BM25Retriever(b=1.5), "b from 0 to 1"),
+        (lambda: BM25Retriever(top_k=0), "top_k"),
+        (lambda: BM25Retriever(["text"]), "got str"),  # type: ignore[list-item]
+        (lambda: BM25Retriever([NodeWithScore(node=TextNode())]), "hit.node"),  # type: ignore[list-item]
+        (lambda: BM25Retriever().delete("n1"), "write"),
+        (lambda: BM25Retriever(top_k=3, similarity_top_k=4), "4 and 3|3 and 4"),
+        (lambda: BM25Retriever(colour="red"), "no argument 'colour'"),  # type: ignore[call-arg]
+    ],
+)
+def test_invalid_arguments_are_refused(make: Callable[[], object], says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        make()
+
+
+def test_the_scope_of_the_query_narrows_that_of_the_retriever() -> None:
+    retriever = BM25Retriever(sample_nodes(), scope=ACME)
+    handbook = Query("parse_filters leave", scope=Scope("acme", kb_ids=["handbook"]))
+    assert "acme-code" in node_ids(retriever.retrieve("parse_filters leave"))
+    assert "acme-code" not in node_ids(retriever.retrieve(handbook))
+
+
+def test_changing_a_hit_does_not_change_the_index() -> None:
+    node = TextNode(id_="n", text="annual leave", metadata={"tenant_id": "acme", "window": "all"})
+    retriever = BM25Retriever([node])
+    engine = RetrieverQueryEngine.from_args(
+        retriever,
+        llm=MockLLM(),
+        node_postprocessors=[MetadataReplacementPostProcessor(target_metadata_key="window")],
+    )
+    assert engine.query("leave").source_nodes[0].text == "all"  # it changes the nodes it gets
+    (hit,) = retriever.retrieve("leave")
+    assert hit.text == "annual leave"
+    hit.node.metadata["tenant_id"] = "globex"
+    assert len(retriever.for_scope(Scope("acme")).retrieve("leave")) == 1
+    assert node.metadata["tenant_id"] == "acme"
+
+
+def _node(node_id: str, text: str, **metadata: object) -> TextNode:
+    hidden = list(metadata)
+    return TextNode(id_=node_id, text=text, metadata=metadata, excluded_embed_metadata_keys=hidden)
+
+
+def _only(key: str, value: str) -> MetadataFilters:
+    return MetadataFilters(filters=[MetadataFilter(key=key, value=value)])
+
+
+# Metadata is not searched here, so that every match is one of text.
+TENANTS = [
+    _node("a", "apples and pears", tenant_id="t1", lang="en"),
+    _node("b", "apples", tenant_id="t1", lang="de"),
+    _node("c", "apples, apples", tenant_id="t2", lang="en"),
+    _node("d", "pears", tenant_id="t2", lang="en"),
+    _node("e", "plums", tenant_id="t3", lang="en"),
+]
+
+
+def test_filters_exclude_nodes_also_if_top_k_is_larger_than_the_matches() -> None:
+    retriever = BM25Retriever(TENANTS, top_k=5, filters=_only("lang", "en"))
+    assert node_ids(retriever.retrieve("apples")) == ["c", "a"]
+
+
+def test_filters_of_the_query_narrow_those_of_the_retriever() -> None:
+    retriever = BM25Retriever(TENANTS, filters=_only("lang", "en"))
+    query = Query("apples", filters=_only("tenant_id", "t1"))
+    assert node_ids(retriever.retrieve(query)) == ["a"]
+
+
+def test_filters_apply_to_the_new_metadata_of_a_replaced_node() -> None:
+    retriever = BM25Retriever(TENANTS, filters=_only("lang", "en"))
+    assert node_ids(retriever.retrieve("plums")) == ["e"]
+    retriever.add([_node("b", "plums", lang="en"), _node("e", "plums", lang="de")])
+    assert node_ids(retriever.retrieve("plums")) == ["b"]
+
+
+def test_nodes_without_a_term_of_the_query_are_not_returned() -> None:
+    hits = BM25Retriever(TENANTS, top_k=5).retrieve("plums")
+    assert node_ids(hits) == ["e"]
+    assert all((hit.score or 0) > 0 for hit in hits)
+
+
+@each_case("query", ["bananas", "the of", "", "   ", "?!", "\u200b"])
+def test_a_query_without_match_has_no_hits(query: str) -> None:
+    assert BM25Retriever(TENANTS).retrieve(query) == []
+
+
+def test_a_query_of_stop_words_finds_only_nodes_with_them() -> None:
+    assert node_ids(BM25Retriever(TENANTS).retrieve("the of and")) == ["a"]
+
+
+@each_case(
+    ("query", "expected"),
+    [
+        ("检索增强", ["zh"]),
+        ("図書館", ["ja"]),
+        ("C++", ["cpp"]),
+        ("R", ["r"]),
+        ("1.2.3", ["version"]),
+        ("user name", ["code"]),
+    ],
+)
+def test_chinese_japanese_and_code_are_found(query: str, expected: list[str]) -> None:
+    nodes = [
+        _node("zh", "大语言模型的检索增强生成技术"),
+        _node("ja", "東京の図書館は九時に開きます"),
+        _node("cpp", "Templates in C++ are compiled"),
+        _node("c", "Pointers in C are numbers"),
+        _node("r", "Data frames in R"),
+        _node("version", "Fixed in release 1.2.3 of it"),
+        _node("code", "def getUserName(): ..."),
+    ]
+    assert node_ids(BM25Retriever(nodes).retrieve(query)) == expected
+
+
+def test_a_loaded_retriever_has_the_settings_of_the_persisted_one(tmp_path: Path) -> None:
+    nodes = [_node("r", "running"), _node("s", "runs"), _node("o", "nothing of the kind")]
+    before = BM25Retriever(
+        nodes,
+        top_k=2,
+        tokenizer=Tokenizer(language="none", stop_words="none", split_identifiers=False),
+        filters=MetadataFilters(
+            filters=[MetadataFilter(key="gone", operator=FilterOperator.IS_EMPTY, value=None)]
+        ),
+        normalise=True,
+        k1=0.9,
+        b=0.4,
+        name="words",
+    )
+    before.persist(tmp_path)
+    after = BM25Retriever.from_persist_dir(tmp_path)
+    assert node_ids(after.retrieve("running")) == ["r"]
+    for query in ("running of", "runs kind", "the"):
+        assert after.retrieve(query) == before.retrieve(query)
+    after.add([_node("x", "runs", gone="yes")])
+    assert node_ids(after.retrieve("runs")) == ["s"]
+    assert (after.top_k, after.normalise, after.name) == (2, True, "words")
+
+
+def test_query_and_nodes_have_the_same_tokenizer() -> None:
+    nodes = [_node("n", "to be or not to be"), _node("o", "something else")]
+    for retriever in (
+        BM25Retriever(nodes, tokenizer=Tokenizer(stop_words="none")),
+        BM25Retriever.from_defaults(nodes=nodes, language=[]),
+    ):
+        assert node_ids(retriever.retrieve("not")) == ["n"]
+    german = BM25Retriever.from_defaults(nodes=[_node("h", "die Häuser am See")], language="de")
+    assert node_ids(german.retrieve("Haus")) == ["h"]
+
+
+@pytest.mark.parametrize("nodes", [[], [_node("n", "")], [_node("n", "...")]])
+def test_a_corpus_without_words_has_no_hits(nodes: list[TextNode]) -> None:
+    assert BM25Retriever(nodes).retrieve("anything") == []
+    assert BM25Retriever.from_defaults(nodes=nodes).retrieve("anything") == []
+    assert BM25Retriever.from_docstore(SimpleDocumentStore()).retrieve("anything") == []
+
+
+def test_a_filter_that_no_node_satisfies_gives_no_hits() -> None:
+    assert BM25Retriever(TENANTS, filters=_only("lang", "fr")).retrieve("apples") == []
+
+
+def test_a_top_k_above_the_number_of_nodes_is_kept() -> None:
+    retriever = BM25Retriever(TENANTS[:1], top_k=4)
+    assert len(retriever.retrieve("apples")) == 1
+    retriever.add(TENANTS)
+    assert retriever.top_k == 4
+    assert len(retriever.retrieve("apples pears plums")) == 4
+    assert len(retriever.search("apples pears plums", top_k=100).hits) == 5
+
+
+def test_added_nodes_are_found_by_the_next_query() -> None:
+    retriever = BM25Retriever(TENANTS)
+    retriever.add([_node("f", "figs")])
+    assert node_ids(retriever.retrieve("figs")) == ["f"]
+
+
+def test_deleted_nodes_are_not_found_by_the_next_query() -> None:
+    retriever = BM25Retriever(TENANTS)
+    assert retriever.delete(["c", "a", "unknown"]) == 2
+    assert node_ids(retriever.retrieve("apples")) == ["b"]
+
+
+def test_a_node_that_is_added_again_is_replaced() -> None:
+    retriever = BM25Retriever(TENANTS)
+    retriever.add([_node("e", "figs")])
+    assert retriever.retrieve("plums") == []
+    assert node_ids(retriever.retrieve("figs")) == ["e"]
+
+
+def test_an_index_that_keeps_its_nodes_in_its_vector_store_is_refused() -> None:
+    class StoreWithText(SimpleVectorStore):
+        stores_text: bool = True
+
+    index = VectorStoreIndex.from_vector_store(StoreWithText(), embed_model=MockEmbedding(2))
+    with pytest.raises(ConfigurationError, match="docstore is empty"):
+        BM25Retriever.from_index(index)
+
+
+def test_the_docstore_of_an_index_is_searched() -> None:
+    index = VectorStoreIndex(TENANTS, embed_model=MockEmbedding(2))
+    assert node_ids(BM25Retriever.from_index(index).retrieve("plums")) == ["e"]
+
+
+def test_a_retriever_can_be_pickled_and_copied() -> None:
+    original = BM25Retriever(TENANTS, filters=_only("lang", "en"))
+    for twin in (pickle.loads(pickle.dumps(original)), copy.deepcopy(original)):
+        assert twin.retrieve("apples pears") == original.retrieve("apples pears")
+        twin.add([_node("f", "figs", lang="en")])
+        assert node_ids(twin.retrieve("figs")) == ["f"]
+        assert original.retrieve("figs") == []
+
+
+def test_a_retriever_over_a_docstore_can_be_pickled_and_still_follows_it() -> None:
+    docstore = SimpleDocumentStore()
+    docstore.add_documents(TENANTS)
+    twin = copy.deepcopy(BM25Retriever.from_docstore(docstore, cache_ttl_s=0))
+    own_docstore = twin._follower._docstore  # type: ignore[union-attr]
+    assert own_docstore is not docstore
+    own_docstore.add_documents([_node("f", "figs")])
+    assert node_ids(twin.retrieve("figs")) == ["f"]
+    again = pickle.loads(pickle.dumps(twin))
+    assert node_ids(again.retrieve("figs")) == ["f"]
+
+
+async def test_async_search_runs_outside_the_event_loop_thread() -> None:
+    class Noting(BM25Retriever):
+        def _find(self, query: Query) -> list[object]:  # type: ignore[override]
+            threads.append(threading.get_ident())
+            return super()._find(query)  # type: ignore[return-value]
+
+    threads: list[int] = []
+    retriever = Noting(TENANTS)
+    both = await asyncio.gather(retriever.aretrieve("apples"), retriever.aretrieve("plums"))
+    assert [node_ids(hits) for hits in both] == [["c", "b", "a"], ["e"]]
+    assert threading.get_ident() not in threads

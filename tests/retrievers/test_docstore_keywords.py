@@ -1,0 +1,183 @@
+"""Keyword search of LlamaIndex stores without it: BM25 in memory over the docstore."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from llama_index.core import Document, StorageContext, VectorStoreIndex
+from llama_index.core.schema import TextNode
+from llama_index.core.storage.docstore import SimpleDocumentStore
+from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
+
+from llama_retrieval_ext.errors import UnsupportedModeError
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.results import node_ids
+from llama_retrieval_ext.retrievers import docstore_keywords
+from llama_retrieval_ext.retrievers.bm25.retriever import BM25Retriever
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
+from llama_retrieval_ext.stages.selection import Collapse
+from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.searching import Searched
+
+MODEL = FakeEmbedding()
+QUERY = "annual leave days"
+
+
+def nodes() -> list[TextNode]:
+    """Nodes with ids that every engine of LlamaIndex accepts."""
+    texts = [
+        "Every employee has 25 days of annual leave.",
+        "On sick leave, hand in a note.",
+        "Lunch is served at noon.",
+    ]
+    return [
+        TextNode(
+            id_=f"00000000-0000-0000-0000-00000000000{number}",
+            text=text,
+            metadata={"tenant_id": "acme" if number else "globex", "number": number},
+        )
+        for number, text in enumerate(texts)
+    ]
+
+
+def simple_index() -> VectorStoreIndex:
+    return VectorStoreIndex(nodes(), embed_model=MODEL)
+
+
+def qdrant_index() -> VectorStoreIndex:
+    pytest.importorskip("llama_index.vector_stores.qdrant")
+    from llama_index.vector_stores.qdrant import QdrantVectorStore  # noqa: PLC0415
+    from qdrant_client import QdrantClient  # noqa: PLC0415
+
+    client = QdrantClient(":memory:")
+    return with_docstore(QdrantVectorStore("c", client=client, index_doc_id=False))
+
+
+def milvus_index(folder: Any) -> VectorStoreIndex:
+    pytest.importorskip("llama_index.vector_stores.milvus")
+    from llama_index.vector_stores.milvus import MilvusVectorStore  # noqa: PLC0415
+
+    store = MilvusVectorStore(
+        uri=f"{folder}/milvus.db", dim=MODEL.dim, similarity_metric="COSINE", use_async_client=False
+    )
+    return with_docstore(store)
+
+
+def with_docstore(store: Any) -> VectorStoreIndex:
+    context = StorageContext.from_defaults(vector_store=store, docstore=SimpleDocumentStore())
+    return VectorStoreIndex(
+        nodes(), storage_context=context, embed_model=MODEL, store_nodes_override=True
+    )
+
+
+@pytest.fixture(params=["simple", "qdrant", pytest.param("milvus", marks=pytest.mark.slow)])
+def index(request: pytest.FixtureRequest, tmp_path: Any) -> VectorStoreIndex:
+    made: dict[str, Callable[[], VectorStoreIndex]] = {
+        "simple": simple_index,
+        "qdrant": qdrant_index,
+        "milvus": lambda: milvus_index(tmp_path),
+    }
+    return made[request.param]()
+
+
+def test_keyword_hits_are_those_of_bm25_over_the_docstore(
+    index: VectorStoreIndex, searched: Searched
+) -> None:
+    retriever = KeywordRetriever(index)
+    narrow = MetadataFilters(filters=[MetadataFilter(key="number", value=1)])
+    for query in (Query(QUERY), Query(QUERY, filters=narrow), Query(QUERY, scope=ACME)):
+        found = searched(retriever, query)
+        expected = BM25Retriever(nodes()).search(query)
+        assert found
+        assert [(hit.node_id, hit.score) for hit in found] == [
+            (hit.node_id, hit.score) for hit in expected
+        ]
+        assert {hit.source for hit in found} == {"keyword"}
+
+
+def test_hybrid_hits_have_the_share_of_both_searches(
+    index: VectorStoreIndex, searched: Searched
+) -> None:
+    result = searched(HybridRetriever(index), QUERY)
+    assert not result.degraded
+    assert result[0].node_id == nodes()[0].node_id
+    assert {part.leg for part in result[0].contributions} == {"vector", "keyword"}
+    assert len(result) == len(nodes())
+    scoped = searched(HybridRetriever(index).for_scope(ACME), QUERY)
+    assert {hit.node.metadata["tenant_id"] for hit in scoped} == {"acme"}
+
+
+def test_the_trace_says_that_keywords_are_searched_in_memory(index: VectorStoreIndex) -> None:
+    for retriever in (KeywordRetriever(index), HybridRetriever(index)):
+        assert "BM25 in memory, over the docstore" in str(retriever.search(QUERY).trace)
+        assert "BM25 in memory, over the docstore" in str(retriever.explain(QUERY).trace)
+
+
+def test_a_storage_context_is_searched_as_its_index_is(index: VectorStoreIndex) -> None:
+    context = index.storage_context
+    expected = node_ids(HybridRetriever(index).retrieve(QUERY))
+    assert node_ids(HybridRetriever(context, embed_model=MODEL).retrieve(QUERY)) == expected
+
+
+def test_an_index_can_be_the_store_for_keywords_of_another_store(index: VectorStoreIndex) -> None:
+    retriever = HybridRetriever(simple_index(), keyword_store=index, embed_model=MODEL)
+    assert node_ids(retriever.retrieve(QUERY)) == node_ids(HybridRetriever(index).retrieve(QUERY))
+
+
+def test_changes_of_the_docstore_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(docstore_keywords, "_CACHE_TTL_S", 0.0)
+    index = simple_index()
+    retriever = KeywordRetriever(index)
+    assert retriever.retrieve("zeppelin") == []
+    index.insert(Document(id_="late", text="A zeppelin."))
+    assert [hit.node.ref_doc_id for hit in retriever.retrieve("zeppelin")] == ["late"]
+
+
+def test_deleted_documents_are_not_found_though_the_docstore_keeps_their_texts() -> None:
+    index = VectorStoreIndex.from_documents(
+        [Document(id_=f"d{n}", text="annual leave") for n in range(6)], embed_model=MODEL
+    )
+    retriever = KeywordRetriever(index, top_k=2)
+    for number in range(4):
+        index.delete_ref_doc(f"d{number}")  # leaves the docstore as it is
+    assert sorted(hit.node.ref_doc_id or "" for hit in retriever.retrieve("leave")) == ["d4", "d5"]
+    assert len(index.docstore.docs) == 6
+
+
+def test_an_index_that_is_filled_later_is_searched() -> None:
+    index = VectorStoreIndex([], embed_model=MODEL)
+    retriever = HybridRetriever(index)
+    index.insert_nodes(nodes())
+    assert node_ids(retriever.retrieve(QUERY))[0] == nodes()[0].node_id
+
+
+@pytest.mark.parametrize("kind", [KeywordRetriever, HybridRetriever])
+def test_a_store_without_keyword_search_and_without_texts_is_refused(
+    kind: Callable[..., object],
+) -> None:
+    pytest.importorskip("llama_index.vector_stores.qdrant")
+    store = qdrant_index().vector_store
+    for storage in (store, VectorStoreIndex.from_vector_store(store, embed_model=MODEL)):
+        with pytest.raises(UnsupportedModeError, match="no docstore with its texts"):
+            kind(storage)
+
+
+def test_hits_in_memory_are_collapsed_too() -> None:
+    retriever = KeywordRetriever(simple_index(), top_k=2, collapse=Collapse(1, by="tenant_id"))
+    hits = retriever.retrieve("leave")
+    assert sorted(hit.node.metadata["tenant_id"] for hit in hits) == ["acme", "globex"]
+
+
+def test_many_queries_index_the_docstore_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[object] = []
+    from_docstore = BM25Retriever.from_docstore
+
+    def counted(docstore: Any, **options: Any) -> BM25Retriever:
+        opened.append(docstore)
+        return from_docstore(docstore, **options)
+
+    monkeypatch.setattr(BM25Retriever, "from_docstore", counted)
+    HybridRetriever(simple_index()).retrieve_many(SAMPLE_QUERIES)
+    assert len(opened) == 1

@@ -1,0 +1,67 @@
+"""What a store returns is checked once more before anybody sees it."""
+
+from functools import partial
+
+import pytest
+from llama_index.core.schema import TextNode
+from llama_index.core.vector_stores.types import FilterOperator
+
+from llama_retrieval_ext.errors import ScopeViolationError
+from llama_retrieval_ext.execution.context import Context, Session, entered
+from llama_retrieval_ext.filters import Compare
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.results import node_ids
+from llama_retrieval_ext.retrievers.store_retriever import checked_hits
+from llama_retrieval_ext.stores.engine.backend import Candidate
+
+ACME = Scope("acme").condition
+checked = partial(checked_hits, store="FakeStore", drop_violations=False, source="vector")
+
+
+def found(*tenants: str | None) -> list[Candidate]:
+    nodes = [
+        TextNode(id_=f"{place}-{tenant}", metadata={} if tenant is None else {"tenant_id": tenant})
+        for place, tenant in enumerate(tenants)
+    ]
+    return [Candidate(node, 1.0 - place / 10) for place, node in enumerate(nodes)]
+
+
+def test_without_a_condition_everything_passes() -> None:
+    hits = checked(found("acme", "globex"), None)
+    assert [(hit.node_id, hit.score, hit.source) for hit in hits] == [
+        ("0-acme", 1.0, "vector"),
+        ("1-globex", 0.9, "vector"),
+    ]
+
+
+def test_what_satisfies_the_condition_passes_in_its_order() -> None:
+    hits = checked(found("acme", "acme"), ACME)
+    assert node_ids(hits) == ["0-acme", "1-acme"]
+    assert checked([], ACME) == []
+
+
+@pytest.mark.parametrize("tenant", ["globex", None, "ACME", ""])
+def test_what_does_not_is_an_error_that_names_it(tenant: str | None) -> None:
+    with pytest.raises(ScopeViolationError, match="returned 1 of 2 hits") as caught:
+        checked(found("acme", tenant), ACME)
+    assert caught.value.node_ids == (f"1-{tenant}",)
+
+
+def test_where_that_was_asked_for_it_is_dropped_and_told_without_naming_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with entered(Context(Session())) as frame:
+        hits = checked(found("globex", "acme"), ACME, drop_violations=True)
+    assert node_ids(hits) == ["1-acme"]
+    (told,) = frame.session.degraded
+    assert told.where == "vector"
+    assert "1 of 2 hits" in told.reason
+    assert "0-globex" not in told.reason  # it goes to whoever asked, who may not see even its id
+    assert "0-globex" in caplog.text
+
+
+def test_filters_are_checked_like_scopes() -> None:
+    recent = Compare("year", FilterOperator.GTE, 2020)
+    old = [Candidate(TextNode(id_="old", metadata={"year": 2019}), 1.0)]
+    with pytest.raises(ScopeViolationError):
+        checked(old, recent)

@@ -1,0 +1,89 @@
+"""Answers, insights, related entities and timelines."""
+
+import asyncio
+import re
+from datetime import date, datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from llama_retrieval_ext.capabilities import CapabilityFactory
+from llama_retrieval_ext.errors import ConfigurationError, GenerationError
+from llama_retrieval_ext.graph import open_graph
+from llama_retrieval_ext.graph.elements import Edge, GraphNode
+from llama_retrieval_ext.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.services import KnowledgeService
+from llama_retrieval_ext.testing import ScriptedLLM
+from tests.services.conftest import ACME, BETA, DOCUMENTS, SECRET, factory, prompts_of
+
+
+def test_ask_cites_within_the_scope_and_the_token_budget(kb: KnowledgeBase) -> None:
+    def reader(prompt: str) -> str:
+        number = re.search(r"\[(\d)\]\nAnnual leave is", prompt)
+        assert number is not None
+        return f"Annual leave is 25 days [{number[1]}]."
+
+    made = factory(kb, reader, context_window=700, num_output=100)  # it checks each prompt
+    service = KnowledgeService.of(made)
+    answers = {
+        ACME: service.ask("How much annual leave?", scope=ACME),
+        BETA: asyncio.run(service.aask("How much annual leave?", scope=BETA)),
+    }
+    for (scope, answer), prompt in zip(answers.items(), prompts_of(made), strict=True):
+        assert [each.hit.node.ref_doc_id for each in answer.citations] == ["leave"]
+        assert SECRET[scope] not in prompt
+
+
+def test_insights_rest_on_passages_of_the_scope(kb: KnowledgeBase) -> None:
+    said = '{"insights": [{"title": "Cranes", "evidence": [1], "confidence": 0.9}]}'
+    made = factory(kb, [said, "nonsense", "nonsense"])
+    service = KnowledgeService.of(made)
+    report = asyncio.run(service.ainsights("tower crane", top_k=2, scope=BETA))
+    known = {node.node_id for name in DOCUMENTS for node in kb.get(name, scope=BETA)}
+    assert set(report.insights[0].evidence) <= known
+    assert "acme" not in prompts_of(made)[0]
+    with pytest.raises(GenerationError, match="insights"):
+        service.insights("tower crane", scope=BETA)
+    assert service.insights("x", scope=Scope("nobody")).insights == []
+
+
+def test_related_without_a_graph_stand_in_the_same_passages(kb: KnowledgeBase) -> None:
+    service = KnowledgeService.of(factory(kb))
+    related = service.related("Tower Crane", top_k=2, scope=ACME)
+    assert [each.name for each in related] == ["Ada Stone", "North Quay"]
+    assert related[0].passages == (kb.get("site", scope=ACME)[0].node_id,)
+
+
+def test_related_of_a_graph_are_those_of_the_scope(kb: KnowledgeBase) -> None:
+    graph = open_graph("graph::memory:")
+    for tenant, other in (("acme", "Gale"), ("beta", "Flood")):
+        own = {"tenant_id": tenant}
+        nodes = [GraphNode(name, "Thing", name, own) for name in ("Tower Crane", other)]
+        graph.upsert(nodes, [Edge.of("Tower Crane", "FEARS", other, own)])
+    made = CapabilityFactory.of(kb, llm=ScriptedLLM([]), graph_store=graph)
+    service = KnowledgeService.of(made)
+    (related,) = service.related("What does the tower crane fear?", scope=BETA)
+    assert (related.name, related.hops) == ("Flood", 1)
+    assert related.path == "Tower Crane -FEARS-> Flood"
+    assert asyncio.run(service.arelated("tower crane", scope=ACME))[0].name == "Gale"
+    graph.close()
+
+
+def test_a_timeline_has_dated_documents_and_memories(kb: KnowledgeBase) -> None:
+    service = KnowledgeService.of(factory(kb), scope=ACME)
+    memories = service.memory_manager
+    assert memories is not None
+    moment = datetime(2026, 1, 20, tzinfo=ZoneInfo("UTC"))
+    memory = memories.remember("Asked for annual leave", timestamp=moment, scope=ACME)
+    events = service.timeline("annual leave", start=date(2026, 1, 1), end=date(2026, 1, 31))
+    assert [(each.text, each.source) for each in events] == [
+        ("Annual leave is 25 days a year. (acme)", "document"),
+        ("Asked for annual leave", "memory"),
+    ]
+    everything = asyncio.run(service.atimeline("annual leave"))
+    assert [each.timestamp for each in everything] == sorted(e.timestamp for e in everything)
+    assert events[0] in everything
+    memories.forget(memory.id, scope=ACME)
+    with pytest.raises(ConfigurationError, match="ends before"):
+        service.timeline("x", start=date(2026, 2, 1), end=date(2026, 1, 1))

@@ -1,0 +1,39 @@
+"""Positions of the terms of a question in a text, and excerpts around them."""
+
+from itertools import pairwise
+
+import pytest
+
+from llama_retrieval_ext.text.highlighting import excerpt, matched_spans
+
+
+@pytest.mark.parametrize(
+    ("text", "question", "matched"),
+    [
+        ("Annual leaves are paid.", "leave", ["leaves"]),
+        ("parse_filters refuses", "parse_filters", ["parse_filters"]),
+        ("员工每年享有年假规定", "年假规", ["年假规"]),
+        ("Nothing of it.", "zeppelin", []),
+        ("", "leave", []),
+    ],
+)
+def test_forms_of_a_term_are_matched(text: str, question: str, matched: list[str]) -> None:
+    assert [text[start:end] for start, end in matched_spans(text, question)] == matched
+
+
+def test_spans_are_in_order_and_do_not_overlap() -> None:
+    spans = matched_spans("年假 annual leave 年假制度 leave", "annual leave 年假制")
+    assert spans == sorted(spans)
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+
+
+def test_an_excerpt_holds_the_part_with_most_terms() -> None:
+    text = "Welcome to us. " * 50 + "Annual leave is 25 days. " + "Lunch is free. " * 50
+    shown = excerpt(text, "annual leave days", length=60)
+    assert "Annual leave is 25 days." in shown
+    assert len(shown) <= 62
+    assert (shown[0], shown[-1]) == ("…", "…")
+
+
+def test_a_short_text_is_its_own_excerpt_on_one_line() -> None:
+    assert excerpt("a\n  short text", "zeppelin", length=40) == "a short text"
