@@ -194,7 +194,7 @@ def _misfit(
         return f"{name}(): {reason}; " + (f"write {name}({missing[0]})" if missing else takes)
     near, value = nearest(unknown, names), value_expression(kwargs[unknown])
     instead = takes if near is None else f"write {near}={value}"
-    if name in _WITH_OPTIONS:
+    if name in _WITH_OPTIONS and len(parameters) == 1:
         instead = f"it takes the query alone; write {_WITH_OPTIONS[name]}(..., {unknown}={value})"
     return f"{name}() has no argument {unknown!r}; {instead}"
 

@@ -134,7 +134,7 @@ CALLS: Mapping[str, tuple[Callable[..., object], str]] = {
     ),
     "a word that is near no other": (
         lambda: ext.BM25Retriever(colour="red"),  # type: ignore[call-arg]
-        "has no argument colour; the number of hits is top_k",
+        "has no argument 'colour'; it takes nodes, top_k",
     ),
     "no LLM": (ext.HyDE, r"'llm'; write HyDE\(llm=...\)"),
     "a stage of a value": (lambda: ext.Top(top_k=3), "write k=3"),  # type: ignore[call-arg]

@@ -111,26 +111,24 @@ def blocking(plan: Callable[P, Plan[T]]) -> Callable[P, T]:
         (42, 'adoubled')
 
     """
-    checked = checked_call(plan)
 
     def blocked(*args: P.args, **kwargs: P.kwargs) -> T:
-        return run(checked(*args, **kwargs))
+        return run(plan(*args, **kwargs))
 
     _show(blocked, plan)
-    return blocked
+    return checked_call(blocked)
 
 
 def asynchronous(function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
     """Return the async twin of a function that `blocking` decorates."""
     plan: Any = unwrap(function)  # the function that `blocking` wraps
-    checked = checked_call(plan)
 
     async def awaited(*args: P.args, **kwargs: P.kwargs) -> T:
-        result: T = await arun(checked(*args, **kwargs))
+        result: T = await arun(plan(*args, **kwargs))
         return result
 
     _show(awaited, plan, prefix="a")
-    return awaited
+    return checked_call(awaited)
 
 
 def callers(
@@ -180,27 +178,25 @@ def callers(
 
 def streamed(reporting: Callable[P, Reporting[T]]) -> Callable[P, Iterator[T]]:
     """Return a function that yields the partial results of a plan, then its result."""
-    checked = checked_call(reporting)
 
     def partials(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-        plan = checked(*args, **kwargs)
+        plan = reporting(*args, **kwargs)
         return stream(lambda report: run(plan(report)))
 
     _show(partials, reporting, Iterator)
-    return partials
+    return checked_call(partials)
 
 
 def async_streamed(function: Callable[P, Iterator[T]]) -> Callable[P, AsyncIterator[T]]:
     """Return the async twin of a function that `streamed` decorates."""
     reporting: Any = unwrap(function)
-    checked = checked_call(reporting)
 
     def partials(*args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
-        plan: Reporting[T] = checked(*args, **kwargs)
+        plan: Reporting[T] = reporting(*args, **kwargs)
         return astream(lambda report: arun(plan(report)))
 
     _show(partials, reporting, AsyncIterator, prefix="a")
-    return partials
+    return checked_call(partials)
 
 
 def _show(function: Any, plan: Any, result_type: Any = None, *, prefix: str = "") -> None:  # noqa: ANN401 - any functions

@@ -213,7 +213,7 @@ def test_memories_are_found_by_time_and_type() -> None:
         memories.remember("A log.", memory_type="work_log", timestamp=day)
         memories.remember("A chat.", memory_type="chat", timestamp=day)
         found = memories.retrieve_by_timerange(day, day, filters={"doc_type": "work_log"})
-        assert [each.content for each in found] == ["A log."]
+        assert [each.text for each in found] == ["A log."]
 
 
 def test_stages_follow_a_retriever_over_any_hits() -> None:

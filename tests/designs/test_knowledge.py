@@ -49,11 +49,8 @@ def test_rules_come_before_cases_and_cases_before_templates(both: KnowledgeRetri
     assert {item.priority for item in response.regulations} == {1}
     assert [item.priority for item in response.cases] == [2]
     assert [item.source for item in response.items if item.priority == 3] == ["template"]
-    assert response.query_context == {
-        "chapter": SAFETY,
-        "engineering_type": "地铁",
-        "processes": [PIT],
-    }
+    expected = {"chapter": SAFETY, "engineering_type": "地铁", "processes": [PIT]}
+    assert expected.items() <= response.query_context.items()
     texts = [item.content for item in response.items]
     assert len(texts) == len(set(texts))
 
@@ -68,13 +65,9 @@ def test_a_chapter_that_needs_no_rules_has_cases_only(both: KnowledgeRetriever) 
 def test_regulations_name_equipment_hazards_with_measures_and_quality_points(
     both: KnowledgeRetriever,
 ) -> None:
-    kinds = " ".join(item.content for item in both.retrieve_regulations(processes=[PIT]))
-    proofs = {
-        edge["type"]
-        for item in both.retrieve_regulations(processes=[PIT])
-        for edge in item.metadata["proof"]
-    }
-    assert {"USES", "HAS_HAZARD", "MITIGATED_BY", "HAS_QUALITY_POINT"} <= proofs, kinds
+    proofs = str([item.metadata["proof"] for item in both.retrieve_regulations(processes=[PIT])])
+    for relation in ("USES", "HAS_HAZARD", "MITIGATED_BY", "HAS_QUALITY_POINT"):
+        assert f"-{relation}->" in proofs
 
 
 def test_the_engineering_type_alone_selects_its_processes(both: KnowledgeRetriever) -> None:

@@ -127,7 +127,7 @@ def test_relative_score_of_equal_scores_is_one_above_zero_and_zero_otherwise(
 class NumberSelector:
     """A selector as in the design: it returns the number of the retriever."""
 
-    def select(self, names: Sequence[str], query: QueryBundle) -> int:
+    def select(self, query: QueryBundle, choices: Sequence[object]) -> int:
         return 1 if "second" in query.query_str else 0
 
 
