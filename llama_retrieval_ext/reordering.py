@@ -3,8 +3,9 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal, TypeAlias, get_args
 
-from llama_retrieval_ext.arguments import NamedEnum
+from llama_retrieval_ext.checks import one_of
 from llama_retrieval_ext.errors import ScoreError
 from llama_retrieval_ext.results import Contribution, Hit
 
@@ -98,42 +99,40 @@ def _falling(scored: Sequence[tuple[str, float]], ceiling: float) -> list[float]
 _ROUNDING = 1e-6
 
 
-class ScoreKind(NamedEnum):
-    """Scale of a reranker's scores, which determines the meaning of a threshold.
+# Scale of a reranker's scores, which determines the meaning of a threshold: any number, as of
+# cross-encoders, which the logistic function makes a probability; a number in [0, 1] that is
+# comparable between queries; or any number that is meaningful only for ordering.
+ScoreKind: TypeAlias = Literal["logit", "probability", "unknown"]
+
+
+def check_score_kind(kind: ScoreKind) -> ScoreKind:
+    """Return the kind if it is one, or raise `ConfigurationError`."""
+    return one_of(kind, get_args(ScoreKind), "score_kind")
+
+
+def calibrated(score: float, kind: ScoreKind) -> float:
+    """Return the score as a probability if its scale is known; higher is better.
 
     Each score is converted on its own, never relative to the best and worst of a result: that would
     give a weak best hit a perfect score.
 
-    Attributes:
-        LOGIT: Any number, as of cross-encoders; the logistic function makes it a probability.
-        PROBABILITY: In ``[0, 1]``, comparable between queries.
-        UNKNOWN: Any number, meaningful only for ordering; unchanged.
+    Raises:
+        ScoreError: The score is not finite, or out of range for its kind.
+
+    Examples:
+        >>> calibrated(0.0, "logit"), calibrated(-3.5, "unknown")
+        (0.5, -3.5)
+
     """
-
-    LOGIT = "logit"
-    PROBABILITY = "probability"
-    UNKNOWN = "unknown"
-
-    def calibrated(self, score: float) -> float:
-        """Return the score as a probability if its scale is known; higher is better.
-
-        Raises:
-            ScoreError: The score is not finite, or out of range for its kind.
-
-        Examples:
-            >>> ScoreKind.LOGIT.calibrated(0.0), ScoreKind.UNKNOWN.calibrated(-3.5)
-            (0.5, -3.5)
-
-        """
-        if not math.isfinite(score):
-            raise ScoreError(f"a reranker gave the score {score}; expected a finite number")
-        if self is ScoreKind.LOGIT:
-            return 0.5 + 0.5 * math.tanh(0.5 * score)  # the logistic function, without overflow
-        if self is ScoreKind.PROBABILITY:
-            if not -_ROUNDING <= score <= 1.0 + _ROUNDING:
-                raise ScoreError(
-                    f"a reranker declared to give probabilities gave {score}; "
-                    "declare score_kind=ScoreKind.LOGIT or ScoreKind.UNKNOWN"
-                )
-            return min(max(score, 0.0), 1.0)
-        return score
+    if not math.isfinite(score):
+        raise ScoreError(f"a reranker gave the score {score}; expected a finite number")
+    if kind == "logit":
+        return 0.5 + 0.5 * math.tanh(0.5 * score)  # the logistic function, without overflow
+    if kind == "probability":
+        if not -_ROUNDING <= score <= 1.0 + _ROUNDING:
+            raise ScoreError(
+                f"a reranker declared to give probabilities gave {score}; "
+                "declare score_kind='logit' or 'unknown'"
+            )
+        return min(max(score, 0.0), 1.0)
+    return score

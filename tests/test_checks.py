@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from llama_index.core import VectorStoreIndex
+from llama_index.core.postprocessor import SimilarityPostprocessor
 from llama_index.core.schema import TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 
@@ -86,6 +87,10 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
     "half a route of a model": (
         lambda: ext.LLMSelector(ScriptedLLM([]), max_routes=HALF),
         "max_routes",
+    ),
+    "a word for a kind of score": (
+        lambda: ext.Postprocessed(SimilarityPostprocessor(), score_kind=WORD),
+        "score_kind must be one of .*'logit'",
     ),
     "half a document": (lambda: ext.LLMRerank(ScriptedLLM([]), batch_size=HALF), "batch_size"),
     "half a hit": (lambda: ext.FallbackRetriever(GOOD, GOOD, enough=HALF), "enough"),
@@ -209,6 +214,15 @@ def test_a_name_of_the_designs_is_answered_with_ours(name: str) -> None:
     with pytest.raises(ArgumentError, match=f"no argument {name!r}; ") as caught:
         make()
     assert re.search(problem, str(caught.value)), caught.value
+
+
+def test_a_retrieve_with_options_of_its_own_is_answered_with_these() -> None:
+    @checked_call
+    def retrieve(query: str, *, tenant_id: str) -> str:
+        return query + tenant_id
+
+    with pytest.raises(ArgumentError, match="write tenant_id='acme'"):
+        retrieve(query="leave", tenant="acme")  # type: ignore[call-arg]
 
 
 def test_options_of_retrieve_are_answered_with_search() -> None:

@@ -13,6 +13,7 @@ ROOT = Path(llama_retrieval_ext.__file__).parent
 # The only files that may import a module of ours by its name in a string.
 BY_NAME = {
     "lazy.py": "public names on first use, and views when a value is shown",
+    "config/registry.py": "the modules with the definitions of names",
     "stores/llama_index.py": "the engine of a LlamaIndex store",
     "stores/open.py": "the engine of a URL",
     "graph/open.py": "the graph engine of a URL",

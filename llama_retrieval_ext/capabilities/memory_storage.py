@@ -25,7 +25,7 @@ from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever, checked_hits
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate
-from llama_retrieval_ext.stores.engine.search import EngineBackend
+from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.open import source_of
 
 TYPE_KEY: Final = "memory_type"

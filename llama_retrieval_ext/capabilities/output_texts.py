@@ -68,6 +68,13 @@ class OutputTexts:
         return self.sections.get(metric, name[:1].upper() + name[1:])
 
 
+def check_language(language: str | None) -> str | None:
+    """Return the language if it is None or has texts, else raise `ConfigurationError`."""
+    if language is not None:
+        OutputTexts.of(language)
+    return language
+
+
 def language_of(*texts: str) -> str:
     """Return ``zh`` if the texts are mainly Chinese, else ``en``."""
     return "zh" if dominant_script(" ".join(texts)) == "han" else "en"

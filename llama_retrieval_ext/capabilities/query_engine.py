@@ -30,6 +30,7 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from pydantic import BaseModel, PrivateAttr
 
 from llama_retrieval_ext.capabilities.language_model import LanguageModel, Tokens
+from llama_retrieval_ext.capabilities.output_texts import check_language
 from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import degraded_count, degraded_since, note_degraded
@@ -309,7 +310,7 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
                 f"scope and filters bound the retrieval, and with {name}= nothing is retrieved; "
                 f"leave them out, or {name}"
             )
-        return GenerationRequest(bound, own, sections, temperature, language)
+        return GenerationRequest(bound, own, sections, temperature, check_language(language))
 
     def _answered(self, request: GenerationRequest, report: Report[R] | None = None) -> Plan[R]:
         """Return the plan for the answer within the time limit; report partial answers."""

@@ -16,7 +16,7 @@ from llama_retrieval_ext.capabilities.language_model import (
     LanguageModel,
     Tokenize,
 )
-from llama_retrieval_ext.capabilities.output_texts import OutputTexts, language_of
+from llama_retrieval_ext.capabilities.output_texts import OutputTexts, check_language, language_of
 from llama_retrieval_ext.capabilities.query_engine import (
     ContextLike,
     GeneratedText,
@@ -268,7 +268,7 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
             prompt,
             retriever=check_retriever(retriever, "retriever"),
             no_answer=no_answer,
-            language=language,
+            language=check_language(language),
             top_k=None if top_k is None else check_top_k(top_k),
             streaming=streaming,
         )

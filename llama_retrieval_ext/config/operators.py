@@ -67,7 +67,7 @@ class Operator:
         Returns:
             Records of `Hit.to_dict`: ``chunk_id``, ``text``, ``score``, ``metadata``,
             ``knowledge_base_id``, ``document_id``, ``source``, best first. The first also has
-            ``fields``. The attribute ``details`` has them too, also if nothing was found.
+            ``fields``, and so has the attribute ``details``, even if nothing was found.
 
         Raises:
             ConfigurationError: ``top_k`` is below 1, or ``kb_ids`` is empty.

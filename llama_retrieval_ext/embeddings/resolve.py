@@ -2,6 +2,7 @@
 
 from difflib import get_close_matches
 from importlib import import_module
+from typing import NamedTuple
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
@@ -13,13 +14,25 @@ _LOCAL = "local"
 _DIMENSIONS = ("dim", "embed_dim", "dimensions", "dimension", "embed_dimension")
 
 
-# Class, and its parameter for the model's name. Keys name the package,
-# llama-index-embeddings-KEY, and its module, llama_index.embeddings.KEY.
+class _Integration(NamedTuple):
+    class_name: str
+    model: str  # its argument for the model's name
+    base_url: str = ""  # its argument and attribute for the server; empty for none
+
+
+# Keys name the package, llama-index-embeddings-KEY, and its module, llama_index.embeddings.KEY.
 _INTEGRATIONS = {
-    "huggingface": ("HuggingFaceEmbedding", "model_name"),
-    "fastembed": ("FastEmbedEmbedding", "model_name"),
-    "openai": ("OpenAIEmbedding", "model"),
-    "ollama": ("OllamaEmbedding", "model_name"),
+    "huggingface": _Integration("HuggingFaceEmbedding", "model_name"),
+    "fastembed": _Integration("FastEmbedEmbedding", "model_name"),
+    "openai": _Integration("OpenAIEmbedding", "model", "api_base"),
+    "ollama": _Integration("OllamaEmbedding", "model_name", "base_url"),
+}
+# Settings that do not change the vectors.
+_NEUTRAL = {
+    *("model_name", "embed_batch_size", "callback_manager", "num_workers", "embeddings_cache"),
+    *("rate_limiter", "cache_dir", "cache_folder", "threads", "show_progress_bar", "api_key"),
+    *("api_version", "default_headers", "max_retries", "timeout", "reuse_client", "keep_alive"),
+    "client_kwargs",
 }
 _ACCEPTED = (_LOCAL, *(f"{key}:NAME" for key in _INTEGRATIONS))
 
@@ -63,7 +76,7 @@ ollama:NAME, or a LlamaIndex embedding object
         raise ConfigurationError(
             f"unknown embedding model {spec!r}{_suggestion(key, name)} {_accepted()}"
         )
-    return _load(key, name)
+    return build_embed_model(key, name)
 
 
 def embed_model_name(model: BaseEmbedding) -> str:
@@ -72,6 +85,9 @@ def embed_model_name(model: BaseEmbedding) -> str:
     It is ``ClassName:model_name``, or only the class name if the model has no name (LlamaIndex's
     default is ``unknown``). Two unnamed models of one class cannot be distinguished.
     """
+    recorded: str = getattr(model, "recorded_name", "")  # of a `RecordedEmbedding`
+    if recorded:
+        return recorded
     class_name = type(model).__name__
     named = model.model_name and model.model_name != "unknown"
     return f"{class_name}:{model.model_name}" if named else class_name
@@ -86,19 +102,46 @@ def embed_model_dimension(model: BaseEmbedding) -> int | None:
     return None
 
 
-def _load(key: str, name: str) -> BaseEmbedding:
-    class_name, argument = _INTEGRATIONS[key]
-    module = f"llama_index.embeddings.{key}"
+def build_embed_model(provider: str, model: str, base_url: str = "") -> BaseEmbedding:
+    """Return the model of a provider; without a base URL on the default server.
+
+    Raises:
+        MissingDependencyError: The provider's integration is not installed.
+    """
+    if provider == _LOCAL:
+        return LocalEmbedding()
+    integration = _INTEGRATIONS[provider]
+    module = f"llama_index.embeddings.{provider}"
     try:
-        model_class = getattr(import_module(module), class_name)
+        model_class = getattr(import_module(module), integration.class_name)
     except ModuleNotFoundError as error:
         if not module.startswith(error.name or ""):  # installed, but one of its dependencies is not
             raise
         raise MissingDependencyError(
-            f"the embedding model '{key}:{name}'", package=f"llama-index-embeddings-{key}"
+            f"the embedding model '{provider}:{model}'",
+            package=f"llama-index-embeddings-{provider}",
         ) from error
-    model: BaseEmbedding = model_class(**{argument: name})
-    return model
+    url = {integration.base_url: base_url} if base_url else {}
+    built: BaseEmbedding = model_class(**{integration.model: model}, **url)
+    return built
+
+
+def provider_of(model: BaseEmbedding) -> tuple[str, str] | None:
+    """Return the provider and base URL that `build_embed_model` needs to build a model again.
+
+    None if they are not enough: another class, or a setting that may change its vectors.
+    """
+    if type(model) is LocalEmbedding:
+        return _LOCAL, ""
+    provider = type(model).__module__.removeprefix("llama_index.embeddings.").partition(".")[0]
+    integration = _INTEGRATIONS.get(provider)
+    if integration is None or type(model).__name__ != integration.class_name:
+        return None
+    for name, field in type(model).model_fields.items():
+        is_neutral = name in _NEUTRAL or name == integration.base_url
+        if not is_neutral and getattr(model, name) != field.get_default(call_default_factory=True):
+            return None
+    return provider, str(getattr(model, integration.base_url, None) or "")
 
 
 def _accepted() -> str:

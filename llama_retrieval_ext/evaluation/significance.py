@@ -50,9 +50,9 @@ def paired_t_test(differences: Sequence[float]) -> float:
         return 1.0
     if np.ptp(values) == 0.0:  # no deviation at all
         return 0.0
-    from scipy.stats import ttest_1samp  # noqa: PLC0415 - slow to import
+    from scipy.stats import ttest_rel  # noqa: PLC0415 - slow to import
 
-    return float(ttest_1samp(values, 0.0).pvalue)
+    return float(ttest_rel(values, np.zeros(len(values))).pvalue)
 
 
 def randomisation_test(
@@ -96,7 +96,7 @@ def randomisation_test(
         permutation_type="samples",
         n_resamples=rounds,
         batch=_BATCH,
-        random_state=np.random.default_rng(seed),
+        rng=np.random.default_rng(seed),
     )
     return float(flips.pvalue)
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, ClassVar, Final, TypeAlias, TypeVar
@@ -27,7 +28,6 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever, default_fusion
 from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
-from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stages.rerank.mmr import MMR
 from llama_retrieval_ext.stages.selection import Top
@@ -276,10 +276,9 @@ def _legs(source: Fused) -> tuple[Leg, ...]:
     if isinstance(source, FusionRetriever):
         return source.legs
     depth = max(source.candidates, source.top_k or 1)
-    own: dict[str, Any] = {"top_k": depth, "filters": source.filters}
-    vector = VectorRetriever(source.backend, embed_model=source.embed_model, **own)
-    keyword = KeywordRetriever(source.backend, **own)
-    legs = {"vector": vector, "keyword": keyword}
+    legs = {"vector": copy(source.vector), "keyword": copy(source.keyword)}
+    for leg in legs.values():
+        leg.top_k, leg.filters = depth, source.filters
     return tuple(Leg(name, bound_as(source, leg)) for name, leg in legs.items())
 
 
@@ -313,7 +312,8 @@ def _with_fusion(source: Fused, setting: Setting) -> Retriever:
     if isinstance(source, HybridRetriever):
         return remade(
             source,
-            store=source.backend,
+            store=source.source,
+            keyword_store=None if source.keyword_source is source.source else source.keyword_source,
             embed_model=source.embed_model,
             candidates=setting.depth,
             fusion=None if own is None else _with_fields(own, weights=weights),

@@ -172,13 +172,6 @@ class SingleFlight:
         """Return whether the value exists or is being computed."""
         return key in self._values
 
-    def keep(self, key: Hashable, value: object) -> None:
-        """Store a value under a key, unless one exists or is being computed."""
-        with self._lock:
-            if key not in self._values:
-                known = self._values[key] = _Value()
-                known.future.set_result(value)
-
     def _make(self, key: Hashable, mine: "_Value[U]", call: Call[U]) -> Plan[U]:
         try:
             value: U = yield call

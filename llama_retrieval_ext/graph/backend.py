@@ -123,9 +123,7 @@ class WritableGraph(GraphBackend):
         """Return the rows that each document supports, in every partition, with embeddings."""
 
     @abstractmethod
-    def plan_delete_sources(
-        self, sources: Sequence[str], *, scope: Scope | None = None
-    ) -> Call[None]:
+    def plan_delete_sources(self, sources: Sequence[str], *, scope: Scope | None) -> Call[None]:
         """Remove the rows of documents, except those that another source supports."""
 
     @abstractmethod

@@ -144,9 +144,7 @@ class EmbeddedGraph(WritableGraph):
 
         return Call(function)
 
-    def plan_delete_sources(
-        self, sources: Sequence[str], *, scope: Scope | None = None
-    ) -> Call[None]:
+    def plan_delete_sources(self, sources: Sequence[str], *, scope: Scope | None) -> Call[None]:
         """Remove the rows of documents, except those that another source supports."""
 
         def doomed(rows: GraphRows, views: _Views) -> Doomed:

@@ -27,16 +27,14 @@ from llama_retrieval_ext.graph.phrases import (
 )
 from llama_retrieval_ext.text.tokenizer import ENGLISH_STOP_WORDS
 
-# A title of more documents than this identifies nothing ("Overview").
-_MOST_DOCUMENTS: Final = 5
-# Limit for passages with a phrase: one in fifty, with a minimum for small corpora.
-_PHRASE_SHARE: Final = 50
+# Chosen by the table "Constants of the walk" in tests/benchmarks/README.md. A phrase or a title in
+# more than one passage of fifty is common, in a small corpus in more than five; so is a title of
+# more than five documents ("Overview").
+_SHARE: Final = 50
 _FEW: Final = 5
 # Only the first passages of a long document introduce the subject of its title.
 _PASSAGES_OF_TITLE: Final = 8
-# Limit for passages that name a title: one in twenty, with a minimum for small corpora.
-_TITLE_SHARE: Final = 20
-# Number of words before and after a name whose stems are compared with the query's.
+# Number of words before and after a name, and of their letters, that are compared with the query.
 _BEFORE, _BEHIND, _STEM = 10, 5, 5
 
 
@@ -133,7 +131,7 @@ class TextEvidence:
     @property
     def most(self) -> float:
         """Return the maximum number of passages with a phrase."""
-        return max(_FEW, len(self.passages) / _PHRASE_SHARE)
+        return max(_FEW, len(self.passages) / _SHARE)
 
     def phrase_counts(self) -> dict[str, int]:
         """Return the number of passages with each phrase."""
@@ -162,7 +160,7 @@ class TextEvidence:
     def _counts(self, title: str) -> bool:
         """Return whether a title has at least one document and not too many."""
         documents = {self.passages[id_].document for id_ in self._titled.get(title, ())}
-        return 0 < len(documents) <= _MOST_DOCUMENTS
+        return 0 < len(documents) <= _FEW
 
     def _mentions(self, text: str) -> dict[str, frozenset[str] | None]:
         every = list(self.title_names.find_all(text, self.bearers))
@@ -275,7 +273,7 @@ class TitleLinks:
     def _pairs(
         self, found: Mapping[str, Mapping[str, frozenset[str] | None]], place_of: Mapping[str, int]
     ) -> list[TitleLink]:
-        most = max(_FEW, len(place_of) / _TITLE_SHARE)
+        most = max(_FEW, len(place_of) / _SHARE)
         contexts: dict[tuple[int, int], frozenset[str]] = {}
         for id_, own in found.items():
             source = place_of[id_]

@@ -187,9 +187,7 @@ class Neo4jGraph(WritableGraph):
         rows = self.plan_read(statement, {"sources": list(sources)})
         return rows.then(lambda found: contents_by_source(found, sources))
 
-    def plan_delete_sources(
-        self, sources: Sequence[str], *, scope: Scope | None = None
-    ) -> Call[None]:
+    def plan_delete_sources(self, sources: Sequence[str], *, scope: Scope | None) -> Call[None]:
         """Remove the rows of documents, except those that another source supports."""
         parameters = {"sources": list(sources), **scope_parameters(scope)}
         supported = "any(s IN {0}._sources WHERE s IN $sources)"

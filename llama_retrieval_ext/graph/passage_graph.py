@@ -23,18 +23,16 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 # Types of derived links, for paths.
 NAMES: Final = "NAMES"
 SAYS: Final = "SAYS"
-# Share of links by title in the walk from a passage that also has phrases or entities.
+# Chosen by the table "Constants of the walk" in tests/benchmarks/README.md: the share of links by
+# title in the walk from a passage that also has phrases or entities, the factor by which a query
+# word beside a title raises the link to it, and the power of a title's rarity.
 _BY_TITLES: Final = 0.5
-# Factor by which a query word beside a title raises the link to it.
 _CONTEXT: Final = 6.0
-# Maximum number of start passages whose links are weighted by the query.
-_WEIGHED: Final = 50
+_RARITY_POWER: Final = 3
 # Memory of an empty graph.
 _EMPTY_BYTES: Final = 10_000
 # Maximum number of conditions with cached masks.
 _CONDITIONS: Final = 16
-# Factor for a lower-case title in a query with capitals: probably a common word.
-_COMMON: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +117,18 @@ class PassageGraph:
     def named_titles(self, query: str) -> dict[int, float]:
         """Return the passages whose title a query names, with their share of the title's rarity.
 
-        Shares are in (0, 1]; passages with the same title share its rarity.
+        Shares are in (0, 1]; passages with the same title share its rarity. A title in lower case
+        in a query with capitals is taken for common words.
         """
         text, capitals = words(query), _capitals(query)
         titles = self._by_title
         named: dict[int, float] = {}
         size = max(len(self), 2)
         for match in titles.names.find(text, titles.titled):
+            if capitals and capitals.isdisjoint(match.name.split()):
+                continue
             rarity = log(size / max(1, titles.named_by[match.name])) / log(size)
-            is_common = bool(capitals) and capitals.isdisjoint(match.name.split())
-            weight = max(rarity, 0.0) ** 3 * (_COMMON if is_common else 1.0)
+            weight = max(rarity, 0.0) ** _RARITY_POWER
             bearers = titles.titled[match.name]
             for passage in bearers:
                 named[passage] = max(named.get(passage, 0.0), weight / len(bearers))
@@ -151,13 +151,7 @@ class PassageGraph:
         return None if place is None else len(self) + place
 
     def walk(
-        self,
-        restart: Floats,
-        query: str,
-        *,
-        allowed: Mask | None = None,
-        damping: float = 0.5,
-        steps: int = 15,
+        self, restart: Floats, query: str, *, allowed: Mask | None = None, damping: float = 0.5
     ) -> Walk:
         """Return a random walk from the ``(n,)`` restart mass, through allowed passages only.
 
@@ -171,7 +165,7 @@ class PassageGraph:
             transitions = _with_data(
                 transitions, transitions.data * (rows & is_open[transitions.indices])
             )
-        scores = personalised_pagerank(transitions, restart, damping=damping, steps=steps)
+        scores = personalised_pagerank(transitions, restart, damping=damping)
         total = float(restart.sum())
         return Walk(restart / total if total else restart, scores, transitions, damping)
 
@@ -269,9 +263,7 @@ class PassageGraph:
         if not weights:
             return self.transitions
         data = None
-        for passage in np.argsort(-restart[: len(self)], kind="stable")[:_WEIGHED]:
-            if restart[passage] <= 0:
-                break
+        for passage in np.flatnonzero(restart[: len(self)]):
             low, high = self._starts[passage : passage + 2]
             factors = np.array([self._factor(n, weights) for n in range(low, high)])
             if len(factors) and factors.max() > 1:

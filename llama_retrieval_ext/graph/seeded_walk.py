@@ -11,14 +11,14 @@ from llama_retrieval_ext.graph.entity_linking import LinkedEntity
 from llama_retrieval_ext.graph.passage_graph import PassageGraph
 from llama_retrieval_ext.query import Query
 
-# Restart mass. A hit of the seed: its score to this power; the best hit has score 1. A title named
-# in the query: this mass, times its rarity and its score in the seed, because a common word can be
-# a title. Terms named in the query: this share of the total.
+# Chosen by the table "Constants of the walk" in tests/benchmarks/README.md. Restart mass: a hit of
+# the seed has its score to this power, and the best hit has score 1; a title named in the query has
+# this mass, times its rarity and its score in the seed, because a common word can be a title; terms
+# named in the query have this share of the total.
 _SEED_POWER: Final = 3
-_TITLE_MASS: Final = 5.0
+_TITLE_MASS: Final = 10.0
 _TERM_SHARE: Final = 0.3
 DAMPING: Final = 0.55
-_STEPS: Final = 15
 # Default similarity, or default score in the seed.
 _LEAST: Final = 0.05
 
@@ -49,9 +49,7 @@ class SeededWalk:
                 self.terms[node] = max(self.terms.get(node, 0.0), graph.rarity(node) * each.score)
         restart, self.outside = self._restart()
         allowed = graph.allowed(None if query.filters is None else query.condition)
-        self.walk = graph.walk(
-            restart, query.query_str, allowed=allowed, damping=damping, steps=_STEPS
-        )
+        self.walk = graph.walk(restart, query.query_str, allowed=allowed, damping=damping)
 
     def best(self, count: int) -> dict[str, float]:
         """Return the passages that the walk visits most often, with their shares of the visits."""

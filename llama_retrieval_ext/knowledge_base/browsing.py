@@ -1,24 +1,19 @@
-"""`Browsable`: the part of a knowledge base that lists its contents."""
+"""`Browsable`: the methods of a knowledge base that list its contents."""
 
 import json
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
+from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.embeddings.resolve import embed_model_name
 from llama_retrieval_ext.errors import RetrievalExtError, UnsupportedModeError
 from llama_retrieval_ext.graph.backend import WritableGraph
-from llama_retrieval_ext.knowledge_base.ledger.ledger import (
-    Entry,
-    Ledger,
-    StoredDocument,
-    StoredSource,
-)
-from llama_retrieval_ext.knowledge_base.searching import Searchable
+from llama_retrieval_ext.knowledge_base.access import Access
+from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger, StoredDocument, StoredSource
 from llama_retrieval_ext.knowledge_base.storage import BY_TENANT, Storage
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.files import bytes_on_disk
@@ -71,11 +66,15 @@ class KnowledgeBaseInfo:
     graph: str | None = None
 
 
-class Browsable(Searchable):
-    """The methods of a knowledge base that list documents, sources and metadata."""
+class Browsable:
+    """The methods of a knowledge base that list its contents."""
 
-    _ledger: Ledger
-    _storage: Storage
+    embed_model: BaseEmbedding
+
+    def __init__(self, access: Access, storage: Storage, ledger: Ledger) -> None:
+        self._access = access
+        self._storage = storage
+        self._ledger = ledger
 
     @property
     def graph(self) -> WritableGraph | None:
@@ -97,8 +96,8 @@ class Browsable(Searchable):
         Raises:
             ScopeRequiredError: The knowledge base requires a scope.
         """
-        self._check(scope)
-        entries = self._named(source_or_id, scope)
+        self._access.check(scope)
+        entries = self._ledger.find(source_or_id, scope)
         ids = self._ledger.node_ids(entry.key for entry in entries)
         owners = {
             node_id: number
@@ -119,7 +118,7 @@ class Browsable(Searchable):
             ConfigurationError: ``limit`` is below 1.
             ScopeRequiredError: The knowledge base requires a scope.
         """
-        self._check(scope)
+        self._access.check(scope)
         ids = self._ledger.visible_ids(scope, check_count(limit, "limit"))
         return list(self._storage.nodes(ids))
 
@@ -129,8 +128,28 @@ class Browsable(Searchable):
         Raises:
             ScopeRequiredError: The knowledge base requires a scope.
         """
-        self._check(scope)
+        self._access.check(scope)
         return self._ledger.sources(scope)
+
+    def documents(self, *, scope: Scope | None = None) -> list[StoredDocument]:
+        """Return the documents visible to a scope, by id; without a scope, all.
+
+        Raises:
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        self._access.check(scope)
+        return self._ledger.documents(scope)
+
+    def count(self, *, scope: Scope | None = None) -> int:
+        """Return the number of nodes visible to a scope; without a scope, of all nodes.
+
+        Raises:
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        self._access.check(scope)
+        if scope is None:
+            return self._ledger.count()[1]
+        return sum(document.n_nodes for document in self._ledger.documents(scope))
 
     def metadata_fields(
         self, *, scope: Scope | None = None, sample: int = 1000
@@ -159,7 +178,7 @@ class Browsable(Searchable):
             {'year': {'int': 1}}
 
         """
-        self._check(scope)
+        self._access.check(scope)
         ids = self._ledger.visible_ids(scope, check_count(sample, "sample"))
         found: dict[str, Counter[str]] = {}
         for node in self._storage.nodes(ids):
@@ -173,13 +192,14 @@ class Browsable(Searchable):
         Raises:
             StoreUnavailableError: The server does not answer.
         """
-        self._check_open()
-        location, store = Location.of(self.url), self._storage.store
+        self._access.check_open()
+        url, store = self._access.url, self._storage.store
+        location = Location.of(url)
         documents, nodes = self._ledger.count()
         config = self._ledger.config()
         params = json.loads(config.params or "{}") if config else {}
         return KnowledgeBaseInfo(
-            url=self.url,
+            url=url,
             engine=location.engine,
             embed_model=embed_model_name(self.embed_model),
             dimension=config.dimension if config else None,
@@ -187,7 +207,7 @@ class Browsable(Searchable):
             sources=self._ledger.n_sources(),
             nodes=nodes,
             size_bytes=None if location.path is None else bytes_on_disk(location.path),
-            require_scope=self.require_scope,
+            require_scope=self._access.require_scope,
             many_tenants=params.get(BY_TENANT.get(location.engine)) is True,
             index=store.index_info() if isinstance(store, EmbeddedVectorStore) else None,
             graph=(config.graph or None) if config else None,
@@ -229,41 +249,6 @@ class Browsable(Searchable):
         """
         return self._embedded_store("check_recall()").check_recall(n, top_k=top_k)
 
-    def _embedded_store(self, what: str) -> EmbeddedVectorStore:
-        self._check_open()
-        store = self._storage.store
-        if not isinstance(store, EmbeddedVectorStore):
-            raise UnsupportedModeError(
-                f"{what} is for the embedded engine, and {self.url} is on {self._backend.engine}, "
-                "which builds its index by itself"
-            )
-        return store
-
-    def documents(self, *, scope: Scope | None = None) -> list[StoredDocument]:
-        """Return the documents visible to a scope, by id; without a scope, all.
-
-        Raises:
-            ScopeRequiredError: The knowledge base requires a scope.
-        """
-        self._check(scope)
-        return self._ledger.documents(scope)
-
-    def count(self, *, scope: Scope | None = None) -> int:
-        """Return the number of nodes visible to a scope; without a scope, of all nodes.
-
-        Raises:
-            ScopeRequiredError: The knowledge base requires a scope.
-        """
-        self._check(scope)
-        if scope is None:
-            return self._ledger.count()[1]
-        return sum(document.n_nodes for document in self._ledger.documents(scope))
-
-    def _named(self, name: str, scope: Scope | None) -> list[Entry]:
-        """Return the documents with this id or source; a path may be relative."""
-        found = self._ledger.named(name, scope)
-        return found or self._ledger.named(str(Path(name).expanduser().resolve()), scope)
-
     def __repr__(self) -> str:
         facts = self._facts()
         shown = [
@@ -281,15 +266,35 @@ class Browsable(Searchable):
 
     def _facts(self) -> dict[str, object]:
         """Return the facts that its representations show, by name."""
-        if self._is_closed:
-            return {"url": self.url, "state": "closed"}
-        model = embed_model_name(self.embed_model)
+        url = self._access.url
+        if self._access.is_closed:
+            return {"url": url, "state": "closed"}
         try:
             documents, nodes = self._ledger.count()
         except RetrievalExtError as error:  # the repr must work while the server is down
-            return {"url": self.url, "state": type(error).__name__, "model": model}
-        counts = {"documents": documents, "nodes": nodes}
-        return {"url": self.url, **counts, "model": model, "requires scope": self.require_scope}
+            return {
+                "url": url,
+                "state": type(error).__name__,
+                "model": embed_model_name(self.embed_model),
+            }
+        return {
+            "url": url,
+            "documents": documents,
+            "nodes": nodes,
+            "model": embed_model_name(self.embed_model),
+            "requires scope": self._access.require_scope,
+        }
+
+    def _embedded_store(self, what: str) -> EmbeddedVectorStore:
+        self._access.check_open()
+        store = self._storage.store
+        if not isinstance(store, EmbeddedVectorStore):
+            url = self._access.url
+            raise UnsupportedModeError(
+                f"{what} is for the embedded engine, and {url} is on {Location.of(url).engine}, "
+                "which builds its index by itself"
+            )
+        return store
 
 
 def _start_of(node: BaseNode) -> int:

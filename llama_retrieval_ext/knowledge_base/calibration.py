@@ -14,7 +14,7 @@ from llama_index.core.schema import MetadataMode
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.ledger.ledger import KnowledgeBaseConfig, Ledger
-from llama_retrieval_ext.knowledge_base.snapshot import Refreshable
+from llama_retrieval_ext.knowledge_base.storage import Storage
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.retrievers.confidence import DEPTH, Calibration, LegScores, n_terms
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
@@ -22,6 +22,8 @@ from llama_retrieval_ext.text.normalization import CJK
 
 # Half as many change the ranking of real questions by .002 at most, but worsen probabilities.
 QUESTIONS: Final = 250
+# One more hit than a calibration reads, to have enough without the answer.
+CANDIDATES: Final = DEPTH + 1
 _FEWEST: Final = 20
 # Texts that supply the wrong words of a question.
 _OTHERS: Final = 500
@@ -46,8 +48,9 @@ Texts = Callable[[Sequence[str]], Mapping[str, str]]
 class Calibrations(dict[str, Calibration]):
     """The calibrations of a knowledge base by scope, stored in its ledger; estimates confidence."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, storage: Storage, ledger: Ledger) -> None:
         super().__init__(_calibrations_in(ledger.config()))
+        self._storage = storage
         self._ledger = ledger
 
     def __call__(self, query: Query, legs: LegScores) -> float | None:
@@ -59,7 +62,21 @@ class Calibrations(dict[str, Calibration]):
         """Read them from the ledger; queries may run meanwhile."""
         self._replace(_calibrations_in(self._ledger.config()))
 
-    def keep(self, calibration: Calibration, scope: Scope | None) -> Calibration:
+    def calibrate(self, retriever: HybridRetriever, count: int, seed: int) -> Calibration:
+        """Calibrate the scope of a retriever with questions from the nodes that it sees.
+
+        The retriever, which returns `CANDIDATES` hits per leg, is used up.
+        """
+        scope = retriever.scope
+        ids = self._ledger.visible_ids(scope)
+        found = examples(ids, self._texts, retriever, count=count, seed=seed)
+        return self._keep(Calibration.fitted(found, nodes=len(ids)), scope)
+
+    def _texts(self, ids: Sequence[str]) -> dict[str, str]:
+        found = self._storage.nodes(ids)
+        return {node.node_id: node.get_content(MetadataMode.NONE) for node in found}
+
+    def _keep(self, calibration: Calibration, scope: Scope | None) -> Calibration:
         """Record and return the calibration of a scope, replacing an earlier one."""
 
         def changed(config: KnowledgeBaseConfig | None) -> KnowledgeBaseConfig | None:
@@ -78,65 +95,10 @@ class Calibrations(dict[str, Calibration]):
             self.pop(key, None)
 
 
-class Calibrated(Refreshable):
-    """The methods of a knowledge base that estimate whether it has an answer."""
-
-    _calibrations: Calibrations
-
-    def _read_again(self) -> None:
-        self._calibrations.read()
-
-    def calibrate(
-        self, *, scope: Scope | None = None, questions: int = QUESTIONS, seed: int = 0
-    ) -> Calibration:
-        """Calibrate the confidence of answers with questions from its own sentences.
-
-        After it, results of hybrid search have a ``confidence``, and ``Threshold(confidence=...)``
-        works behind such a retriever. The questions are generated from sentences of random nodes,
-        without labels or an LLM. Each is searched once and counted twice: with its node among the
-        candidates and without. The cost is about 10 ms per question, whatever the number of nodes.
-        The result is stored in the ledger; other objects read it when they open the knowledge base,
-        and copies when they are refreshed. Calibrate again when half of the collection has changed.
-
-        A calibration applies only to queries of its scope, and uses only nodes visible to that
-        scope: the confidence of one tenant's answers does not reveal another tenant's nodes. The
-        calibration without a scope applies to queries without one.
-
-        Args:
-            scope: The scope of the queries.
-            questions: Maximum number of questions; at least 20.
-            seed: Random seed of the choice of nodes and words.
-
-        Returns:
-            The calibration.
-
-        Raises:
-            ConfigurationError: ``questions`` is below 20, or fewer than 20 nodes have a sentence of
-                five different words.
-            ScopeRequiredError: The knowledge base requires a scope.
-        """
-        self._check_writable()
-        self._check(scope)
-        retriever = HybridRetriever(
-            self._backend, embed_model=self.embed_model, top_k=1, scope=scope, candidates=DEPTH + 1
-        )
-        ids = self._ledger.visible_ids(scope)
-
-        def texts(some: Sequence[str]) -> dict[str, str]:
-            found = self._storage.nodes(some)
-            return {node.node_id: node.get_content(MetadataMode.NONE) for node in found}
-
-        found = examples(ids, texts, retriever, count=questions, seed=seed)
-        return self._calibrations.keep(Calibration.fitted(found, nodes=len(ids)), scope)
-
-
 def examples(
     node_ids: Sequence[str], texts: Texts, retriever: HybridRetriever, *, count: int, seed: int
 ) -> Iterator[tuple[LegScores, int, bool]]:
-    """Yield the rankings of the legs for known-item questions, with the answer and without.
-
-    The retriever returns one extra candidate, to have enough without the answer.
-    """
+    """Yield the rankings of the legs for known-item questions, with the answer and without."""
     check_count(count, "questions", least=_FEWEST)
     random = Random(seed)  # noqa: S311 - no secret
     questions = list(islice(_questions(node_ids, texts, random), count))

@@ -15,12 +15,9 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.graph.passage_links import PassageLinks
-from llama_retrieval_ext.knowledge_base.graph import (
-    GraphSide,
-    open_graph_side,
-    open_recorded,
-    with_rows,
-)
+from llama_retrieval_ext.knowledge_base.changes import progress
+from llama_retrieval_ext.knowledge_base.documents import DocumentKey, Prepared
+from llama_retrieval_ext.knowledge_base.graph import GraphSide, open_graph_side, open_recorded
 from llama_retrieval_ext.knowledge_base.ledger.ledger import (
     Entry,
     KnowledgeBaseConfig,
@@ -28,8 +25,7 @@ from llama_retrieval_ext.knowledge_base.ledger.ledger import (
     is_same_graph,
 )
 from llama_retrieval_ext.knowledge_base.opening import graph_target, open_ledger, writer_of
-from llama_retrieval_ext.knowledge_base.readers.documents import DocumentKey, Prepared
-from llama_retrieval_ext.knowledge_base.report import CopyReport, progress
+from llama_retrieval_ext.knowledge_base.report import CopyReport
 from llama_retrieval_ext.knowledge_base.storage import (
     RequestedSetup,
     Storage,
@@ -141,14 +137,13 @@ class Copier:
         ids = self._source.ledger.node_ids(entry.key for entry in entries)
         stored = self._source.storage.nodes([node_id for own in ids.values() for node_id in own])
         found = {node.node_id: node for node in stored}
-        if self._graph is not None and found:
-            rows = self._graph.rows_of(list(found))
-            found = {id_: with_rows(node, rows[id_]) for id_, node in found.items()}
+        rows = self._graph.rows_of(list(found)) if self._graph is not None and found else {}
         for key, digest, _, n_nodes in entries:
             nodes = tuple(found[node_id] for node_id in ids.get(key, ()) if node_id in found)
             if len(nodes) == n_nodes:
                 # A missing digest counts as changed; a random one matches no document.
-                yield Prepared(key, digest or secrets.token_hex(16), nodes)
+                own = {each.node_id: rows[each.node_id] for each in nodes if each.node_id in rows}
+                yield Prepared(key, digest or secrets.token_hex(16), nodes, own)
             else:
                 self._failures[key] = StoreError(
                     f"the store at {self._source.url} has {len(nodes)} of its {n_nodes} nodes; if "

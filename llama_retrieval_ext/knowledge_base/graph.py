@@ -5,7 +5,7 @@ replacing a passage deletes its rows, except those that other passages support.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
@@ -34,13 +34,11 @@ from llama_retrieval_ext.graph.passage_links import (
     PassageLinks,
     passage_rows,
 )
-from llama_retrieval_ext.knowledge_base.readers.documents import (
-    ROWS_KEY,
+from llama_retrieval_ext.knowledge_base.documents import (
     Prepared,
     check_transformations,
     each_or_error,
     fingerprint_of,
-    without_rows,
 )
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
 from llama_retrieval_ext.urls import Location
@@ -151,12 +149,12 @@ class GraphTarget:
         """Raise if the graph cannot be reached or was closed."""
         self._graph.nodes([], scope=None)
 
-    def upsert(self, nodes: Sequence[BaseNode]) -> None:
+    def upsert(self, documents: Sequence[Prepared]) -> None:
         """Write the rows of passages, replacing their earlier rows."""
         known: set[tuple[object, str]] = set()
         said: dict[str, Contents] = {}
-        for node in nodes:
-            rows = self._rows(node)
+        for node, extracted in _passages(documents):
+            rows = self._rows(node, extracted)
             # The first passage writes the row of its document; edges of the others support it.
             own = {(n.partition, n.id): n for n in rows.nodes if n.label == DOCUMENT_LABEL}
             kept = [n for n in rows.nodes if (n.partition, n.id) not in own.keys() & known]
@@ -178,49 +176,54 @@ class GraphTarget:
         if rows.nodes or rows.edges:
             other.upsert(*rows)
 
-    def rows_of(self, node_ids: Sequence[str]) -> dict[str, Contents]:
-        """Return the rows of each passage, without the passage itself."""
+    def rows_of(self, node_ids: Sequence[str]) -> dict[str, str]:
+        """Return the rows of each passage as JSON, without the passage itself."""
         ids = {self._source(node_id): node_id for node_id in node_ids}
         found = self._graph.said_by(list(ids))
         return {
-            ids[source]: Contents([n for n in rows.nodes if n.id != ids[source]], rows.edges)
+            ids[source]: _packed(
+                Contents([n for n in rows.nodes if n.id != ids[source]], rows.edges)
+            )
             for source, rows in found.items()
         }
 
     def _source(self, node_id: str) -> str:
         return f"{self._key}:{node_id}"
 
-    def _rows(self, node: BaseNode) -> Contents:
-        metadata = to_jsonable_python(
-            without_rows(node).metadata, inf_nan_mode="null", serialize_unknown=True
-        )
+    def _rows(self, node: BaseNode, extracted: str) -> Contents:
+        metadata = to_jsonable_python(node.metadata, inf_nan_mode="null", serialize_unknown=True)
         passage = node.model_copy(update={"metadata": metadata})
         nodes, edges = passage_rows([passage], self._links)
         # Entities are written as ends of edges only, so that their existing rows stay.
         nodes = [each for each in nodes if each.is_passage or each.label == DOCUMENT_LABEL]
-        packed = node.metadata.get(ROWS_KEY)
-        if packed is None:
+        if not extracted:
             return Contents(nodes, edges)
         scope = {key: metadata[key] for key in (TENANT_KEY, KB_KEY) if key in metadata}
-        more = unpacked_rows(packed, scope)
+        more = _unpacked(extracted, scope)
         return Contents(nodes + more.nodes, edges + more.edges)
 
 
-def with_rows(node: BaseNode, rows: Contents) -> BaseNode:
-    """Return a copy of a node with rows for the graph in its metadata."""
+def _passages(documents: Sequence[Prepared]) -> Iterator[tuple[BaseNode, str]]:
+    """Yield each node with its extracted rows."""
+    for document in documents:
+        for node in document.nodes:
+            yield node, document.rows.get(node.node_id, "")
+
+
+def _packed(rows: Contents) -> str:
+    """Return rows as JSON."""
     nodes = [
         (each.id, each.label, each.name, dict(each.properties), each.text, each.embedding)
         for each in rows.nodes
     ]
     edges = [(*edge.id, edge.properties) for edge in rows.edges]
-    packed = json.dumps(
+    return json.dumps(
         to_jsonable_python([nodes, edges], inf_nan_mode="null", serialize_unknown=True)
     )
-    return node.model_copy(update={"metadata": {**node.metadata, ROWS_KEY: packed}})
 
 
-def unpacked_rows(packed: str, scope: Mapping[str, object]) -> Contents:
-    """Return the rows in the metadata of a node, each in the scope of the node."""
+def _unpacked(packed: str, scope: Mapping[str, object]) -> Contents:
+    """Return the rows from the output of `_packed`, each in the scope of their node."""
     nodes, edges = json.loads(packed)
     return Contents(
         [
@@ -253,7 +256,7 @@ class Extraction:
         self.fingerprint = repr((*names, ner, fingerprint_of(extractors)))
 
     def extracted(self, documents: Sequence[Prepared]) -> list[Prepared | Exception]:
-        """Return each document with graph rows on its nodes, or its error."""
+        """Return each document with its graph rows, or its error."""
         return each_or_error(documents, self._extracted) if self._extractors else [*documents]
 
     def _extracted(self, documents: Sequence[Prepared]) -> list[Prepared]:
@@ -264,11 +267,16 @@ class Extraction:
             for node in document.nodes
         ]
         made = {node.node_id: node for node in run_transformations(copies, self._extractors)}
-
-        def extended(node: BaseNode) -> BaseNode:
-            return with_rows(node, _rows(made.get(node.node_id, node)))
-
-        return [replace(each, nodes=tuple(map(extended, each.nodes))) for each in documents]
+        return [
+            replace(
+                each,
+                rows={
+                    node.node_id: _packed(_rows(made.get(node.node_id, node)))
+                    for node in each.nodes
+                },
+            )
+            for each in documents
+        ]
 
 
 def extraction_for(

@@ -1,8 +1,7 @@
 """`KnowledgeBase`: documents in, retrievers out."""
 
 import asyncio
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -10,37 +9,27 @@ from llama_index.core.schema import BaseNode, TransformComponent
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import checked_call, of_type
-from llama_retrieval_ext.embeddings.resolve import (
-    embed_model_dimension,
-    embed_model_name,
-    resolve_embed_model,
-)
-from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError, StoreClosedError
-from llama_retrieval_ext.filters import as_metadata_filters, parse_filters
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
-from llama_retrieval_ext.knowledge_base.add import Addition, IngestionParts
-from llama_retrieval_ext.knowledge_base.calibration import Calibrated, Calibrations
-from llama_retrieval_ext.knowledge_base.graph import extraction_for, open_graph_side
-from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, KnowledgeBaseConfig, Ledger
-from llama_retrieval_ext.knowledge_base.opening import open_ledger, remove_knowledge_base, writer_of
-from llama_retrieval_ext.knowledge_base.preparation import Preparation, Splitter
-from llama_retrieval_ext.knowledge_base.readers.documents import key_of_node
+from llama_retrieval_ext.knowledge_base.browsing import Browsable
+from llama_retrieval_ext.knowledge_base.calibration import CANDIDATES, QUESTIONS, Calibrations
+from llama_retrieval_ext.knowledge_base.changes import Changes
+from llama_retrieval_ext.knowledge_base.opening import Opened, Opening
+from llama_retrieval_ext.knowledge_base.removal import remove_knowledge_base
 from llama_retrieval_ext.knowledge_base.report import IngestionReport
-from llama_retrieval_ext.knowledge_base.snapshot import open_copy
-from llama_retrieval_ext.knowledge_base.storage import (
-    RequestedSetup,
-    Storage,
-    batches,
-    open_storage,
-)
-from llama_retrieval_ext.query import Scope, check_scope
-from llama_retrieval_ext.stores.engine.search import EngineBackend
+from llama_retrieval_ext.knowledge_base.searching import Searchable
+from llama_retrieval_ext.knowledge_base.snapshot import refresh_every
+from llama_retrieval_ext.knowledge_base.storage import RequestedSetup
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.retrievers.confidence import Calibration
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
-class KnowledgeBase(Calibrated):
+class KnowledgeBase(Searchable, Browsable):
     """A searchable store of documents, updated by `add` and `delete`.
 
     Created by `open`. Thread-safe; a process may open the same one several times.
@@ -51,6 +40,7 @@ class KnowledgeBase(Calibrated):
     Attributes:
         url: Its URL.
         require_scope: Whether every operation needs a scope.
+        embed_model: The embedding model.
 
     Examples:
         >>> from llama_index.core import Document, MockEmbedding
@@ -62,8 +52,6 @@ class KnowledgeBase(Calibrated):
 
     """
 
-    _resources: ExitStack
-
     def __init__(self, *_: object, **__: object) -> None:
         raise ConfigurationError(
             "a knowledge base is opened, not constructed: write "
@@ -71,19 +59,27 @@ class KnowledgeBase(Calibrated):
             "'embedded:./kb' and 'local'"
         )
 
-    def _set_up(self, url: str, storage: Storage, ledger: Ledger, parts: IngestionParts) -> None:
-        self.url = url
-        self.require_scope = ledger.requires_scope
-        self._embed_model = parts.preparation.embed_model
-        self._storage = storage
-        self._ledger = ledger
+    def _set_up(self, opened: Opened, refresh_s: float | None) -> None:
+        access, storage, ledger = opened.access, opened.storage, opened.ledger
+        backend = backend_for(storage.store)
+        if isinstance(backend, EngineBackend):
+            backend.requires_scope = access.require_scope
         # One object for all retrievers: a later calibration counts in each at once.
-        self._confidence = self._calibrations = Calibrations(ledger)
-        self._parts = parts
-        self._graphs = None if storage.graph is None else storage.graph.graphs
-        self._backend = backend_for(storage.store)
-        if isinstance(self._backend, EngineBackend):
-            self._backend.requires_scope = self.require_scope
+        self._calibrations = Calibrations(storage, ledger)
+        Searchable.__init__(
+            self,
+            access,
+            backend,
+            opened.parts.preparation.embed_model,
+            graphs=None if storage.graph is None else storage.graph.graphs,
+            confidence=self._calibrations,
+        )
+        Browsable.__init__(self, access, storage, ledger)
+        self._changes = Changes(access, storage, opened.parts)
+        self._copied = opened.copied
+        self._resources = opened.resources
+        if refresh_s is not None:
+            refresh_every(refresh_s, self.refresh, self._resources)
 
     @classmethod
     @checked_call
@@ -120,7 +116,11 @@ class KnowledgeBase(Calibrated):
                 ``qdrant://``, ``milvus://`` or ``elasticsearch://HOST:PORT/COLLECTION``,
                 ``qdrant:DIRECTORY`` or ``milvus:FILE.db``, as for `open_store`.
             embed_model: The embedding model: a LlamaIndex object, or its notation, such as
-                ``local`` or ``huggingface:NAME``. Required; must be the recorded model.
+                ``local`` or ``huggingface:NAME``; required for a new one, later the recorded model.
+                None to build it from the record at its first use: the record has the provider, the
+                model and the base URL of ``local``, a notation, or an object of these integrations
+                with default settings, but no key. What embeds nothing needs no model, such as
+                contents, deletion and keyword search.
             require_scope: Whether every operation needs a scope; None for the recorded setting, or
                 False. If it was created with True, or its first document was added with True, it
                 cannot be opened with False. True is always allowed, and applies to this object.
@@ -165,38 +165,23 @@ class KnowledgeBase(Calibrated):
                 directory open.
             MissingDependencyError: The engine's extra is not installed.
         """
-        if embed_model is None:
-            raise ConfigurationError(
-                "KnowledgeBase.open needs embed_model=, there is no default: a LlamaIndex "
-                "embedding model, or 'local' (no network, extra 'local'), 'huggingface:NAME', ..."
-            )
         for name, value in (("require_scope", require_scope), ("many_tenants", many_tenants)):
             if value is not None:
                 of_type(value, bool, name)
-        setup = RequestedSetup(tokenizer, many_tenants, store_params, must_exist)
-        model, splitter = resolve_embed_model(embed_model), Splitter(transformations)
-        extraction = extraction_for(graph, links, kg_extractors)
-        requested = KnowledgeBaseConfig(
-            embed_model_name(model),
+        opening = Opening(
+            url=url,
+            embed_model=embed_model,
             require_scope=require_scope,
-            dimension=embed_model_dimension(model),
+            setup=RequestedSetup(tokenizer, many_tenants, store_params, must_exist),
+            transformations=transformations,
+            read_only=read_only,
+            refresh_s=refresh_s,
+            graph=graph,
+            links=links,
+            kg_extractors=kg_extractors,
         )
         kb = cls.__new__(cls)
-        with ExitStack() as resources:
-            copied = open_copy(url, graph, read_only=read_only, refresh_s=refresh_s)
-            if copied is not None:
-                resources.callback(copied.close)
-            storage = open_storage(url if copied is None else copied.url, setup)
-            resources.callback(storage.close)
-            beside = graph if copied is None else copied.graph
-            if beside is not None:
-                storage = storage.beside(open_graph_side(beside, links, url), resources)
-            ledger = open_ledger(storage, requested, url, resources)
-            preparation = Preparation(splitter, model, extraction)
-            parts = IngestionParts(preparation, writer_of(storage, ledger), ledger)
-            kb._set_up(url, storage, ledger, parts)  # noqa: SLF001 - of its own
-            kb._read_from(copied, refresh_s, resources)  # noqa: SLF001 - of its own
-            kb._resources = resources.pop_all()  # noqa: SLF001 - of its own
+        kb._set_up(opening.open(), refresh_s)  # noqa: SLF001 - of its own
         return kb
 
     remove = staticmethod(remove_knowledge_base)
@@ -241,12 +226,7 @@ class KnowledgeBase(Calibrated):
             StoreUnavailableError: There is no disk space or write permission, or another process
                 keeps writing the same documents; documents added before stay.
         """
-        return self._addition(scope).run(documents, show_progress=show_progress)
-
-    def _addition(self, scope: Scope | None) -> Addition:
-        self._check_writable()
-        self._check(scope)
-        return Addition(self._parts, {} if scope is None else scope.metadata())
+        return self._changes.addition(scope).run(documents, show_progress=show_progress)
 
     async def aadd(
         self,
@@ -276,13 +256,7 @@ class KnowledgeBase(Calibrated):
             ConfigurationError: The name is empty.
             ScopeRequiredError: The knowledge base requires a scope.
         """
-        if not isinstance(source_or_id, str) or not source_or_id:
-            raise ConfigurationError(
-                f"delete needs the path of a file or the id of a document, got {source_or_id!r}"
-            )
-        with self._writing(scope):
-            self._parts.writer.settle()
-            return self._delete(self._named(source_or_id, scope))
+        return self._changes.delete(source_or_id, scope)
 
     async def adelete(self, source_or_id: str, *, scope: Scope | None = None) -> int:
         """Run `delete` in a thread."""
@@ -303,14 +277,7 @@ class KnowledgeBase(Calibrated):
             UnsupportedFilterError: The engine cannot evaluate them.
             ScopeRequiredError: The knowledge base requires a scope.
         """
-        with self._writing(scope):
-            parse_filters(filters)
-            if scope is not None:
-                within = as_metadata_filters(scope.condition)
-                filters = MetadataFilters(filters=[filters, within])
-            owners = set(map(key_of_node, self._storage.store.get_nodes(filters=filters)))
-            visible = self._ledger.visible(scope)
-            return self._delete([each for each in visible if each.key in owners])
+        return self._changes.delete_where(filters, scope)
 
     def clear(self, *, scope: Scope | None = None) -> int:
         """Delete all documents visible to a scope; without a scope, all documents.
@@ -324,11 +291,7 @@ class KnowledgeBase(Calibrated):
         Raises:
             ScopeRequiredError: The knowledge base requires a scope.
         """
-        with self._writing(scope):
-            gone = self._delete(self._ledger.visible(scope))
-            if gone and not self._ledger.count()[1]:
-                self._storage.compact()
-        return gone
+        return self._changes.clear(scope)
 
     def compact(self) -> int:
         """Free the disk space of deleted and replaced nodes, on the embedded engine and graph.
@@ -343,14 +306,70 @@ class KnowledgeBase(Calibrated):
         Raises:
             StoreUnavailableError: There is no disk space for the copy; nothing has changed.
         """
-        self._check_writable()
-        self._check_open()
-        return self._storage.compact()
+        return self._changes.compact()
+
+    def calibrate(
+        self, *, scope: Scope | None = None, questions: int = QUESTIONS, seed: int = 0
+    ) -> Calibration:
+        """Calibrate the confidence of answers with questions from its own sentences.
+
+        After it, results of hybrid search have a ``confidence``, and ``Threshold(confidence=...)``
+        works behind such a retriever. The questions are generated from sentences of random nodes,
+        without labels or an LLM. Each is searched once and counted twice: with its node among the
+        candidates and without. The cost is about 10 ms per question, whatever the number of nodes.
+        The result is stored in the ledger; other objects read it when they open the knowledge base,
+        and copies when they are refreshed. Calibrate again when half of the collection has changed.
+
+        A calibration applies only to queries of its scope, and uses only nodes visible to that
+        scope: the confidence of one tenant's answers does not reveal another tenant's nodes. The
+        calibration without a scope applies to queries without one.
+
+        Args:
+            scope: The scope of the queries.
+            questions: Maximum number of questions; at least 20.
+            seed: Random seed of the choice of nodes and words.
+
+        Returns:
+            The calibration.
+
+        Raises:
+            ConfigurationError: ``questions`` is below 20, or fewer than 20 nodes have a sentence of
+                five different words.
+            ScopeRequiredError: The knowledge base requires a scope.
+        """
+        self._access.check_writable()
+        self._access.check(scope)
+        retriever = HybridRetriever(
+            self._backend, embed_model=self.embed_model, top_k=1, scope=scope, candidates=CANDIDATES
+        )
+        return self._calibrations.calibrate(retriever, questions, seed)
+
+    def refresh(self) -> bool:
+        """Copy a knowledge base opened with ``read_only=True`` again if it has changed.
+
+        Searches continue meanwhile; existing retrievers use the new copy, too.
+
+        Returns:
+            Whether something was written since the last copy.
+
+        Raises:
+            ConfigurationError: It was opened for writing, and is always up to date.
+            StoreUnavailableError: It cannot be read, or there is no disk space for the copy.
+        """
+        with self._storage.lock:
+            self._check_open()
+            if self._copied is None:
+                raise ConfigurationError(f"{self.url} is no copy: leave refresh() out")
+            changed = self._copied.refresh(self._storage, self._ledger)
+            if changed:
+                self._changes.settle()
+                self._calibrations.read()
+            return changed
 
     def close(self) -> None:
         """Close the store after pending writes; a second call is a no-op."""
         with self._storage.lock:
-            self._is_closed = True
+            self._access.is_closed = True
             self._resources.close()
 
     def __enter__(self) -> Self:
@@ -358,38 +377,3 @@ class KnowledgeBase(Calibrated):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _delete(self, entries: Sequence[Entry]) -> int:
-        if not entries:
-            self._ledger.check_exists()
-        for batch in batches(entries):
-            self._parts.writer.delete([each.key for each in batch])
-        return len(entries)
-
-    @contextmanager
-    def _writing(self, scope: Scope | None) -> Generator[None]:
-        """Check the scope and hold the write lock."""
-        self._check_writable()
-        self._check(scope)
-        with self._storage.lock:
-            yield
-
-    def _check_writable(self) -> None:
-        if self._copied is not None:
-            raise ConfigurationError(
-                "this knowledge base was opened to read only; open it without read_only to write"
-            )
-
-    def _check(self, scope: Scope | None) -> None:
-        self._check_open()
-        if scope is not None:
-            check_scope(scope)
-        if self.require_scope and scope is None:
-            raise ScopeRequiredError(
-                f"{self.url} requires a scope; pass scope=Scope(...), or on the command line "
-                "--tenant or --kb-id"
-            )
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise StoreClosedError(f"{self.url} was closed; open it again")

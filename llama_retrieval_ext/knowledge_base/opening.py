@@ -1,21 +1,32 @@
-"""Opens the ledger of a knowledge base, and removes a knowledge base.
-
-Removal marks the ledger, then deletes the nodes, then the ledger. If it is interrupted after the
-mark, opening the knowledge base raises an error with the reason, and removal can be repeated. In a
-folder the ledger's file is deleted before the store's: a crash in between leaves an empty store
-without a ledger, which is not a knowledge base.
-"""
+"""Opens a knowledge base: its copy to read, its storage, its graph and its ledger."""
 
 import logging
-from contextlib import ExitStack, closing
-from dataclasses import replace
-from typing import Final
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.schema import TransformComponent
+
+from llama_retrieval_ext.embeddings.recorded import RecordedEmbedding, model_record
+from llama_retrieval_ext.embeddings.resolve import (
+    embed_model_dimension,
+    embed_model_name,
+    resolve_embed_model,
+)
 from llama_retrieval_ext.errors import StoreUnavailableError
-from llama_retrieval_ext.knowledge_base.graph import GraphSide, GraphTarget, open_recorded
+from llama_retrieval_ext.graph.open import Graph
+from llama_retrieval_ext.graph.passage_links import PassageLinks
+from llama_retrieval_ext.knowledge_base.access import Access
+from llama_retrieval_ext.knowledge_base.changes import IngestionParts
+from llama_retrieval_ext.knowledge_base.graph import (
+    GraphSide,
+    GraphTarget,
+    extraction_for,
+    open_graph_side,
+)
 from llama_retrieval_ext.knowledge_base.ledger.journal import Journal, LocalJournal
 from llama_retrieval_ext.knowledge_base.ledger.ledger import (
-    FORMAT,
     KnowledgeBaseConfig,
     Ledger,
     unknown_nodes_error,
@@ -23,17 +34,100 @@ from llama_retrieval_ext.knowledge_base.ledger.ledger import (
 from llama_retrieval_ext.knowledge_base.ledger.local_ledger import LocalLedger
 from llama_retrieval_ext.knowledge_base.ledger.remote_journal import RemoteJournal
 from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
-from llama_retrieval_ext.knowledge_base.readers.documents import DocumentKey
+from llama_retrieval_ext.knowledge_base.preparation import Preparation, Splitter
+from llama_retrieval_ext.knowledge_base.snapshot import ReadOnlyCopy, open_copy
 from llama_retrieval_ext.knowledge_base.storage import (
     RequestedSetup,
     Storage,
+    check_recorded,
     missing,
+    model_needed,
     open_storage,
 )
 from llama_retrieval_ext.knowledge_base.write import StoreTarget, Writer, WriteTarget
-from llama_retrieval_ext.query import source_in
 
 _logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The parts of an open knowledge base; closing the resources closes all of them."""
+
+    access: Access
+    storage: Storage
+    ledger: Ledger
+    parts: IngestionParts
+    copied: ReadOnlyCopy | None
+    resources: ExitStack
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """A call of `KnowledgeBase.open`, whose arguments these are."""
+
+    url: str
+    embed_model: str | BaseEmbedding | None
+    require_scope: bool | None
+    setup: RequestedSetup
+    transformations: Sequence[TransformComponent] | None
+    read_only: bool
+    refresh_s: float | None
+    graph: Graph | None
+    links: PassageLinks | None
+    kg_extractors: Sequence[TransformComponent] | None
+
+    def open(self) -> Opened:
+        """Open the storage, the graph and the ledger; close them again if one fails."""
+        if self.embed_model is None and not (self.setup.must_exist or self.read_only):
+            check_recorded(self.url)
+        model = None if self.embed_model is None else resolve_embed_model(self.embed_model)
+        splitter = Splitter(self.transformations)
+        extraction = extraction_for(self.graph, self.links, self.kg_extractors)
+        with ExitStack() as resources:
+            copied = open_copy(
+                self.url, self.graph, read_only=self.read_only, refresh_s=self.refresh_s
+            )
+            if copied is not None:
+                resources.callback(copied.close)
+            storage = self._storage(copied, resources)
+            ledger = open_ledger(storage, self._requested(model), self.url, resources)
+            if model is None:
+                model = _recorded_model(ledger.config(), self.url)
+            preparation = Preparation(splitter, model, extraction)
+            parts = IngestionParts(preparation, writer_of(storage, ledger), ledger)
+            access = Access(
+                self.url, require_scope=ledger.requires_scope, is_copy=copied is not None
+            )
+            return Opened(access, storage, ledger, parts, copied, resources.pop_all())
+
+    def _storage(self, copied: ReadOnlyCopy | None, resources: ExitStack) -> Storage:
+        storage = open_storage(self.url if copied is None else copied.url, self.setup)
+        resources.callback(storage.close)
+        graph = self.graph if copied is None else copied.graph
+        if graph is None:
+            return storage
+        return storage.beside(open_graph_side(graph, self.links, self.url), resources)
+
+    def _requested(self, model: BaseEmbedding | None) -> KnowledgeBaseConfig:
+        if model is None:
+            return KnowledgeBaseConfig("", require_scope=self.require_scope)
+        return KnowledgeBaseConfig(
+            embed_model_name(model),
+            require_scope=self.require_scope,
+            dimension=embed_model_dimension(model),
+            model_record=model_record(
+                model, self.embed_model if isinstance(self.embed_model, str) else ""
+            ),
+        )
+
+
+def _recorded_model(config: KnowledgeBaseConfig | None, url: str) -> BaseEmbedding:
+    """Return the embedding model that a configuration names, which is built at its first use."""
+    if config is None:  # it was removed meanwhile
+        raise missing(url)
+    return RecordedEmbedding(
+        recorded_name=config.embed_model, record=config.model_record, dimension=config.dimension
+    )
 
 
 def open_ledger(
@@ -54,7 +148,6 @@ def open_ledger(
             writer_of(storage, ledger).settle()
         _check_in_step(ledger, storage, where)
         _check_graph(ledger, storage, where)
-        _upgrade(ledger, storage, where)
     return ledger
 
 
@@ -68,38 +161,10 @@ def _set_up(ledger: Ledger, storage: Storage, requested: KnowledgeBaseConfig, wh
         if ledger.admit(requested, where):  # another process has set it up meanwhile
             return
         raise unknown_nodes_error(where, count)
+    if not requested.embed_model:
+        raise model_needed(where)
     ledger.update_config(lambda recorded: recorded or requested.as_new())
     ledger.admit(requested, where)
-
-
-def _upgrade(ledger: Ledger, storage: Storage, where: str) -> None:
-    """Record the sources of documents, which earlier formats do not contain."""
-    config = ledger.config()
-    if not isinstance(ledger, LocalLedger) or config is None or config.format >= FORMAT:
-        return
-    try:
-        ledger.record_sources(_sources_of(storage, ledger))
-        ledger.update_config(lambda recorded: recorded and replace(recorded, format=FORMAT))
-    except StoreUnavailableError as error:  # without write permission it is still readable
-        _logger.warning(
-            "%s has format %d, and cannot be brought to format %d now: each page or row of a file "
-            "counts as its own source (%s)",
-            where,
-            config.format,
-            FORMAT,
-            error,
-        )
-
-
-def _sources_of(storage: Storage, ledger: Ledger) -> dict[DocumentKey, str]:
-    """Return the files of documents, from the metadata of their nodes."""
-    ids = ledger.node_ids(each.key for each in ledger.visible(None))
-    first = {own[0]: key for key, own in ids.items() if own}
-    return {
-        first[node.node_id]: source
-        for node in storage.nodes(list(first))
-        if (source := source_in(node.metadata))
-    }
 
 
 def _check_in_step(ledger: Ledger, storage: Storage, where: str) -> None:
@@ -173,75 +238,3 @@ def _journal_of(storage: Storage, ledger: Ledger) -> Journal:
     if isinstance(ledger, LocalLedger):
         return LocalJournal(ledger.database)
     raise TypeError(f"{type(ledger).__name__} has no journal")
-
-
-# Passages removed from a graph per transaction.
-_WITHDRAWN: Final = 10_000
-
-
-def remove_knowledge_base(url: str) -> None:
-    """Remove a knowledge base with all its documents and its ledger.
-
-    The URL must name a knowledge base, and no process may be writing to it. If removal is
-    interrupted, the rest can be neither opened nor searched; call this again to remove it. Its
-    folder is deleted unless it contains other files; the files in which Qdrant's local mode and
-    Milvus Lite store their collections stay. Its rows in a graph are removed, and the graph
-    stays. If other processes have it open, searches there return nothing and writes fail.
-
-    Args:
-        url: As for `KnowledgeBase.open`; no embedding model is needed.
-
-    Raises:
-        ConfigurationError: There is no knowledge base.
-        StoreFormatError: It is no knowledge base, or a newer version wrote it.
-        StoreUnavailableError: It is open in this process; on a server, another process is
-            writing to it, or died less than 30 seconds ago while it was; it cannot be reached;
-            or another process has its directory open.
-        MissingDependencyError: The engine's extra is not installed.
-
-    Examples:
-        >>> remove_knowledge_base("embedded:./none")  # doctest: +ELLIPSIS
-        Traceback (most recent call last):
-            ...
-        llama_retrieval_ext.errors.ConfigurationError: there is no knowledge base at embed...
-
-    """
-    setup = RequestedSetup(must_exist=True)
-    # The lock is also held by an object that opens it.
-    with closing(open_storage(url, setup)) as storage, storage.lock:
-        if storage.is_shared():
-            raise StoreUnavailableError(f"{url} is open in this process; close it first")
-        with closing(storage.ledger()) as ledger:
-            _mark_removing(ledger, url)
-            _withdraw_from_graph(ledger, url)
-        storage.remove()
-
-
-def _withdraw_from_graph(ledger: Ledger, url: str) -> None:
-    """Remove the rows of a knowledge base from its graph."""
-    config = ledger.config()
-    if config is None or not config.graph:
-        return
-    ids = ledger.visible_ids(None)
-    if not ids:
-        return
-    with closing(open_recorded(config.graph, url)) as graph:
-        target = graph_target(graph, ledger)
-        for start in range(0, len(ids), _WITHDRAWN):
-            target.delete(ids[start : start + _WITHDRAWN])
-
-
-def _mark_removing(ledger: Ledger, url: str) -> None:
-    config = ledger.config()
-    if config is None:
-        raise missing(url)
-    config.check_format(url)
-    if config.removing:
-        return
-    # Mark first, then check for claims: a writer claims first, then checks for the mark.
-    ledger.update_config(lambda recorded: recorded and replace(recorded, removing=True))
-    try:
-        ledger.check_unwritten(url)
-    except BaseException:
-        ledger.update_config(lambda recorded: recorded and replace(recorded, removing=False))
-        raise

@@ -3,7 +3,7 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -27,18 +27,22 @@ from llama_index.core.schema import (
 from pydantic import BaseModel
 
 from llama_retrieval_ext.errors import ConfigurationError, DuplicateNodeError
-from llama_retrieval_ext.knowledge_base.graph import Extraction
-from llama_retrieval_ext.knowledge_base.readers.documents import (
+from llama_retrieval_ext.knowledge_base.documents import (
     DocumentKey,
     Prepared,
     SourceDocument,
+    check_ids,
     check_transformations,
+    digest_of,
     each_or_error,
     fingerprint_of,
-    identified,
+    key_of_node,
+    name_of,
     ref_of,
     stamped,
 )
+from llama_retrieval_ext.knowledge_base.graph import Extraction
+from llama_retrieval_ext.knowledge_base.long_texts import for_long_texts
 
 T = TypeVar("T")
 
@@ -91,11 +95,15 @@ class Splitter:
         # Created on demand: its tokenizer takes a quarter of a second to load.
         return [SentenceSplitter(chunk_size=_CHUNK_TOKENS, chunk_overlap=_OVERLAP_TOKENS)]
 
+    @cached_property
+    def _for_long_texts(self) -> Sequence[TransformComponent]:
+        return [for_long_texts(each) for each in self._transformations]
+
     def _transformed(self, documents: Sequence[SourceDocument]) -> list[tuple[BaseNode, ...]]:
         def split() -> Sequence[BaseNode]:
             # Transformations may modify their input.
             copies = [each.nodes[0].model_copy(deep=True) for each in documents]
-            return run_transformations(copies, self._transformations)
+            return run_transformations(copies, self._for_long_texts)
 
         made = split_by(split)
         owned = _by_document(made, documents)
@@ -231,14 +239,38 @@ class Preparation:
     extraction: Extraction | None = None
 
     def identified(
+        self,
+        groups: Iterable[Sequence[BaseNode]],
+        scope: Mapping[str, str],
+        failed: Callable[[str, Exception], object],
+    ) -> list[SourceDocument]:
+        """Return the documents in groups of nodes with one document id: one for each scope.
+
+        `scope` is the metadata of the caller's scope; `failed` gets the id and error of the others.
+        """
+        found: list[SourceDocument] = []
+        for group in groups:
+            try:
+                found += self._documents_in(group, scope)
+            except Exception as error:  # noqa: BLE001 - the report carries it
+                failed(name_of(group[0]), error)
+        return found
+
+    def _documents_in(
         self, group: Sequence[BaseNode], scope: Mapping[str, str]
     ) -> list[SourceDocument]:
-        """Return the documents in a group of nodes with one document id; see `identified`."""
-        is_whole = isinstance(group[0], Document)
-        fingerprint = self.splitter.fingerprint if is_whole else ""
+        members: dict[DocumentKey, list[BaseNode]] = {}
+        for node in group:
+            members.setdefault(key_of_node(node, scope), []).append(node)
+        for key, own in members.items():
+            check_ids(key, own)
+        fingerprint = self.splitter.fingerprint if isinstance(group[0], Document) else ""
         if self.extraction is not None:
             fingerprint += self.extraction.fingerprint
-        return identified(list(group), scope=scope, fingerprint=fingerprint)
+        return [
+            SourceDocument(key, tuple(own), digest_of(own, fingerprint))
+            for key, own in members.items()
+        ]
 
     def prepared(self, documents: Sequence[SourceDocument]) -> PreparedBatch:
         """Return documents ready to be stored, or the error of each; their keys must differ."""

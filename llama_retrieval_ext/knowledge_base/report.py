@@ -1,20 +1,10 @@
-"""Reports of adding and copying documents, and the progress bar."""
+"""Reports of adding and copying documents."""
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sized
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from time import perf_counter
 from typing import ClassVar, Self
 
-from tqdm import tqdm  # type: ignore[import-untyped]
-
-from llama_retrieval_ext.errors import DuplicateNodeError, IngestionError
-from llama_retrieval_ext.knowledge_base.ledger.journal import WriteOutcome
-from llama_retrieval_ext.knowledge_base.readers.documents import (
-    DocumentKey,
-    Prepared,
-    SourceDocument,
-)
+from llama_retrieval_ext.errors import IngestionError
 from llama_retrieval_ext.lazy import Viewed
 
 _SHOWN = 3
@@ -139,91 +129,4 @@ class CopyReport(_Report):
         return (
             f"{self.copied} copied, {self.unchanged} unchanged{removed}{failed}; "
             f"{self.n_nodes} nodes in {self.seconds:.1f} s{more}"
-        )
-
-
-# Shown after this delay, in seconds: a bar for a shorter call would flicker.
-_DELAY_S = 0.5
-
-
-@contextmanager
-def progress(
-    items: Iterable[object], *, show: bool, title: str = "Adding documents"
-) -> Generator[Callable[[int], object]]:
-    """Show a progress bar; yield the function that advances it by a number of documents.
-
-    Without a length of the items, the bar counts up.
-    """
-    total = len(items) if isinstance(items, Sized) else None
-    with tqdm(total=total, desc=title, unit="doc", delay=_DELAY_S, disable=not show) as bar:
-        yield bar.update
-
-
-class Tally:
-    """Collects the outcomes of one call."""
-
-    def __init__(self) -> None:
-        self._started = perf_counter()
-        self._counts = dict.fromkeys(WriteOutcome, 0)
-        self._skipped: dict[str, str] = {}
-        self._failures: dict[str, Exception] = {}
-        self._n_nodes = 0
-        self._seen: dict[DocumentKey, str] = {}
-
-    def is_new(self, document: SourceDocument) -> bool:
-        """Return whether this is the first document with its key; further ones fail."""
-        if document.key not in self._seen:
-            self._seen[document.key] = document.digest
-            return True
-        if self._seen[document.key] == document.digest:
-            self.unchanged()
-            return False
-        ref = document.key.ref
-        self.failed(
-            ref,
-            DuplicateNodeError(
-                f"document {ref!r} was given twice in one call, with different content; the first "
-                "was taken. Give each its own id, or all nodes of a document in a row",
-                ref,
-            ),
-        )
-        return False
-
-    def failed(self, ref: str, error: Exception) -> None:
-        """Record a document that could not be added."""
-        self._failures[ref] = error
-
-    def skipped(self, ref: str, reason: str) -> None:
-        """Record a document with nothing to store."""
-        self._skipped[ref] = reason
-
-    def unchanged(self) -> None:
-        """Record a document that is already stored in this version."""
-        self._counts[WriteOutcome.UNCHANGED] += 1
-
-    def stored(self, document: Prepared, outcome: WriteOutcome) -> None:
-        """Record a document that was written."""
-        self._counts[outcome] += 1
-        if outcome is not WriteOutcome.UNCHANGED:
-            self._n_nodes += len(document.nodes)
-
-    def merge(self, report: IngestionReport) -> None:
-        """Add the report of another process."""
-        self._counts[WriteOutcome.ADDED] += report.added
-        self._counts[WriteOutcome.UPDATED] += report.updated
-        self._counts[WriteOutcome.UNCHANGED] += report.unchanged
-        self._skipped.update(report.skipped)
-        self._failures.update(report.failures)
-        self._n_nodes += report.n_nodes
-
-    def report(self) -> IngestionReport:
-        """Return the report."""
-        return IngestionReport(
-            added=self._counts[WriteOutcome.ADDED],
-            updated=self._counts[WriteOutcome.UPDATED],
-            unchanged=self._counts[WriteOutcome.UNCHANGED],
-            skipped=dict(self._skipped),
-            failures=dict(self._failures),
-            n_nodes=self._n_nodes,
-            seconds=perf_counter() - self._started,
         )

@@ -1,6 +1,5 @@
-"""`Searchable`: the part of a knowledge base that answers queries."""
+"""`Searchable`: the methods of a knowledge base that answer queries."""
 
-from abc import abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
@@ -12,7 +11,8 @@ from llama_retrieval_ext.arguments import record_argument, takes_argument
 from llama_retrieval_ext.checks import checked_call, one_top_k
 from llama_retrieval_ext.config.parts import RegistryParts
 from llama_retrieval_ext.config.registry import default_registry
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.knowledge_base.access import Access
+from llama_retrieval_ext.knowledge_base.engines import chat_engine, query_engine
 from llama_retrieval_ext.knowledge_base.kinds import (
     DEFAULTS,
     CompositeKind,
@@ -46,37 +46,30 @@ if TYPE_CHECKING:
 
 
 class Searchable:
-    """The methods of a knowledge base that search it.
+    """The queries of a knowledge base: everything that is built on `retriever`.
 
     Attributes:
         url: Its URL.
         require_scope: Whether every operation needs a scope.
+        embed_model: The embedding model.
     """
 
-    url: str
-    require_scope: bool
-    _is_closed: bool = False
-    _backend: Backend
-    _confidence: Confidence | None = None
-    _embed_model: BaseEmbedding
-    _graphs: "PassageGraphs | None" = None
-
-    @property
-    def embed_model(self) -> BaseEmbedding:
-        """The embedding model."""
-        return self._embed_model
-
-    @abstractmethod
-    def _check_open(self) -> None:
-        """Raise if it was closed."""
-
-    @abstractmethod
-    def _check(self, scope: Scope | None) -> None:
-        """Raise if it was closed, or if a required scope is missing."""
-
-    @abstractmethod
-    def _check_writable(self) -> None:
-        """Raise if it was opened with ``read_only=True``."""
+    def __init__(
+        self,
+        access: Access,
+        backend: Backend,
+        embed_model: BaseEmbedding,
+        *,
+        graphs: "PassageGraphs | None",
+        confidence: Confidence,
+    ) -> None:
+        self.url = access.url
+        self.require_scope = access.require_scope
+        self.embed_model = embed_model
+        self._check_open = access.check_open
+        self._backend = backend
+        self._graphs = graphs
+        self._confidence = confidence
 
     @property
     def parts(self) -> RegistryParts:
@@ -253,10 +246,9 @@ class Searchable:
         mode: Kind = "hybrid",
         filters: MetadataFilters | None = None,
         scope: Scope | None = None,
+        **arguments: Any,  # noqa: ANN401 - LlamaIndex's
     ) -> "RetrieverQueryEngine":
         """Return LlamaIndex's query engine over `as_retriever`; it has ``query`` and ``aquery``.
-
-        For other settings use ``RetrieverQueryEngine.from_args(kb.as_retriever(), ...)``.
 
         Args:
             llm: Writes the answers; required.
@@ -264,61 +256,47 @@ class Searchable:
             mode: A kind of retriever, as for `retriever`.
             filters: Metadata conditions for every hit.
             scope: The scope of the caller.
+            **arguments: The other arguments of ``RetrieverQueryEngine.from_args``, such as
+                ``response_mode``, ``streaming``, ``node_postprocessors`` or ``text_qa_template``.
 
         Raises:
-            ConfigurationError: There is no LLM.
+            ConfigurationError: There is no LLM, or an argument is unknown.
         """
         retriever = self.as_retriever(
             similarity_top_k=similarity_top_k, mode=mode, filters=filters, scope=scope
         )
-        from llama_index.core.query_engine import RetrieverQueryEngine  # noqa: PLC0415
-
-        return RetrieverQueryEngine.from_args(retriever, llm=_checked_llm(llm, "as_query_engine"))
+        return query_engine(retriever, llm, arguments)
 
     def as_chat_engine(
         self,
         *,
         llm: "LLM | None" = None,
+        chat_mode: str = "condense_plus_context",
         similarity_top_k: int = 10,
         mode: Kind = "hybrid",
         filters: MetadataFilters | None = None,
         scope: Scope | None = None,
+        **arguments: Any,  # noqa: ANN401 - LlamaIndex's
     ) -> "BaseChatEngine":
         """Return a LlamaIndex chat engine over `as_retriever`; it has ``chat`` and ``achat``.
 
-        It is a ``CondensePlusContextChatEngine``, as created by LlamaIndex's ``as_chat_engine``:
-        each message is rewritten as a standalone question, whose hits are the context of the reply.
-
         Args:
             llm: Writes the questions and replies; required.
+            chat_mode: LlamaIndex's ``ChatMode`` or its value. By default each message is rewritten
+                as a standalone question, whose hits are the context of the reply; ``context`` looks
+                up the message itself, and ``condense_question`` answers by `as_query_engine`.
             similarity_top_k: Number of hits that it reads.
             mode: A kind of retriever, as for `retriever`.
             filters: Metadata conditions for every hit.
             scope: The scope of the caller.
+            **arguments: The other arguments of the chat engine's ``from_defaults``, such as
+                ``system_prompt``, ``memory`` or ``node_postprocessors``; for ``condense_question``
+                also those of `as_query_engine`.
 
         Raises:
-            ConfigurationError: There is no LLM.
+            ConfigurationError: There is no LLM, or the mode or an argument is unknown.
         """
         retriever = self.as_retriever(
             similarity_top_k=similarity_top_k, mode=mode, filters=filters, scope=scope
         )
-        from llama_index.core.chat_engine import CondensePlusContextChatEngine  # noqa: PLC0415
-        from llama_index.core.memory import ChatMemoryBuffer  # noqa: PLC0415
-
-        llm = _checked_llm(llm, "as_chat_engine")
-        # LlamaIndex's default opens a database per engine and never closes it.
-        memory = ChatMemoryBuffer.from_defaults(llm=llm)
-        return CondensePlusContextChatEngine.from_defaults(retriever, llm=llm, memory=memory)
-
-
-def _checked_llm(llm: object, method: str) -> "LLM":
-    from llama_index.core.llms import LLM  # noqa: PLC0415
-
-    # Untyped callers may pass the name of a model.
-    if isinstance(llm, LLM):
-        return llm
-    raise ConfigurationError(
-        f"{method} needs llm=, a LlamaIndex LLM, got {llm!r}; there is no default, and "
-        "LlamaIndex's Settings are not used. Write, for instance, "
-        'llm=Ollama(model="qwen3") with the package llama-index-llms-ollama'
-    )
+        return chat_engine(retriever, llm, chat_mode, arguments)

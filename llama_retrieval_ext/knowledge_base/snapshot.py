@@ -11,7 +11,7 @@ import shutil
 import sqlite3
 import tempfile
 import weakref
-from abc import abstractmethod
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from threading import Event, Thread
@@ -20,11 +20,10 @@ from llama_retrieval_ext.checks import check_seconds
 from llama_retrieval_ext.errors import ConfigurationError, RetrievalExtError, StoreUnavailableError
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.sqlite_rows import FILE as GRAPH_FILE
-from llama_retrieval_ext.knowledge_base.add import IngestionParts
-from llama_retrieval_ext.knowledge_base.browsing import Browsable
 from llama_retrieval_ext.knowledge_base.graph import directory_of
+from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.ledger.local_ledger import LocalLedger
-from llama_retrieval_ext.knowledge_base.storage import LEDGER, missing
+from llama_retrieval_ext.knowledge_base.storage import LEDGER, Storage, missing
 from llama_retrieval_ext.stores.embedded.files import CAN_FREEZE, copy_database, frozen
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.urls import Location
@@ -58,12 +57,14 @@ class ReadOnlyCopy:
             self.close()
             raise
 
-    def refresh(
-        self, store: EmbeddedVectorStore, ledger: LocalLedger, graph: EmbeddedGraph | None
-    ) -> bool:
+    def refresh(self, storage: Storage, ledger: Ledger) -> bool:
         """Update the open copy, while searches continue; return False if nothing was written."""
+        store, side = storage.store, storage.graph
+        if not isinstance(store, EmbeddedVectorStore) or not isinstance(ledger, LocalLedger):
+            raise TypeError("a copy is on the embedded engine")
         if self._state() == self._seen:
             return False
+        graph = side.graph if side and isinstance(side.graph, EmbeddedGraph) else None
         with ledger.database.connection() as connection:
             self._copy(store, connection, graph)
         return True
@@ -165,62 +166,24 @@ def open_copy(
     return ReadOnlyCopy(url, graph)
 
 
-class Refreshable(Browsable):
-    """Methods of a knowledge base that may be a copy."""
-
-    _parts: IngestionParts
-    _copied: ReadOnlyCopy | None = None
-
-    def refresh(self) -> bool:
-        """Copy a knowledge base opened with ``read_only=True`` again if it has changed.
-
-        Searches continue meanwhile; existing retrievers use the new copy, too.
-
-        Returns:
-            Whether something was written since the last copy.
-
-        Raises:
-            ConfigurationError: It was opened for writing, and is always up to date.
-            StoreUnavailableError: It cannot be read, or there is no disk space for the copy.
-        """
-        store, ledger, side = self._storage.store, self._ledger, self._storage.graph
-        with self._storage.lock:
-            self._check_open()
-            if (
-                self._copied is None
-                or not isinstance(store, EmbeddedVectorStore)
-                or not isinstance(ledger, LocalLedger)
-            ):
-                raise ConfigurationError(f"{self.url} is no copy: leave refresh() out")
-            graph = side.graph if side and isinstance(side.graph, EmbeddedGraph) else None
-            changed = self._copied.refresh(store, ledger, graph)
-            if changed:
-                self._parts.writer.settle()
-                self._read_again()
-            return changed
-
-    @abstractmethod
-    def _read_again(self) -> None:
-        """Read what queries keep of the ledger."""
-
-    def _read_from(
-        self, copied: ReadOnlyCopy | None, refresh_s: float | None, resources: ExitStack
-    ) -> None:
-        self._copied = copied
-        if refresh_s is not None:
-            ended = Event()
-            resources.callback(ended.set)
-            arguments = weakref.proxy(self), refresh_s, ended
-            Thread(target=_refresh_every, args=arguments, daemon=True).start()
+def refresh_every(seconds: float, refresh: Callable[[], object], resources: ExitStack) -> None:
+    """Call a bound method at an interval until the resources are closed or its object is gone."""
+    ended = Event()
+    resources.callback(ended.set)
+    arguments = weakref.WeakMethod(refresh), seconds, ended
+    Thread(target=_refresh_every, args=arguments, daemon=True).start()
 
 
-def _refresh_every(kb: Refreshable, seconds: float, ended: Event) -> None:
-    """Refresh a copy, whose reference is weak, at an interval."""
+def _refresh_every(
+    method: "weakref.WeakMethod[Callable[[], object]]", seconds: float, ended: Event
+) -> None:
     while not ended.wait(seconds):
-        try:
-            kb.refresh()
-        except ReferenceError:  # the knowledge base is gone
+        refresh = method()
+        if refresh is None:  # the knowledge base is gone
             return
+        try:
+            refresh()
         except RetrievalExtError as error:
             if not ended.is_set():
                 _logger.warning("the snapshot stays as it was: %s", error)
+        del refresh

@@ -13,11 +13,11 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic_core import to_jsonable_python
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.knowledge_base.documents import batched
 from llama_retrieval_ext.knowledge_base.graph import GraphSide
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, KnowledgeBaseConfig, Ledger
-from llama_retrieval_ext.knowledge_base.ledger.local_ledger import LocalLedger, open_tables
+from llama_retrieval_ext.knowledge_base.ledger.local_ledger import Database, LocalLedger
 from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
-from llama_retrieval_ext.knowledge_base.readers.documents import batched
 from llama_retrieval_ext.knowledge_base.write import lock_of
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore
@@ -144,7 +144,7 @@ def _embedded(store: EmbeddedVectorStore, location: Location) -> Storage:
         count=store.count,
         tokenizer=_as_json(store.tokenizer),
         params="",
-        ledger=lambda: LocalLedger(open_tables(file)),
+        ledger=lambda: LocalLedger(Database(file)),
         lock=lock_of(location.identity),
         is_exclusive=True,
         is_shared=lambda: store.is_shared,
@@ -176,11 +176,32 @@ def _check_exists(location: Location, url: str) -> None:
     """Raise if there is no knowledge base on this machine, before the engine creates one."""
     if location.is_in_memory:
         raise in_memory(url)
+    if not _may_exist(location):
+        raise missing(url)
+
+
+def check_recorded(url: str) -> None:
+    """Raise if no knowledge base on this machine has recorded an embedding model."""
+    check_url(url)
+    location = Location.of(url)
+    if location.is_in_memory or not _may_exist(location):
+        raise model_needed(url)
+
+
+def _may_exist(location: Location) -> bool:
     path = location.path
     if path is not None and location.engine == "embedded":
         path /= LEDGER
-    if path is not None and not path.exists():
-        raise missing(url)
+    return path is None or path.exists()
+
+
+def model_needed(url: str) -> ConfigurationError:
+    """Return the error for a new knowledge base without an embedding model."""
+    return ConfigurationError(
+        f"KnowledgeBase.open needs embed_model= for {url}, which does not exist yet; there is no "
+        "default: pass a LlamaIndex embedding model, or 'local' (no network, extra 'local'), "
+        "'huggingface:NAME', ..."
+    )
 
 
 def missing(url: str) -> ConfigurationError:

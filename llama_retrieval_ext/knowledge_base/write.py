@@ -17,7 +17,6 @@ from time import monotonic, sleep
 from typing import Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
-from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.errors import (
@@ -26,18 +25,13 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     StoreUnavailableError,
 )
+from llama_retrieval_ext.knowledge_base.documents import DocumentKey, Prepared, each_or_error
 from llama_retrieval_ext.knowledge_base.ledger.journal import (
     Claim,
     Journal,
     JournalState,
     Reply,
     WriteOutcome,
-)
-from llama_retrieval_ext.knowledge_base.readers.documents import (
-    DocumentKey,
-    Prepared,
-    each_or_error,
-    without_rows,
 )
 
 T = TypeVar("T")
@@ -66,8 +60,8 @@ class WriteTarget(Protocol):
         """Raise if it is not writable now; called before a write begins."""
         ...
 
-    def upsert(self, nodes: Sequence[BaseNode]) -> None:
-        """Add nodes with embeddings, or replace those with the same id."""
+    def upsert(self, documents: Sequence[Prepared]) -> None:
+        """Add the nodes of documents, or replace those with the same id."""
         ...
 
     def delete(self, node_ids: Sequence[str]) -> None:
@@ -89,9 +83,9 @@ class StoreTarget:
     def check(self) -> None:
         """No-op: the journal is written first, and is in the same place as the store."""
 
-    def upsert(self, nodes: Sequence[BaseNode]) -> None:
-        """Add nodes with embeddings, or replace those with the same id."""
-        self._store.add([without_rows(node) for node in nodes])
+    def upsert(self, documents: Sequence[Prepared]) -> None:
+        """Add the nodes of documents, or replace those with the same id."""
+        self._store.add([node for document in documents for node in document.nodes])
 
     def delete(self, node_ids: Sequence[str]) -> None:
         """Delete nodes; missing ids are ignored."""
@@ -237,9 +231,8 @@ class Writer:
         return failures
 
     def _upsert(self, documents: Sequence[Prepared]) -> list[None]:
-        nodes = [node for document in documents for node in document.nodes]
         for target in self._targets:
-            target.upsert(nodes)
+            target.upsert(documents)
         return [None] * len(documents)
 
     def _undo(self, claim: Claim) -> None:

@@ -5,11 +5,7 @@ from typing import TYPE_CHECKING
 from llama_retrieval_ext.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from llama_retrieval_ext.pipeline.explanation import (
-        Explanation,
-        ExplanationComparison,
-        HitAccount,
-    )
+    from llama_retrieval_ext.pipeline.explanation import Explanation
     from llama_retrieval_ext.pipeline.fusion import Fusion
     from llama_retrieval_ext.pipeline.postprocessor import Postprocessed
     from llama_retrieval_ext.pipeline.retriever import Retriever
@@ -19,10 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Explanation",
-    "ExplanationComparison",
     "FanOut",
     "Fusion",
-    "HitAccount",
     "Postprocessed",
     "Refine",
     "Retriever",
@@ -34,11 +28,7 @@ __all__ = [
 # Hidden from type checkers: `__getattr__` would make them accept any misspelled name.
 if not TYPE_CHECKING:
     _MODULES = {
-        "llama_retrieval_ext.pipeline.explanation": (
-            "Explanation",
-            "ExplanationComparison",
-            "HitAccount",
-        ),
+        "llama_retrieval_ext.pipeline.explanation": ("Explanation",),
         "llama_retrieval_ext.pipeline.fusion": ("Fusion",),
         "llama_retrieval_ext.pipeline.postprocessor": ("Postprocessed",),
         "llama_retrieval_ext.pipeline.retriever": ("Retriever",),

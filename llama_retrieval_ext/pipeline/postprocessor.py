@@ -16,7 +16,13 @@ from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import visible
 from llama_retrieval_ext.pipeline.stages import Refine, ranking_of
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.reordering import ScoreKind, replaced, with_score
+from llama_retrieval_ext.reordering import (
+    ScoreKind,
+    calibrated,
+    check_score_kind,
+    replaced,
+    with_score,
+)
 from llama_retrieval_ext.results import Contribution, Hit, as_hit, node_copy, node_ids
 
 
@@ -41,7 +47,8 @@ class Postprocessed(Refine):
 
     Args:
         postprocessor: The postprocessor.
-        score_kind: The scale of a reranker's scores.
+        score_kind: The scale of a reranker's scores: ``"logit"`` for any number, as of
+            cross-encoders, ``"probability"`` for [0, 1], ``"unknown"`` for an order alone.
 
     A hit whose score it removes keeps its old score; a hit that it adds without a score gets the
     lowest input score. A changed score is stored unmodified in the hit's last contribution. A hit
@@ -56,11 +63,11 @@ class Postprocessed(Refine):
 
     postprocessor: BaseNodePostprocessor
     _: KW_ONLY
-    score_kind: ScoreKind = ScoreKind.UNKNOWN
+    score_kind: ScoreKind = "unknown"
 
     def __post_init__(self) -> None:
         of_type(self.postprocessor, BaseNodePostprocessor, "postprocessor")
-        of_type(self.score_kind, ScoreKind, "score_kind")
+        check_score_kind(self.score_kind)
 
     @property
     def keeps_order(self) -> bool:
@@ -71,7 +78,7 @@ class Postprocessed(Refine):
     def reranks(self) -> bool:
         """Whether the postprocessor is a reranker."""
         return (
-            self.score_kind is not ScoreKind.UNKNOWN
+            self.score_kind != "unknown"
             or hasattr(self.postprocessor, "top_n")
             or "rerank" in self._name.lower()
         )
@@ -127,23 +134,21 @@ class Postprocessed(Refine):
     def _known(self, hit: NodeWithScore, rank: int, rank_before: int, before: Hit) -> Hit:
         # Rerankers create plain hits, so all fields except node and score come from the old hit.
         same = before.model_copy(update={"node": hit.node})
-        if hit.score is None or (
-            hit.score == before.score and self.score_kind is ScoreKind.UNKNOWN
-        ):
+        if hit.score is None or (hit.score == before.score and self.score_kind == "unknown"):
             return same
-        score = self.score_kind.calibrated(hit.score)
+        score = calibrated(hit.score, self.score_kind)
         own = Contribution(self._name, rank, hit.score, 1.0, score)
         return with_score(same, score, (*replaced(before, rank_before), own))
 
     def _score(self, hit: NodeWithScore, lowest: float | None) -> float | None:
-        return lowest if hit.score is None else self.score_kind.calibrated(hit.score)
+        return lowest if hit.score is None else calibrated(hit.score, self.score_kind)
 
     @property
     def _name(self) -> str:
         return type(self.postprocessor).__name__
 
     def __repr__(self) -> str:
-        if self.score_kind is ScoreKind.UNKNOWN:  # printed without the enclosing stage
+        if self.score_kind == "unknown":  # printed without the enclosing stage
             return handle_expression(self.postprocessor)
         return call_expression(self)
 

@@ -7,7 +7,6 @@ from llama_retrieval_ext.lazy import lazy_names
 if TYPE_CHECKING:
     from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever
     from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
-    from llama_retrieval_ext.retrievers.confidence import Calibration
     from llama_retrieval_ext.retrievers.fallback import FallbackRetriever
     from llama_retrieval_ext.retrievers.graph import GraphRetriever
     from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
 __all__ = [
     "AutoMergingRetriever",
     "BM25Retriever",
-    "Calibration",
     "CascadeSelector",
     "Choice",
     "EmbeddingSelector",
@@ -89,7 +87,6 @@ if not TYPE_CHECKING:
     _MODULES = {
         "llama_retrieval_ext.retrievers.auto_merging": ("AutoMergingRetriever",),
         "llama_retrieval_ext.retrievers.bm25": ("BM25Retriever",),
-        "llama_retrieval_ext.retrievers.confidence": ("Calibration",),
         "llama_retrieval_ext.retrievers.fallback": ("FallbackRetriever",),
         "llama_retrieval_ext.retrievers.graph": ("GraphRetriever",),
         "llama_retrieval_ext.retrievers.hybrid": ("HybridRetriever",),

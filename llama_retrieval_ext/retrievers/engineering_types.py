@@ -37,7 +37,7 @@ def processes_of_type(
         where = Where("process", TYPES_KEY, FilterOperator.CONTAINS, name)
         pattern = Pattern("process", where=(where,))
         request = find_matches(graph, pattern, seeds=None, context={}, scope=scope)
-        ids = {match.ids[0] for match in (yield from call(request))}
+        ids = {match.ids[0] or "" for match in (yield from call(request))}
     return sorted(ids)
 
 

@@ -140,10 +140,10 @@ class HybridRetriever(StoreRetriever):
         super().__init__(store, embed_model, top_k=hits, filters=filters, scope=scope, name=name)
         self._collapse_by(collapse)
         features = self.backend.features
-        self._keyword_source = self._source if keyword_store is None else source_of(keyword_store)
+        self.keyword_source = self.source if keyword_store is None else source_of(keyword_store)
         if keyword_store is not None or features.keyword is None:
             self.requires_scope |= self.keyword.requires_scope  # raises without keyword search
-        self._has_two_stores = self._keyword_source.backend.store is not self.backend.store
+        self._has_two_stores = self.keyword_source.backend.store is not self.backend.store
         self.fusion = _PLAIN_SUM if fusion is None else of_type(fusion, Fusion, "fusion")
         self.uses_default_fusion = fusion is None
         self.candidates = check_top_k(candidates)
@@ -163,12 +163,12 @@ class HybridRetriever(StoreRetriever):
     @cached_property
     def vector(self) -> VectorRetriever:
         """The vector search alone."""
-        return VectorRetriever(self._source, embed_model=self.embed_model)
+        return VectorRetriever(self.source, embed_model=self.embed_model)
 
     @cached_property
     def keyword(self) -> KeywordRetriever:
         """The keyword search alone."""
-        return KeywordRetriever(self._keyword_source)
+        return KeywordRetriever(self.keyword_source)
 
     def sketch(self) -> Sketch:
         """Return the drawing: both searches, and the fusion."""
@@ -181,7 +181,7 @@ class HybridRetriever(StoreRetriever):
         )
         fusion = f"{self.fusion!r}" + (" in the engine" if self.pushdown else "")
         cut = f"top_k={self.top_k}" if self.collapse is None else f"{self.collapse!r}"
-        engines = dict.fromkeys([self.backend.engine, self._keyword_source.backend.engine])
+        engines = dict.fromkeys([self.backend.engine, self.keyword_source.backend.engine])
         title = f"{self.name}: {' and '.join(engines)}"
         return Sketch((), legs, (fusion, cut, *self.binding), title)
 

@@ -29,7 +29,7 @@ from llama_retrieval_ext.retrievers.docstore_keywords import DocstoreKeywords
 from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.stores.encoding.node_json import assembled
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, Search
-from llama_retrieval_ext.stores.engine.search import EngineBackend
+from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.generic import nodes_by_id
 from llama_retrieval_ext.stores.open import Storage, source_of
 
@@ -71,12 +71,12 @@ class StoreRetriever(Retriever):
         super().__init__(top_k=check_top_k(top_k), filters=filters, scope=scope, name=name)
         if embed_model is not None:
             of_type(embed_model, BaseEmbedding, "embed_model", instead=_MODELS)
-        self._source = source_of(store)
-        self.backend = self._source.backend
+        self.source = source_of(store)
+        self.backend = self.source.backend
         if isinstance(self.backend, EngineBackend):
             self.requires_scope = self.backend.requires_scope
-        self.embed_model = self._source.embed_model if embed_model is None else embed_model
-        self.object_map = dict(self._source.objects)
+        self.embed_model = self.source.embed_model if embed_model is None else embed_model
+        self.object_map = dict(self.source.objects)
 
     def _collapse_by(self, collapse: Collapse | None) -> None:
         self.collapse = None if collapse is None else of_type(collapse, Collapse, "collapse")
@@ -274,7 +274,7 @@ class KeywordRetriever(StoreRetriever):
         self._collapse_by(collapse)
         self._in_memory: DocstoreKeywords | None = None
         if self.backend.features.keyword is None:
-            texts = self._source.texts
+            texts = self.source.texts
             if texts is None or (self.backend.store.stores_text and texts.is_empty):
                 raise _no_keyword_search(self.backend)
             self._in_memory = DocstoreKeywords(texts, name=name)

@@ -13,7 +13,7 @@ from llama_retrieval_ext.capabilities.analysis import Analysis, DataAnalyzer, Fi
 from llama_retrieval_ext.capabilities.factory import CapabilityFactory
 from llama_retrieval_ext.capabilities.memory import MemoryManager
 from llama_retrieval_ext.capabilities.memory_storage import Memory
-from llama_retrieval_ext.capabilities.output_texts import OutputTexts, language_of
+from llama_retrieval_ext.capabilities.output_texts import OutputTexts, check_language, language_of
 from llama_retrieval_ext.capabilities.rag import RAGGenerator
 from llama_retrieval_ext.checks import checked_arguments, checked_call, of_type
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
@@ -277,9 +277,8 @@ class ReportService(ScopedService):
                 or ``style`` is empty.
         """
         empty, own = self._empty(user_id, start_date, end_date, style), self._within(scope)
-        if language is not None:
-            OutputTexts.of(language)  # raises if there are none
-        return within("weekly report", self._plan(empty, language, own), timeout_s)
+        plan = self._plan(empty, check_language(language), own)
+        return within("weekly report", plan, timeout_s)
 
     agenerate_weekly_report = asynchronous(generate_weekly_report)
 

@@ -6,7 +6,6 @@ from llama_retrieval_ext.lazy import lazy_names
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.formulas.normalisation import Normalisation
-    from llama_retrieval_ext.reordering import ScoreKind
     from llama_retrieval_ext.stages.decay import Recency, ScoreDecay
     from llama_retrieval_ext.stages.fusion import RRF, Max, WeightedSum
     from llama_retrieval_ext.stages.rerank.chain import RerankChain
@@ -50,7 +49,6 @@ __all__ = [
     "RuleRerank",
     "RuleWeights",
     "ScoreDecay",
-    "ScoreKind",
     "StepBack",
     "Threshold",
     "Top",
@@ -61,7 +59,6 @@ __all__ = [
 if not TYPE_CHECKING:
     _MODULES = {
         "llama_retrieval_ext.formulas.normalisation": ("Normalisation",),
-        "llama_retrieval_ext.reordering": ("ScoreKind",),
         "llama_retrieval_ext.stages.decay": ("Recency", "ScoreDecay"),
         "llama_retrieval_ext.stages.fusion": ("Max", "RRF", "WeightedSum"),
         "llama_retrieval_ext.stages.rerank.chain": ("RerankChain",),

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from llama_index.core import Document
+from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext.capabilities.memory_storage import memory_filters
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
@@ -20,6 +21,11 @@ DOCUMENTS = {
     "sick": ("Sick leave: send a note on the third day.", {"year": 2024, "kind": "rule"}),
     "travel": ("Travel is booked by the office in Berlin.", {"year": 2025, "kind": "guide"}),
 }
+
+LOGS = [
+    TextNode(id_=f"log-{n}", text=f"Day {n}: finished task {n}. " + "Checked the pump. " * 30)
+    for n in range(1, 13)
+]
 
 
 @pytest.fixture(scope="session")

@@ -66,7 +66,7 @@ def test_the_default_intents_are_those_of_the_default_rules() -> None:
     assert {each.name for each in IntentRecognizer().intents} == rules
 
 
-def test_it_feeds_adaptive_retrieval() -> None:
+def test_a_recognizer_is_a_selector_of_adaptive_retrieval() -> None:
     profiles = {"report": IntentProfile("reports", refine=(Top(1),)), "search": IntentProfile("s")}
     adaptive = IntentAdaptive(profiles, selector=recognizer())
     rows = [("a", 0.9), ("b", 0.5)]
@@ -80,7 +80,7 @@ def test_it_feeds_adaptive_retrieval() -> None:
         IntentAdaptive({"other": IntentProfile("other")}, selector=recognizer())
 
 
-def test_it_is_a_llama_index_selector() -> None:
+def test_a_recognizer_is_a_llama_index_selector() -> None:
     tools = [ToolMetadata(name=name, description=name) for name in ("search", "report")]
     selector = recognizer().as_llama_index_selector()
     assert selector.select(tools, "My weekly report").ind == 1

@@ -205,7 +205,7 @@ def test_a_vector_store_remembers_as_well(tmp_path: Path) -> None:
             MemoryManager(store)
 
 
-def test_it_is_a_block_of_llama_index_memory(forgetful_kb: KnowledgeBase) -> None:
+def test_a_manager_is_a_block_of_llama_index_memory(forgetful_kb: KnowledgeBase) -> None:
     manager = MemoryManager(forgetful_kb)
     manager.remember("prefers tea with milk", scope=ACME, timestamp=NOON)
     manager.remember("prefers tea with lemon", scope=BETA)

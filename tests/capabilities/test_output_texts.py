@@ -44,6 +44,16 @@ def test_a_language_without_texts_is_refused_with_those_that_there_are() -> None
         OutputTexts.of("fr")
 
 
+def test_a_language_without_texts_is_refused_before_a_model_is_called() -> None:
+    llm = ScriptedLLM([])
+    rag = RAGGenerator(FakeRetriever([("leave", 0.9, "25 days")]), llm=llm)
+    with pytest.raises(ConfigurationError, match="no texts in the language 'fr'"):
+        rag.generate("How much leave?", language="fr")
+    with pytest.raises(ConfigurationError, match="no texts in the language 'fr'"):
+        RAGGenerator(FakeRetriever([]), llm=llm, language="fr")
+    assert llm.prompts == []
+
+
 @pytest.mark.parametrize("name", [each.name for each in fields(OutputTexts)])
 def test_a_chinese_text_has_the_fields_of_the_english_one(name: str) -> None:
     english, chinese = (getattr(OutputTexts.of(each), name) for each in ("en", "zh"))

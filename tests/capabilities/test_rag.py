@@ -84,7 +84,7 @@ def test_an_answer_whose_citations_do_not_hold_is_marked(
     assert answer.text == said
 
 
-def test_it_says_so_when_nothing_relevant_was_found(
+def test_an_answer_without_relevant_passages_says_so(
     kb: KnowledgeBase, generated: Generated
 ) -> None:
     silent = ScriptedLLM([])
@@ -193,7 +193,7 @@ def test_a_degraded_retrieval_degrades_the_answer(kb: KnowledgeBase) -> None:
     assert answer.to_dict()["degraded"]
 
 
-def test_it_streams_text_and_never_what_is_only_thought(kb: KnowledgeBase) -> None:
+def test_a_stream_has_no_reasoning_of_the_model(kb: KnowledgeBase) -> None:
     said = "<think>secret plan</think>Annual leave is 25 days [1]."
     shown = [
         each.text
@@ -206,7 +206,7 @@ def test_it_streams_text_and_never_what_is_only_thought(kb: KnowledgeBase) -> No
     assert len(shown) > 3
 
 
-def test_it_is_a_query_engine_that_streams(kb: KnowledgeBase) -> None:
+def test_a_rag_generator_is_a_query_engine_that_streams(kb: KnowledgeBase) -> None:
     said = "Annual leave is 25 days [1]."
     rag = RAGGenerator(kb.retriever(), llm=ScriptedLLM([said, said]), streaming=True)
     assert isinstance(rag, CustomQueryEngine)

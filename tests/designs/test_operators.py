@@ -9,7 +9,6 @@ from llama_index.core import Document
 
 from llama_retrieval_ext import KnowledgeBase, Scope
 from llama_retrieval_ext.config import Registry
-from llama_retrieval_ext.errors import ScopeViolationError
 from llama_retrieval_ext.testing import FakeEmbedding, ScriptedLLM
 
 RECORD = {"chunk_id", "text", "score", "metadata", "knowledge_base_id", "document_id", "source"}
@@ -117,5 +116,4 @@ def test_a_class_that_answers_with_records_is_registered_by_name(kb: KnowledgeBa
     (record,) = records_of(registry.bind(kb).get("retriever", "my")())
     assert (record["chunk_id"], record["knowledge_base_id"]) == ("c", "kb")
     foreign = registry.bind(kb).get("retriever", "my")(tenant="other")
-    with pytest.raises(ScopeViolationError):
-        records_of(foreign)
+    assert records_of(foreign) == []  # it does not enforce the scope, so its records are checked

@@ -186,7 +186,7 @@ def test_hybrid_in_fusion_in_rerank_in_router_in_recursive_answers(store: Engine
     hybrid = HybridRetriever(store, embed_model=MODEL, top_k=10)
     fusion = QueryFusionRetriever([hybrid, A], mode="reciprocal_rerank", num_queries=1, top_k=10)
     reranked = RerankRetriever(fusion, RuleRerank(), top_k=5)
-    router = RouterRetriever(NumberSelector(), {"a": Route(reranked, "all"), "b": Route(B, "b")})  # type: ignore[arg-type]
+    router = RouterRetriever(NumberSelector(), {"a": Route(reranked, "all"), "b": Route(B, "b")})
     nested = RecursiveRetriever("root", {"root": router})
     assert "leave" in nested.retrieve(QUERY)[0].text
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from llama_index.core import VectorStoreIndex
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
@@ -28,6 +29,7 @@ from llama_retrieval_ext.evaluation.tuning import Tuning, tune
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
 from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.graph import GraphRetriever
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.corpus import sample_nodes
@@ -217,6 +219,22 @@ def test_the_damping_of_a_walk_is_tried_on_the_seeds_saved_ranking() -> None:
         made = SeededGraph(retriever, seed).rebuilt(Setting(damping=0.8))
         assert isinstance(made, GraphRetriever)
         assert (made.damping, made.seed) == (0.8, seed)
+
+
+def test_a_hybrid_over_two_stores_is_tuned_and_keeps_both(hybrid: HybridRetriever) -> None:
+    index = VectorStoreIndex(sample_nodes(), embed_model=FakeEmbedding())  # keywords in memory
+    two = HybridRetriever(hybrid.backend, keyword_store=index, embed_model=hybrid.embed_model)
+    made = FusedPipeline(two).rebuilt(Setting((("vector", 0.3), ("keyword", 0.7)), RRF(20), 5))
+    assert isinstance(made, HybridRetriever)
+    assert made.keyword.backend is two.keyword.backend
+    expected = HybridRetriever(
+        hybrid.backend,
+        keyword_store=index,
+        embed_model=hybrid.embed_model,
+        fusion=RRF(20, weights=(0.3, 0.7)),
+        candidates=5,
+    )
+    assert node_ids(made.retrieve("leave")) == node_ids(expected.retrieve("leave"))
 
 
 class OneAfterTheOther(Fusion):

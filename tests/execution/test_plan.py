@@ -3,7 +3,7 @@
 from llama_retrieval_ext.execution.plan import Call
 
 
-async def test_what_comes_then_changes_the_result_in_both_ways() -> None:
+async def test_then_changes_the_result_of_the_blocking_and_the_async_call() -> None:
     async def ten() -> int:
         return 10
 
@@ -13,5 +13,5 @@ async def test_what_comes_then_changes_the_result_in_both_ways() -> None:
     assert await call.coroutine() == 11
 
 
-def test_a_call_that_only_blocks_stays_one() -> None:
+def test_then_of_a_blocking_call_is_a_blocking_call() -> None:
     assert Call(lambda: 1).then(str).coroutine is None

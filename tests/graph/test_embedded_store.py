@@ -62,11 +62,11 @@ def test_a_relation_map_walks_along_ignored_relations_and_leaves_them_out(
     assert triples(found) == [("d", "FAR", "e")]
 
 
-@pytest.mark.parametrize("bound", [{"depth": 0}, {"limit": 0}])
+@pytest.mark.parametrize(("depth", "limit"), [(0, 30), (2, 0)])
 def test_a_relation_map_of_nothing_is_empty(
-    store: EmbeddedPropertyGraphStore, bound: dict[str, int]
+    store: EmbeddedPropertyGraphStore, depth: int, limit: int
 ) -> None:
-    assert store.get_rel_map(store.get(ids=["a"]), **bound) == []
+    assert store.get_rel_map(store.get(ids=["a"]), depth=depth, limit=limit) == []
 
 
 def test_no_ids_are_no_nodes(store: EmbeddedPropertyGraphStore) -> None:

@@ -109,7 +109,7 @@ def test_two_tenants_and_llamaindex_share_a_database_in_either_order(
         found = find_matches(graph, pattern, seeds=["pit"], context={}, scope=scope).function()
         assert [match.ids for match in found] == [("pit", "crane")]
     assert graph.nodes(["pit"], scope=Scope("globex"))["pit"].name == "pit of globex"
-    graph.delete_sources(["d"])
+    graph.delete_sources(["d"], scope=None)
     assert graph.nodes(["pit", "crane"], scope=Scope("globex")) == {}
 
 

@@ -216,7 +216,7 @@ def random_passage(rng: random.Random, id_: str) -> GraphNode:
 
 def test_links_brought_up_to_date_are_those_derived_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_FEW", 2)  # so that limits move with so few passages
-    monkeypatch.setattr(module, "_PHRASE_SHARE", 3)
+    monkeypatch.setattr(module, "_SHARE", 3)
     links = PassageLinks()
     for seed in range(trials(60)):
         rng = random.Random(seed)

@@ -7,6 +7,7 @@ from llama_index.core.schema import BaseNode
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
+from llama_retrieval_ext.knowledge_base.documents import DocumentKey, Prepared
 from llama_retrieval_ext.knowledge_base.graph import GraphTarget
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
@@ -33,6 +34,7 @@ def check_in_step(kb: KnowledgeBase, *scopes: Scope) -> None:
     for scope in scopes or (None,):
         names = sorted({document.document_id for document in kb.documents(scope=scope)})
         nodes: list[BaseNode] = [node for name in names for node in kb.get(name, scope=scope)]
+        passages = Prepared(DocumentKey("", "", "all"), "", tuple(nodes))
         with EmbeddedGraph(":memory:") as expected:
-            GraphTarget(expected, LINKS, "").upsert(nodes)
+            GraphTarget(expected, LINKS, "").upsert([passages])
             assert rows(kb.graph, scope) == rows(expected)

@@ -154,7 +154,7 @@ def test_a_refreshed_copy_has_the_calibrations_of_its_source(tmp_path: Path) -> 
             assert retriever.search("badimko").confidence == confidence
 
 
-def test_too_little_to_learn_from_is_refused(kb: KnowledgeBase) -> None:
+def test_calibration_with_too_few_sentences_is_refused(kb: KnowledgeBase) -> None:
     with pytest.raises(ConfigurationError, match="questions must be a whole number of at least 20"):
         kb.calibrate(questions=5)
     kb.clear()

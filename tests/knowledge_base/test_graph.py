@@ -83,7 +83,7 @@ def add(kb: KnowledgeBase, documents: Sequence[BaseNode], scope: Scope | None = 
     kb.add(documents, scope=scope, show_progress=False).raise_for_failures()
 
 
-def test_the_graph_is_in_step_with_every_change(kb: KnowledgeBase, open_kb: Open) -> None:
+def test_the_graph_follows_every_change_of_documents(kb: KnowledgeBase, open_kb: Open) -> None:
     for scope in (ACME, GLOBEX):
         add(kb, films(), scope)
     check_in_step(kb, ACME, GLOBEX)
@@ -98,7 +98,7 @@ def test_the_graph_is_in_step_with_every_change(kb: KnowledgeBase, open_kb: Open
     assert rows(graph_of(kb), GLOBEX) == rows(graph_of(kb)) == theirs
 
 
-def test_a_walk_finds_what_a_passage_names_in_its_own_tenant(kb: KnowledgeBase) -> None:
+def test_a_graph_search_finds_named_passages_of_its_own_tenant_only(kb: KnowledgeBase) -> None:
     add(kb, films(), ACME)
     add(kb, films("Bo Ek"), GLOBEX)
     for scope, expected in ((ACME, ["film", "anne"]), (GLOBEX, ["film"])):
@@ -113,7 +113,7 @@ def test_a_walk_finds_what_a_passage_names_in_its_own_tenant(kb: KnowledgeBase) 
     assert {each.leg for hit in hits for each in hit.contributions} == {"graph", "keyword"}
 
 
-def test_a_copy_takes_the_graph_along(
+def test_a_copy_includes_the_graph(
     kb: KnowledgeBase, url: str, graph: str, fast_disk: Path, open_kb: Open
 ) -> None:
     add(kb, films(), ACME)
@@ -141,7 +141,7 @@ def test_a_copy_takes_the_graph_along(
         assert len(copy.retriever("graph", scope=GLOBEX).retrieve("Night Train")) > 0
 
 
-def test_removal_takes_its_rows_out_of_the_graph(kb: KnowledgeBase, url: str, graph: str) -> None:
+def test_removal_deletes_its_rows_from_the_graph(kb: KnowledgeBase, url: str, graph: str) -> None:
     add(kb, films())
     own = GraphNode("crane", "Equipment", "Tower crane")
     graph_of(kb).upsert([own], [])
@@ -152,7 +152,9 @@ def test_removal_takes_its_rows_out_of_the_graph(kb: KnowledgeBase, url: str, gr
 
 
 @EMBEDDED
-def test_its_graph_is_remembered(open_kb: Open, url: str, fast_disk: Path, graph: str) -> None:
+def test_the_graph_of_a_knowledge_base_is_recorded(
+    open_kb: Open, url: str, fast_disk: Path, graph: str
+) -> None:
     kb = open_kb(graph=graph)
     assert kb.info().graph == graph
     with open_kb(graph=graph) as again:  # in one process it can be open twice
@@ -170,7 +172,7 @@ def test_its_graph_is_remembered(open_kb: Open, url: str, fast_disk: Path, graph
 
 
 @EMBEDDED
-def test_what_cannot_be_its_graph_is_refused(open_kb: Open, url: str, graph: str) -> None:
+def test_graphs_that_cannot_be_written_are_refused(open_kb: Open, url: str, graph: str) -> None:
     with pytest.raises(ConfigurationError, match="both be in memory or neither"):
         open_kb(graph="graph::memory:")
     with pytest.raises(ConfigurationError, match="cannot write to"):
@@ -190,7 +192,7 @@ def test_what_cannot_be_its_graph_is_refused(open_kb: Open, url: str, graph: str
 
 
 @EMBEDDED
-def test_a_graph_that_is_down_fails_before_anything_is_begun(
+def test_a_write_fails_before_it_begins_if_the_graph_is_down(
     kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def down(*_: object, **__: object) -> None:
@@ -262,7 +264,7 @@ def test_llamaindex_extractors_write_into_the_graph(open_kb: Open, graph: str) -
 
 
 @EMBEDDED
-def test_a_mention_leaves_what_the_graph_knows_of_an_entity(kb: KnowledgeBase) -> None:
+def test_a_mentioned_entity_keeps_its_properties(kb: KnowledgeBase) -> None:
     known = GraphNode("Anne Lister", "Person", "Anne", {"born": 1791})
     graph_of(kb).upsert([known], [])
     add(kb, films())

@@ -11,24 +11,26 @@ from tests.servers.neo4j import neo4j_url
 
 __all__ = ["neo4j_url"]
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork and no SIGKILL")
 @pytest.mark.timeout(300)
-def test_a_process_killed_while_it_adds_loses_nothing_and_leaves_nothing_half_done(
-    url: str, engine: str
-) -> None:
+def test_a_process_killed_while_adding_leaves_whole_documents(url: str, engine: str) -> None:
     kill(url, "7", "1", "0.05" if engine == "embedded" else "0.5")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork and no SIGKILL")
 @EMBEDDED
-def test_nor_does_one_with_a_graph(url: str, fast_disk: Path) -> None:
+def test_a_process_killed_while_adding_leaves_the_graph_in_step(url: str, fast_disk: Path) -> None:
     kill(url, "10", "2", "0.1", f"graph:{fast_disk / 'graph'}")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork and no SIGKILL")
 @EMBEDDED
-def test_nor_does_one_with_a_graph_on_a_server(url: str, neo4j_url: str) -> None:
+def test_a_process_killed_while_adding_leaves_the_graph_on_neo4j_in_step(
+    url: str, neo4j_url: str
+) -> None:
     with closing(open_graph(neo4j_url)) as graph:
         graph.clear(scope=None)
     kill(url, "4", "3", "0.6", neo4j_url)

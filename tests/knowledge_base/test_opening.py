@@ -1,5 +1,7 @@
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from llama_index.core import MockEmbedding
@@ -15,11 +17,17 @@ from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.ledger.local_ledger import LocalLedger
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores.open import open_store
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+from llama_retrieval_ext.urls import Location
 from tests.knowledge_base.engines import EMBEDDED
 
 Open = Callable[..., KnowledgeBase]
+
+
+def store_at(url: str) -> Any:
+    return open_store(url)
 
 
 @pytest.fixture
@@ -36,9 +44,46 @@ def test_what_was_added_is_there_after_reopening(open_kb: Open) -> None:
         assert again.retriever(kind).retrieve("leave")[0].node.ref_doc_id == "d"
 
 
-def test_an_embedding_model_is_always_needed(url: str) -> None:
+def test_a_new_knowledge_base_needs_an_embedding_model(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"needs embed_model=.*'local'"):
         KnowledgeBase.open(url)
+    with pytest.raises(ConfigurationError, match="there is no knowledge base at"):
+        KnowledgeBase.open(url, must_exist=True)
+    path = Location.of(url).path
+    assert path is None or not path.exists() or not url.startswith("embedded")
+
+
+def test_without_a_model_it_opens_with_the_recorded_one(open_kb: Open, url: str) -> None:
+    with open_kb(embed_model="local") as kb:
+        kb.add([Document(id_="d", text="annual leave")], show_progress=False)
+    with KnowledgeBase.open(url) as again:
+        assert again.retriever("vector").retrieve("leave")[0].node.ref_doc_id == "d"
+        assert again.add([Document(text="sick leave")], show_progress=False).added == 1
+        assert "'LocalEmbedding:" in repr(again)
+    assert open_kb(embed_model="local").count() == 2
+
+
+def test_without_its_model_everything_works_that_embeds_nothing(open_kb: Open, url: str) -> None:
+    with open_kb() as kb:
+        kb.add([Document(id_=ref, text=f"{ref} leave") for ref in "abc"], show_progress=False)
+    with KnowledgeBase.open(url, must_exist=True) as kb:
+        assert kb.info().embed_model == "PickyEmbedding"
+        assert [each.document_id for each in kb.documents()] == ["a", "b", "c"]
+        assert kb.delete("a") == 1
+        assert len(kb.retriever("keyword").retrieve("leave")) == 2
+        for kind in ("vector", "hybrid"):
+            with pytest.raises(ConfigurationError, match=r"'PickyEmbedding'.*embed_model="):
+                kb.retriever(kind).retrieve("leave")
+        report = kb.add([Document(id_="d", text="leave")], show_progress=False)
+        assert "embed_model=" in str(report.failures["d"])
+
+
+@EMBEDDED
+def test_a_copy_to_read_needs_no_embedding_model(open_kb: Open, url: str) -> None:
+    with open_kb(embed_model="local") as kb:
+        kb.add([Document(id_="d", text="annual leave")], show_progress=False)
+    with KnowledgeBase.open(url, read_only=True) as reader:
+        assert len(reader.search("leave").hits) == 1
 
 
 def test_another_embedding_model_is_refused_and_both_are_named(open_kb: Open) -> None:
@@ -72,7 +117,7 @@ def test_another_tokenizer_is_refused_once_there_is_something_in_it(open_kb: Ope
         open_kb(tokenizer=Tokenizer(language="german"))
 
 
-def test_an_empty_one_is_remembered_as_it_was_made(open_kb: Open) -> None:
+def test_an_empty_knowledge_base_keeps_its_settings(open_kb: Open) -> None:
     open_kb(require_scope=True, tokenizer=Tokenizer(language="none")).close()
     with pytest.raises(ConfigurationError, match="require_scope"):
         open_kb(require_scope=False)
@@ -84,9 +129,7 @@ def test_an_empty_one_is_remembered_as_it_was_made(open_kb: Open) -> None:
     assert kb.retriever("keyword", scope=Scope("acme")).retrieve("leave") == []
 
 
-def test_who_requires_a_scope_for_the_first_document_requires_it_of_everybody(
-    open_kb: Open,
-) -> None:
+def test_a_scope_required_with_the_first_document_is_required_of_all(open_kb: Open) -> None:
     with open_kb(), open_kb(require_scope=True) as kb:
         kb.add([Document(text="leave")], scope=Scope("acme"))
     assert open_kb().require_scope
@@ -101,15 +144,14 @@ def test_a_directory_with_something_else_in_it_is_refused(open_kb: Open, directo
     assert [path.name for path in directory.iterdir()] == ["thesis.txt"]
 
 
-@EMBEDDED
 def test_a_store_that_was_filled_without_a_knowledge_base_is_refused(
-    open_kb: Open, directory: Path
+    open_kb: Open, url: str
 ) -> None:
-    with EmbeddedVectorStore(directory) as store:
-        store.add([TextNode(id_="n", text="x", embedding=[1.0])])
-    with pytest.raises(StoreFormatError, match="1 nodes that were not added"):
+    with closing(store_at(url)) as store:
+        store.add([TextNode(id_="n", text="x", embedding=[1.0, 0.0])])
+    with pytest.raises(StoreFormatError, match=r"1 nodes that were not added.*VectorRetriever"):
         open_kb()
-    with EmbeddedVectorStore(directory) as store:
+    with closing(store_at(url)) as store:
         assert store.count() == 1
 
 
@@ -119,14 +161,13 @@ def test_an_empty_store_becomes_a_knowledge_base(open_kb: Open, directory: Path)
     assert open_kb().add([Document(text="leave")]).added == 1
 
 
-@EMBEDDED
 def test_a_store_that_lost_nodes_is_reported_and_can_be_filled_again(
-    open_kb: Open, directory: Path, caplog: pytest.LogCaptureFixture
+    open_kb: Open, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     documents = [Document(id_=f"d{number}", text="leave") for number in range(3)]
     with open_kb() as kb:
         kb.add(documents)
-    with EmbeddedVectorStore(directory) as store:
+    with closing(store_at(url)) as store:
         store.delete("d1")
     kb = open_kb()
     assert "holds 2 nodes, and 3 were added" in caplog.text
@@ -146,7 +187,7 @@ def test_a_newer_knowledge_base_is_refused(open_kb: Open) -> None:
 
 
 @EMBEDDED
-def test_a_ledger_that_is_none_is_refused(open_kb: Open, directory: Path) -> None:
+def test_a_ledger_file_that_is_no_database_is_refused(open_kb: Open, directory: Path) -> None:
     open_kb().close()
     for path in directory.glob("ledger.sqlite3*"):
         path.unlink()
@@ -163,19 +204,19 @@ def test_a_ledger_that_is_none_is_refused(open_kb: Open, directory: Path) -> Non
         ("embedded:", "no"),
     ],
 )
-def test_a_url_that_names_nothing_is_refused(url: str, advice: str) -> None:
+def test_a_url_of_no_engine_is_refused(url: str, advice: str) -> None:
     with pytest.raises(ConfigurationError, match=advice):
         KnowledgeBase.open(url, embed_model=MockEmbedding(4))
 
 
-def test_its_repr_says_what_is_in_it(open_kb: Open, url: str) -> None:
+def test_repr_shows_url_counts_and_model(open_kb: Open, url: str) -> None:
     kb = open_kb()
     kb.add([Document(text="leave"), TextNode(text="leave")])
     assert repr(kb) == f"KnowledgeBase({url!r}, 2 documents, 2 nodes, 'PickyEmbedding')"
 
 
 @EMBEDDED
-def test_a_full_disk_under_the_store_loses_nothing(open_kb: Open) -> None:
+def test_a_full_disk_of_the_store_loses_no_document(open_kb: Open) -> None:
     kb = open_kb()
     kb.add([Document(id_="d", text="annual leave")])
     store = kb._storage.store
@@ -198,7 +239,7 @@ def test_a_full_disk_under_the_store_loses_nothing(open_kb: Open) -> None:
     ],
     ids=["full disk", "read-only directory"],
 )
-def test_a_ledger_that_cannot_be_written_loses_nothing(
+def test_a_ledger_that_cannot_be_written_loses_no_document(
     open_kb: Open, trouble: str, relief: str, message: str
 ) -> None:
     kb = open_kb()
@@ -227,6 +268,6 @@ def test_an_empty_one_may_be_opened_with_another_dimension(open_kb: Open) -> Non
     assert kb.add([Document(text="leave")], show_progress=False).added == 1
 
 
-def test_constructing_one_says_to_open_it() -> None:
+def test_constructing_a_knowledge_base_says_to_open_it() -> None:
     with pytest.raises(ConfigurationError, match=r"KnowledgeBase\.open"):
         KnowledgeBase("embedded:./kb", embed_model=MockEmbedding(8))

@@ -20,9 +20,9 @@ from llama_index.core.schema import BaseNode, Document, TransformComponent
 from pydantic import PrivateAttr
 
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
+from llama_retrieval_ext.knowledge_base.documents import DocumentKey
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.ray.ingest import ingest_with_ray
-from llama_retrieval_ext.knowledge_base.readers.documents import DocumentKey
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
 from llama_retrieval_ext.knowledge_base.report import IngestionReport
 from llama_retrieval_ext.query import Scope
@@ -156,7 +156,7 @@ def test_files_are_stored_as_add_stores_them_and_again_they_are_unchanged(
 
 
 @EMBEDDED
-def test_a_worker_that_is_killed_costs_nothing_but_time(
+def test_batches_of_a_killed_worker_are_prepared_again(
     ingest: Ingest, open_kb: Any, obstructed: ObstructedEmbedding
 ) -> None:
     documents = many(2 * N_BATCH, d70="deadly", d71="one or two|three or four|five or six")
@@ -174,7 +174,7 @@ def test_a_worker_that_is_killed_costs_nothing_but_time(
 
 
 @EMBEDDED
-def test_documents_that_kill_each_worker_are_reported_and_the_others_go_in(ingest: Ingest) -> None:
+def test_documents_that_kill_each_worker_are_reported_and_the_others_stored(ingest: Ingest) -> None:
     report = ingest(many(2 * N_BATCH + 1, d70="poison"), task_options={"max_retries": 0})
     assert set(report.failures) == {f"d{i}" for i in range(N_BATCH, 2 * N_BATCH)}
     assert "worker died" in str(report.failures["d70"])
@@ -195,7 +195,7 @@ ingest_with_ray(many(3 * N_BATCH, d190="slow"), sys.argv[2], embed_model=model)
 
 
 @EMBEDDED
-def test_a_driver_that_is_killed_is_resumed_by_another_call(
+def test_another_call_continues_after_the_driver_was_killed(
     ingest: Ingest, cluster: str, url: str, open_kb: Any, obstructed: ObstructedEmbedding
 ) -> None:
     (obstructed.folder / "slow").touch()
@@ -255,12 +255,12 @@ class Locked(TransformComponent):
 
 
 @EMBEDDED
-def test_what_cannot_be_sent_to_workers_is_refused(ingest: Ingest) -> None:
+def test_a_model_that_cannot_be_pickled_is_refused(ingest: Ingest) -> None:
     with pytest.raises(ConfigurationError, match="cannot be sent to workers"):
         ingest(many(1), transformations=[Locked()])
 
 
-def test_what_cannot_work_is_refused_before_anything_starts(
+def test_invalid_arguments_are_refused_before_ray_starts(
     model: FakeEmbedding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ConfigurationError, match="gone when this returns"):

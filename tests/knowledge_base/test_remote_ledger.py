@@ -14,11 +14,11 @@ from llama_retrieval_ext.errors import (
     StoreUnavailableError,
 )
 from llama_retrieval_ext.filters import matches, parse_filters
+from llama_retrieval_ext.knowledge_base.documents import DocumentKey, Prepared
 from llama_retrieval_ext.knowledge_base.ledger.journal import Claim, WriteOutcome
 from llama_retrieval_ext.knowledge_base.ledger.ledger import KnowledgeBaseConfig
 from llama_retrieval_ext.knowledge_base.ledger.remote_journal import RemoteJournal
 from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
-from llama_retrieval_ext.knowledge_base.readers.documents import DocumentKey, Prepared
 from llama_retrieval_ext.knowledge_base.write import Writer
 from llama_retrieval_ext.stores.engine.records import IntentRecords, Record
 
@@ -44,7 +44,8 @@ class Nodes:
         self.before_add()
         self.nodes |= {node.node_id: node for node in nodes}
 
-    upsert = add
+    def upsert(self, documents: Sequence[Prepared]) -> None:
+        self.add([node for document in documents for node in document.nodes])
 
     def get_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
@@ -147,7 +148,7 @@ def test_a_claimed_document_is_free_when_its_writer_is_done(server: Server) -> N
 
 
 @pytest.mark.parametrize("state", ["adding", "updating", "deleting"])
-def test_what_a_dead_writer_has_begun_is_settled_when_its_claim_is_old(
+def test_changes_of_a_dead_writer_are_settled_when_its_claim_is_old(
     server: Server, state: str
 ) -> None:
     if state != "adding":
@@ -170,7 +171,7 @@ def test_what_a_dead_writer_has_begun_is_settled_when_its_claim_is_old(
     assert server.ledger().n_nodes_at_rest() == len(expected)
 
 
-def test_a_slow_writer_that_was_taken_for_dead_writes_its_document_again(server: Server) -> None:
+def test_a_slow_writer_that_lost_its_claim_writes_its_document_again(server: Server) -> None:
     slow = server.writer()
 
     def overtaken() -> None:
@@ -184,7 +185,7 @@ def test_a_slow_writer_that_was_taken_for_dead_writes_its_document_again(server:
     assert [each.n_nodes for each in server.ledger().documents(None)] == [2]
 
 
-def test_what_cannot_be_written_has_not_happened(server: Server) -> None:
+def test_a_failed_write_leaves_no_document(server: Server) -> None:
     writer = server.writer()
     writer.write([prepared("a")])
     server.beside.is_down = True
@@ -195,7 +196,7 @@ def test_what_cannot_be_written_has_not_happened(server: Server) -> None:
     assert writer.write([prepared("b")]) == [WriteOutcome.ADDED]
 
 
-def test_a_node_id_in_use_is_refused_and_one_that_no_document_has_is_not(server: Server) -> None:
+def test_a_node_id_of_another_document_is_refused_and_one_of_none_is_reused(server: Server) -> None:
     writer = server.writer()
     writer.write([prepared("a")])
     stolen = Prepared(DocumentKey("", "", "b"), "b", prepared("a").nodes)
@@ -211,7 +212,7 @@ def test_a_node_id_in_use_is_refused_and_one_that_no_document_has_is_not(server:
     assert writer.write([again]) == [WriteOutcome.ADDED]
 
 
-def test_two_that_set_it_up_at_once_agree(server: Server) -> None:
+def test_concurrent_writers_of_the_configuration_agree(server: Server) -> None:
     del server.beside.nodes["config"]
     first, second = server.ledger(), server.ledger()
     for ledger, tokenizer in ((first, "t"), (second, "u")):
@@ -226,7 +227,7 @@ def test_two_that_set_it_up_at_once_agree(server: Server) -> None:
     assert server.ledger().dimension() == 3
 
 
-def test_a_knowledge_base_that_is_removed_meanwhile_is_not_written(server: Server) -> None:
+def test_writing_to_a_removed_knowledge_base_fails(server: Server) -> None:
     journal = server.journal()
     del server.beside.nodes["config"]
     with pytest.raises(StoreClosedError, match="removed since"):
@@ -254,7 +255,7 @@ def test_no_record_is_longer_than_milvus_takes(server: Server) -> None:
     assert server.ledger().node_ids([key]) == {key: sorted(node.node_id for node in nodes)}
 
 
-def test_of_two_that_replace_a_record_at_once_one_at_most_does(server: Server) -> None:
+def test_at_most_one_of_two_concurrent_replacements_of_a_record_succeeds(server: Server) -> None:
     nodes = Nodes()
     stores = [
         IntentRecords(nodes, is_shared=True, clock=lambda: server.now_s, patience_s=PATIENCE_S)  # type: ignore[arg-type]  # as above

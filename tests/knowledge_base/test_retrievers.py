@@ -31,7 +31,7 @@ def test_top_k_and_filters_are_honoured(kb: KnowledgeBase, kind: StoreKind) -> N
     assert [hit.node.ref_doc_id for hit in hits] == ["sick"]
 
 
-def test_hybrid_is_what_you_get_unless_you_say_otherwise(kb: KnowledgeBase) -> None:
+def test_hybrid_is_the_default_kind(kb: KnowledgeBase) -> None:
     hit = kb.retriever().search("leave").hits[0]
     assert {part.leg for part in hit.contributions} == {"vector", "keyword"}
 
@@ -68,7 +68,7 @@ def test_options_of_hybrid_are_refused_elsewhere(
         kb.retriever(kind, **option)
 
 
-def test_hybrid_lets_the_engine_fuse_when_told_to(kb: KnowledgeBase) -> None:
+def test_hybrid_with_pushdown_lets_the_engine_fuse(kb: KnowledgeBase) -> None:
     ours, pushed = kb.retriever(), kb.retriever(fusion=RRF(), pushdown=True)
     assert {hit.node_id for hit in pushed.retrieve("leave")} == {
         hit.node_id for hit in ours.retrieve("leave")
@@ -98,7 +98,7 @@ def test_a_retriever_works_in_a_query_engine(kb: KnowledgeBase) -> None:
     indirect=True,
 )
 @pytest.mark.parametrize("kind", ["vector", "keyword", "hybrid"])
-def test_a_few_hits_of_each_document_come_within_the_scope(
+def test_collapse_limits_hits_per_document_within_the_scope(
     open_kb: Callable[..., KnowledgeBase], kind: StoreKind
 ) -> None:
     with open_kb(require_scope=True) as kb:

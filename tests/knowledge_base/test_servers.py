@@ -21,7 +21,7 @@ ON_SERVERS = pytest.mark.parametrize(
 
 
 @pytest.mark.parametrize("engine", ["milvus", "elasticsearch"], indirect=True)
-def test_many_tenants_is_decided_when_it_is_made(open_kb: Open) -> None:
+def test_many_tenants_cannot_be_set_after_the_collection_exists(open_kb: Open) -> None:
     with open_kb() as kb:
         kb.add([Document(text="leave")])
     with pytest.raises(ConfigurationError, match=r"leave .*\(of a knowledge base: many_tenants\)"):
@@ -58,7 +58,7 @@ def line(url: str) -> Iterator[Line]:
 
 
 @ON_SERVERS
-def test_a_server_that_is_away_is_told_and_nothing_is_lost(line: Line) -> None:
+def test_an_outage_of_the_server_raises_and_loses_no_document(line: Line) -> None:
     model = FakeEmbedding(dim=16)
     line.cut()
     with pytest.raises(StoreUnavailableError):
@@ -84,7 +84,7 @@ def test_a_server_that_is_away_is_told_and_nothing_is_lost(line: Line) -> None:
 
 
 @ON_SERVERS
-def test_it_works_on_a_server(open_kb: Open) -> None:
+def test_add_update_delete_and_search_on_a_server(open_kb: Open) -> None:
     documents = [Document(id_=f"d{number}", text=f"leave {number}") for number in range(70)]
     with open_kb() as kb:
         assert kb.add(documents).added == 70
@@ -98,7 +98,7 @@ def test_it_works_on_a_server(open_kb: Open) -> None:
 
 
 @ON_SERVERS
-def test_writers_in_several_processes_lose_nothing(
+def test_concurrent_writers_without_a_common_lock_lose_no_document(
     open_kb: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Threads that share no lock, nor anything else, are as good as processes.

@@ -124,7 +124,7 @@ SAMPLES: tuple[Callable[[], object], ...] = (
     lambda: MMR(0.7, top_k=5),
     lambda: MMR(embed_model=MODEL, store=STORE),
     lambda: ext.EmbeddingRerank(MODEL),
-    lambda: ext.ModelRerank(RANKER, score_kind=ext.ScoreKind.LOGIT, top_k=3),
+    lambda: ext.ModelRerank(RANKER, score_kind="logit", top_k=3),
     lambda: ext.LLMRerank(LLM, top_k=2),
     lambda: ext.RerankChain(RuleRerank(), RANKER, timeout_s=2.0),
     lambda: ext.HyDE(LLM, n=2),

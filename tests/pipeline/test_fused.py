@@ -25,6 +25,7 @@ from llama_retrieval_ext.pipeline.stages import FanOut, Refine, Rewrite
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, node_ids
 from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
+from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stages.selection import Top
@@ -343,9 +344,20 @@ def test_f3_more_than_top_k_hits_are_fused_before_the_cut(searched: Searched) ->
     assert len(searched(fused, "query").hits) == 4
 
 
-def test_a_blank_query_asks_nobody(searched: Searched) -> None:
+@pytest.mark.parametrize("blank", ["", " \n"])
+def test_every_search_answers_a_blank_query_with_no_hits(blank: str) -> None:
     leg = good()
-    assert searched((leg | leg) >> RRF() >> Top(3), " \n").hits == []
+    retriever = (leg | leg) >> RRF() >> Top(3)
+    assert retriever.retrieve(blank) == asyncio.run(retriever.aretrieve(blank)) == []
+    assert retriever.retrieve_many([blank]) == [[]]
+    results = [
+        retriever.search(blank),
+        retriever.explain(blank),
+        *retriever.search_many([blank]),
+        *retriever.stream(blank),
+        RetrievalPipeline().add_stage(retriever).execute(blank),
+    ]
+    assert [(result.hits, result.degraded) for result in results] == [([], ())] * 5
     assert leg.calls == []
 
 

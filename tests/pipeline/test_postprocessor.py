@@ -24,7 +24,6 @@ from llama_retrieval_ext.errors import ScoreError
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.pipeline.postprocessor import Postprocessed
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.reordering import ScoreKind
 from llama_retrieval_ext.results import Contribution, Hit, node_ids
 from llama_retrieval_ext.testing.fakes import FakeRetriever
 
@@ -96,14 +95,14 @@ def test_a_replaced_text_arrives_and_the_original_stays() -> None:
 
 
 def test_logits_become_probabilities_and_the_order_stays() -> None:
-    stage = Postprocessed(InPlaceReranker(scores={"a": -2.0, "b": 0.0}), score_kind=ScoreKind.LOGIT)
+    stage = Postprocessed(InPlaceReranker(scores={"a": -2.0, "b": 0.0}), score_kind="logit")
     found = run(stage.refine_plan(Query("q"), hits()))
     assert [hit.node_id for hit in found] == ["b", "a"]
     assert [hit.score for hit in found] == pytest.approx([0.5, 1 / (1 + math.exp(2))])
 
 
 def test_a_logit_that_equals_the_score_before_is_a_logit_all_the_same() -> None:
-    stage = Postprocessed(InPlaceReranker(scores={"a": 0.9, "b": 0.8}), score_kind=ScoreKind.LOGIT)
+    stage = Postprocessed(InPlaceReranker(scores={"a": 0.9, "b": 0.8}), score_kind="logit")
     found = run(stage.refine_plan(Query("q"), hits()))
     assert found[0].score == pytest.approx(1 / (1 + math.exp(-0.9)))
 

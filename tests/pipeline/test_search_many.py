@@ -52,7 +52,7 @@ def picky() -> Picky:
     return Picky([("a", 0.9), ("b", 0.5)])
 
 
-def test_a_query_that_fails_fails_alone_and_says_why(search_many: Many) -> None:
+def test_a_failing_query_fails_alone_and_its_result_has_the_reason(search_many: Many) -> None:
     source = picky()
     results = search_many(source >> Top(1), ["one", "bad", "three", "four"])
     assert [node_ids(result.hits) for result in results] == [["a"], [], ["a"], ["a"]]
@@ -69,7 +69,7 @@ def test_queries_after_one_that_fails_are_answered() -> None:
     assert [len(result.hits) for result in results] == [0, 1, 1]
 
 
-def test_each_result_has_what_is_missing_from_it_and_nothing_else(search_many: Many) -> None:
+def test_each_result_has_only_its_own_degraded_parts(search_many: Many) -> None:
     fused = branches(Picky=picky(), other=FakeRetriever([("c", 0.4)])) >> RRF()
     results = search_many(fused, ["one", "bad", "three"])
     assert [[part.where for part in result.degraded] for result in results] == [[], ["Picky"], []]
@@ -93,7 +93,7 @@ def test_many_results_are_those_of_each_query(search_many: Many) -> None:
     ]
 
 
-def test_a_mistake_in_one_query_does_not_take_the_others_answers(search_many: Many) -> None:
+def test_a_mistake_in_one_query_leaves_the_other_answers(search_many: Many) -> None:
     backend = FakeBackend(sample_nodes(FakeEmbedding()))
     retriever = VectorRetriever(backend, embed_model=FakeEmbedding())
     good, bad = search_many(retriever, ["annual leave", Query("x", embedding=[1.0])])
@@ -117,7 +117,7 @@ def test_a_model_that_fails_degrades_each_of_many_queries(search_many: Many) -> 
     assert ["down" in result.degraded[0].reason for result in results] == [True] * len(results)
 
 
-def test_retrieve_many_raises_the_first_failure_after_those_beside_it() -> None:
+def test_retrieve_many_raises_the_first_failure_when_the_parallel_queries_are_done() -> None:
     source = picky()
     with pytest.raises(OSError, match="not this one") as raised:
         (source >> Top(1)).retrieve_many(["one", "bad", "three", "four"], at_once=3)
@@ -130,6 +130,8 @@ def test_retrieve_many_raises_the_first_failure_after_those_beside_it() -> None:
 
 
 @each_case("queries", ["one", [None], [3]])
-def test_what_is_no_list_of_queries_is_refused(search_many: Many, queries: list[str]) -> None:
+def test_an_argument_that_is_no_list_of_queries_is_refused(
+    search_many: Many, queries: list[str]
+) -> None:
     with pytest.raises(ConfigurationError):
         search_many(picky() >> Top(1), queries)

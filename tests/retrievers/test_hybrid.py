@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,9 @@ from tests.cases import each_case
 
 
 @pytest.mark.parametrize("one_round_trip", [True, False])
-def test_who_has_no_embedding_model_is_named(*, one_round_trip: bool) -> None:
+def test_a_missing_embedding_model_is_an_error_that_names_the_retriever(
+    *, one_round_trip: bool
+) -> None:
     features = replace(EVERYTHING, one_round_trip=one_round_trip)
     backend = FakeBackend(sample_nodes(FakeEmbedding()), features=features)
     with pytest.raises(ConfigurationError, match="HybridRetriever has no embedding model"):
@@ -45,13 +48,29 @@ def test_scores_are_summed_from_the_last_candidate_to_the_first(*, one_round_tri
 
 
 @pytest.mark.parametrize("one_round_trip", [True, False])
-def test_scores_of_all_that_share_a_word_are_measured_from_zero(*, one_round_trip: bool) -> None:
+def test_keyword_scores_are_scaled_from_zero_if_all_matches_are_candidates(
+    *, one_round_trip: bool
+) -> None:
     features = replace(EVERYTHING, one_round_trip=one_round_trip)
     backend = FakeBackend(sample_nodes(FakeEmbedding()), features=features)
     query = Query("annual leave", top_k=100)
     scales = {"vector": Normalisation.MIN_MAX, "keyword": Normalisation.FROM_ZERO}
     assert scored(backend, query) == scored(backend, query, WeightedSum(normalise=scales))
     assert scored(backend, query) != scored(backend, query, WeightedSum())
+
+
+@pytest.mark.parametrize("one_round_trip", [True, False])
+def test_a_fusion_that_defines_only_fuse_gets_the_hits_of_both(*, one_round_trip: bool) -> None:
+    class OneAfterTheOther(Fusion):
+        def fuse(self, rankings: Any, **_: Any) -> Any:
+            return [*rankings["keyword"], *rankings["vector"]]
+
+    features = replace(EVERYTHING, one_round_trip=one_round_trip)
+    backend = FakeBackend(sample_nodes(FakeEmbedding()), features=features)
+    retriever = HybridRetriever(
+        backend, embed_model=FakeEmbedding(), fusion=OneAfterTheOther(), top_k=12
+    )
+    assert len(retriever.retrieve("canteen lunch")) == len(sample_nodes())
 
 
 def test_the_last_of_few_that_share_a_word_still_counts() -> None:
@@ -68,7 +87,7 @@ def test_the_last_of_few_that_share_a_word_still_counts() -> None:
 
 
 @each_case(
-    ("retriever", "told"),
+    ("retriever", "shown"),
     [
         (HybridRetriever, ""),
         (partial(HybridRetriever, fusion=WeightedSum()), "fusion=WeightedSum()"),
@@ -80,9 +99,11 @@ def test_the_last_of_few_that_share_a_word_still_counts() -> None:
         (partial(VectorRetriever, collapse=Collapse(2)), "collapse=Collapse(size=2)"),
     ],
 )
-def test_it_tells_what_was_chosen(retriever: Callable[..., StoreRetriever], told: str) -> None:
+def test_repr_shows_the_arguments_that_differ_from_the_defaults(
+    retriever: Callable[..., StoreRetriever], shown: str
+) -> None:
     made = retriever(FakeBackend(sample_nodes(FakeEmbedding())))
-    arguments = ", ".join(["FakeBackend(...)", *([told] if told else [])])
+    arguments = ", ".join(["FakeBackend(...)", *([shown] if shown else [])])
     assert repr(made) == f"{type(made).__name__}({arguments})"
 
 

@@ -63,7 +63,7 @@ def test_a_failing_model_is_called_once_and_keywords_answer(
     assert "the model is down" in missing.reason
 
 
-def test_a_model_is_left_alone_while_the_circuit_is_open(
+def test_an_open_circuit_stops_calls_of_the_model(
     store: Storage, down: FakeEmbedding, searched: Searched
 ) -> None:
     retriever = HybridRetriever(store, embed_model=down)
@@ -75,7 +75,7 @@ def test_a_model_is_left_alone_while_the_circuit_is_open(
     assert len(down.calls) == OPENS_AFTER
 
 
-def test_an_embedding_that_comes_closes_the_circuit(
+def test_a_successful_embedding_closes_the_circuit(
     store: Storage, down: FakeEmbedding, searched: Searched
 ) -> None:
     retriever = HybridRetriever(store, embed_model=down)
@@ -156,7 +156,10 @@ def test_an_explanation_notes_what_each_leg_found(store: Storage, searched: Sear
     for leg in (VectorRetriever(store, embed_model=FakeEmbedding()), KeywordRetriever(store)):
         found = node_ids(leg.retrieve(Query("annual leave", top_k=6)))
         assert found
-        for told in (explained, asynchronous):
-            assert (told[leg.name].count, told[leg.name].notes) == (len(found), {"top": found[:5]})
-            assert told[leg.name].duration_s is not None
+        for trace in (explained, asynchronous):
+            assert (trace[leg.name].count, trace[leg.name].notes) == (
+                len(found),
+                {"top": found[:5]},
+            )
+            assert trace[leg.name].duration_s is not None
         assert (plain[leg.name].count, plain[leg.name].notes) == (len(found), {})

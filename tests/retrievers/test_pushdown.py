@@ -28,16 +28,16 @@ FUSES = replace(EVERYTHING, fusions=(NativeFusion(kind=RRF, equal_weights=True),
 
 
 class Fusing(FakeBackend):
-    """An engine that fuses, and remembers what it was asked."""
+    """An engine that fuses, and records its requests."""
 
     def __init__(self, nodes: Sequence[TextNode], **options: Any) -> None:
         super().__init__(nodes, features=FUSES, **options)
-        self.asked: list[tuple[Search, FusedSearch]] = []
+        self.requests: list[tuple[Search, FusedSearch]] = []
 
     def fused(
         self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
     ) -> Call[list[Candidate]]:
-        self.asked.append((search, how))
+        self.requests.append((search, how))
         return super().fused(embedding, text, search, how)
 
 
@@ -52,16 +52,16 @@ def hybrid(backend: FakeBackend, **options: Any) -> HybridRetriever:
     return HybridRetriever(backend, **{"embed_model": MODEL, "fusion": RRF(), **options})
 
 
-def test_the_engine_is_asked_once_for_the_best_alone() -> None:
+def test_pushdown_requests_only_the_best_hits_once() -> None:
     backend = Fusing(sample_nodes(MODEL))
     hits = hybrid(backend, pushdown=True, candidates=70).for_scope(ACME).retrieve(SAMPLE_QUERIES[0])
-    ((search, how),) = backend.asked
+    ((search, how),) = backend.requests
     assert search == Search(10, ACME.condition, ACME)
     assert how == FusedSearch(RRF(), (1.0, 1.0), 70)
     assert hits
 
 
-def test_it_finds_what_our_own_fusion_finds_without_contributions() -> None:
+def test_pushdown_finds_the_hits_of_our_own_fusion_without_contributions() -> None:
     backend = Fusing(sample_nodes(MODEL))
     ours = hybrid(backend, fusion=RRF()).search(SAMPLE_QUERIES[0])
     pushed = hybrid(backend, pushdown=True).search(SAMPLE_QUERIES[0])
@@ -72,40 +72,40 @@ def test_it_finds_what_our_own_fusion_finds_without_contributions() -> None:
     assert not any(hit.contributions for hit in pushed.hits)
 
 
-def test_there_are_never_fewer_candidates_than_hits_wanted() -> None:
+def test_pushdown_has_at_least_as_many_candidates_as_hits() -> None:
     backend = Fusing(sample_nodes(MODEL))
     hybrid(backend, pushdown=True, candidates=3).retrieve(Query("leave", top_k=50))
-    assert backend.asked[0][1].candidates == 50
+    assert backend.requests[0][1].candidates == 50
 
 
-def test_the_trace_says_who_fused() -> None:
+def test_the_trace_says_that_the_engine_fused() -> None:
     backend = Fusing(sample_nodes(MODEL))
     apart = FakeBackend(backend.nodes, features=replace(FUSES, one_round_trip=False))
-    told = [
+    traces = [
         str(hybrid(each, pushdown=pushdown).explain("leave").trace)
         for each, pushdown in ((backend, True), (backend, False), (apart, False))
     ]
     steps = ["fusion in the engine by RRF()", "search in one round trip", "keyword"]
-    assert [[step in trace for step in steps] for trace in told] == [
+    assert [[step in trace for step in steps] for trace in traces] == [
         [True, False, False],
         [False, True, True],
         [False, False, True],
     ]
 
 
-def test_the_gate_checks_what_the_engine_fused() -> None:
+def test_hits_that_the_engine_fused_are_checked_against_the_scope() -> None:
     retriever = hybrid(Leaking(sample_nodes(MODEL)), pushdown=True).for_scope(ACME)
     with pytest.raises(ScopeViolationError):
         retriever.retrieve(SAMPLE_QUERIES[0])
 
 
-def test_without_an_embedding_the_other_leg_answers_and_it_is_degraded() -> None:
+def test_pushdown_without_an_embedding_answers_by_keywords_and_is_degraded() -> None:
     model = FakeEmbedding(fail=ConnectionError("no model"))
     backend = Fusing(sample_nodes(MODEL))
     result = hybrid(backend, embed_model=model, pushdown=True).search("annual leave")
     assert result.hits
     assert result.degraded
-    assert not backend.asked
+    assert not backend.requests
 
 
 @each_case(
@@ -120,7 +120,9 @@ def test_without_an_embedding_the_other_leg_answers_and_it_is_degraded() -> None
     ],
     ids=str,
 )
-def test_another_fusion_is_refused_with_those_there_are(options: dict[str, Any]) -> None:
+def test_a_fusion_that_the_engine_lacks_is_refused_with_those_it_has(
+    options: dict[str, Any],
+) -> None:
     backend = Fusing(sample_nodes(MODEL))
     with pytest.raises(UnsupportedModeError, match=r"use RRF\(k=.*leave pushdown out"):
         hybrid(backend, pushdown=True, **options)
@@ -133,7 +135,7 @@ def test_an_engine_without_fusion_refuses_pushdown() -> None:
         hybrid(FakeBackend(sample_nodes(MODEL), features=silent), pushdown=True)
 
 
-def test_an_engine_that_was_set_up_otherwise_meanwhile_refuses_pushdown() -> None:
+def test_pushdown_is_refused_when_the_collection_has_changed_its_distance() -> None:
     """As one does whose index another process made with another distance."""
 
     class Changing(Fusing):
@@ -161,7 +163,7 @@ def test_equal_weights_scale_the_scores() -> None:
 
 
 class Describing(Fusing):
-    """Counts how often it is asked about itself, which is a request on some engines."""
+    """Counts calls of `describe`, which is a request on some engines."""
 
     described = 0
 
@@ -170,7 +172,7 @@ class Describing(Fusing):
         return super().describe()
 
 
-def test_an_engine_is_not_asked_for_its_name() -> None:
+def test_a_query_and_the_repr_do_not_describe_the_engine() -> None:
     backend = Describing(sample_nodes(MODEL))
     retriever = hybrid(backend, pushdown=True)
     assert retriever.retrieve(SAMPLE_QUERIES[0])

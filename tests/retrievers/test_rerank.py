@@ -14,7 +14,6 @@ from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.pipeline.postprocessor import Postprocessed
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.reordering import ScoreKind
 from llama_retrieval_ext.results import SearchResult, node_ids
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
@@ -169,7 +168,7 @@ def test_a_chain_stands_in_for_a_reranker_that_fails() -> None:
 
 
 def test_declared_logits_are_probabilities_for_what_comes_next() -> None:
-    reranker = Postprocessed(ByLength(), score_kind=ScoreKind.LOGIT)
+    reranker = Postprocessed(ByLength(), score_kind="logit")
     rows = [("good", 0.9, "x" * 5), ("bad", 0.8, "")]
     pipeline = RerankRetriever(FakeRetriever(rows), reranker) >> Threshold(0.6)
     assert node_ids(pipeline.retrieve("q")) == ["good"]

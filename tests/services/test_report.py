@@ -81,7 +81,7 @@ def test_a_report_compares_with_what_the_scope_can_see(kb: KnowledgeBase) -> Non
 
 
 @pytest.mark.parametrize("user_id", [None, "", " ", 7])
-def test_nobody_is_not_everybody(reports: Callable[..., ReportService], user_id: str) -> None:
+def test_a_report_of_nobody_is_refused(reports: Callable[..., ReportService], user_id: str) -> None:
     service = reports([])
     with pytest.raises(ConfigurationError, match="user_id must be"):
         service.generate_weekly_report(user_id, *WEEK, scope=ACME)

@@ -37,7 +37,7 @@ def test_search_looks_further_where_one_document_fills_the_ranking(kb: Knowledge
     assert all(each.content.endswith("(beta)") for each in found)
 
 
-def test_search_leaves_out_what_was_deleted_meanwhile(kb: KnowledgeBase) -> None:
+def test_a_document_that_is_deleted_during_a_search_is_missing(kb: KnowledgeBase) -> None:
     class Gone:
         def get(self, source_or_id: str, /, *, scope: Scope | None = None) -> list[object]:
             return [] if source_or_id == "leave" else kb.get(source_or_id, scope=scope)  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""YAML notation of rules: parser with line numbers and suggestions, and printer.
+"""YAML notation of rules, with line numbers and suggestions in errors.
 
 ::
 
@@ -21,11 +21,16 @@
         missing: a measure that nobody has named
         concludes: {from: process, relation: REQUIRES, to: hazard}
 
+``then`` and ``missing`` can be mappings by language, such as ``{en: …, zh: …}``: that is one rule
+per language, with the language behind its id, and on the condition that it is the context's
+``language``.
+
 A rule file is data: nothing in it is executed or imported; references (``&``, ``*``) are refused.
 """
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -77,7 +82,7 @@ def parse_rules(text: str, *, file: str = "") -> RuleSet:
     """Parse YAML and return its rules; see `load_rules`."""
     reader = Reader(file)
     root = reader.fields(composed(text, reader), ("rules",), "a rule file")
-    rules = [_rule(reader, node) for node in reader.items(root.need("rules"), "rules")]
+    rules = [r for node in reader.items(root.need("rules"), "rules") for r in _rules(reader, node)]
     try:
         rule_set = RuleSet(tuple(rules), file)
         rule_set.variants  # noqa: B018 - raises what is wrong with the chains
@@ -87,19 +92,37 @@ def parse_rules(text: str, *, file: str = "") -> RuleSet:
     return rule_set
 
 
-def print_rules(rules: RuleSet) -> str:
-    """Return rules as YAML; parsing it gives equal rules, and printing those the same text."""
-    printed = {"rules": [_printed(rule) for rule in rules]}
-    text: str = yaml.safe_dump(printed, sort_keys=False, allow_unicode=True, width=100)
-    return text
-
-
-def _rule(reader: Reader, node: yaml.Node) -> Rule:
+def _rules(reader: Reader, node: yaml.Node) -> Iterator[Rule]:
+    """Yield the rule of a node, or one rule per language."""
     fields = reader.fields(node, _RULE_KEYS, "a rule")
     pattern = _pattern(reader, fields)
+    then = _by_language(reader, fields.need("then"))
+    if not then:
+        yield _rule(reader, fields, fields.text("id"), pattern)
+    missing = _by_language(reader, fields.found.get("missing"))
+    for language, text in then.items():
+        own = dict(fields.found) | {"then": text}
+        if missing:
+            own.pop("missing")
+            own |= {"missing": missing[language]} if language in missing else {}
+        where = Where(None, "language", value=language)
+        translated = replace(pattern, where=(*pattern.where, where))
+        id_ = f"{fields.text('id')}-{language}"
+        yield _rule(reader, Fields(reader, node, own, "a rule"), id_, translated)
+
+
+def _by_language(reader: Reader, node: yaml.Node | None) -> Mapping[str, yaml.Node]:
+    """Return the texts of a mapping by language; empty for a plain text."""
+    if not isinstance(node, yaml.MappingNode):
+        return {}
+    languages = [str(reader.value(key)) for key, _ in node.value]
+    return reader.fields(node, languages, "texts by language").found
+
+
+def _rule(reader: Reader, fields: Fields, id_: str, pattern: Pattern) -> Rule:
     try:
         return Rule(
-            id=fields.text("id"),
+            id=id_,
             pattern=pattern,
             then=fields.text("then"),
             kind=fields.get("kind", str, ""),
@@ -112,7 +135,7 @@ def _rule(reader: Reader, node: yaml.Node) -> Rule:
         raise
     except RuleError as error:
         words = [*pattern.variables, *(step.target for step in pattern.unless)]
-        raise reader.error(node, f"{error}{_nearest(str(error), words)}") from error
+        raise reader.error(fields.node, f"{error}{_nearest(str(error), words)}") from error
 
 
 def _pattern(reader: Reader, fields: Fields) -> Pattern:
@@ -245,56 +268,3 @@ def _nearest(message: str, words: Sequence[str]) -> str:
     quoted = message.split("'")[3::2]
     near = [n for word in quoted for n in difflib.get_close_matches(word, words, n=1) if n != word]
     return f"; did you mean {near[0]!r}?" if near else ""
-
-
-def _printed(rule: Rule) -> dict[str, object]:
-    pattern = rule.pattern
-    labels = dict(pattern.labels)
-    shown: dict[str, object] = {"id": rule.id}
-    defaults = {"kind": "", "priority": 1, "confidence": 1.0}
-    shown |= {key: v for key, default in defaults.items() if (v := getattr(rule, key)) != default}
-    start: dict[str, object] = {"node": pattern.start}
-    if pattern.start in labels:
-        start["label"] = labels[pattern.start]
-    shown["match"] = [start, *(_printed_step(step, labels) for step in pattern.steps)]
-    if pattern.unless:
-        shown["unless"] = [_printed_step(step, labels) for step in pattern.unless]
-    if pattern.where:
-        shown["where"] = [_printed_where(where) for where in pattern.where]
-    shown["then"] = rule.then
-    if rule.missing != "?":
-        shown["missing"] = rule.missing
-    if rule.concludes is not None:
-        ends = rule.concludes
-        shown["concludes"] = {"from": ends.source, "relation": ends.type, "to": ends.target}
-    return shown
-
-
-def _printed_step(step: Step, labels: Mapping[str, str]) -> dict[str, object]:
-    shown: dict[str, object] = {"from": step.source}
-    shown["follow"] = step.types[0] if len(step.types) == 1 else list(step.types)
-    if step.direction is not Direction.OUT:
-        shown["direction"] = step.direction.value
-    if step.hops != (1, 1):
-        shown["hops"] = list(step.hops)
-    if step.optional:
-        shown["optional"] = True
-    shown["node"] = step.target
-    if step.target in labels:
-        shown["label"] = labels[step.target]
-    return shown
-
-
-def _printed_where(where: Where) -> dict[str, object]:
-    shown: dict[str, object] = (
-        {"context": where.key}
-        if where.variable is None
-        else {"node": where.variable, "property": where.key}
-    )
-    if where.operator is not FilterOperator.EQ:
-        shown["operator"] = where.operator.value
-    if isinstance(where.value, FromContext):
-        shown["value_from"] = where.value.key
-    elif where.value is not None:
-        shown["value"] = list(where.value) if isinstance(where.value, tuple) else where.value
-    return shown

@@ -13,13 +13,8 @@ from enum import StrEnum
 from typing import Final, Self, TypeAlias
 
 from llama_retrieval_ext.errors import DuplicateNodeError
+from llama_retrieval_ext.knowledge_base.documents import DocumentKey, PackedNode, Prepared, unpacked
 from llama_retrieval_ext.knowledge_base.ledger.local_ledger import Database
-from llama_retrieval_ext.knowledge_base.readers.documents import (
-    DocumentKey,
-    Prepared,
-    pack_node,
-    unpack_node,
-)
 
 
 class WriteOutcome(StrEnum):
@@ -162,12 +157,13 @@ class LocalJournal(Journal):
     def new_version(self, claim: Claim) -> Prepared | None:
         """Return the new version of a document that is being updated."""
         query = (
-            "SELECT digest, redo.node, redo.embedding FROM redo JOIN documents ON document = id "
+            "SELECT digest, redo.node, redo.embedding, redo.rows "
+            "FROM redo JOIN documents ON document = id "
             "WHERE tenant = ? AND kb = ? AND ref = ? ORDER BY redo.rowid"
         )
         rows = self._database.rows(query, *claim.key)
-        nodes = tuple(unpack_node(text, vector) for _, text, vector in rows)
-        return Prepared(claim.key, rows[0][0], nodes) if rows else None
+        packed = [PackedNode(*each) for _, *each in rows]
+        return unpacked(claim.key, rows[0][0], packed) if rows else None
 
     def finish(self, claims: Sequence[Claim]) -> list[Claim]:
         """Record that claims are done."""
@@ -216,7 +212,7 @@ def _begin_update(
         "UPDATE nodes SET role = 'doomed' WHERE node_id = ?", [(gone,) for gone in claim.doomed]
     )
     connection.executemany(
-        "INSERT INTO redo VALUES (?, ?, ?)", [(id_, *pack_node(node)) for node in document.nodes]
+        "INSERT INTO redo VALUES (?, ?, ?, ?)", [(id_, *each) for each in document.packed()]
     )
     connection.execute(
         "UPDATE documents SET digest = ?, state = ?, source = ? WHERE id = ?",

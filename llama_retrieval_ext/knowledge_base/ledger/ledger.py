@@ -4,7 +4,8 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from pathlib import Path
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from llama_retrieval_ext.errors import (
@@ -14,13 +15,10 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.knowledge_base.readers.documents import DocumentKey
+from llama_retrieval_ext.knowledge_base.documents import DocumentKey
 from llama_retrieval_ext.query import Scope
 
-# 2: the ledger keeps the source of each document.
-FORMAT = 2
-# 3: there is a graph, which earlier versions would not update.
-_GRAPH_FORMAT = 3
+_FORMAT: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +29,21 @@ class KnowledgeBaseConfig:
     tokenizer: str = ""  # as JSON; empty if the engine has its own
     require_scope: bool | None = False  # None in a request keeps the recorded setting
     dimension: int | None = None  # None until the first vector is stored
-    format: int = FORMAT
+    format: int = _FORMAT
     removing: bool = False
     params: str = ""  # engine settings as JSON, applied when the collection is created
     calibrations: str = ""  # as JSON by scope
     graph: str = ""  # its URL; empty for none
+    model_record: str = (
+        ""  # JSON, by which `RecordedEmbedding` builds the model; empty if it cannot
+    )
     graph_key: str = ""  # distinguishes its rows from those of others in the same graph
 
     def check_format(self, where: str) -> None:
         """Raise if a newer version wrote it."""
-        if self.format > _GRAPH_FORMAT:
+        if self.format > _FORMAT:
             raise StoreFormatError(
-                f"{where} has format {self.format}, this version reads up to {_GRAPH_FORMAT}; "
+                f"{where} has format {self.format}, this version reads up to {_FORMAT}; "
                 "upgrade llama-retrieval-ext"
             )
 
@@ -92,11 +93,11 @@ class KnowledgeBaseConfig:
 
     def as_new(self) -> "KnowledgeBaseConfig":
         """Return the configuration to record for a new knowledge base."""
-        new = replace(self, dimension=None, require_scope=bool(self.require_scope), format=FORMAT)
+        new = replace(self, dimension=None, require_scope=bool(self.require_scope), format=_FORMAT)
         return _with_graph(new, self.graph) if self.graph else new
 
     def _check_model(self, requested: "KnowledgeBaseConfig", where: str) -> None:
-        if self.embed_model != requested.embed_model:
+        if requested.embed_model and self.embed_model != requested.embed_model:
             raise ModelMismatchError(
                 f"{where} was made with the embedding model {self.embed_model!r}, and is opened "
                 f"with {requested.embed_model!r}; open it with the first, or make a new knowledge "
@@ -132,7 +133,7 @@ def _identity(url: str) -> object:
 
 def _with_graph(config: KnowledgeBaseConfig, url: str) -> KnowledgeBaseConfig:
     key = config.graph_key or secrets.token_hex(8)
-    return replace(config, graph=url, graph_key=key, format=_GRAPH_FORMAT)
+    return replace(config, graph=url, graph_key=key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +279,10 @@ class Ledger(ABC):
     @abstractmethod
     def named(self, name: str, scope: Scope | None) -> list[Entry]:
         """Return the documents with this id or source in a scope; None means in no scope."""
+
+    def find(self, name: str, scope: Scope | None) -> list[Entry]:
+        """Return the documents with this id or source, which may be a relative path."""
+        return self.named(name, scope) or self.named(str(Path(name).expanduser().resolve()), scope)
 
     @abstractmethod
     def visible(self, scope: Scope | None) -> list[Entry]:

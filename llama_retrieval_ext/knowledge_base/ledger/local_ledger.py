@@ -6,7 +6,7 @@ Only one process opens the file. Its objects share a write lock; each rereads th
 import json
 import sqlite3
 import weakref
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -19,23 +19,45 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     StoreUnavailableError,
 )
+from llama_retrieval_ext.knowledge_base.documents import DocumentKey
 from llama_retrieval_ext.knowledge_base.ledger.ledger import (
     Entry,
     KnowledgeBaseConfig,
     Ledger,
     config_from,
 )
-from llama_retrieval_ext.knowledge_base.readers.documents import DocumentKey
 from llama_retrieval_ext.query import Scope
 
 # Other handles lock the file for milliseconds; a minute allows for a machine that swaps.
 _WAIT_S = 60.0
 
 
-class Database:
-    """A thread-safe SQLite database in a file, or in memory, with the tables of a schema."""
+# `source` is empty if the document is its own source. `state` and `role` are NULL unless a change
+# is unfinished; `journal.py` lists their values. The key columns have the order of `DocumentKey`.
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS manifest (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS documents (
+    id INTEGER PRIMARY KEY, tenant TEXT NOT NULL, kb TEXT NOT NULL, ref TEXT NOT NULL,
+    digest TEXT NOT NULL, state TEXT, source TEXT NOT NULL, UNIQUE (ref, tenant, kb)
+);
+CREATE INDEX IF NOT EXISTS documents_of_source ON documents (source);
+CREATE INDEX IF NOT EXISTS documents_in_motion ON documents (state) WHERE state IS NOT NULL;
+CREATE TABLE IF NOT EXISTS nodes (
+    node_id TEXT PRIMARY KEY, document INTEGER NOT NULL, role TEXT
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS nodes_of_document ON nodes (document);
+CREATE INDEX IF NOT EXISTS nodes_in_motion ON nodes (role) WHERE role IS NOT NULL;
+CREATE TABLE IF NOT EXISTS redo (
+    document INTEGER NOT NULL, node TEXT NOT NULL, embedding BLOB NOT NULL, rows TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS redo_of_document ON redo (document);
+"""
 
-    def __init__(self, path: Path | None, schema: str) -> None:
+
+class Database:
+    """The tables of a ledger in a thread-safe SQLite database; in memory without a path."""
+
+    def __init__(self, path: Path | None) -> None:
         self._where = "the ledger in memory" if path is None else str(path)
         self._lock = RLock()
         with self._translated():
@@ -53,7 +75,7 @@ class Database:
                 # Commits must survive a power cut: a ledger older than the store would leave nodes
                 # without a document.
                 self._connection.execute("PRAGMA synchronous = FULL")
-                self._connection.executescript(schema)
+                self._connection.executescript(_SCHEMA)
         except StoreError:
             self._end()
             raise
@@ -103,55 +125,19 @@ class Database:
             raise StoreFormatError(f"{self._where} is no ledger of ours: {error}") from error
 
 
-# `source` is empty if the document is its own source. `state` and `role` are NULL unless a change
-# is unfinished; `journal.py` lists their values. The key columns have the order of `DocumentKey`.
-SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS manifest (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS documents (
-    id INTEGER PRIMARY KEY, tenant TEXT NOT NULL, kb TEXT NOT NULL, ref TEXT NOT NULL,
-    digest TEXT NOT NULL, state TEXT, source TEXT NOT NULL DEFAULT '', UNIQUE (ref, tenant, kb)
-);
-CREATE INDEX IF NOT EXISTS documents_in_motion ON documents (state) WHERE state IS NOT NULL;
-CREATE TABLE IF NOT EXISTS nodes (
-    node_id TEXT PRIMARY KEY, document INTEGER NOT NULL, role TEXT
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS nodes_of_document ON nodes (document);
-CREATE INDEX IF NOT EXISTS nodes_in_motion ON nodes (role) WHERE role IS NOT NULL;
-CREATE TABLE IF NOT EXISTS redo (
-    document INTEGER NOT NULL, node TEXT NOT NULL, embedding BLOB NOT NULL
-);
-CREATE INDEX IF NOT EXISTS redo_of_document ON redo (document);
-"""
-
 # Number of unfinished documents, and number of nodes.
 _IN_MOTION_AND_NODES: Final = (
     "SELECT (SELECT count(*) FROM documents WHERE state IS NOT NULL), count(*) FROM nodes"
 )
 
-_BY_SOURCE: Final = "CREATE INDEX IF NOT EXISTS documents_of_source ON documents (source)"
 # The name of a document's source.
 _SOURCE: Final = "CASE source WHEN '' THEN ref ELSE source END"
 # All documents of a source count once.
 _N_SOURCES: Final = f"SELECT count(*) FROM (SELECT DISTINCT tenant, kb, {_SOURCE} FROM documents)"  # noqa: S608
 
 
-def open_tables(path: Path | None) -> Database:
-    """Open the tables in a file, created if missing; None for memory."""
-    database = Database(path, SCHEMA)
-    try:
-        columns = {name for _, name, *_ in database.rows("PRAGMA table_info(documents)")}
-        with database.transaction() as connection:
-            if "source" not in columns:  # format 1
-                connection.execute("ALTER TABLE documents ADD source TEXT NOT NULL DEFAULT ''")
-            connection.execute(_BY_SOURCE)
-    except BaseException:
-        database.close()
-        raise
-    return database
-
-
 class LocalLedger(Ledger):
-    """A ledger in a SQLite database with the tables of `SCHEMA`."""
+    """A ledger in a SQLite database beside the tables of the journal."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -171,6 +157,11 @@ class LocalLedger(Ledger):
                 rows = [(key, json.dumps(value)) for key, value in asdict(config).items()]
                 connection.executemany("INSERT OR REPLACE INTO manifest VALUES (?, ?)", rows)
         return config
+
+    def dimension(self) -> int | None:
+        """Return the dimension of the vectors; None until the first is stored."""
+        rows = self.database.rows("SELECT value FROM manifest WHERE key = 'dimension'")
+        return json.loads(rows[0][0]) if rows else None
 
     def check_unwritten(self, where: str) -> None:
         """No-op: no other process has the file open."""
@@ -231,12 +222,6 @@ class LocalLedger(Ledger):
         """Return the number of sources."""
         ((count,),) = self.database.rows(_N_SOURCES)
         return int(count)
-
-    def record_sources(self, sources: Mapping[DocumentKey, str]) -> None:
-        """Record the sources of documents."""
-        statement = "UPDATE documents SET source = ? WHERE tenant = ? AND kb = ? AND ref = ?"
-        with self.database.transaction() as connection:
-            connection.executemany(statement, [(each, *key) for key, each in sources.items()])
 
     def count(self) -> tuple[int, int]:
         """Return the number of documents and nodes."""

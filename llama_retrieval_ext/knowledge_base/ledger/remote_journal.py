@@ -13,6 +13,13 @@ from typing import Final, TypeAlias
 
 from llama_index.core.schema import BaseNode
 
+from llama_retrieval_ext.knowledge_base.documents import (
+    DocumentKey,
+    PackedNode,
+    Prepared,
+    key_of_node,
+    unpacked,
+)
 from llama_retrieval_ext.knowledge_base.ledger.journal import (
     Claim,
     Journal,
@@ -28,13 +35,6 @@ from llama_retrieval_ext.knowledge_base.ledger.records import (
     temporary,
 )
 from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
-from llama_retrieval_ext.knowledge_base.readers.documents import (
-    DocumentKey,
-    Prepared,
-    key_of_node,
-    pack_node,
-    unpack_node,
-)
 
 # The node ids of a document, and of its new version.
 _Ids: TypeAlias = tuple[Sequence[str], Sequence[str]]
@@ -120,8 +120,10 @@ class RemoteJournal(Journal):
         ids, redo = self._values.read([change.nodes, change.redo])
         if ids is None or not redo:
             return None
-        nodes = [unpack_node(text, b64decode(vector)) for text, vector in json.loads(redo)]
-        return Prepared(claim.key, change.digest, tuple(nodes))
+        nodes = [
+            PackedNode(text, b64decode(vector), rows) for text, vector, rows in json.loads(redo)
+        ]
+        return unpacked(claim.key, change.digest, nodes)
 
     def confirm(self, claims: Sequence[Claim]) -> list[Claim]:
         """Return the claims that no other writer has taken over; renew old ones."""
@@ -177,9 +179,11 @@ class RemoteJournal(Journal):
             self._values.create(json.dumps([node.node_id for node in document.nodes])),
         )
         if stored is not None:
-            packed = map(pack_node, document.nodes)
-            redo = json.dumps([[text, b64encode(vector).decode()] for text, vector in packed])
-            value = self._values.create(redo)
+            redo = [
+                [each.text, b64encode(each.embedding).decode(), each.rows]
+                for each in document.packed()
+            ]
+            value = self._values.create(json.dumps(redo))
             change = replace(change, state=JournalState.UPDATING, redo=value)
         created = self._ledger.now_ms * 1_000_000 + number
         return replace(stored or DocumentRecord(document.key, created), change=change)

@@ -9,7 +9,8 @@ from typing import Final
 
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_retrieval_ext.errors import StoreClosedError, StoreFormatError, StoreUnavailableError
+from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
+from llama_retrieval_ext.knowledge_base.documents import DocumentKey
 from llama_retrieval_ext.knowledge_base.ledger.ledger import (
     Entry,
     KnowledgeBaseConfig,
@@ -27,16 +28,11 @@ from llama_retrieval_ext.knowledge_base.ledger.records import (
     named_documents,
     record_id,
 )
-from llama_retrieval_ext.knowledge_base.readers.documents import DocumentKey
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.engine.records import Record, RecordStore
 
 CONFIG: Final = "config"
 TOTALS: Final = "totals"
-# The first record of a ledger of format 2.
-_OLD_CONFIG: Final = "manifest"
-# 3: one record per document; 2 was a mirror of a SQLite database.
-_FORMAT: Final = 3
 _TRIES: Final = 20
 _PAUSE_S: Final = (0.005, 0.05)
 
@@ -66,14 +62,7 @@ class RemoteLedger(Ledger):
 
     def config(self) -> KnowledgeBaseConfig | None:
         """Return the configuration; None if the knowledge base is not set up yet."""
-        found = self.records.get([CONFIG, _OLD_CONFIG])
-        if _OLD_CONFIG in found and CONFIG not in found:
-            raise StoreFormatError(
-                "the knowledge base has a ledger of format 2, which this version does not read. "
-                "With the version that wrote it, copy it to a directory (llama-retrieval copy, or "
-                "copy_knowledge_base), remove it, and copy it back with this version"
-            )
-        return self._config_in(found)
+        return self._config_in(self.records.get([CONFIG]))
 
     def update_config(
         self, change: Callable[[KnowledgeBaseConfig | None], KnowledgeBaseConfig | None]
@@ -88,7 +77,7 @@ class RemoteLedger(Ledger):
             old = _values_in(found.get(CONFIG))
             value = self.values.create(json.dumps(asdict(config)))
             self.values.write([value])
-            text = json.dumps({"format": _FORMAT, "config": asdict(value)})
+            text = json.dumps(asdict(value))
             version = found[CONFIG].version if CONFIG in found else ""
             if self.records.replace([Record(CONFIG, text, {"kind": CONFIG}, version)]):
                 self.values.delete(old)
@@ -217,18 +206,12 @@ class RemoteLedger(Ledger):
     def _config_in(self, found: Mapping[str, Record]) -> KnowledgeBaseConfig | None:
         if CONFIG not in found:
             return None
-        content = json.loads(found[CONFIG].text)
-        if content["format"] > _FORMAT:
-            raise StoreFormatError(
-                f"the ledger of the knowledge base has format {content['format']}, this version "
-                f"reads up to {_FORMAT}; upgrade llama-retrieval-ext"
-            )
         (text,) = self.values.read(_values_in(found[CONFIG]))
         return None if text is None else config_from(json.loads(text))
 
 
 def _values_in(record: Record | None) -> list[Value]:
-    return [] if record is None else [Value(**json.loads(record.text)["config"])]
+    return [] if record is None else [Value(**json.loads(record.text))]
 
 
 def _removed_error() -> StoreClosedError:

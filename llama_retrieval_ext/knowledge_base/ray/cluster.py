@@ -19,10 +19,10 @@ from ray.exceptions import (
 )
 
 from llama_retrieval_ext.errors import ConfigurationError, IngestionError, describe
-from llama_retrieval_ext.knowledge_base.add import Addition, Group
+from llama_retrieval_ext.knowledge_base.changes import Addition, Group
+from llama_retrieval_ext.knowledge_base.documents import DocumentKey, SourceDocument
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.preparation import Preparation, PreparedBatch
-from llama_retrieval_ext.knowledge_base.readers.documents import DocumentKey, SourceDocument
 from llama_retrieval_ext.knowledge_base.readers.files import Reading, read_files
 from llama_retrieval_ext.knowledge_base.report import IngestionReport
 from llama_retrieval_ext.query import Scope
@@ -75,7 +75,7 @@ class Cluster:
 
         def work() -> Iterator[Work]:
             for batch in batches:
-                changed = self._addition.changed(self._addition.identified(batch))
+                changed = self._addition.changed_in(batch)
                 yield self._work(len(batch), changed, changed)
 
         return self._ahead(work())
@@ -164,13 +164,13 @@ def _read(
 ) -> tuple[list[SourceDocument], tuple[list[SourceDocument], IngestionReport]]:
     """Return the documents, their keys and digests for the driver, and the failures."""
     reading = Reading()
-    found: list[SourceDocument] = []
     failures: dict[str, Exception] = {}
-    for document in read_files(files, reading):
-        try:
-            found += _fetched(*preparation).identified([document], scope)
-        except Exception as error:  # noqa: BLE001 - the report carries it
-            failures[document.doc_id] = _portable(error)
+
+    def failed(ref: str, error: Exception) -> None:
+        failures[ref] = _portable(error)
+
+    groups = ([document] for document in read_files(files, reading))
+    found = _fetched(*preparation).identified(groups, scope, failed)
     marks = [SourceDocument(each.key, (), each.digest) for each in found]
     failures.update(_left_out(reading).failures)
     return found, (marks, IngestionReport(failures=failures))
@@ -207,6 +207,6 @@ class _Writer:
         self._scope = scope
 
     def write(self, batch: PreparedBatch) -> IngestionReport:
-        addition = self._kb._addition(self._scope)  # noqa: SLF001 - an actor of the same package
+        addition = self._kb._changes.addition(self._scope)  # noqa: SLF001 - an actor of the same package
         addition.store(batch)
         return addition.tally.report()

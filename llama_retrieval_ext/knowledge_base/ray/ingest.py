@@ -10,11 +10,11 @@ from llama_index.core.schema import BaseNode, Document
 
 from llama_retrieval_ext.checks import check_count, checked_call
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
-from llama_retrieval_ext.knowledge_base.add import group_batches, grouped
+from llama_retrieval_ext.knowledge_base.changes import group_batches, grouped, progress
+from llama_retrieval_ext.knowledge_base.documents import batched
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.knowledge_base.readers.documents import batched
 from llama_retrieval_ext.knowledge_base.readers.files import Reading, find_files
-from llama_retrieval_ext.knowledge_base.report import IngestionReport, progress
+from llama_retrieval_ext.knowledge_base.report import IngestionReport
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.urls import Location
 
@@ -99,7 +99,7 @@ def ingest_with_ray(  # noqa: PLR0913 - what is added, to what, and how, in one 
         )
     settings = {"embed_model": embed_model, **options}
     with KnowledgeBase.open(url, **settings) as kb:
-        addition = kb._addition(scope)  # noqa: SLF001 - a function of the same package
+        addition = kb._changes.addition(scope)  # noqa: SLF001 - a function of the same package
         cluster = _cluster_type()(addition, task_options or {})
         selection = {"include": include, "exclude": exclude, "leave_out": location.path}
         items, work = _source(documents, cluster, selection)

@@ -5,14 +5,15 @@ import os
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypedDict
+from typing import Annotated, Any, Final, Literal, TypeAlias
 from uuid import uuid4
 
 import bm25s
 from llama_index.core.schema import BaseNode, IndexNode
 from llama_index.core.vector_stores.types import MetadataFilters
+from pydantic import Field, TypeAdapter
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError, StoreUnavailableError
 from llama_retrieval_ext.retrievers.bm25.docstore_sync import DocstoreLimits
@@ -21,11 +22,10 @@ from llama_retrieval_ext.stores.encoding.node_json import SHAPES, node_from_text
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 FILE_NAME: Final = "retriever.json"
-FORMAT: Final = "llama_retrieval_ext.BM25Retriever"
-FORMAT_VERSION: Final = 1
 
 
-class BM25Settings(TypedDict):
+@dataclass(frozen=True)
+class BM25Settings:
     """Arguments of a retriever that are stored: all except its scope."""
 
     top_k: int
@@ -37,28 +37,38 @@ class BM25Settings(TypedDict):
     name: str
 
 
-class Stored(NamedTuple):
-    """Contents of one directory."""
+# A pattern, because the folder of the previous index is deleted.
+Folder: TypeAlias = Annotated[str, Field(pattern="^index-[0-9a-f]{32}$")]
+
+
+@dataclass(frozen=True)
+class Header:
+    """Contents of the JSON file: all of a retriever except its index."""
 
     settings: BM25Settings
-    limits: DocstoreLimits | None
+    docstore: DocstoreLimits | None
     scoped: bool
-    built: BuiltIndex
+    folder: Folder = field(default_factory=lambda: f"index-{uuid4().hex}")
+    format: Literal["llama_retrieval_ext.BM25Retriever"] = "llama_retrieval_ext.BM25Retriever"
+    version: Literal[1] = 1
 
 
-def write(path: Path, stored: Stored) -> None:
+_HEADER: Final = TypeAdapter(Header)
+
+
+def write(path: Path, header: Header, built: BuiltIndex) -> None:
     """Write a retriever into a directory atomically.
 
     Each retriever has its index in a folder of its own; the file that names the folder is replaced
     last.
     """
-    corpus = [node_to_json(node) for node in stored.built.nodes]
-    folder, previous = path / f"index-{uuid4().hex}", _folder_in(path)
+    corpus = [node_to_json(node) for node in built.nodes]
+    folder, previous = path / header.folder, _folder_in(path)
     try:
-        stored.built.engine.save(folder, corpus=corpus, show_progress=False)
+        built.engine.save(folder, corpus=corpus, show_progress=False)
         for file in folder.iterdir():
             _flush(file)
-        _replace(path / FILE_NAME, json.dumps(_header(stored, folder.name), indent=2))
+        _replace(path / FILE_NAME, _HEADER.dump_json(header, indent=2))
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise StoreUnavailableError(
@@ -68,11 +78,11 @@ def write(path: Path, stored: Stored) -> None:
         shutil.rmtree(previous, ignore_errors=True)
 
 
-def read(path: Path) -> Stored:
+def read(path: Path) -> tuple[Header, BuiltIndex]:
     """Return the contents of a directory."""
     file_path = path / FILE_NAME
     try:
-        text = file_path.read_text("utf-8")
+        text = file_path.read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise StoreFormatError(
             f"{path} holds no BM25 retriever of ours: there is no {FILE_NAME} in it. "
@@ -81,7 +91,8 @@ def read(path: Path) -> Stored:
     except OSError as error:
         raise StoreUnavailableError(f"cannot read {file_path}: {error}") from error
     try:
-        return _stored(json.loads(text), path)
+        header = _HEADER.validate_json(text)
+        return header, _built(path / header.folder)
     except (OSError, AttributeError, EOFError, KeyError, TypeError, ValueError) as error:
         raise StoreFormatError(
             f"{file_path} and its index cannot be read, {error}; make the retriever from its nodes "
@@ -89,70 +100,26 @@ def read(path: Path) -> Stored:
         ) from error
 
 
-def _header(stored: Stored, folder: str) -> dict[str, object]:
-    settings = stored.settings
-    filters = settings["filters"]
-    return {
-        "format": FORMAT,
-        "version": FORMAT_VERSION,
-        "index": folder,
-        "settings": {
-            **settings,
-            "tokenizer": settings["tokenizer"].to_dict(),
-            "filters": None if filters is None else filters.model_dump(mode="json"),
-        },
-        "docstore": None if stored.limits is None else asdict(stored.limits),
-        "scoped": stored.scoped,
-    }
-
-
-def _stored(header: Mapping[str, Any], path: Path) -> Stored:  # Any: JSON
-    if header["format"] != FORMAT:
-        raise ValueError(f"it says that it is a {header['format']!r}")
-    if header["version"] != FORMAT_VERSION:
-        raise ValueError(
-            f"it has format version {header['version']} and this release reads {FORMAT_VERSION}"
-        )
-    engine = bm25s.BM25.load(path / header["index"], load_corpus=True, show_progress=False)
-    nodes = [node_from_json(each) for each in engine.corpus]
+def _built(folder: Path) -> BuiltIndex:
+    engine = bm25s.BM25.load(folder, load_corpus=True, show_progress=False)
+    nodes = [node_from_json(each) for each in engine.corpus or ()]
     engine.corpus = None
     if engine.scores["num_docs"] != max(1, len(nodes)):
-        raise ValueError("its index is not that of its nodes")
-    limits, settings = header["docstore"], header["settings"]
-    return Stored(
-        _settings(settings),
-        None if limits is None else DocstoreLimits(**limits),
-        header["scoped"],
-        BuiltIndex(nodes, engine),
-    )
-
-
-def _settings(data: Mapping[str, Any]) -> BM25Settings:  # Any: JSON
-    filters = data["filters"]
-    return BM25Settings(
-        top_k=data["top_k"],
-        tokenizer=Tokenizer.from_dict(data["tokenizer"]),
-        filters=None if filters is None else MetadataFilters.model_validate(filters),
-        normalise=data["normalise"],
-        k1=data["k1"],
-        b=data["b"],
-        name=data["name"],
-    )
+        raise ValueError("the index is not that of the nodes")
+    return BuiltIndex(nodes, engine)
 
 
 def _folder_in(path: Path) -> Path | None:
     """Return the folder of the index that a directory holds; None if it holds none."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        header = json.loads((path / FILE_NAME).read_text("utf-8"))
-        if header["format"] == FORMAT:
-            return path / Path(header["index"]).name
+    with suppress(OSError, ValueError):
+        return path / _HEADER.validate_json((path / FILE_NAME).read_bytes()).folder
     return None
 
 
-def _replace(file_path: Path, text: str) -> None:
+def _replace(file_path: Path, content: bytes) -> None:
     temporary = file_path.with_name(f".{file_path.name}.{uuid4().hex}")
     try:
-        temporary.write_text(text, "utf-8")
+        temporary.write_bytes(content)
         _flush(temporary)
         temporary.replace(file_path)
     finally:

@@ -25,7 +25,7 @@ from llama_retrieval_ext.results import Hit, node_copy
 from llama_retrieval_ext.retrievers.bm25.docstore_sync import DocstoreFollower, DocstoreLimits
 from llama_retrieval_ext.retrievers.bm25.index import KeywordIndex
 from llama_retrieval_ext.retrievers.bm25.llama_index_arguments import Stemmer, tokenizer_for
-from llama_retrieval_ext.retrievers.bm25.persistence import BM25Settings, Stored, read, write
+from llama_retrieval_ext.retrievers.bm25.persistence import BM25Settings, Header, read, write
 from llama_retrieval_ext.stores.engine.backend import Candidate
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
@@ -259,17 +259,17 @@ class BM25Retriever(Retriever):
                 version.
             StoreUnavailableError: The file cannot be read.
         """
-        stored = read(Path(path))
-        if stored.scoped and scope is None:
+        header, built = read(Path(path))
+        if header.scoped and scope is None:
             raise ScopeRequiredError(
                 f"the retriever in {path} was bound to a scope, which is not written down; pass "
                 "scope=Scope(...)"
             )
-        retriever = cls((), scope=scope, **stored.settings)
-        retriever._index.load(stored.built)
-        retriever._limits = stored.limits
+        retriever = cls((), scope=scope, **vars(header.settings))
+        retriever._index.load(built)
+        retriever._limits = header.docstore
         if docstore is not None:
-            retriever._limits = stored.limits or DocstoreLimits()
+            retriever._limits = header.docstore or DocstoreLimits()
             retriever._follow(docstore, retriever._limits)
         return retriever
 
@@ -297,7 +297,8 @@ class BM25Retriever(Retriever):
             b=index.b,
             name=self.name,
         )
-        write(Path(path), Stored(settings, self._limits, self.scope is not None, index.built()))
+        header = Header(settings, self._limits, scoped=self.scope is not None)
+        write(Path(path), header, index.built())
 
     def add(self, nodes: Iterable[BaseNode]) -> None:
         """Add nodes, which replace those with the same id; the next query finds them.

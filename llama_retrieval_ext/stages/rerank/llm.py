@@ -191,7 +191,7 @@ class LLMRerank(Reranker):
     max_characters: int = MAX_CHARACTERS
     timeout_s: float | None = None
     prompt: str = RERANK_PROMPT
-    score_kind: ScoreKind = field(default=ScoreKind.PROBABILITY, init=False, repr=False)
+    score_kind: ScoreKind = field(default="probability", init=False, repr=False)
     _writer: LLMWriter = field(init=False)
 
     def __post_init__(self) -> None:

@@ -70,7 +70,7 @@ class MMR(Reranker):
     embed_model: BaseEmbedding | None = None
     store: EmbeddingSource | None = None
     timeout_s: float | None = None
-    score_kind: ScoreKind = field(default=ScoreKind.UNKNOWN, init=False, repr=False)
+    score_kind: ScoreKind = field(default="unknown", init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not is_number(self.lambda_mult):

@@ -7,7 +7,6 @@ from typing import Any, Protocol, runtime_checkable
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import MetadataMode, NodeWithScore
 
-from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import either_way
 from llama_retrieval_ext.execution.plan import Call, Plan
@@ -15,7 +14,7 @@ from llama_retrieval_ext.execution.retrieval import embed
 from llama_retrieval_ext.formulas.cosine import cosines, matrix
 from llama_retrieval_ext.pipeline.stages import ranking_of
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.reordering import ScoreKind, reranked
+from llama_retrieval_ext.reordering import ScoreKind, calibrated, check_score_kind, reranked
 from llama_retrieval_ext.results import Hit, node_copy, origin_of
 from llama_retrieval_ext.stages.hit_embeddings import origin_embeddings, text_embeddings
 from llama_retrieval_ext.stages.rerank.reranker import Reranker, check_limits
@@ -51,7 +50,7 @@ class ModelRerank(Reranker):
 
     Args:
         ranker: The reranker.
-        score_kind: The scale of its scores; for most cross-encoders `ScoreKind.LOGIT`.
+        score_kind: The scale of its scores; for most cross-encoders ``"logit"``.
         top_k: Number of hits to keep, at least 1; None for all.
         timeout_s: Time limit in seconds; None for the remaining time of the query.
 
@@ -61,7 +60,7 @@ class ModelRerank(Reranker):
 
     ranker: Ranker
     _: KW_ONLY
-    score_kind: ScoreKind = ScoreKind.UNKNOWN
+    score_kind: ScoreKind = "unknown"
     top_k: int | None = None
     timeout_s: float | None = None
 
@@ -70,7 +69,7 @@ class ModelRerank(Reranker):
             raise ConfigurationError(
                 f"a ranker has a method rank(query, docs, doc_ids), got {self.ranker!r}"
             )
-        of_type(self.score_kind, ScoreKind, "score_kind")
+        check_score_kind(self.score_kind)
         check_limits(self.top_k, self.timeout_s)
 
     def rerank_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
@@ -92,7 +91,7 @@ class ModelRerank(Reranker):
     def _score(self, document: RankedDocument) -> float:
         if document.score is None:
             return 1.0 / max(document.rank or 1, 1)
-        return self.score_kind.calibrated(float(document.score))
+        return calibrated(float(document.score), self.score_kind)
 
 
 @runtime_checkable
@@ -145,7 +144,7 @@ class EmbeddingRerank(Reranker):
     _: KW_ONLY
     top_k: int | None = None
     timeout_s: float | None = None
-    score_kind: ScoreKind = field(default=ScoreKind.UNKNOWN, init=False, repr=False)
+    score_kind: ScoreKind = field(default="unknown", init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.embed_model, BaseEmbedding):

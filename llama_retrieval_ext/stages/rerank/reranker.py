@@ -33,7 +33,7 @@ class Reranker(Refine):
     """
 
     # Fields of our subclasses' dataclasses.
-    score_kind: ScoreKind = ScoreKind.UNKNOWN
+    score_kind: ScoreKind = "unknown"
     timeout_s: float | None = None
 
     @property

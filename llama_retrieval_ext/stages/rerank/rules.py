@@ -133,7 +133,7 @@ class RuleRerank(Refine):
     recency: Recency | None = None
     boosts: tuple[Boost, ...] = ()
     tokenizer: Tokenizer = field(default_factory=Tokenizer)
-    score_kind: ScoreKind = field(default=ScoreKind.PROBABILITY, init=False, repr=False)
+    score_kind: ScoreKind = field(default="probability", init=False, repr=False)
 
     def __post_init__(self) -> None:
         of_type(self.weights, RuleWeights, "weights", instead="write RuleWeights(terms=...)")

@@ -19,10 +19,10 @@ from llama_retrieval_ext.stores.elasticsearch.search import WINDOW, Elasticsearc
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES
 from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore, StoreOptions
+from llama_retrieval_ext.stores.engine.engine_backend import StoreBackend
 from llama_retrieval_ext.stores.engine.pushdown import NativeFusion
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.engine.records import RecordStore
-from llama_retrieval_ext.stores.engine.vector_store import StoreBackend
 
 # The engine adds scores; a cosine counts as (1 + cosine) / 2. Other similarities are not linear.
 _FUSIONS: Final = (

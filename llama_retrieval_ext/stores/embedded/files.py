@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 import sys
 from collections.abc import Generator
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import RLock
@@ -201,55 +201,28 @@ def copy_database(source: Path, target: sqlite3.Connection) -> None:
         connection.backup(target)
 
 
-# From <linux/fs.h>: shares the blocks of two files until one of them is written.
-_FICLONE: Final = 0x40049409
+# Smaller blocks keep smaller holes, larger ones are copied faster.
+_ZEROS: Final = bytes(2**14)
 
 
 def copy_folder(source: Path, target: Path) -> None:
-    """Copy a folder, with the holes of sparse files; no process may write to it meanwhile.
+    """Copy a folder with the holes of its files; no process may write to it meanwhile.
 
-    On Btrfs and XFS the copy shares blocks and needs no time or space. Hard links are not possible,
-    because the engine writes to its files in place.
+    The files of the engine consist mainly of holes, which `shutil` would fill: 172 MB for a store
+    of .4 MB. Hard links are not possible, because the engine writes to its files in place.
     """
     shutil.copytree(source, target, copy_function=_copy_file)
 
 
-def _copy_file(source: str, target: str) -> str:
-    if sys.platform == "linux":
-        for copy in (_share_blocks, _copy_data):
-            with suppress(OSError), Path(source).open("rb") as old, Path(target).open("wb") as new:
-                copy(old.fileno(), new.fileno())
-                shutil.copystat(source, target)
-                return target
-    return str(shutil.copy2(source, target))
-
-
-def _share_blocks(old: int, new: int) -> None:
-    fcntl.ioctl(new, _FICLONE, old)
-
-
-def _copy_data(old: int, new: int) -> None:
-    """Copy an open file except for its holes, of which the engine's files mainly consist."""
-    os.truncate(new, os.fstat(old).st_size)
-    start = _next_data(old, 0)
-    while start is not None:
-        end = os.lseek(old, start, os.SEEK_HOLE)
-        os.lseek(new, start, os.SEEK_SET)
-        while start < end:
-            sent = os.sendfile(new, old, start, end - start)
-            if not sent:
-                raise OSError(errno.EIO, "the file has become shorter")
-            start += sent
-        start = _next_data(old, end)
-
-
-def _next_data(file: int, position: int) -> int | None:
-    try:
-        return os.lseek(file, position, os.SEEK_DATA)
-    except OSError as error:
-        if error.errno == errno.ENXIO:  # only a hole is left
-            return None
-        raise
+def _copy_file(source: str, target: str) -> None:
+    with Path(source).open("rb") as old, Path(target).open("wb") as new:
+        while block := old.read(len(_ZEROS)):
+            if block == _ZEROS:
+                new.seek(len(block), os.SEEK_CUR)
+            else:
+                new.write(block)
+        new.truncate()
+    shutil.copystat(source, target)
 
 
 def in_use(directory: Path) -> str:

@@ -1,9 +1,10 @@
 """`EmbeddedVectorStore`: a LlamaIndex vector store on disk, in this process."""
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from llama_index.core.schema import BaseNode
 from pydantic import PrivateAttr
@@ -39,11 +40,15 @@ from llama_retrieval_ext.stores.embedded.nodes import (
 from llama_retrieval_ext.stores.embedded.search import EmbeddedSearch
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures
+from llama_retrieval_ext.stores.engine.engine_backend import StoreBackend, blocking_call
 from llama_retrieval_ext.stores.engine.query_modes import Target
-from llama_retrieval_ext.stores.engine.vector_store import EngineStore, StoreBackend
+from llama_retrieval_ext.stores.engine.steps import Steps
+from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.qdrant_common.filters import NOTHING, clause_for
 from llama_retrieval_ext.stores.qdrant_common.search import fusions_of
 from llama_retrieval_ext.text.tokenizer import Tokenizer
+
+T = TypeVar("T")
 
 
 class EmbeddedVectorStore(EngineStore):
@@ -132,6 +137,10 @@ class EmbeddedVectorStore(EngineStore):
         if not self._closer.alive:
             raise self._closed
         return self._searcher
+
+    def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
+        """Return the call that runs steps, for async callers in a thread."""
+        return blocking_call(steps)
 
     def persist(self, persist_path: str = "", fs: object = None) -> None:  # noqa: ARG002 - LlamaIndex's
         """Flush the engine's log to its storage; `add` is already durable."""

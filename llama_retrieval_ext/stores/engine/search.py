@@ -1,26 +1,20 @@
-"""`EngineSearch`: base class of engine searches; `EngineBackend`: backend over it."""
+"""`EngineSearch`: base class of engine searches."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter, le
+from operator import le
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
-from llama_index.core.vector_stores.types import BasePydanticVectorStore
-
 from llama_retrieval_ext.errors import UnsupportedModeError
-from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.stores.engine.backend import (
     Candidate,
-    EngineFeatures,
     EngineQuery,
     HybridRankings,
     KeywordQuery,
     ScoredId,
-    Search,
     VectorQuery,
-    check_exact,
     fuse_legs,
     has_ties,
     in_order_of_ids,
@@ -29,16 +23,14 @@ from llama_retrieval_ext.stores.engine.backend import (
 )
 from llama_retrieval_ext.stores.engine.collection import Collection
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
-from llama_retrieval_ext.stores.engine.steps import Steps, blocking_call
+from llama_retrieval_ext.stores.engine.steps import Steps
 
 # The engine's types of a compiled filter, a search and a hit.
 F = TypeVar("F")
 S = TypeVar("S", bound="NativeSearch")
 H = TypeVar("H")
-B = TypeVar("B", bound=BasePydanticVectorStore)
 T = TypeVar("T")
 
-_FIRST: Final[Callable[[list[list[Candidate]]], list[Candidate]]] = itemgetter(0)
 # Maximum number of cached node ids, about 200 bytes each.
 _MOST_NAMES: Final = 50_000
 
@@ -331,93 +323,3 @@ class EngineSearch(ABC, Generic[F, S, H]):
 
 # For annotations independent of the engine.
 AnySearch = EngineSearch[Any, Any, Any]
-
-
-class EngineBackend(ABC, Generic[B]):
-    """Backend that sends searches to a store's engine.
-
-    A subclass declares the features, provides the engine's search, and runs its steps.
-
-    Attributes:
-        engine: Engine name.
-        requires_scope: Whether retrievers refuse queries without a scope.
-    """
-
-    engine: ClassVar[str]
-    requires_scope: bool = False
-
-    def __init__(self, store: B, *, drop_violations: bool = False) -> None:
-        self.store = store
-        self.drop_violations = drop_violations
-
-    @property
-    @abstractmethod
-    def features(self) -> EngineFeatures:
-        """Operations that the engine supports natively."""
-
-    @property
-    @abstractmethod
-    def searcher(self) -> AnySearch:
-        """The engine's searches."""
-
-    def index_used(self, *, exact: bool) -> str | None:
-        """Return a description of the index for vector searches; None if unknown."""
-        del exact
-        return None
-
-    @abstractmethod
-    def describe(self) -> Mapping[str, object]:
-        """Return the engine, its location and its configuration, without secrets."""
-
-    def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
-        """Return the call that runs steps, in a thread if the engine blocks."""
-        return blocking_call(steps)
-
-    def check(self, query: EngineQuery) -> None:
-        """Raise `UnsupportedModeError` if the store does not support the search."""
-
-    def dense(self, embedding: Sequence[float], search: Search) -> Call[list[Candidate]]:
-        """Return the nearest nodes to an embedding, by the store's distance."""
-        return self._ranking(VectorQuery(tuple(embedding), search))
-
-    def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
-        """Return the nodes that share terms with a text; BM25 scores are above 0."""
-        return self._ranking(KeywordQuery(text, search))
-
-    def hybrid(
-        self, embedding: Sequence[float], text: str, search: Search, *, nodes_last: bool
-    ) -> Call[HybridRankings]:
-        """Return the rankings of both searches, from one request."""
-        searcher, (vector, keyword) = self._requests(_both_queries(embedding, text, search))
-
-        def read(keys: Sequence[str]) -> Call[Mapping[str, Candidate]]:
-            return self.call(lambda: searcher.read(keys, vector))
-
-        rankings = self.call(lambda: searcher.hybrid(vector, keyword, nodes_last=nodes_last))
-        return rankings.then(lambda found: replace(found, read=read))
-
-    def fused(
-        self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
-    ) -> Call[list[Candidate]]:
-        """Return the candidates of the engine's native fusion."""
-        searcher, (vector, keyword) = self._requests(_both_queries(embedding, text, search))
-        return self.call(lambda: searcher.fused(vector, keyword, how))
-
-    def _ranking(self, query: EngineQuery) -> Call[list[Candidate]]:
-        searcher, requests = self._requests([query])
-        return self.call(lambda: searcher.search(requests)).then(_FIRST)
-
-    def _requests(
-        self, queries: Sequence[EngineQuery]
-    ) -> tuple[AnySearch, list[EngineRequest[Any]]]:
-        for query in queries:
-            check_exact(self.engine, self.features, query)
-            self.check(query)
-        searcher = self.searcher
-        return searcher, [searcher.request(query) for query in queries]
-
-
-def _both_queries(
-    embedding: Sequence[float], text: str, search: Search
-) -> tuple[VectorQuery, KeywordQuery]:
-    return VectorQuery(tuple(embedding), search), KeywordQuery(text, search)

@@ -19,8 +19,8 @@ from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.backend import Candidate
 from llama_retrieval_ext.stores.engine.config import StoreConfig
 from llama_retrieval_ext.stores.engine.query_modes import Options, QueryModes, Target
-from llama_retrieval_ext.stores.engine.search import AnySearch, EngineBackend
-from llama_retrieval_ext.stores.engine.steps import Steps, blocking_call
+from llama_retrieval_ext.stores.engine.search import AnySearch
+from llama_retrieval_ext.stores.engine.steps import Steps
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
@@ -286,9 +286,9 @@ class EngineStore(BasePydanticVectorStore):
     def searcher(self) -> AnySearch:
         """The engine's searches."""
 
+    @abstractmethod
     def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
-        """Return the call that runs steps, in a thread if the engine blocks."""
-        return blocking_call(steps)
+        """Return the call that runs steps."""
 
     @abstractmethod
     def _compile_target(self, target: Target) -> object:
@@ -297,26 +297,6 @@ class EngineStore(BasePydanticVectorStore):
     def _search(self, query: VectorStoreQuery, options: Options) -> Call[list[Candidate]]:
         modes = QueryModes(self.title, self.searcher, self._compile_target)
         return self.call(modes.steps(query, options))
-
-
-S = TypeVar("S", bound=EngineStore)
-
-
-class StoreBackend(EngineBackend[S]):
-    """Backend of a store of this package."""
-
-    @property
-    def searcher(self) -> AnySearch:
-        """The engine's searches."""
-        return self.store.searcher
-
-    def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
-        """Return the call that runs steps."""
-        return self.store.call(steps)
-
-    def describe(self) -> Mapping[str, object]:
-        """Return the engine, its location and its configuration, without secrets."""
-        return {"engine": self.engine, **self.store.describe()}
 
 
 async def _answer(call: Call[T]) -> T:

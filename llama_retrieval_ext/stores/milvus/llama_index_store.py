@@ -35,9 +35,10 @@ from llama_retrieval_ext.stores.engine.backend import (
     KeywordQuery,
     VectorQuery,
 )
+from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage
 from llama_retrieval_ext.stores.engine.llama_index import PrefilteredEngineSearch, PrefilteredSearch
-from llama_retrieval_ext.stores.engine.search import EngineBackend, EngineRequest
+from llama_retrieval_ext.stores.engine.search import EngineRequest
 from llama_retrieval_ext.stores.engine.steps import Steps
 from llama_retrieval_ext.stores.milvus.client import CLIENT_ERRORS, is_released, translate_error
 from llama_retrieval_ext.stores.milvus.filters import (

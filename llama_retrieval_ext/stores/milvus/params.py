@@ -31,18 +31,16 @@ _BUILD_PARAMS: Final[Mapping[str, tuple[str, ...]]] = {
     "IVF_SQ8": ("nlist",),
     "IVF_PQ": ("nlist", "m", "nbits"),
 }
-_SEARCH_PARAMS: Final = (
-    "ef",
-    "nprobe",
-    "radius",
-    "range_filter",
-    "level",
-    "refine_k",
-    "reorder_k",
-    "search_list",
-    "max_empty_result_buckets",
-    "rbq_query_bits",
-)
+# Searching parameters by the beginning of an index type, besides those of every type.
+_SEARCH_PARAMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "FLAT": (),
+    "HNSW": ("ef", "refine_k"),
+    "IVF": ("nprobe", "max_empty_result_buckets", "refine_k", "rbq_query_bits"),
+    "SCANN": ("nprobe", "reorder_k"),
+    "DISKANN": ("search_list",),
+    "AUTOINDEX": ("level", "ef", "nprobe"),
+}
+_RANGE: Final = ("radius", "range_filter")
 
 
 def check_index_params(index: Mapping[str, Any], *, lite: bool) -> None:
@@ -102,12 +100,23 @@ class MilvusParams(EngineParams):
 
     def __post_init__(self) -> None:
         check_index_params(self.index_params, lite=False)
-        check_names(self.search_params, _SEARCH_PARAMS, where="search_params")
+        every = {*_RANGE, *(name for names in _SEARCH_PARAMS.values() for name in names)}
+        check_names(self.search_params, sorted(every), where="search_params")
 
     def check(self, config: StoreConfig, where: object) -> None:
-        """Raise if the ``metric_type`` contradicts the distance of the store."""
+        """Raise if the metric contradicts the distance, or Milvus would ignore a setting."""
         metric = self.index_params.get("metric_type")
         check_distance(metric, config, METRICS, what="metric_type", where=where)
+        index_type = config.params.get("index_params", {}).get("index_type", "")
+        for kind, names in _SEARCH_PARAMS.items():
+            if index_type.startswith(kind):
+                known = (*_RANGE, *names)
+                check_names(self.search_params, known, where=f"search_params of {index_type}")
+        if self.num_partitions and not config.params.get("by_tenant"):
+            raise ConfigurationError(
+                "num_partitions needs by_tenant=True (of a knowledge base: many_tenants=True); "
+                "without it Milvus has one partition"
+            )
 
     @property
     def recorded(self) -> Mapping[str, Any]:

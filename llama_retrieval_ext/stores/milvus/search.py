@@ -137,36 +137,26 @@ class MilvusSearch(EngineSearch[Expression, ColumnSearch, Hit]):
     def pages(
         self, searches: Sequence[ColumnSearch], limits: Sequence[int], *, with_nodes: bool
     ) -> Steps[list[list[Hit]]]:
-        """Send searches; those that differ only in their data share one request."""
+        """Send searches, one after the other."""
         options = {
             "output_fields": [NODE] if with_nodes else [],
             "timeout": self._collection.connection.timeout_s,
         }
-        batches: dict[tuple[object, ...], list[int]] = {}
-        for position, (search, limit) in enumerate(zip(searches, limits, strict=True)):
-            kind = (search.column, search.filter, limit) if search.ranker is None else (position,)
-            batches.setdefault(kind, []).append(position)
 
         def send(client: MilvusClient) -> list[list[Hit]]:
-            pages: dict[int, list[Hit]] = {}
-            for positions in batches.values():
-                batch, limit = [searches[each] for each in positions], limits[positions[0]]
-                answers = self._send(client, batch, limit, options)
-                pages |= zip(positions, map(list, answers), strict=True)
-            return [pages[position] for position in range(len(searches))]
+            return [
+                list(self._send(client, search, limit, options))
+                for search, limit in zip(searches, limits, strict=True)
+            ]
 
         pages: list[list[Hit]] = yield self._collection.loaded(send)
         return pages
 
     def _send(
-        self,
-        client: MilvusClient,
-        batch: Sequence[ColumnSearch],
-        limit: int,
-        options: Mapping[str, Any],
-    ) -> Any:  # noqa: ANN401 - pymilvus's pages of hits
-        first, name = batch[0], self._collection.name
-        if first.ranker is not None:
+        self, client: MilvusClient, search: ColumnSearch, limit: int, options: Mapping[str, Any]
+    ) -> Any:  # noqa: ANN401 - pymilvus's hits
+        name = self._collection.name
+        if search.ranker is not None:
             legs = [
                 AnnSearchRequest(
                     data=[leg.data],
@@ -175,18 +165,18 @@ class MilvusSearch(EngineSearch[Expression, ColumnSearch, Hit]):
                     limit=leg.top_k,
                     expr=leg.filter,
                 )
-                for leg in first.legs
+                for leg in search.legs
             ]
-            return client.hybrid_search(name, legs, first.ranker, limit=limit, **options)
+            return client.hybrid_search(name, legs, search.ranker, limit=limit, **options)[0]
         return client.search(
             name,
-            data=[search.data for search in batch],
-            anns_field=first.column,
-            filter=first.filter,
+            data=[search.data],
+            anns_field=search.column,
+            filter=search.filter,
             limit=limit,
-            search_params=dict(first.params(limit)),
+            search_params=dict(search.params(limit)),
             **options,
-        )
+        )[0]
 
     def raw_scores(self, hits: Sequence[Hit]) -> list[float]:
         """Return Milvus's scores (its ``distance`` values)."""

@@ -11,8 +11,8 @@ from pymilvus import MilvusClient
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES
 from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore, StoreOptions
+from llama_retrieval_ext.stores.engine.engine_backend import StoreBackend
 from llama_retrieval_ext.stores.engine.query_modes import Target
-from llama_retrieval_ext.stores.engine.vector_store import StoreBackend
 from llama_retrieval_ext.stores.milvus.client import MilvusConnection, parse_address
 from llama_retrieval_ext.stores.milvus.filters import Expression, compile_target
 from llama_retrieval_ext.stores.milvus.nodes import MilvusNodes

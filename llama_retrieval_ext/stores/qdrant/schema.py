@@ -32,6 +32,7 @@ _SPARSE: Final = "sparse_vector"
 _SEARCH: Final = "search"
 # Arguments that this package sets.
 _OWN: Final = {"vectors", "sparse_vectors", "metadata"}
+_SET_BY_STORE: Final = {"size", "distance", "modifier"}
 # Settings for the durability of writes.
 _SAFETY: Final = ("replication_factor", "write_consistency_factor")
 _COLLECTION: Final = frozenset(models.CreateCollection.model_fields) - _OWN
@@ -105,6 +106,11 @@ def _part(settings: Mapping[str, object], name: str) -> Mapping[str, object]:
     part = settings.get(name) or {}
     if not isinstance(part, Mapping):
         raise ConfigurationError(f"store_params[{name!r}] is a dict, got {part!r}")
+    for key in part.keys() & _SET_BY_STORE:
+        raise ConfigurationError(
+            f"store_params[{name!r}] has {key!r}, which the store sets itself; leave it out. The "
+            "dimension is that of the nodes, the distance that of open_store(url, distance=...)"
+        )
     return part
 
 

@@ -12,8 +12,8 @@ from qdrant_client import QdrantClient
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
 from llama_retrieval_ext.stores.engine.backend import Backend, EngineFeatures
 from llama_retrieval_ext.stores.engine.collection_store import CollectionStore, StoreOptions
+from llama_retrieval_ext.stores.engine.engine_backend import StoreBackend
 from llama_retrieval_ext.stores.engine.query_modes import Target
-from llama_retrieval_ext.stores.engine.vector_store import StoreBackend
 from llama_retrieval_ext.stores.qdrant.client import QdrantConnection, Version, parse_address
 from llama_retrieval_ext.stores.qdrant.nodes import QdrantNodes
 from llama_retrieval_ext.stores.qdrant.schema import QdrantCollection, StoreParams

@@ -1,9 +1,12 @@
-"""Rule files: read with line numbers and advice, printed back the same; never run."""
+"""Rule files are data: read with line numbers and advice, never run."""
 
 import pytest
+from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import RuleCycleError, RuleError, RuleSyntaxError
-from llama_retrieval_ext.graph.rules.yaml import parse_rules, print_rules
+from llama_retrieval_ext.graph.elements import Direction
+from llama_retrieval_ext.graph.rules.rule import Concludes, FromContext, Step, Where
+from llama_retrieval_ext.graph.rules.yaml import parse_rules
 
 RULES = """\
 rules:
@@ -56,10 +59,39 @@ rules:
 """
 
 
-def test_rules_are_printed_as_they_were_read() -> None:
-    rules = parse_rules(RULES)
-    assert print_rules(rules) == RULES
-    assert parse_rules(print_rules(rules)) == rules
+def test_every_key_of_a_rule_is_read() -> None:
+    (rule,) = parse_rules(RULES)
+    first, second = rule.pattern.steps
+    assert (rule.id, rule.kind, rule.priority, rule.confidence) == (
+        *("hazards-have-measures", "safety", 2, 0.9),
+    )
+    assert rule.pattern.labels == (
+        *(("process", "Process"), ("hazard", "Hazard"), ("measure", "措施")),
+    )
+    assert first == Step("process", ("HAS_HAZARD",), "hazard")
+    assert second == Step(
+        "hazard", ("MITIGATES", "PREVENTS"), "measure", Direction.IN, (1, 2), optional=True
+    )
+    assert rule.pattern.unless == (Step("hazard", ("ACCEPTED_BY",), "manager"),)
+    assert rule.pattern.where == (
+        Where("hazard", "level", FilterOperator.GTE, 3),
+        Where(None, "chapter", FilterOperator.IN, ("safety", "应急")),
+        Where("hazard", "areas", FilterOperator.CONTAINS, FromContext("area")),
+    )
+    assert (rule.then, rule.missing) == ("{process} 需要 {measure.name}: {hazard}", "nothing")
+    assert rule.concludes == Concludes("process", "FACES", "hazard")
+
+
+def test_texts_by_language_are_one_rule_per_language() -> None:
+    texts = rule(then="then: {zh: '{p}: {h}。', en: '{p}: {h}.'}", missing="missing: {en: none}")
+    rules = list(parse_rules(texts))
+    assert [(each.id, each.then, each.missing) for each in rules] == [
+        ("a-zh", "{p}: {h}。", "?"),
+        ("a-en", "{p}: {h}.", "none"),
+    ]
+    assert [each.pattern.where for each in rules] == [
+        (Where(None, "language", value=language),) for language in ("zh", "en")
+    ]
 
 
 def rule(**changes: str) -> str:

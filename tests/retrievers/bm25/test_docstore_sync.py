@@ -1,13 +1,17 @@
 """A retriever over a docstore follows its changes."""
 
+import copy
+import pickle
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from llama_index.core import MockEmbedding, VectorStoreIndex
 from llama_index.core.schema import BaseNode, TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
+from llama_index.core.vector_stores.simple import SimpleVectorStore
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.results import node_ids
@@ -294,3 +298,29 @@ def test_a_loaded_retriever_follows_the_docstore_with_its_stored_limits(
     assert docstore.readings == 1
     docstore.add_documents(_nodes(f="fig"))
     assert "max_chunks is 4" in loaded.search("apple").degraded[0].reason
+
+
+def test_a_retriever_over_a_docstore_can_be_pickled_and_still_follows_it(
+    docstore: CountingDocstore,
+) -> None:
+    twin = copy.deepcopy(BM25Retriever.from_docstore(docstore, cache_ttl_s=0))
+    own_docstore = twin._follower._docstore  # type: ignore[union-attr]
+    assert own_docstore is not docstore
+    own_docstore.add_documents([TextNode(id_="f", text="figs")])
+    assert node_ids(twin.retrieve("figs")) == ["f"]
+    again = pickle.loads(pickle.dumps(twin))
+    assert node_ids(again.retrieve("figs")) == ["f"]
+
+
+def test_an_index_that_keeps_its_nodes_in_its_vector_store_is_refused() -> None:
+    class StoreWithText(SimpleVectorStore):
+        stores_text: bool = True
+
+    index = VectorStoreIndex.from_vector_store(StoreWithText(), embed_model=MockEmbedding(2))
+    with pytest.raises(ConfigurationError, match="docstore is empty"):
+        BM25Retriever.from_index(index)
+
+
+def test_the_docstore_of_an_index_is_searched() -> None:
+    index = VectorStoreIndex(_nodes(a="apple", e="plum"), embed_model=MockEmbedding(2))
+    assert node_ids(BM25Retriever.from_index(index).retrieve("plum")) == ["e"]

@@ -22,7 +22,12 @@ from llama_index.core.schema import (
     RelatedNodeInfo,
     TextNode,
 )
-from llama_index.core.vector_stores.types import FilterCondition, MetadataFilter, MetadataFilters
+from llama_index.core.vector_stores.types import (
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+)
 from llama_index.retrievers.bm25 import BM25Retriever as LlamaIndexBM25
 
 from llama_retrieval_ext.errors import (
@@ -34,7 +39,7 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
-from llama_retrieval_ext.retrievers.bm25.persistence import FILE_NAME, FORMAT_VERSION
+from llama_retrieval_ext.retrievers.bm25.persistence import FILE_NAME
 from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
@@ -122,6 +127,7 @@ def test_the_index_is_in_bm25s_format(tmp_path: Path) -> None:
     retriever = BM25Retriever(sample_nodes())
     retriever.persist(tmp_path)
     engine = bm25s.BM25.load(_folder(tmp_path), load_corpus=True, show_progress=False)
+    assert engine.corpus is not None
     scores = engine.get_scores(Tokenizer().query_tokens("annual leave"))
     (first, *_) = retriever.retrieve("annual leave")
     assert max(scores) == pytest.approx(first.score)
@@ -150,9 +156,10 @@ def _changed(path: Path, **changes: object) -> None:
         pytest.param(lambda path: (path / FILE_NAME).write_text("[1]"), id="a list"),
         pytest.param(lambda path: _cut(path / FILE_NAME), id="settings cut off"),
         pytest.param(lambda path: _changed(path, format="another"), id="another format"),
-        pytest.param(lambda path: _changed(path, version=FORMAT_VERSION + 1), id="newer"),
+        pytest.param(lambda path: _changed(path, version=2), id="newer"),
         pytest.param(lambda path: _changed(path, settings={"top_k": 3}), id="few settings"),
         pytest.param(lambda path: _changed(path, settings=[1]), id="settings in a list"),
+        pytest.param(lambda path: _changed(path, folder="../index"), id="folder outside"),
         pytest.param(lambda path: shutil.rmtree(_folder(path)), id="no index"),
         pytest.param(lambda path: _cut(_folder(path) / "corpus.jsonl"), id="nodes cut off"),
         pytest.param(lambda path: _cut(_folder(path) / "data.csc.index.npy"), id="scores cut off"),
@@ -237,3 +244,31 @@ def test_infinity_in_metadata_is_loaded(tmp_path: Path) -> None:
     BM25Retriever([TextNode(id_="n", text="w", metadata={"x": math.inf})]).persist(tmp_path)
     (hit,) = BM25Retriever.from_persist_dir(tmp_path).retrieve("w")
     assert hit.metadata == {"x": math.inf}
+
+
+def test_a_loaded_retriever_has_the_settings_of_the_persisted_one(tmp_path: Path) -> None:
+    nodes = [
+        TextNode(id_="r", text="running"),
+        TextNode(id_="s", text="runs"),
+        TextNode(id_="o", text="nothing of the kind"),
+    ]
+    before = BM25Retriever(
+        nodes,
+        top_k=2,
+        tokenizer=Tokenizer(language="none", stop_words="none", split_identifiers=False),
+        filters=MetadataFilters(
+            filters=[MetadataFilter(key="gone", operator=FilterOperator.IS_EMPTY, value=None)]
+        ),
+        normalise=True,
+        k1=0.9,
+        b=0.4,
+        name="words",
+    )
+    before.persist(tmp_path)
+    after = BM25Retriever.from_persist_dir(tmp_path)
+    assert node_ids(after.retrieve("running")) == ["r"]
+    for query in ("running of", "runs kind", "the"):
+        assert after.retrieve(query) == before.retrieve(query)
+    after.add([TextNode(id_="x", text="runs", metadata={"gone": "yes"})])
+    assert node_ids(after.retrieve("runs")) == ["s"]
+    assert (after.top_k, after.normalise, after.name) == (2, True, "words")

@@ -8,14 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from llama_index.core import MockEmbedding, VectorStoreIndex
 from llama_index.core.llms import MockLLM
 from llama_index.core.postprocessor import MetadataReplacementPostProcessor
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import Document, MetadataMode, NodeWithScore, TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
-from llama_index.core.vector_stores.simple import SimpleVectorStore
-from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
+from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_retrieval_ext.errors import (
     ConfigurationError,
@@ -282,12 +280,6 @@ def test_filters_apply_to_the_new_metadata_of_a_replaced_node() -> None:
     assert node_ids(retriever.retrieve("plums")) == ["b"]
 
 
-def test_nodes_without_a_term_of_the_query_are_not_returned() -> None:
-    hits = BM25Retriever(TENANTS, top_k=5).retrieve("plums")
-    assert node_ids(hits) == ["e"]
-    assert all((hit.score or 0) > 0 for hit in hits)
-
-
 @each_case("query", ["bananas", "the of", "", "   ", "?!", "\u200b"])
 def test_a_query_without_match_has_no_hits(query: str) -> None:
     assert BM25Retriever(TENANTS).retrieve(query) == []
@@ -321,30 +313,6 @@ def test_chinese_japanese_and_code_are_found(query: str, expected: list[str]) ->
     assert node_ids(BM25Retriever(nodes).retrieve(query)) == expected
 
 
-def test_a_loaded_retriever_has_the_settings_of_the_persisted_one(tmp_path: Path) -> None:
-    nodes = [_node("r", "running"), _node("s", "runs"), _node("o", "nothing of the kind")]
-    before = BM25Retriever(
-        nodes,
-        top_k=2,
-        tokenizer=Tokenizer(language="none", stop_words="none", split_identifiers=False),
-        filters=MetadataFilters(
-            filters=[MetadataFilter(key="gone", operator=FilterOperator.IS_EMPTY, value=None)]
-        ),
-        normalise=True,
-        k1=0.9,
-        b=0.4,
-        name="words",
-    )
-    before.persist(tmp_path)
-    after = BM25Retriever.from_persist_dir(tmp_path)
-    assert node_ids(after.retrieve("running")) == ["r"]
-    for query in ("running of", "runs kind", "the"):
-        assert after.retrieve(query) == before.retrieve(query)
-    after.add([_node("x", "runs", gone="yes")])
-    assert node_ids(after.retrieve("runs")) == ["s"]
-    assert (after.top_k, after.normalise, after.name) == (2, True, "words")
-
-
 def test_query_and_nodes_have_the_same_tokenizer() -> None:
     nodes = [_node("n", "to be or not to be"), _node("o", "something else")]
     for retriever in (
@@ -361,10 +329,6 @@ def test_a_corpus_without_words_has_no_hits(nodes: list[TextNode]) -> None:
     assert BM25Retriever(nodes).retrieve("anything") == []
     assert BM25Retriever.from_defaults(nodes=nodes).retrieve("anything") == []
     assert BM25Retriever.from_docstore(SimpleDocumentStore()).retrieve("anything") == []
-
-
-def test_a_filter_that_no_node_satisfies_gives_no_hits() -> None:
-    assert BM25Retriever(TENANTS, filters=_only("lang", "fr")).retrieve("apples") == []
 
 
 def test_a_top_k_above_the_number_of_nodes_is_kept() -> None:
@@ -395,20 +359,6 @@ def test_a_node_that_is_added_again_is_replaced() -> None:
     assert node_ids(retriever.retrieve("figs")) == ["e"]
 
 
-def test_an_index_that_keeps_its_nodes_in_its_vector_store_is_refused() -> None:
-    class StoreWithText(SimpleVectorStore):
-        stores_text: bool = True
-
-    index = VectorStoreIndex.from_vector_store(StoreWithText(), embed_model=MockEmbedding(2))
-    with pytest.raises(ConfigurationError, match="docstore is empty"):
-        BM25Retriever.from_index(index)
-
-
-def test_the_docstore_of_an_index_is_searched() -> None:
-    index = VectorStoreIndex(TENANTS, embed_model=MockEmbedding(2))
-    assert node_ids(BM25Retriever.from_index(index).retrieve("plums")) == ["e"]
-
-
 def test_a_retriever_can_be_pickled_and_copied() -> None:
     original = BM25Retriever(TENANTS, filters=_only("lang", "en"))
     for twin in (pickle.loads(pickle.dumps(original)), copy.deepcopy(original)):
@@ -416,18 +366,6 @@ def test_a_retriever_can_be_pickled_and_copied() -> None:
         twin.add([_node("f", "figs", lang="en")])
         assert node_ids(twin.retrieve("figs")) == ["f"]
         assert original.retrieve("figs") == []
-
-
-def test_a_retriever_over_a_docstore_can_be_pickled_and_still_follows_it() -> None:
-    docstore = SimpleDocumentStore()
-    docstore.add_documents(TENANTS)
-    twin = copy.deepcopy(BM25Retriever.from_docstore(docstore, cache_ttl_s=0))
-    own_docstore = twin._follower._docstore  # type: ignore[union-attr]
-    assert own_docstore is not docstore
-    own_docstore.add_documents([_node("f", "figs")])
-    assert node_ids(twin.retrieve("figs")) == ["f"]
-    again = pickle.loads(pickle.dumps(twin))
-    assert node_ids(again.retrieve("figs")) == ["f"]
 
 
 async def test_async_search_runs_outside_the_event_loop_thread() -> None:

@@ -11,7 +11,6 @@ from pydantic import PrivateAttr
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.reordering import ScoreKind
 from llama_retrieval_ext.results import SearchResult, node_ids, score_of
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever
 from llama_retrieval_ext.stages.rerank.llm import LLMRerank
@@ -206,7 +205,7 @@ def test_bad_arguments_are_refused_at_once(wrong: dict[str, Any]) -> None:
 def test_it_tells_what_it_is() -> None:
     stage = LLMRerank(ScriptedLLM([]), top_k=5)
     assert repr(stage) == "LLMRerank(ScriptedLLM(...), top_k=5)"
-    assert stage.score_kind is ScoreKind.PROBABILITY
+    assert stage.score_kind == "probability"
 
 
 @each_case("within", ["stage", "retriever"], side_by_side=True)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.reordering import ScoreKind
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.stages.rerank.models import ModelRerank
 from llama_retrieval_ext.testing.fakes import FakeRetriever
@@ -53,7 +52,7 @@ def test_hits_come_by_the_models_scores(*, asynchronous: bool) -> None:
 
 def test_declared_logits_become_probabilities() -> None:
     ranker = SayingRanker(Said(0, -50.0), Said(1, 50.0), Said(2, 0.0))
-    found = (SOURCE >> ModelRerank(ranker, score_kind=ScoreKind.LOGIT)).retrieve("q")
+    found = (SOURCE >> ModelRerank(ranker, score_kind="logit")).retrieve("q")
     assert [hit.score for hit in found] == pytest.approx([1.0, 0.5, 0.0])
 
 

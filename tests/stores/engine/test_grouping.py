@@ -64,7 +64,7 @@ def random_nodes() -> list[TextNode]:
     ],
     ids=str,
 )
-def test_they_are_those_of_the_whole_ranking(
+def test_collapsed_hits_are_those_of_the_whole_ranking(
     engine: str, settings: dict[str, Any], request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     with filled(engine, random_nodes(), request=request, folder=tmp_path, **settings) as backend:
@@ -81,7 +81,7 @@ def test_they_are_those_of_the_whole_ranking(
 
 
 @pytest.mark.parametrize("engine", ["embedded", "qdrant server", "milvus", "elasticsearch"])
-def test_hybrid_search_takes_as_many_candidates_as_it_needs(
+def test_collapsed_hybrid_search_takes_as_many_candidates_as_it_needs(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     settings: dict[str, Any] = {"store_params": EXACT} if engine == "elasticsearch" else {}

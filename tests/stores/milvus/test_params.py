@@ -43,6 +43,24 @@ def test_settings_that_milvus_would_ignore_are_refused(params: Any, reason: str)
         MilvusParams.of(params)
 
 
+@pytest.mark.parametrize(
+    ("params", "reason"),
+    [
+        ({"num_partitions": 4}, "num_partitions needs by_tenant=True"),
+        (
+            {"index_params": {"index_type": "HNSW"}, "search_params": {"nprobe": 4}},
+            "search_params of HNSW: there is no setting 'nprobe'.*ef",
+        ),
+    ],
+    ids=str,
+)
+def test_settings_that_milvus_would_ignore_in_a_collection_are_refused(
+    tmp_path: Path, params: Any, reason: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=reason):
+        open_store(f"milvus:{tmp_path}/kb.db", store_params=params)
+
+
 def test_an_index_type_that_is_new_in_milvus_is_passed_on() -> None:
     index = {"index_type": "SCANN_NEXT", "params": {"any": 1}}
     assert MilvusParams.of({"index_params": index}).recorded == {"index_params": index}

@@ -142,6 +142,9 @@ def test_settings_of_the_engine_reach_it(fake: FakeServer) -> None:
         {"vector": {"of": 1}},
         {"vector": 3},
         {"search": {"ef": 1}},
+        {"vector": {"distance": "Dot"}},
+        {"vector": {"size": 3}},
+        {"sparse_vector": {"modifier": "none"}},
     ],
 )
 def test_settings_that_the_engine_has_not_are_refused(params: dict[str, object]) -> None:

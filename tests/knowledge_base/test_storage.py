@@ -1,4 +1,4 @@
-"""Where the ledger lies beside the store, in the same engine."""
+"""The ledger beside the store in an engine, and the settings that it records."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -57,7 +57,7 @@ def test_another_process_finds_what_was_added(open_kb: Open, url: str) -> None:
     assert listed == "leave 年假 2"
 
 
-def test_the_ledger_alone_is_made_until_something_is_added(open_kb: Open, url: str) -> None:
+def test_opening_creates_the_ledger_and_no_collection_of_nodes(open_kb: Open, url: str) -> None:
     with open_kb() as kb:
         assert kb.documents() == []
         assert kb.retriever("hybrid").retrieve("leave") == []
@@ -67,7 +67,7 @@ def test_the_ledger_alone_is_made_until_something_is_added(open_kb: Open, url: s
     store.close()
 
 
-def test_who_adds_first_decides_on_the_tokenizer(open_kb: Open) -> None:
+def test_the_first_writer_sets_the_tokenizer_for_all(open_kb: Open) -> None:
     first = open_kb(tokenizer=Tokenizer(language="none"))
     second = open_kb(tokenizer=Tokenizer(language="german"))
     first.add([Document(id_="d", text="leaves")])
@@ -76,7 +76,7 @@ def test_who_adds_first_decides_on_the_tokenizer(open_kb: Open) -> None:
     assert open_kb().retriever("keyword").retrieve("leave") == []
 
 
-def test_a_ledger_that_goes_while_it_is_open_is_noticed_before_anything_is_written(
+def test_writing_after_the_ledger_was_deleted_fails_and_writes_nothing(
     open_kb: Open, url: str
 ) -> None:
     kb = open_kb()
@@ -93,7 +93,7 @@ def test_a_ledger_that_goes_while_it_is_open_is_noticed_before_anything_is_writt
         open_kb()
 
 
-def test_who_may_only_read_opens_a_store_that_lost_nodes(
+def test_a_store_that_lost_nodes_opens_without_write_permission(
     open_kb: Open, url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_kb() as kb:
@@ -117,7 +117,7 @@ def test_who_may_only_read_opens_a_store_that_lost_nodes(
     assert [hit.node.ref_doc_id for hit in kb.retriever("keyword").retrieve("leave")] == ["b"]
 
 
-def test_what_another_object_adds_is_seen(open_kb: Open) -> None:
+def test_documents_added_by_another_object_are_visible(open_kb: Open) -> None:
     first, second = open_kb(), open_kb()
     assert first.count() == second.count() == 0
     first.add([Document(id_="d", text="annual leave")])
@@ -126,7 +126,7 @@ def test_what_another_object_adds_is_seen(open_kb: Open) -> None:
     assert first.documents() == []
 
 
-def test_one_that_was_made_anew_with_another_model_is_not_written_to(
+def test_a_knowledge_base_recreated_with_another_model_refuses_old_writers(
     open_kb: Open, url: str
 ) -> None:
     old = open_kb()
@@ -140,45 +140,9 @@ def test_one_that_was_made_anew_with_another_model_is_not_written_to(
     assert new.count() == 0
 
 
-def test_a_collection_that_was_filled_without_a_knowledge_base_is_refused(
+def test_after_store_and_ledger_are_cleared_a_new_knowledge_base_can_be_created(
     open_kb: Open, url: str
 ) -> None:
-    store = store_at(url)
-    store.add([TextNode(id_="n", text="x", embedding=[1.0, 0.0])])
-    store.close()
-    with pytest.raises(StoreFormatError, match=r"1 nodes that were not added.*VectorRetriever"):
-        open_kb()
-    store = store_at(url)
-    assert store.count() == 1
-    store.close()
-
-
-def test_a_store_that_lost_nodes_is_reported_and_can_be_filled_again(
-    open_kb: Open, url: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    documents = [Document(id_=f"d{number}", text="leave") for number in range(3)]
-    with open_kb() as kb:
-        kb.add(documents)
-    store = store_at(url)
-    store.delete("d1")
-    store.close()
-    kb = open_kb()
-    assert "holds 2 nodes, and 3 were added" in caplog.text
-    assert kb.add(documents).updated == 3
-    assert len(kb.retriever("keyword").retrieve("leave")) == 3
-
-
-def test_without_its_ledger_a_store_is_nobody_s(open_kb: Open, url: str) -> None:
-    with open_kb() as kb:
-        kb.add([Document(id_="d", text="leave")])
-    store = store_at(url)
-    ledger_of(store).clear()
-    store.close()
-    with pytest.raises(StoreFormatError, match="1 nodes that were not added"):
-        open_kb()
-
-
-def test_when_both_are_cleared_a_new_one_can_be_made(open_kb: Open, url: str) -> None:
     kb = open_kb()
     kb.add([Document(id_="d", text="leave")])
     store = store_at(url)
@@ -193,7 +157,7 @@ def test_when_both_are_cleared_a_new_one_can_be_made(open_kb: Open, url: str) ->
     store.close()
 
 
-def test_the_tokenizer_is_remembered_even_if_nothing_got_in(open_kb: Open, url: str) -> None:
+def test_the_tokenizer_is_recorded_although_the_store_is_empty(open_kb: Open, url: str) -> None:
     with open_kb(tokenizer=Tokenizer(language="none")) as kb:
         kb.add([Document(id_="d", text="leaves")])
     store = store_at(url)
@@ -205,7 +169,7 @@ def test_the_tokenizer_is_remembered_even_if_nothing_got_in(open_kb: Open, url: 
     assert len(again.retriever("keyword").retrieve("leaves")) == 1
 
 
-def test_documents_of_any_length_are_remembered(open_kb: Open) -> None:
+def test_the_ledger_keeps_documents_with_many_nodes(open_kb: Open) -> None:
     nodes = [TextNode(id_=f"{number:04} {'n' * 200}", text="leave") for number in range(300)]
     source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id="book")}
     book = [node.model_copy(update={"relationships": source}) for node in nodes]
@@ -220,7 +184,7 @@ def test_documents_of_any_length_are_remembered(open_kb: Open) -> None:
 
 
 @pytest.mark.parametrize("many_tenants", [False, True])
-def test_many_tenants_are_kept_apart_by_the_engine_s_means(
+def test_tenants_are_separate_with_and_without_grouping_by_the_engine(
     open_kb: Open, many_tenants: bool
 ) -> None:
     acme, globex = Scope("acme"), Scope("globex")
@@ -257,7 +221,7 @@ def test_settings_are_remembered_until_the_collection_is_made_with_them(
         open_kb(store_params={name: other[name]})
 
 
-def test_until_something_is_added_settings_may_be_changed(open_kb: Open, engine: str) -> None:
+def test_settings_can_be_changed_until_a_document_is_added(open_kb: Open, engine: str) -> None:
     open_kb(store_params=PARAMS[engine]).close()
     with open_kb(many_tenants=False, store_params={}) as kb:
         kb.add([Document(id_="d", text="leave")])
@@ -266,7 +230,9 @@ def test_until_something_is_added_settings_may_be_changed(open_kb: Open, engine:
 
 
 @pytest.mark.parametrize("first", ["store_params", "many_tenants"])
-def test_what_is_not_named_again_stays_remembered(open_kb: Open, engine: str, first: str) -> None:
+def test_recorded_settings_stay_if_only_others_are_passed_again(
+    open_kb: Open, engine: str, first: str
+) -> None:
     both: dict[str, object] = {"store_params": PARAMS[engine], "many_tenants": True}
     open_kb(**{first: both.pop(first)}).close()
     with open_kb(**both) as kb:
@@ -275,12 +241,12 @@ def test_what_is_not_named_again_stays_remembered(open_kb: Open, engine: str, fi
         assert kb.count() == 1
 
 
-def test_settings_that_the_engine_does_not_know_are_refused(open_kb: Open) -> None:
+def test_settings_unknown_to_the_engine_are_refused(open_kb: Open) -> None:
     with pytest.raises(ConfigurationError, match="sharks"):
         open_kb(store_params={"sharks": 3})
 
 
-def test_one_that_must_be_there_is_not_made(open_kb: Open, url: str) -> None:
+def test_must_exist_creates_nothing(open_kb: Open, url: str) -> None:
     with pytest.raises(ConfigurationError, match="there is no knowledge base at"):
         open_kb(must_exist=True)
     path = url.partition(":")[2]
@@ -291,7 +257,7 @@ def test_one_that_must_be_there_is_not_made(open_kb: Open, url: str) -> None:
     assert open_kb(must_exist=True).count() == 0
 
 
-def test_a_ledger_is_no_knowledge_base(url: str, model: FakeEmbedding) -> None:
+def test_the_url_of_a_ledger_is_refused(url: str, model: FakeEmbedding) -> None:
     separator = "?collection=kb" if "//" not in url else ""
     with pytest.raises(ConfigurationError, match="names the ledger"):
         KnowledgeBase.open(f"{url}{separator}__ledger", embed_model=model)

@@ -14,6 +14,7 @@ from llama_index.core.schema import (
     TransformComponent,
 )
 
+from llama_retrieval_ext.knowledge_base import changes
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
@@ -82,7 +83,7 @@ def test_a_changed_document_replaces_all_of_its_old_nodes(kb: KnowledgeBase) -> 
     ],
     ids=["text", "metadata", "embedding", "what is embedded"],
 )
-def test_any_change_counts(kb: KnowledgeBase, changed: TextNode) -> None:
+def test_any_change_of_a_document_replaces_it(kb: KnowledgeBase, changed: TextNode) -> None:
     kb.add([TextNode(id_="n", text="leave", metadata={"page": 1})])
     assert kb.add([changed]).updated == 1
 
@@ -95,7 +96,7 @@ def test_other_transformations_change_every_document_and_no_node(open_kb: Open) 
     assert (small.add(items).updated, small.add(items).unchanged) == (1, 2)
 
 
-def test_a_splitter_that_is_refused_its_files_once_is_called_again(open_kb: Open) -> None:
+def test_a_splitter_is_called_again_when_nltk_rejects_its_files_once(open_kb: Open) -> None:
     class Refused(TransformComponent):  # NLTK's first use in an environment that uv has linked
         def __call__(self, nodes: Sequence[BaseNode], **_: object) -> list[BaseNode]:
             calls.append(len(nodes))
@@ -134,7 +135,7 @@ def test_equal_chunks_of_a_document_are_different_nodes(open_kb: Open) -> None:
     assert kb.count() == len(found(kb)) == 6
 
 
-def test_neighbours_and_parents_are_named_by_their_new_ids(open_kb: Open) -> None:
+def test_relationships_of_nodes_refer_to_their_new_ids(open_kb: Open) -> None:
     kb = open_kb(transformations=[HierarchicalNodeParser.from_defaults(chunk_sizes=[512, 64])])
     kb.add([Document(id_="d", text=LONG)])
     nodes = [hit.node for hit in kb.retriever("keyword", top_k=1000).retrieve("leave")]
@@ -148,7 +149,7 @@ def test_neighbours_and_parents_are_named_by_their_new_ids(open_kb: Open) -> Non
         assert referred <= ids
 
 
-def test_an_index_node_of_a_transformation_points_at_the_new_id(open_kb: Open) -> None:
+def test_an_index_node_of_a_transformation_refers_to_the_new_id(open_kb: Open) -> None:
     class Pointing(TransformComponent):
         def __call__(self, nodes: Sequence[BaseNode], **_: object) -> list[BaseNode]:
             target = TextNode(id_="target", text="canteen")
@@ -170,7 +171,7 @@ def test_without_transformations_a_document_is_one_node(open_kb: Open) -> None:
     assert (hit.node.text, hit.node.metadata, hit.node.ref_doc_id) == (LONG, {"page": 3}, "d")
 
 
-def test_a_document_s_own_embedding_is_kept_only_where_it_stays_whole(
+def test_the_embedding_of_a_document_is_kept_only_if_it_is_not_split(
     kb: KnowledgeBase, model: FakeEmbedding
 ) -> None:
     kb.add([Document(id_="d", text="leave", embedding=[0.25] * 16)])
@@ -179,7 +180,7 @@ def test_a_document_s_own_embedding_is_kept_only_where_it_stays_whole(
     assert len(model.calls) == kb.count() > 1
 
 
-def test_nodes_keep_their_embedding_and_the_others_get_one(
+def test_nodes_with_an_embedding_keep_it_and_others_are_embedded(
     kb: KnowledgeBase, model: FakeEmbedding
 ) -> None:
     mine = model.get_text_embedding("canteen")
@@ -190,7 +191,7 @@ def test_nodes_keep_their_embedding_and_the_others_get_one(
     assert best.node_id == "mine"
 
 
-def test_what_is_embedded_is_what_llamaindex_would_embed(
+def test_nodes_are_embedded_with_the_text_that_llamaindex_embeds(
     kb: KnowledgeBase, model: FakeEmbedding
 ) -> None:
     node = TextNode(
@@ -212,7 +213,7 @@ def test_nodes_are_embedded_in_batches(open_kb: Open) -> None:
     assert sizes == [50, 50]
 
 
-def test_the_caller_s_objects_stay_as_they_were(kb: KnowledgeBase) -> None:
+def test_adding_does_not_change_the_documents_of_the_caller(kb: KnowledgeBase) -> None:
     document = Document(id_="d", text=LONG, metadata={"page": 1})
     node = TextNode(id_="n", text="leave", metadata={"page": 1})
     before = document.model_dump(), node.model_dump()
@@ -220,7 +221,7 @@ def test_the_caller_s_objects_stay_as_they_were(kb: KnowledgeBase) -> None:
     assert (document.model_dump(), node.model_dump()) == before
 
 
-def test_a_generator_is_read_as_it_is_written(kb: KnowledgeBase) -> None:
+def test_a_generator_of_documents_is_read_in_batches(kb: KnowledgeBase) -> None:
     held: list[int] = []
 
     def reader() -> Iterator[Document]:
@@ -233,7 +234,7 @@ def test_a_generator_is_read_as_it_is_written(kb: KnowledgeBase) -> None:
     assert held[-1] >= 128  # most of it was stored before the last was read
 
 
-def test_the_nodes_of_a_document_are_gathered_from_anywhere_in_a_list(kb: KnowledgeBase) -> None:
+def test_nodes_of_a_document_may_be_anywhere_in_a_list(kb: KnowledgeBase) -> None:
     nodes = [node_of(f"d{n % 2}", f"n{n}", "leave") for n in range(6)]
     report = kb.add(nodes)
     assert (report.added, report.n_nodes) == (2, 6)
@@ -271,14 +272,14 @@ def test_random_ids_make_two_documents_of_one_text(kb: KnowledgeBase) -> None:
     assert len(kb.documents()) == 2
 
 
-async def test_adding_and_deleting_have_async_twins(kb: KnowledgeBase) -> None:
+async def test_aadd_and_adelete_add_and_delete(kb: KnowledgeBase) -> None:
     report = await kb.aadd([Document(id_="d", text="leave")], show_progress=False)
     assert report.added == 1
     assert await kb.adelete("d") == 1
     assert kb.count() == 0
 
 
-def test_deleting_takes_every_node_of_the_document_and_no_other(kb: KnowledgeBase) -> None:
+def test_delete_removes_all_nodes_of_the_document_and_no_other(kb: KnowledgeBase) -> None:
     kb.add([Document(id_="d", text=LONG), Document(id_="e", text="leave")])
     assert kb.documents()[0].n_nodes > 1
     assert kb.delete("d") == 1
@@ -301,10 +302,34 @@ def test_a_transformation_that_embeds_is_not_followed_by_another_embedding(
     assert sorted(model.calls) == ["canteen", "leave"]
 
 
-def test_the_order_of_a_set_is_no_change(kb: KnowledgeBase) -> None:
+def test_the_order_of_a_set_in_metadata_is_no_change(kb: KnowledgeBase) -> None:
     # Small integers with the same remainder keep the order in which they came into a set.
     there, back = ({"tags": {"of": set(some)}} for some in ([8, 16, 24], [24, 16, 8]))
     assert str(there) != str(back)
     kb.add([Document(id_="d", text="annual leave", metadata=there)])
     report = kb.add([Document(id_="d", text="annual leave", metadata=back)])
     assert (report.unchanged, report.updated) == (1, 0)
+
+
+@pytest.mark.parametrize("total", ["3/3", "3doc"])
+def test_the_progress_bar_counts_documents_with_and_without_an_end(
+    kb: KnowledgeBase,
+    total: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def documents() -> Iterator[Document]:
+        for number in range(3):
+            yield Document(id_=f"d{number}", text="leave")
+
+    monkeypatch.setattr(changes, "_DELAY_S", 0)
+    kb.add(list(documents()) if total == "3/3" else documents())
+    assert total in capsys.readouterr().err
+
+
+def test_show_progress_false_shows_no_progress_bar(
+    kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(changes, "_DELAY_S", 0)
+    kb.add([Document(text="leave")], show_progress=False)
+    assert capsys.readouterr().err == ""

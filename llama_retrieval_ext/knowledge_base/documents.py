@@ -1,20 +1,30 @@
-"""Keys, digests and the stored form of added documents."""
+"""Documents on their way into a knowledge base: their identity, their digest, their stored form."""
 
 import json
 import re
+import warnings
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
+from pathlib import Path
 from struct import pack
-from typing import Final, NamedTuple, TypeVar
+from threading import Lock
+from typing import Final, NamedTuple, TypeAlias, TypeVar
+from uuid import UUID
 
 from llama_index.core.schema import BaseNode, Document, Node, TransformComponent
 from pydantic_core import PydanticSerializationError
 
-from llama_retrieval_ext.errors import ConfigurationError, DuplicateNodeError, ScopeError
-from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, source_in
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    DuplicateNodeError,
+    ScopeError,
+    UnstableIdWarning,
+)
+from llama_retrieval_ext.query import KB_KEY, SOURCE_KEY, TENANT_KEY, source_in
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
 
 
@@ -40,6 +50,14 @@ class SourceDocument:
         return isinstance(self.nodes[0], Document)
 
 
+class PackedNode(NamedTuple):
+    """The stored form of a node."""
+
+    text: str
+    embedding: bytes  # doubles
+    rows: str  # its extracted graph rows as JSON; empty for none
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A document ready to be stored: its nodes have their final ids and embeddings.
@@ -50,30 +68,38 @@ class Prepared:
     key: DocumentKey
     digest: str
     nodes: tuple[BaseNode, ...]
+    rows: Mapping[str, str] = field(default_factory=dict)  # extracted graph rows by node id, JSON
 
     @property
     def source(self) -> str:
         """The file that it came from; empty if it is its own source."""
         return source_in(self.nodes[0].metadata)
 
+    def packed(self) -> list[PackedNode]:
+        """Return the stored form of its nodes: eight times as fast as LlamaIndex's pickling."""
+        return [
+            PackedNode(
+                node_to_text(node),
+                array("d", node.get_embedding()).tobytes(),
+                self.rows.get(node.node_id, ""),
+            )
+            for node in self.nodes
+        ]
+
     def __reduce__(self) -> tuple[object, ...]:
-        # The stored form of nodes: eight times as fast as LlamaIndex's pickling.
-        return _unpickled, (self.key, self.digest, [*map(pack_node, self.nodes)])
+        return unpacked, (self.key, self.digest, self.packed())
 
 
-def _unpickled(key: DocumentKey, digest: str, nodes: Iterable[tuple[str, bytes]]) -> Prepared:
-    return Prepared(key, digest, tuple(unpack_node(*each) for each in nodes))
-
-
-def pack_node(node: BaseNode) -> tuple[str, bytes]:
-    """Return a node as text, and its embedding as doubles."""
-    return node_to_text(node), array("d", node.get_embedding()).tobytes()
-
-
-def unpack_node(text: str, embedding: bytes) -> BaseNode:
-    """Return the node from the output of `pack_node`."""
-    vector = array("d", embedding).tolist()
-    return node_from_text(text).model_copy(update={"embedding": vector})
+def unpacked(key: DocumentKey, digest: str, packed: Iterable[PackedNode]) -> Prepared:
+    """Return the document from the output of `Prepared.packed`."""
+    nodes: list[BaseNode] = []
+    rows: dict[str, str] = {}
+    for each in packed:
+        vector = array("d", each.embedding).tolist()
+        nodes.append(node_from_text(each.text).model_copy(update={"embedding": vector}))
+        if each.rows:
+            rows[nodes[-1].node_id] = each.rows
+    return Prepared(key, digest, tuple(nodes), rows)
 
 
 def ref_of(node: BaseNode) -> str:
@@ -81,25 +107,17 @@ def ref_of(node: BaseNode) -> str:
     return node.node_id if isinstance(node, Document) else node.ref_doc_id or node.node_id
 
 
-def identified(
-    nodes: list[BaseNode], *, scope: Mapping[str, str], fingerprint: str
-) -> list[SourceDocument]:
-    """Return the documents in a group of nodes with one document id: one for each scope.
-
-    `scope` is the metadata of the caller's scope, `fingerprint` that of the transformations.
-    """
-    members: dict[DocumentKey, list[BaseNode]] = {}
-    for node in nodes:
-        members.setdefault(_key(node, scope), []).append(node)
-    for key, own in members.items():
-        _check_ids(key, own)
-    return [
-        SourceDocument(key, tuple(own), digest_of(own, fingerprint)) for key, own in members.items()
-    ]
+def name_of(node: BaseNode) -> str:
+    """Return the id of the document that a node belongs to, or its own id if it has none."""
+    try:
+        return ref_of(node)
+    except ValueError:  # several sources; reported as a failure later
+        return node.node_id
 
 
-def _key(node: BaseNode, scope: Mapping[str, str]) -> DocumentKey:
-    ref = ref_of(node)
+def key_of_node(node: BaseNode, scope: Mapping[str, str] | None = None) -> DocumentKey:
+    """Return the document that a node belongs to; `scope` is the metadata of the caller's scope."""
+    ref, scope = ref_of(node), scope or {}
     for key, value in scope.items():
         claimed = node.metadata.get(key)
         if claimed is not None and claimed != value:
@@ -113,12 +131,8 @@ def _key(node: BaseNode, scope: Mapping[str, str]) -> DocumentKey:
     return DocumentKey(tenant, kb, ref)
 
 
-def key_of_node(node: BaseNode) -> DocumentKey:
-    """Return the document that a stored node belongs to."""
-    return _key(node, {})
-
-
-def _check_ids(key: DocumentKey, nodes: list[BaseNode]) -> None:
+def check_ids(key: DocumentKey, nodes: Sequence[BaseNode]) -> None:
+    """Raise if an id of a document cannot be stored or is not unique."""
     ids = [node.node_id for node in nodes]
     for id_ in (*key, *ids):
         if "\0" in id_ or id_.encode("utf-8", "ignore").decode() != id_:
@@ -130,6 +144,96 @@ def _check_ids(key: DocumentKey, nodes: list[BaseNode]) -> None:
         raise DuplicateNodeError(
             f"two nodes of document {key.ref!r} have the id {twice!r}; ids must be unique", twice
         )
+
+
+_UUID4: Final = 4
+# Metadata in which LlamaIndex's readers name the file of a document and the part of it.
+_LABEL: Final = "page_label"
+_FILE_NAME: Final = "file_name"
+_VERSION_KEYS: Final = ("file_size", "last_modified_date")
+
+_Group: TypeAlias = tuple[str, str, str]
+
+
+@dataclass
+class _Parts:
+    """The documents of one version of a file or of a page."""
+
+    version: object
+    numbers: dict[tuple[int, int], int] = field(default_factory=dict)
+
+
+class ReaderIds:
+    """Replaces random ids by ids made from the file and the page or position.
+
+    The ids are the same in every process. The documents of a file may be added in several calls:
+    while the file is unchanged, a document with another text is another part of the file.
+    """
+
+    def __init__(self) -> None:
+        self._parts: dict[_Group, _Parts] = {}
+        self._lock = Lock()
+        self._has_warned = False
+
+    def stable(
+        self, node: BaseNode, scope: Mapping[str, str], occurrences: Counter[object]
+    ) -> BaseNode:
+        """Return a node unchanged, or a document with a stable id; count the texts of the call."""
+        if not _is_made_up(node):
+            return node
+        file = source_in(node.metadata)
+        if not file or not isinstance(node, Document):
+            self._warn(node)
+            return node
+        label = node.metadata.get(_LABEL)
+        place = [scope.get(key) or node.metadata.get(key) for key in (TENANT_KEY, KB_KEY)]
+        group = (repr(place), file, repr(label))
+        text = hash(node.text)
+        times = occurrences[*group, text]
+        occurrences[*group, text] += 1
+        number = self._number(group, _version_of(node, file), (text, times))
+        page = f"_page_{label}" if label is not None else ""
+        part = f"_part_{number}" if number or not page else ""
+        return node.model_copy(update={"id_": f"{file}{page}{part}"})
+
+    def _number(self, group: _Group, version: object, text: tuple[int, int]) -> int:
+        with self._lock:
+            parts = self._parts.get(group)
+            if parts is None or parts.version != version:
+                parts = self._parts[group] = _Parts(version)
+            return parts.numbers.setdefault(text, len(parts.numbers))
+
+    def _warn(self, node: BaseNode) -> None:
+        if self._has_warned:
+            return
+        self._has_warned = True
+        name = node.metadata.get(SOURCE_KEY) or node.metadata.get(_FILE_NAME)
+        warnings.warn(
+            f"the id {ref_of(node)!r} of a document of {name!r} is random, and its metadata do not "
+            "say which part of which file it is: added again, it is another document. Read files "
+            "with read_documents, or give documents an id",
+            UnstableIdWarning,
+            stacklevel=2,
+        )
+
+
+def _is_made_up(node: BaseNode) -> bool:
+    """Return whether a document was read from a file and has a random LlamaIndex id."""
+    if not any(isinstance(node.metadata.get(key), str) for key in (_FILE_NAME, SOURCE_KEY)):
+        return False
+    try:
+        ref = ref_of(node)
+        return UUID(ref).version == _UUID4 and str(UUID(ref)) == ref
+    except ValueError:
+        return False
+
+
+def _version_of(document: BaseNode, file: str) -> object:
+    try:
+        status = Path(file).stat()
+    except (OSError, ValueError):  # not on this machine: use the recorded metadata
+        return tuple(document.metadata.get(key) for key in _VERSION_KEYS)
+    return status.st_mtime_ns, status.st_size
 
 
 # Object addresses differ between runs.
@@ -222,18 +326,6 @@ def stamped(node: BaseNode, key: DocumentKey) -> BaseNode:
 
 def _with(keys: list[str], more: dict[str, str]) -> list[str]:
     return list(dict.fromkeys([*keys, *more]))
-
-
-# Metadata key of extracted graph rows, as JSON, while a node is being added.
-ROWS_KEY: Final = "__graph_rows__"
-
-
-def without_rows(node: BaseNode) -> BaseNode:
-    """Return the node without its graph rows, as it is stored and shown."""
-    if ROWS_KEY not in node.metadata:
-        return node
-    kept = {key: value for key, value in node.metadata.items() if key != ROWS_KEY}
-    return node.model_copy(update={"metadata": kept})
 
 
 A = TypeVar("A")

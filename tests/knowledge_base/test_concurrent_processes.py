@@ -89,7 +89,7 @@ def test_processes_that_add_different_documents_neither_fail_nor_queue(
     assert together_s < 2 * alone_s + 1
 
 
-def test_of_processes_that_write_the_same_document_one_wins_whole(open_kb: Open, url: str) -> None:
+def test_concurrent_writes_of_one_document_leave_one_whole_version(open_kb: Open, url: str) -> None:
     kb = open_with_documents(open_kb)
     for _ in range(2):
         run_writers(url, [["same", "other"] * 4, ["other", "same"] * 4], ["1", "2"])
@@ -99,7 +99,7 @@ def test_of_processes_that_write_the_same_document_one_wins_whole(open_kb: Open,
     assert kb.count() == 1 + 2 * N_NODES
 
 
-def test_the_first_documents_of_several_processes_all_get_in(open_kb: Open, url: str) -> None:
+def test_the_first_documents_of_several_processes_are_all_stored(open_kb: Open, url: str) -> None:
     names = [[f"{writer}-{n}" for n in range(2)] for writer in "ab"]
     started = time.monotonic()
     run_writers(url, names, ["1"] * 2)

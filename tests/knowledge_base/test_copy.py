@@ -28,6 +28,8 @@ from llama_retrieval_ext.urls import Location
 from tests.knowledge_base.conftest import PickyEmbedding
 from tests.knowledge_base.engines import SERVERS, place
 
+pytestmark = pytest.mark.slow
+
 ACME, GLOBEX = Scope("acme", kb_ids=["手册"]), Scope("globex")
 LONG = " ".join(f"Sentence number {number} is about leave." for number in range(200))
 
@@ -85,7 +87,7 @@ def chain(urls: list[str], fast_disk: Path, request: pytest.FixtureRequest) -> I
 
 
 @pytest.mark.slow
-def test_a_knowledge_base_goes_round_all_engines_and_comes_back_the_same(
+def test_a_knowledge_base_copied_through_all_engines_is_the_same(
     servers: None, chain: list[str], model: PickyEmbedding
 ) -> None:
     fill(chain[0], model, require_scope=True, tokenizer=Tokenizer(language="none"))
@@ -117,7 +119,7 @@ def fill_again(url: str, model: FakeEmbedding) -> None:
 
 @pytest.mark.parametrize("engine", ["qdrant", "milvus", "elasticsearch"], indirect=True)
 @pytest.mark.slow
-def test_embeddings_are_those_that_were_stored(url: str, urls: list[str]) -> None:
+def test_a_copy_has_the_stored_embeddings(url: str, urls: list[str]) -> None:
     model = FakeEmbedding(dim=16)
     fill(urls[0], model)
     copy_knowledge_base(urls[0], url, show_progress=False)
@@ -146,7 +148,7 @@ def large(urls: list[str], model: PickyEmbedding) -> list[str]:
     return urls
 
 
-def test_a_copy_that_was_interrupted_goes_on_where_it_ended(
+def test_an_interrupted_copy_continues_where_it_ended(
     large: list[str], model: PickyEmbedding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add, calls = EmbeddedVectorStore.add, []
@@ -167,7 +169,7 @@ def test_a_copy_that_was_interrupted_goes_on_where_it_ended(
         assert len(kb.documents()) == kb.count() == 2500
 
 
-def test_a_copy_that_is_repeated_brings_what_is_new_and_leaves_the_rest(
+def test_a_repeated_copy_adds_new_documents_and_skips_the_others(
     urls: list[str], model: PickyEmbedding
 ) -> None:
     fill(urls[0], model)
@@ -184,7 +186,7 @@ def test_a_copy_that_is_repeated_brings_what_is_new_and_leaves_the_rest(
         assert [hit.text for hit in hits] == ["没有年假。"]
 
 
-def test_what_was_deleted_since_is_counted_and_with_mirror_removed(
+def test_deleted_documents_are_counted_in_the_target_and_removed_with_mirror(
     urls: list[str], model: PickyEmbedding
 ) -> None:
     fill(urls[0], model)
@@ -206,7 +208,7 @@ def test_what_was_deleted_since_is_counted_and_with_mirror_removed(
     assert answers(urls[0], model) == answers(urls[1], model)
 
 
-def test_a_document_that_could_not_be_copied_stays_in_a_mirror(
+def test_mirror_keeps_documents_that_could_not_be_copied(
     urls: list[str], model: PickyEmbedding
 ) -> None:
     with KnowledgeBase.open(urls[0], embed_model=model) as kb:
@@ -224,7 +226,7 @@ def test_a_document_that_could_not_be_copied_stays_in_a_mirror(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", SERVERS, indirect=True)
-def test_a_copy_in_any_engine_is_brought_in_step(
+def test_a_copy_to_each_engine_follows_the_source(
     url: str, urls: list[str], model: PickyEmbedding
 ) -> None:
     fill(urls[0], model)
@@ -241,14 +243,14 @@ def test_a_copy_in_any_engine_is_brought_in_step(
         assert report.removed == 6 - len(source.documents()) > 0
 
 
-def test_the_source_is_not_changed(urls: list[str], model: PickyEmbedding) -> None:
+def test_copying_does_not_change_the_source(urls: list[str], model: PickyEmbedding) -> None:
     fill(urls[0], model)
     before = answers(urls[0], model)
     copy_knowledge_base(*urls, show_progress=False)
     assert answers(urls[0], model) == before == answers(urls[1], model)
 
 
-def test_a_target_that_was_made_with_another_model_is_refused(
+def test_copying_to_a_target_with_another_model_is_refused(
     urls: list[str], model: PickyEmbedding
 ) -> None:
     fill(urls[0], model)
@@ -257,7 +259,7 @@ def test_a_target_that_was_made_with_another_model_is_refused(
         copy_knowledge_base(*urls, show_progress=False)
 
 
-def test_a_target_that_requires_no_scope_is_refused_where_the_source_does(
+def test_copying_to_a_target_without_the_required_scope_is_refused(
     urls: list[str], model: PickyEmbedding
 ) -> None:
     fill(urls[0], model, require_scope=True)
@@ -266,7 +268,7 @@ def test_a_target_that_requires_no_scope_is_refused_where_the_source_does(
         copy_knowledge_base(*urls, show_progress=False)
 
 
-def test_what_is_not_there_cannot_be_copied_and_makes_nothing(urls: list[str]) -> None:
+def test_copying_a_missing_knowledge_base_creates_nothing(urls: list[str]) -> None:
     with pytest.raises(ConfigurationError, match="there is no knowledge base"):
         copy_knowledge_base(*urls)
     assert not any(Path(url.partition(":")[2]).exists() for url in urls)
@@ -278,7 +280,7 @@ def test_a_knowledge_base_is_not_copied_to_itself(urls: list[str], model: PickyE
         copy_knowledge_base(urls[0], f"{urls[0]}/../one")
 
 
-def test_a_document_whose_nodes_are_gone_is_reported_and_the_others_are_copied(
+def test_a_document_without_its_nodes_is_reported_and_the_others_are_copied(
     urls: list[str], model: PickyEmbedding
 ) -> None:
     with KnowledgeBase.open(urls[0], embed_model=model) as kb:
@@ -308,7 +310,7 @@ def test_documents_with_one_id_in_several_scopes_are_reported_each(
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_what_is_in_memory_is_neither_copied_nor_a_copy(
+def test_copies_from_and_to_memory_are_refused(
     urls: list[str], model: PickyEmbedding, number: int
 ) -> None:
     fill(urls[0], model)
@@ -326,18 +328,18 @@ def test_what_is_in_memory_is_neither_copied_nor_a_copy(
         ("qdrant:./kb", "qdrant:./a/../kb?collection=nodes"),
     ],
 )
-def test_a_place_is_known_by_all_its_urls(one: str, other: str) -> None:
+def test_different_urls_of_one_place_have_one_identity(one: str, other: str) -> None:
     assert Location.of(one).identity == Location.of(other).identity
     with pytest.raises(ConfigurationError, match="are the same knowledge base"):
         copy_knowledge_base(one, other)
 
 
-def test_databases_of_milvus_are_places_of_their_own() -> None:
+def test_databases_of_one_milvus_server_are_different_places() -> None:
     one, other = (Location.of(f"milvus://db/kb?db_name={name}") for name in ("one", "other"))
     assert one.identity != other.identity
 
 
-def test_what_is_missing_in_the_end_is_an_error(
+def test_documents_missing_after_a_copy_are_an_error(
     urls: list[str], model: PickyEmbedding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(urls[0], model)

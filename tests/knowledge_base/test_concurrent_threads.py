@@ -13,11 +13,13 @@ from llama_retrieval_ext.knowledge_base.kinds import Kind
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 
+pytestmark = pytest.mark.slow
+
 Open = Callable[..., KnowledgeBase]
 LONG = " ".join(f"Sentence number {number} is about leave." for number in range(100))
 
 
-def test_a_cell_that_opens_it_can_run_again(open_kb: Open) -> None:
+def test_a_notebook_cell_that_opens_it_can_run_again(open_kb: Open) -> None:
     first, second = open_kb(), open_kb()
     document = Document(id_="d", text="annual leave")
     assert first.add([document]).added == 1
@@ -29,7 +31,7 @@ def test_a_cell_that_opens_it_can_run_again(open_kb: Open) -> None:
     assert second.delete("d") == 1
 
 
-def test_four_writers_and_four_readers_lose_nothing(open_kb: Open) -> None:
+def test_four_writing_and_four_reading_threads_lose_no_document(open_kb: Open) -> None:
     kbs = [open_kb(), open_kb()]
     # An index of Elasticsearch that is just being made does not answer.
     kbs[0].add([Document(id_="first", text="of all")], scope=Scope("another"))
@@ -80,7 +82,7 @@ def test_one_document_added_by_many_at_once_is_added_once(open_kb: Open) -> None
     assert len(hits) == kbs[0].count() == reports[0].n_nodes + sum(r.n_nodes for r in reports[1:])
 
 
-def test_closing_while_another_thread_adds_stops_it_between_documents(open_kb: Open) -> None:
+def test_close_stops_another_thread_that_adds_between_documents(open_kb: Open) -> None:
     kb = open_kb()
     closing = Event()
 

@@ -50,7 +50,7 @@ def folder_of(url: str) -> Path:
     return Path(url.partition(":")[2])
 
 
-def test_it_is_gone_and_a_new_one_can_be_made_there(open_kb: Open, url: str) -> None:
+def test_after_removal_a_new_knowledge_base_can_be_created(open_kb: Open, url: str) -> None:
     fill(open_kb)
     KnowledgeBase.remove(url)
     with pytest.raises(ConfigurationError, match="there is no knowledge base"):
@@ -62,9 +62,7 @@ def test_it_is_gone_and_a_new_one_can_be_made_there(open_kb: Open, url: str) -> 
         assert [hit.node.ref_doc_id for hit in kb.retriever("hybrid").retrieve("leave")] == ["d"]
 
 
-def test_one_that_has_no_document_and_one_that_requires_a_scope_are_removed(
-    open_kb: Open, url: str
-) -> None:
+def test_removal_of_an_empty_one_and_of_one_that_requires_a_scope(open_kb: Open, url: str) -> None:
     for require_scope in (False, True):
         open_kb(require_scope=require_scope).close()
         KnowledgeBase.remove(url)
@@ -72,7 +70,7 @@ def test_one_that_has_no_document_and_one_that_requires_a_scope_are_removed(
             open_kb(must_exist=True)
 
 
-def test_what_is_not_there_cannot_be_removed_and_nothing_is_made(url: str) -> None:
+def test_removal_of_a_missing_knowledge_base_is_refused_and_creates_nothing(url: str) -> None:
     for _ in range(2):
         with pytest.raises(ConfigurationError, match="there is no knowledge base"):
             KnowledgeBase.remove(url)
@@ -80,7 +78,7 @@ def test_what_is_not_there_cannot_be_removed_and_nothing_is_made(url: str) -> No
         assert not folder_of(url).exists()
 
 
-def test_nodes_that_are_no_knowledge_base_stay(url: str) -> None:
+def test_removal_of_a_store_without_a_ledger_is_refused(url: str) -> None:
     with open_store(url) as store:
         store.add([TextNode(id_="n", text="x", embedding=[1.0, 0.0])])
     with pytest.raises(ConfigurationError, match="there is no knowledge base"):
@@ -90,7 +88,7 @@ def test_nodes_that_are_no_knowledge_base_stay(url: str) -> None:
 
 
 @pytest.mark.parametrize("after", ["noting", "the nodes"])
-def test_when_it_is_interrupted_it_cannot_be_used_and_is_removed_by_trying_again(
+def test_an_interrupted_removal_blocks_opening_and_can_be_repeated(
     open_kb: Open, url: str, after: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(open_kb)
@@ -122,7 +120,7 @@ def interrupt(patched: pytest.MonkeyPatch, after: str) -> None:
         patched.setattr(storage, name, killed if after == "noting" else only_nodes)
 
 
-def test_a_failure_of_the_engine_leaves_it_to_be_removed_again(
+def test_a_removal_that_failed_in_the_engine_can_be_repeated(
     open_kb: Open, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(open_kb)
@@ -140,7 +138,7 @@ def test_a_failure_of_the_engine_leaves_it_to_be_removed_again(
 
 
 @EMBEDDED
-def test_its_folder_goes_and_what_else_is_in_it_stays(open_kb: Open, url: str) -> None:
+def test_removal_deletes_the_folder_unless_it_has_other_files(open_kb: Open, url: str) -> None:
     fill(open_kb)
     KnowledgeBase.remove(url)
     assert not folder_of(url).exists()
@@ -151,7 +149,7 @@ def test_its_folder_goes_and_what_else_is_in_it_stays(open_kb: Open, url: str) -
 
 
 @EMBEDDED
-def test_between_its_ledger_and_its_store_it_is_gone(
+def test_a_store_whose_ledger_was_deleted_is_no_knowledge_base(
     open_kb: Open, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(open_kb)
@@ -168,7 +166,7 @@ def test_between_its_ledger_and_its_store_it_is_gone(
 
 
 @EMBEDDED
-def test_a_folder_of_something_else_is_left_alone(url: str) -> None:
+def test_removal_of_another_folder_is_refused(url: str) -> None:
     folder_of(url).mkdir()
     (folder_of(url) / "ledger.sqlite3").write_text("accounts")
     with pytest.raises(StoreFormatError, match="is not a store"):
@@ -177,7 +175,7 @@ def test_a_folder_of_something_else_is_left_alone(url: str) -> None:
 
 
 @EMBEDDED
-def test_one_that_is_open_in_this_process_stays(open_kb: Open, url: str) -> None:
+def test_removal_is_refused_while_open_in_this_process(open_kb: Open, url: str) -> None:
     kb = open_kb()
     kb.add([Document(id_="d", text="leave")], show_progress=False)
     with pytest.raises(StoreUnavailableError, match="is open in this process; close it first"):
@@ -189,7 +187,7 @@ def test_one_that_is_open_in_this_process_stays(open_kb: Open, url: str) -> None
 
 
 @EMBEDDED
-def test_one_that_is_opened_in_this_moment_stays(
+def test_removal_is_refused_while_being_opened(
     open_kb: Open, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(open_kb)
@@ -212,7 +210,7 @@ def test_one_that_is_opened_in_this_moment_stays(
 # Qdrant's client leaves the file of its lock open when it is refused.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("engine", ["embedded", "qdrant", "milvus"], indirect=True)
-def test_one_that_another_process_has_open_stays(open_kb: Open, url: str) -> None:
+def test_removal_is_refused_while_open_in_another_process(open_kb: Open, url: str) -> None:
     fill(open_kb, embed_model=FakeEmbedding(dim=16))
     with Program(HOLDING, url) as other:
         assert other.stdout.readline() == "open\n"
@@ -222,13 +220,13 @@ def test_one_that_another_process_has_open_stays(open_kb: Open, url: str) -> Non
     assert open_kb(embed_model=FakeEmbedding(dim=16)).count() == 3
 
 
-def test_one_in_memory_is_nothing_to_remove() -> None:
+def test_removal_in_memory_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="is in memory"):
         KnowledgeBase.remove("embedded::memory:")
 
 
 @BESIDE
-def test_who_has_it_open_finds_nothing_and_cannot_write(open_kb: Open, url: str) -> None:
+def test_after_removal_open_objects_find_nothing_and_cannot_write(open_kb: Open, url: str) -> None:
     kb = open_kb()
     kb.add([Document(id_="d", text="leave")], show_progress=False)
     KnowledgeBase.remove(url)
@@ -246,7 +244,7 @@ def test_who_has_it_open_finds_nothing_and_cannot_write(open_kb: Open, url: str)
 
 
 @BESIDE
-def test_a_writer_that_is_overtaken_is_told_and_leaves_nothing(
+def test_a_writer_overtaken_by_removal_fails_and_leaves_nothing(
     open_kb: Open, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kb = open_kb()
@@ -272,7 +270,7 @@ ON_SERVERS = pytest.mark.parametrize(
 
 
 @ON_SERVERS
-def test_one_that_is_being_written_to_stays_and_one_whose_writer_died_goes(
+def test_removal_is_refused_during_writes_and_works_after_the_writer_died(
     open_kb: Open, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Two that share no lock are as good as two processes.
@@ -294,7 +292,7 @@ def test_one_that_is_being_written_to_stays_and_one_whose_writer_died_goes(
 
 
 @ON_SERVERS
-def test_it_is_removed_on_a_server(open_kb: Open, url: str) -> None:
+def test_removal_on_a_server(open_kb: Open, url: str) -> None:
     fill(open_kb)
     KnowledgeBase.remove(url)
     with pytest.raises(ConfigurationError, match="there is no knowledge base"):

@@ -44,7 +44,7 @@ def open_at(place: Path) -> KnowledgeBase:
     return KnowledgeBase.open(f"embedded:{place}", embed_model=FakeEmbedding(dim=16))
 
 
-def test_a_folder_added_twice_is_there_once_also_after_a_file_changed(
+def test_a_folder_added_twice_is_stored_once_also_after_a_file_changed(
     folder: Path, tmp_path: Path
 ) -> None:
     documents = read(folder)
@@ -71,7 +71,7 @@ def test_documents_of_a_file_that_are_added_one_by_one_do_not_replace_each_other
     assert sorted(texts(kb)) == ["Canteen.", "Leave: 25 days.", "Sick leave."]
 
 
-def test_pages_are_known_by_their_label_in_any_order(kb: KnowledgeBase) -> None:
+def test_pages_are_recognised_by_their_label_in_any_order(kb: KnowledgeBase) -> None:
     first, second = (section(f"page {n}", page_label=str(n)) for n in (1, 2))
     kb.add([first, second], show_progress=False)
     again = [
@@ -90,14 +90,16 @@ def test_the_same_file_in_another_scope_is_another_document(kb: KnowledgeBase) -
 
 
 @pytest.mark.parametrize("odd", [{"page_label": ["1"]}, {"tenant_id": {"a": 1}}])
-def test_odd_metadata_do_no_harm(kb: KnowledgeBase, odd: dict[str, Any]) -> None:
+def test_documents_with_unusual_metadata_get_stable_ids(
+    kb: KnowledgeBase, odd: dict[str, Any]
+) -> None:
     for _ in range(2):
         report = kb.add([section("Leave", **odd), section("x", "a\0b", **odd)], show_progress=False)
         assert list(report.failures) == [key for key in report.failures if "\0" in key]
     assert len(kb.documents()) == 1
 
 
-def test_where_a_document_cannot_be_recognised_there_is_one_warning(kb: KnowledgeBase) -> None:
+def test_one_warning_if_documents_cannot_be_recognised(kb: KnowledgeBase) -> None:
     nodes = SentenceSplitter()([section("Leave")])  # of a random document
     with pytest.warns(UnstableIdWarning, match="read_documents") as caught:
         kb.add([*nodes, Document(text="Leave", metadata={"file_name": "a"})], show_progress=False)
@@ -105,7 +107,7 @@ def test_where_a_document_cannot_be_recognised_there_is_one_warning(kb: Knowledg
     kb.add([Document(text="Sick", metadata={"file_name": "a"})], show_progress=False)  # no error
 
 
-def test_ids_that_somebody_chose_stay_and_nobody_is_warned(kb: KnowledgeBase) -> None:
+def test_chosen_ids_stay_without_a_warning(kb: KnowledgeBase) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         kb.add([Document(id_="a", text="x", metadata={"file_path": "f"})], show_progress=False)

@@ -36,7 +36,7 @@ def test_one_document_id_in_two_tenants_is_two_documents(kb: KnowledgeBase) -> N
     assert {document.tenant_id for document in kb.documents()} == {"acme", "globex"}
 
 
-def test_equal_chunks_of_two_tenants_do_not_clash(kb: KnowledgeBase) -> None:
+def test_equal_chunks_of_two_tenants_have_different_ids(kb: KnowledgeBase) -> None:
     for scope in (ACME, GLOBEX, HANDBOOK, None):
         assert kb.add([Document(id_="d", text="annual leave")], scope=scope).added == 1
     assert kb.count() == 4
@@ -44,9 +44,7 @@ def test_equal_chunks_of_two_tenants_do_not_clash(kb: KnowledgeBase) -> None:
     assert kb.count(scope=HANDBOOK) == 1
 
 
-def test_a_user_s_node_id_of_another_tenant_is_refused_and_nobody_is_named(
-    kb: KnowledgeBase,
-) -> None:
+def test_a_node_id_of_another_tenant_is_refused_without_naming_it(kb: KnowledgeBase) -> None:
     kb.add([TextNode(id_="n", text="annual leave at acme")], scope=ACME)
     report = kb.add([TextNode(id_="n", text="annual leave at globex")], scope=GLOBEX)
     assert isinstance(report.failures["n"], DuplicateNodeError)
@@ -56,7 +54,7 @@ def test_a_user_s_node_id_of_another_tenant_is_refused_and_nobody_is_named(
 
 
 @pytest.mark.parametrize("item", [Document(text="leave"), TextNode(text="leave")])
-def test_the_scope_is_metadata_that_no_model_reads(
+def test_the_scope_in_metadata_is_neither_embedded_nor_shown_to_an_llm(
     kb: KnowledgeBase, model: FakeEmbedding, item: Document | TextNode
 ) -> None:
     kb.add([item], scope=HANDBOOK)
@@ -69,7 +67,7 @@ def test_the_scope_is_metadata_that_no_model_reads(
 
 
 @pytest.mark.parametrize("item", [Document(id_="d", text="x"), TextNode(id_="d", text="x")])
-def test_a_document_that_says_it_is_another_s_is_refused(
+def test_a_document_with_another_scope_in_its_metadata_is_refused(
     kb: KnowledgeBase, item: Document | TextNode
 ) -> None:
     claiming = item.model_copy(update={"metadata": {"tenant_id": "globex"}})
@@ -79,7 +77,7 @@ def test_a_document_that_says_it_is_another_s_is_refused(
     assert kb.count(scope=GLOBEX) == 0
 
 
-def test_a_document_that_says_it_is_in_the_scope_is_taken(kb: KnowledgeBase) -> None:
+def test_a_document_with_the_same_scope_in_its_metadata_is_accepted(kb: KnowledgeBase) -> None:
     item = Document(id_="d", text="leave", metadata={"tenant_id": "acme", "kb_id": "handbook"})
     assert kb.add([item], scope=ACME).added == 1
     assert kb.count(scope=HANDBOOK) == 1
@@ -158,7 +156,7 @@ def test_a_required_scope_is_required_of_retrievers_built_on_the_same_backend(
     assert len(own.for_scope(ACME).retrieve("annual leave")) == 1
 
 
-def test_a_required_scope_is_required_of_everything_else(open_kb: Open) -> None:
+def test_a_required_scope_is_required_of_every_operation(open_kb: Open) -> None:
     kb = open_kb(require_scope=True)
     calls: list[Callable[[], object]] = [
         lambda: kb.add([Document(text="x", metadata={"tenant_id": "acme"})]),
@@ -171,7 +169,7 @@ def test_a_required_scope_is_required_of_everything_else(open_kb: Open) -> None:
             call()
 
 
-def test_that_a_scope_is_required_is_remembered_and_cannot_be_taken_back(open_kb: Open) -> None:
+def test_a_required_scope_is_recorded_and_cannot_be_withdrawn(open_kb: Open) -> None:
     with open_kb(require_scope=True) as kb:
         kb.add([Document(text="leave")], scope=ACME)
     with pytest.raises(ConfigurationError, match="leave it out"):
@@ -184,14 +182,14 @@ def test_that_a_scope_is_required_is_remembered_and_cannot_be_taken_back(open_kb
     assert len(kb.search("leave", scope=ACME).hits) == 1
 
 
-def test_one_that_requires_none_may_be_opened_more_strictly(open_kb: Open) -> None:
+def test_a_scope_can_be_required_for_one_object_only(open_kb: Open) -> None:
     open_kb().close()
     with open_kb(require_scope=True) as strict, pytest.raises(ScopeRequiredError):
         strict.count()
     assert open_kb().count() == 0
 
 
-def test_a_scope_that_is_none_is_refused_with_what_to_write(kb: KnowledgeBase) -> None:
+def test_a_scope_of_another_type_is_refused_with_what_to_write(kb: KnowledgeBase) -> None:
     wrong: Any = "acme"
     calls: list[Callable[[], object]] = [
         lambda: kb.add([Document(text="x")], scope=wrong),

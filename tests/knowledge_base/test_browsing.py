@@ -1,22 +1,20 @@
-"""Files as the sources of documents: pages of a PDF and rows of a table belong together."""
+"""The contents of a knowledge base: sources, documents, metadata, and the index."""
 
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-from llama_index.core.schema import Document, TextNode
+from llama_index.core.schema import Document
 
-from llama_retrieval_ext.errors import StoreFormatError
+from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
 from llama_retrieval_ext.knowledge_base.kinds import Kind
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.stages.selection import Collapse
-from llama_retrieval_ext.stores.open import open_store
-from tests.knowledge_base.engines import BESIDE, EMBEDDED
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.knowledge_base.engines import EMBEDDED
 
 Open = Callable[..., KnowledgeBase]
 ACME = Scope("acme")
@@ -67,7 +65,7 @@ def test_the_same_path_in_another_scope_is_another_source(open_kb: Open) -> None
 
 
 @EMBEDDED
-def test_a_file_is_also_known_by_its_path_from_the_working_directory(
+def test_a_file_can_be_named_by_its_relative_path(
     open_kb: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -79,7 +77,7 @@ def test_a_file_is_also_known_by_its_path_from_the_working_directory(
 
 
 @EMBEDDED
-def test_documents_say_where_they_came_from_and_nodes_come_in_their_order(open_kb: Open) -> None:
+def test_documents_have_their_source_and_nodes_their_order(open_kb: Open) -> None:
     kb = filled(open_kb())
     assert {each.document_id: each.source for each in kb.documents()} == {
         **{f"{HANDBOOK}_part_{n}": HANDBOOK for n in range(3)},
@@ -101,39 +99,12 @@ def test_pages_of_a_file_collapse_to_one_hit(open_kb: Open, mode: Kind) -> None:
 
 
 @EMBEDDED
-def test_a_copy_knows_the_sources(open_kb: Open, url: str, tmp_path: Path) -> None:
+def test_a_copy_has_the_sources_of_documents(open_kb: Open, url: str, tmp_path: Path) -> None:
     filled(open_kb()).close()
     target = f"embedded:{tmp_path / 'copy'}"
     copy_knowledge_base(url, target, show_progress=False)
     with KnowledgeBase.open(target, embed_model=open_kb().embed_model) as copy:
         assert copy.delete(HANDBOOK) == 3
-
-
-@EMBEDDED
-def test_a_ledger_of_format_1_learns_the_sources_when_it_is_opened(open_kb: Open, url: str) -> None:
-    filled(open_kb()).close()
-    file = Path(url.partition(":")[2]) / "ledger.sqlite3"
-    with closing(sqlite3.connect(file)) as ledger, ledger:
-        ledger.execute("DROP INDEX documents_of_source")
-        ledger.execute("ALTER TABLE documents DROP COLUMN source")
-        ledger.execute("UPDATE manifest SET value = '1' WHERE key = 'format'")
-    for _ in range(2):
-        with open_kb() as kb:
-            assert names(kb) == {HANDBOOK: (3, 3), STAFF: (2, 2), "note": (1, 1)}
-    assert open_kb().delete(HANDBOOK) == 3
-
-
-@BESIDE
-@pytest.mark.slow
-def test_a_ledger_of_format_2_on_a_server_is_refused_with_what_to_do(
-    open_kb: Open, url: str
-) -> None:
-    store = open_store(url)
-    node = TextNode(id_="manifest", metadata={"record": {}}, embedding=[1.0, 0.0])
-    store.beside("__ledger").add([node])  # type: ignore[attr-defined]
-    store.close()
-    with pytest.raises(StoreFormatError, match=r"ledger of format 2.*copy"):
-        open_kb()
 
 
 @EMBEDDED
@@ -158,7 +129,7 @@ def test_metadata_fields_count_the_types_of_values(open_kb: Open) -> None:
 
 
 @EMBEDDED
-def test_info_and_repr_say_what_it_is_and_how_much_is_in_it(open_kb: Open, url: str) -> None:
+def test_info_and_repr_show_settings_and_counts(open_kb: Open, url: str) -> None:
     kb = filled(open_kb())
     info = kb.info()
     assert (info.url, info.engine, info.embed_model) == (url, "embedded", "PickyEmbedding")
@@ -167,3 +138,33 @@ def test_info_and_repr_say_what_it_is_and_how_much_is_in_it(open_kb: Open, url: 
     assert 1000 < info.size_bytes < 2**25  # what it takes, not what the engine reserves
     assert (info.require_scope, info.many_tenants) == (False, False)
     assert repr(kb) == f"KnowledgeBase({url!r}, 6 documents, 6 nodes, 'PickyEmbedding')"
+
+
+def test_index_indexes_all_nodes_and_info_shows_it(tmp_path: Path) -> None:
+    documents = [Document(id_=f"d{n}", text=f"leave of {n} days") for n in range(60)]
+    params = {"vectors": "int8", "index": "hnsw"}
+    model = FakeEmbedding()
+    with KnowledgeBase.open(
+        f"embedded:{tmp_path}/kb", embed_model=model, store_params=params
+    ) as kb:
+        kb.add(documents, show_progress=False).raise_for_failures()
+        info = kb.info().index
+        assert info is not None
+        assert (info.vectors, info.index, info.indexed) == ("int8", "hnsw", 0)
+        assert kb.index().indexed == kb.count() == 60
+        assert kb.check_recall(20, top_k=5) >= 0.98
+        found = kb.search("leave of 7 days").hits
+        assert {hit.node.ref_doc_id for hit in found}
+        exact = kb.retriever("vector").explain(Query("leave of 7 days", exact=True))
+        assert "'exact'" in str(exact.to_dict())
+    with KnowledgeBase.open(f"embedded:{tmp_path}/kb", embed_model=model) as kb:
+        assert (kb.count(), kb.info().index) == (60, kb.index())
+
+
+@pytest.mark.slow
+def test_index_is_refused_on_other_engines(tmp_path: Path) -> None:
+    pytest.importorskip("qdrant_client")
+    with KnowledgeBase.open(f"qdrant:{tmp_path}/q", embed_model=FakeEmbedding()) as kb:
+        assert kb.info().index is None
+        with pytest.raises(UnsupportedModeError, match="builds its index by itself"):
+            kb.index()

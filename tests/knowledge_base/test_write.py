@@ -20,6 +20,7 @@ from pydantic import Field
 
 from llama_retrieval_ext.errors import StoreUnavailableError
 from llama_retrieval_ext.filters import matches, parse_filters
+from llama_retrieval_ext.knowledge_base.documents import DocumentKey, Prepared
 from llama_retrieval_ext.knowledge_base.ledger.journal import (
     Claim,
     Journal,
@@ -28,12 +29,13 @@ from llama_retrieval_ext.knowledge_base.ledger.journal import (
     WriteOutcome,
 )
 from llama_retrieval_ext.knowledge_base.ledger.ledger import KnowledgeBaseConfig, Ledger
-from llama_retrieval_ext.knowledge_base.ledger.local_ledger import SCHEMA, Database, LocalLedger
+from llama_retrieval_ext.knowledge_base.ledger.local_ledger import Database, LocalLedger
 from llama_retrieval_ext.knowledge_base.ledger.remote_journal import RemoteJournal
 from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
-from llama_retrieval_ext.knowledge_base.readers.documents import DocumentKey, Prepared
 from llama_retrieval_ext.knowledge_base.write import StoreTarget, Writer
 from llama_retrieval_ext.stores.engine.records import IntentRecords
+
+pytestmark = pytest.mark.slow
 
 
 class Killed(BaseException):
@@ -137,7 +139,7 @@ class World:
     def __init__(self) -> None:
         self.store = FusedStore()
         self.graph = FusedStore()  # what it has taken is on disk
-        self.file = Database(None, SCHEMA)
+        self.file = Database(None)
 
     def ledger(self, fuse: Fuse) -> Ledger:
         return LocalLedger(self.file)
@@ -284,7 +286,7 @@ def test_after_a_crash_each_document_is_whole_and_old_or_new(
     ],
     ids=["adding", "updating the same nodes", "updating some nodes", "all at once", "deleting"],
 )
-def test_there_is_no_step_at_which_a_crash_does_harm(
+def test_a_crash_at_any_step_leaves_whole_documents(
     last: dict[str, Version | None], power_cut: bool, kind: str
 ) -> None:
     before: list[dict[str, Version | None]] = [
@@ -309,7 +311,7 @@ interrupted = given(
 
 
 @interrupted
-def test_what_was_half_done_can_be_done_again(
+def test_an_interrupted_write_can_be_repeated(
     before: dict[str, Version | None], last: dict[str, Version | None], steps: int, kind: str
 ) -> None:
     world = WORLDS[kind]()
@@ -323,7 +325,7 @@ def test_what_was_half_done_can_be_done_again(
 
 
 @interrupted
-def test_a_store_that_takes_no_more_keeps_what_it_has(
+def test_a_store_that_refuses_writes_keeps_its_documents(
     before: dict[str, Version | None], last: dict[str, Version | None], steps: int, kind: str
 ) -> None:
     world = WORLDS[kind]()
@@ -340,7 +342,7 @@ def test_a_store_that_takes_no_more_keeps_what_it_has(
 
 
 @interrupted
-def test_a_writer_goes_on_when_the_store_is_back(
+def test_a_writer_continues_after_an_outage_of_the_store(
     before: dict[str, Version | None], last: dict[str, Version | None], steps: int, kind: str
 ) -> None:
     world = WORLDS[kind]()
@@ -356,7 +358,7 @@ def test_a_writer_goes_on_when_the_store_is_back(
     assert {ref: found.get(ref) for ref in last} == last
 
 
-def test_what_a_crash_has_left_beside_the_store_goes_with_the_next_write() -> None:
+def test_the_next_write_deletes_records_left_by_a_crash() -> None:
     for steps in range(40):
         world = ServerWorld()
         apply(world.writer(Fuse(ENDLESS)), {"a": {"a1": "old", "a2": "old"}})
@@ -367,7 +369,7 @@ def test_what_a_crash_has_left_beside_the_store_goes_with_the_next_write() -> No
 
 
 @pytest.mark.parametrize("steps", range(3))
-def test_a_writer_that_was_taken_for_dead_leaves_nothing_in_the_store(
+def test_a_writer_whose_claim_was_taken_over_leaves_no_nodes(
     steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = ServerWorld()
@@ -389,7 +391,7 @@ def test_a_writer_that_was_taken_for_dead_leaves_nothing_in_the_store(
     assert world.stored() == {}
 
 
-def test_a_document_the_store_refuses_is_taken_out_and_the_others_stay() -> None:
+def test_a_document_refused_by_the_store_is_undone_and_the_others_stay() -> None:
     world = World()
     writer = world.writer(Fuse(ENDLESS))
     good, bad = prepared("a", {"a1": "new"}), prepared("b", {"b1": "new", "b2": "poison"})
@@ -399,7 +401,7 @@ def test_a_document_the_store_refuses_is_taken_out_and_the_others_stay() -> None
     assert world.stored() == {"a": {"a1": "new"}}
 
 
-def test_a_refused_update_leaves_the_document_and_is_tried_again_next_time() -> None:
+def test_a_refused_update_keeps_the_document_and_is_tried_again() -> None:
     world = World()
     writer = world.writer(Fuse(ENDLESS))
     writer.write([prepared("a", {"a1": "old", "a2": "old"})])

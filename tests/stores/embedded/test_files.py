@@ -9,7 +9,7 @@ _MB = 2**20
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems fill the holes of a copy")
-def test_a_copy_has_the_same_bytes_and_the_same_holes(tmp_path: Path) -> None:
+def test_a_copied_folder_has_the_same_bytes_and_keeps_its_holes(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
     for name, places in {"ends": (0, 31), "middle": (7,), "hole": (), "tail": (31,)}.items():
@@ -24,4 +24,5 @@ def test_a_copy_has_the_same_bytes_and_the_same_holes(tmp_path: Path) -> None:
 
     for each in source.iterdir():
         assert (tmp_path / "copy" / each.name).read_bytes() == each.read_bytes()
-    assert bytes_on_disk(tmp_path / "copy") <= bytes_on_disk(source) < _MB
+    assert bytes_on_disk(source) < _MB
+    assert bytes_on_disk(tmp_path / "copy") < _MB

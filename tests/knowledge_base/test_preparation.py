@@ -50,7 +50,7 @@ BAD: list[tuple[BaseNode, type[Exception]]] = [
 ]
 
 
-def test_documents_that_fail_are_reported_and_the_rest_go_in(open_kb: Open) -> None:
+def test_failed_documents_are_reported_and_the_others_stored(open_kb: Open) -> None:
     kb = open_kb(transformations=[Picky()])
     for number, (bad, error) in enumerate(BAD):
         first, last = (Document(id_=f"{number}{end}", text="annual leave") for end in "ab")
@@ -63,7 +63,7 @@ def test_documents_that_fail_are_reported_and_the_rest_go_in(open_kb: Open) -> N
     assert kb.count() == len(hits) == len(good)
 
 
-def test_only_the_culprit_of_a_batch_is_embedded_in_vain(
+def test_one_text_that_cannot_be_embedded_fails_only_its_document(
     kb: KnowledgeBase, model: FakeEmbedding
 ) -> None:
     nodes = [TextNode(id_=f"n{n}", text=f"leave {n}") for n in range(20)]
@@ -71,7 +71,7 @@ def test_only_the_culprit_of_a_batch_is_embedded_in_vain(
     assert (report.added, list(report.failures)) == (20, ["bad"])
 
 
-def test_a_failed_document_keeps_its_old_version_and_goes_in_next_time(kb: KnowledgeBase) -> None:
+def test_a_failed_document_keeps_its_old_version_until_it_is_added_again(kb: KnowledgeBase) -> None:
     kb.add([TextNode(id_="n", text="leave")])
     report = kb.add([TextNode(id_="n", text="unembeddable")])
     assert list(report.failures) == ["n"]
@@ -79,7 +79,7 @@ def test_a_failed_document_keeps_its_old_version_and_goes_in_next_time(kb: Knowl
     assert kb.add([TextNode(id_="n", text="canteen")]).updated == 1
 
 
-def test_failures_can_be_raised(kb: KnowledgeBase) -> None:
+def test_raise_for_failures_raises_the_errors_of_documents(kb: KnowledgeBase) -> None:
     report = kb.add([TextNode(id_=f"n{n}", text="unembeddable") for n in range(5)])
     with pytest.raises(IngestionError, match=r"5 documents .*'n0': TimeoutError.*and 2 more") as e:
         report.raise_for_failures()
@@ -89,7 +89,7 @@ def test_failures_can_be_raised(kb: KnowledgeBase) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "  \n\t"])
-def test_a_document_without_text_is_skipped_and_said_so(kb: KnowledgeBase, text: str) -> None:
+def test_a_document_without_text_is_reported_as_skipped(kb: KnowledgeBase, text: str) -> None:
     report = kb.add([Document(id_="d", text=text), TextNode(id_="n", text=text)])
     assert report.skipped == {"d": "no text", "n": "no text"}
     assert (report.added, report.failures, kb.documents()) == (0, {}, [])
@@ -114,19 +114,23 @@ def test_an_empty_knowledge_base_answers_nothing(kb: KnowledgeBase, kind: Kind) 
 
 
 @pytest.mark.parametrize("items", [[3], ["text"], [Document(text="x"), None], iter([b"bytes"])])
-def test_what_is_no_document_is_named(kb: KnowledgeBase, items: object) -> None:
+def test_adding_another_type_than_documents_names_the_type(
+    kb: KnowledgeBase, items: object
+) -> None:
     with pytest.raises(ConfigurationError, match="expected LlamaIndex documents or nodes, got"):
         kb.add(items)  # type: ignore[arg-type]
     assert kb.count() == 0
 
 
 @pytest.mark.parametrize("items", ["text", Document(text="x"), TextNode(text="x"), 3, None])
-def test_one_document_without_a_list_is_named(kb: KnowledgeBase, items: object) -> None:
+def test_adding_one_document_without_a_list_says_what_to_write(
+    kb: KnowledgeBase, items: object
+) -> None:
     with pytest.raises(ConfigurationError, match=r"write \[...\] around it"):
         kb.add(items)  # type: ignore[arg-type]
 
 
-def test_an_error_of_the_reader_comes_through_and_what_was_stored_stays(kb: KnowledgeBase) -> None:
+def test_an_error_of_the_iterator_is_raised_and_stored_documents_stay(kb: KnowledgeBase) -> None:
     def reader() -> Iterator[Document]:
         for number in range(100):
             yield Document(id_=f"d{number}", text="leave")
@@ -165,7 +169,7 @@ def test_an_id_that_cannot_be_stored_is_an_error(kb: KnowledgeBase, id_: str) ->
     assert (report.added, list(report.failures)) == (1, [id_])
 
 
-def test_text_that_was_decoded_badly_is_stored_all_the_same(kb: KnowledgeBase) -> None:
+def test_text_with_lone_surrogates_is_stored(kb: KnowledgeBase) -> None:
     report = kb.add([TextNode(id_="n", text="leave \udc80")])
     assert report.added == 1
     assert kb.add([TextNode(id_="n", text="leave \udc80")]).unchanged == 1
@@ -186,7 +190,7 @@ def test_deleting_without_an_id_is_refused(kb: KnowledgeBase, ref_doc_id: object
         kb.delete(ref_doc_id)  # type: ignore[arg-type]
 
 
-def test_a_closed_knowledge_base_says_so(open_kb: Open) -> None:
+def test_using_a_closed_knowledge_base_is_an_error(open_kb: Open) -> None:
     kb = open_kb()
     retriever = kb.retriever("keyword")
     kb.close()
@@ -205,19 +209,19 @@ def test_a_closed_knowledge_base_says_so(open_kb: Open) -> None:
     assert "closed" in repr(kb)
 
 
-def test_transformations_that_are_none_are_named(open_kb: Open) -> None:
+def test_transformations_of_another_type_are_refused(open_kb: Open) -> None:
     with pytest.raises(ConfigurationError, match="transformations, got str"):
         open_kb(transformations=["sentences"])
 
 
-def test_an_empty_id_is_refused_as_nobody_could_delete_it(kb: KnowledgeBase) -> None:
+def test_an_empty_id_is_refused(kb: KnowledgeBase) -> None:
     report = kb.add([Document(id_="", text="annual leave"), Document(id_="d", text="leave")])
     assert report.added == 1
     assert "the id ''" in str(report.failures[""])
     assert "the id ''" in str(kb.add([TextNode(id_="", text="leave")]).failures[""])
 
 
-def test_a_transformation_that_repeats_a_node_fails_the_document_alone(open_kb: Open) -> None:
+def test_a_transformation_that_repeats_a_node_fails_only_that_document(open_kb: Open) -> None:
     class Repeats(TransformComponent):
         def __call__(self, nodes: Sequence[BaseNode], **_: object) -> Sequence[BaseNode]:
             return [

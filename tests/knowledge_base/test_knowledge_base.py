@@ -39,7 +39,7 @@ def found(kb: KnowledgeBase) -> set[str]:
     return {str(hit.node.ref_doc_id) for hit in hits}
 
 
-def test_a_document_is_got_in_the_order_of_its_text(open_kb: Open) -> None:
+def test_get_returns_nodes_in_the_order_of_the_text(open_kb: Open) -> None:
     kb = open_kb()
     kb.add([*reversed(book("a")), *book("b")], show_progress=False)
     nodes = kb.get("a")
@@ -48,7 +48,7 @@ def test_a_document_is_got_in_the_order_of_its_text(open_kb: Open) -> None:
     assert kb.get("none") == []
 
 
-def test_a_document_is_got_by_those_who_see_it(open_kb: Open) -> None:
+def test_get_returns_only_documents_of_the_scope(open_kb: Open) -> None:
     kb = open_kb()
     for scope in (ACME, GLOBEX, None):
         kb.add([Document(id_="d", text=f"leave of {scope}")], scope=scope, show_progress=False)
@@ -61,7 +61,7 @@ def where(key: str, value: object) -> MetadataFilters:
     return MetadataFilters.from_dicts([{"key": key, "value": value}])
 
 
-def test_documents_are_deleted_by_filter(open_kb: Open) -> None:
+def test_delete_where_deletes_documents_that_satisfy_the_filters(open_kb: Open) -> None:
     kb = open_kb()
     for scope in (ACME, GLOBEX):
         documents = [
@@ -80,7 +80,9 @@ def test_documents_are_deleted_by_filter(open_kb: Open) -> None:
     assert kb.count() == 3
 
 
-def test_of_a_document_that_satisfies_filters_in_part_all_is_deleted(open_kb: Open) -> None:
+def test_delete_where_deletes_all_nodes_of_a_document_if_one_satisfies_the_filters(
+    open_kb: Open,
+) -> None:
     kb = open_kb()
     nodes = book("a")
     nodes[3].metadata["page"] = 7
@@ -89,7 +91,7 @@ def test_of_a_document_that_satisfies_filters_in_part_all_is_deleted(open_kb: Op
     assert found(kb) == {"b"}
 
 
-def test_clearing_it_leaves_its_settings_and_it_can_be_filled_again(open_kb: Open) -> None:
+def test_clear_keeps_the_settings(open_kb: Open) -> None:
     kb = open_kb(tokenizer=Tokenizer(language="none"))
     kb.add([*book("a"), *book("b")], show_progress=False)
     assert kb.clear() == 2
@@ -102,7 +104,7 @@ def test_clearing_it_leaves_its_settings_and_it_can_be_filled_again(open_kb: Ope
     assert kb.retriever("keyword").retrieve("leaves") == []  # it has the tokenizer that it had
 
 
-def test_clearing_a_scope_leaves_the_others(open_kb: Open) -> None:
+def test_clear_of_a_scope_keeps_the_other_scopes(open_kb: Open) -> None:
     kb = open_kb()
     for scope in (ACME, GLOBEX, None):
         kb.add([Document(id_="d", text="leave")], scope=scope, show_progress=False)
@@ -111,7 +113,7 @@ def test_clearing_a_scope_leaves_the_others(open_kb: Open) -> None:
     assert len(kb.retriever("keyword").retrieve("leave")) == 2
 
 
-def test_what_is_left_when_clearing_is_interrupted_is_whole(
+def test_an_interrupted_clear_leaves_whole_documents(
     open_kb: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kb = open_kb()
@@ -131,7 +133,7 @@ def test_what_is_left_when_clearing_is_interrupted_is_whole(
     assert kb.clear() == 2
 
 
-def test_one_that_requires_a_scope_is_neither_cleared_nor_read_without(open_kb: Open) -> None:
+def test_a_required_scope_is_required_to_clear_and_to_read(open_kb: Open) -> None:
     kb = open_kb(require_scope=True)
     kb.add([Document(id_="d", text="leave")], scope=ACME, show_progress=False)
     calls: list[Callable[[], object]] = [
@@ -145,7 +147,7 @@ def test_one_that_requires_a_scope_is_neither_cleared_nor_read_without(open_kb: 
     assert kb.count(scope=ACME) == 1
 
 
-def test_compacting_changes_nothing_that_is_seen(open_kb: Open) -> None:
+def test_compact_does_not_change_the_contents(open_kb: Open) -> None:
     kb = open_kb()
     kb.add([*book("a"), *book("b")], show_progress=False)
     kb.delete("b")
@@ -162,7 +164,7 @@ def test_compacting_changes_nothing_that_is_seen(open_kb: Open) -> None:
 
 @EMBEDDED
 @pytest.mark.slow
-def test_space_is_given_back(open_kb: Open, url: str) -> None:
+def test_compact_frees_disk_space(open_kb: Open, url: str) -> None:
     rng = random.Random(1)
     nodes = [
         TextNode(

@@ -1,4 +1,4 @@
-"""Style, analysis and insights: what the model is sent, and what becomes of what it says."""
+"""Findings about metrics in documents."""
 
 import asyncio
 import json
@@ -9,83 +9,12 @@ import pytest
 from llama_index.core.base.response.schema import PydanticResponse
 from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext.capabilities import (
-    Analysis,
-    CallableLLM,
-    DataAnalyzer,
-    InsightGenerator,
-    StyleGenerator,
-)
+from llama_retrieval_ext.capabilities import Analysis, DataAnalyzer
 from llama_retrieval_ext.capabilities.query_engine import as_hits
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.testing import FakeEmbedding, ScriptedLLM
-from tests.capabilities.conftest import ACME
-
-LOGS = [
-    TextNode(id_=f"log-{n}", text=f"Day {n}: finished task {n}. " + "Checked the pump. " * 30)
-    for n in range(1, 13)
-]
-
-
-def test_style_examples_are_of_the_scope_and_do_not_repeat(kb: KnowledgeBase) -> None:
-    llm = ScriptedLLM(["<think>hm</think>Done."])
-    style = StyleGenerator(kb.retriever("vector"), llm=llm, examples=2)
-    text = style.generate("Write about leave", scope=ACME)
-    assert text.text == "Done."
-    assert len(text.hits) == 2
-    assert "beta" not in llm.prompts[0]
-
-
-def test_style_references_are_chosen_by_similarity_and_diversity() -> None:
-    near = "Leave is great, take a lot of leave!"
-    references = ["Lunch at noon.", near, f"{near} Yes", "Leave the office early, folks!"]
-    llm = ScriptedLLM(["Ok."] * 2)
-    style = StyleGenerator(llm=llm, embed_model=FakeEmbedding(), examples=2)
-    chosen = [each.node.get_content() for each in style.generate("leave", references).hits]
-    assert chosen[0] == near
-    assert f"{near} Yes" not in chosen
-    plain = StyleGenerator(llm=llm, examples=2).generate("leave", references)
-    assert [each.node.get_content() for each in plain.hits] == ["Lunch at noon.", near]
-
-
-def test_a_scope_without_a_retrieval_is_refused_with_its_reason(kb: KnowledgeBase) -> None:
-    llm = ScriptedLLM([])
-    with pytest.raises(ConfigurationError, match="there is no retriever"):
-        StyleGenerator(llm=llm).generate("a task", scope=ACME)
-    with pytest.raises(ConfigurationError, match="with style_references= nothing is retrieved"):
-        StyleGenerator(kb.retriever(), llm=llm).generate("a task", ["Tea"], scope=ACME)
-
-
-def test_temperature_is_set_for_one_answer_or_refused() -> None:
-    temperatures: list[float] = []
-
-    def caller(prompt: str, temperature: float = 0.1) -> str:
-        temperatures.append(temperature)
-        return prompt[:2]
-
-    style = StyleGenerator(llm=CallableLLM(caller))
-    style.generate("a task", temperature=0.9)
-    style.generate("a task")
-    assert temperatures == [0.9, 0.1]
-    with pytest.raises(ConfigurationError, match="takes no temperature"):
-        StyleGenerator(llm=lambda prompt: prompt).generate("a task", temperature=0.9)
-    with pytest.raises(ConfigurationError, match="temperature must be"):
-        style.generate("a task", temperature=-1)
-
-
-def test_a_caller_may_be_sync_or_async_anywhere() -> None:
-    async def caller(prompt: str) -> str:
-        await asyncio.sleep(0)
-        return prompt[:5]
-
-    style = StyleGenerator(llm=caller)
-
-    async def both() -> tuple[str, str]:  # the sync way also inside a running loop
-        return style.generate("x").text, (await style.agenerate("x")).text
-
-    assert asyncio.run(both()) == ("Write", "Write")
-    assert [each.text for each in StyleGenerator(llm=lambda p: p[:5]).stream("x")][-1] == "Write"
+from llama_retrieval_ext.testing import ScriptedLLM
+from tests.capabilities.conftest import ACME, LOGS
 
 
 def findings(prompt: str) -> str:
@@ -127,7 +56,7 @@ def test_long_input_is_read_in_parts_and_merged(way: str) -> None:
     assert len(llm.prompts) > 3
 
 
-def test_streaming_yields_what_each_part_found() -> None:
+def test_streaming_yields_the_findings_of_each_part() -> None:
     llm = ScriptedLLM(findings, context_window=1200, num_output=200)
     counts = [len(each.metrics["key_tasks"]) for each in DataAnalyzer(llm=llm).stream(LOGS)]
     assert len(counts) > 1
@@ -158,7 +87,7 @@ def test_parts_that_fail_are_named_and_the_others_kept() -> None:
         DataAnalyzer(llm=ScriptedLLM(lambda _: "no JSON today")).analyze(LOGS)
 
 
-def test_a_malformed_answer_is_asked_for_again() -> None:
+def test_a_malformed_answer_is_requested_again() -> None:
     good = '{"findings": [{"metric": "achievements", "text": "Won.", "sources": [1, 99]}]}'
     llm = ScriptedLLM(['{"findings": [{"metric": "achiev', good])
     analysis = DataAnalyzer(llm=llm).analyze(["We won."])
@@ -176,7 +105,7 @@ def test_findings_without_evidence_are_left_out() -> None:
     assert "1 findings named no metric or no document" in analysis.degraded[0]
 
 
-def test_history_is_compared_with_within_the_scope(kb: KnowledgeBase) -> None:
+def test_the_comparison_is_with_material_of_the_scope(kb: KnowledgeBase) -> None:
     said = '{"findings": [{"metric": "leave", "text": "Leave was taken.", "sources": [1]}]}'
     llm = ScriptedLLM([said, "More than before [1]."])
     analyzer = DataAnalyzer(kb.retriever(), llm=llm)
@@ -199,31 +128,3 @@ def test_an_analyzer_is_a_response_synthesizer() -> None:
     assert isinstance(response.response, Analysis)
     assert response.response.metrics["key_tasks"][1].sources == ["log-2"]
     assert len(response.source_nodes) == 2
-
-
-def insights(prompt: str) -> str:
-    ids = re.findall(r"^\[(\d+)\]", prompt, re.MULTILINE)
-    several = [{"title": "Pump", "explanation": "It fails.", "evidence": ids, "confidence": 0.9}]
-    return json.dumps({"insights": [*several, {"title": "Guess", "evidence": []}]})
-
-
-def test_each_insight_has_its_evidence() -> None:
-    records = [{"id": "r1", "pump": "hot"}, {"id": "r2", "pump": "hot"}]
-    report = InsightGenerator(llm=ScriptedLLM(insights)).generate(records)
-    assert [(each.title, each.evidence) for each in report.insights] == [("Pump", ["r1", "r2"])]
-    assert "1 insights had no evidence" in report.degraded[0]
-    analysis = DataAnalyzer(llm=ScriptedLLM(findings)).analyze(LOGS[:2])
-    of_analysis = asyncio.run(InsightGenerator(llm=ScriptedLLM(insights)).agenerate(analysis))
-    assert of_analysis.insights[0].evidence == ["log-1", "log-2"]
-
-
-def test_many_records_are_read_in_parts() -> None:
-    llm = ScriptedLLM(insights, context_window=1500, num_output=200)
-    generator = InsightGenerator(llm=llm, max_insights=1)
-    (insight,) = list(generator.stream(LOGS))[-1].insights
-    assert sorted(insight.evidence) == sorted(node.node_id for node in LOGS)
-    assert generator(LOGS).insights == [insight]  # LlamaIndex's pydantic program
-    with pytest.raises(ConfigurationError, match="list of records"):
-        generator.generate("text")
-    with pytest.raises(GenerationError):
-        InsightGenerator(llm=ScriptedLLM([RuntimeError("503")])).generate(["a"])

@@ -21,6 +21,8 @@ from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.cases import each_case
 from tests.knowledge_base.engines import place, start
 
+pytestmark = pytest.mark.slow
+
 ENGINES: Final = ["embedded", "qdrant", "qdrant server", "milvus", "milvus server", "elasticsearch"]
 _CLIENTS: Final = {
     "qdrant": "qdrant_client",
@@ -99,11 +101,13 @@ WAYS: Final[dict[str, Callable[[Retriever], list[str]]]] = {
 
 
 @each_case("way", WAYS.values(), ids=WAYS)
-def test_it_is_found(retriever: Retriever, way: Callable[[Retriever], list[str]]) -> None:
+def test_search_works_from_every_kind_of_program(
+    retriever: Retriever, way: Callable[[Retriever], list[str]]
+) -> None:
     assert way(retriever) == [_TEXT]
 
 
-async def test_it_is_added_and_found_in_a_running_loop(kb: KnowledgeBase) -> None:
+async def test_add_and_search_work_in_a_running_event_loop(kb: KnowledgeBase) -> None:
     await kb.aadd([Document(text="travel by train", id_="travel")], show_progress=False)
     hits = await kb.retriever("hybrid", top_k=1).aretrieve("train")
     assert [hit.node.ref_doc_id for hit in hits] == ["travel"]

@@ -40,7 +40,7 @@ def found(kb: KnowledgeBase) -> set[str]:
     return {hit.text for hit in kb.retriever("keyword", top_k=50).retrieve("leave")}
 
 
-def test_a_copy_is_as_of_when_it_was_made_or_refreshed_and_takes_no_writes(tmp_path: Path) -> None:
+def test_a_read_only_copy_changes_only_by_refresh(tmp_path: Path) -> None:
     with opened(tmp_path / "kb", read_only=False) as writer:
         writer.add(documents(1), show_progress=False)
         with opened(tmp_path / "kb") as one, opened(tmp_path / "kb", refresh_s=0.05) as other:
@@ -66,7 +66,7 @@ def test_a_copy_is_as_of_when_it_was_made_or_refreshed_and_takes_no_writes(tmp_p
             assert found(indexed) == {"leave in version2"}
 
 
-def test_what_cannot_be_read_so_is_refused(tmp_path: Path) -> None:
+def test_read_only_is_refused_except_for_a_directory(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="there is no knowledge base"):
         opened(tmp_path / "none")
     with pytest.raises(ConfigurationError, match="a server takes any number"):
@@ -123,7 +123,9 @@ def test_a_graph_is_copied_with_its_knowledge_base(tmp_path: Path) -> None:
             opened(tmp_path / folder, graph=other)
 
 
-def test_without_file_locks_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_only_is_refused_without_file_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened(tmp_path / "kb", read_only=False).close()
     monkeypatch.setattr(snapshot, "CAN_FREEZE", False)
     with pytest.raises(ConfigurationError, match="Windows"):
@@ -176,7 +178,7 @@ def test_two_readers_see_each_document_whole_while_another_process_writes(tmp_pa
 
 
 @pytest.mark.slow
-def test_it_opens_on_a_read_only_file_system(tmp_path: Path) -> None:
+def test_a_read_only_copy_opens_on_a_read_only_file_system(tmp_path: Path) -> None:
     with opened(tmp_path / "kb", read_only=False) as writer:
         writer.add(documents(1), show_progress=False)
     folder = tmp_path / "ro"

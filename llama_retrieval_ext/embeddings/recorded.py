@@ -1,0 +1,122 @@
+"""`RecordedEmbedding`: an embedding model that is built from what a knowledge base recorded."""
+
+import json
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from pydantic import PrivateAttr
+
+from llama_retrieval_ext.embeddings.resolve import build_embed_model, embed_model_name, provider_of
+from llama_retrieval_ext.errors import ConfigurationError
+
+# Texts per call; the model itself divides them into its own batches.
+_BATCH = 2048
+
+
+def model_record(model: BaseEmbedding, notation: str = "") -> str:
+    """Return how to build a model again, as JSON: provider, model and base URL, but never a key.
+
+    Args:
+        model: The model.
+        notation: The notation that it was resolved from; empty for an object.
+
+    Returns:
+        The record. Empty if an object cannot be built from it, because of its class or of settings
+        that may change its vectors.
+
+    Examples:
+        >>> from llama_retrieval_ext.embeddings.local import LocalEmbedding
+        >>> model_record(LocalEmbedding())
+        '{"provider": "local", "model": "wordllama-l2-supercat-256", "base_url": ""}'
+
+    """
+    if isinstance(model, RecordedEmbedding):
+        return model.record
+    if notation:
+        provider, _, name = notation.partition(":")
+        base_url = ""
+    else:
+        found, name = provider_of(model), model.model_name
+        if found is None:
+            return ""
+        provider, base_url = found
+    return json.dumps({"provider": provider, "model": name, "base_url": _without_secrets(base_url)})
+
+
+def _without_secrets(url: str) -> str:
+    """Return a URL without user, password and options."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+class RecordedEmbedding(BaseEmbedding):
+    """The embedding model of a knowledge base that was opened without one.
+
+    The model is built when the first text is embedded, so that contents, deletion and keyword
+    search need none.
+
+    Attributes:
+        recorded_name: The recorded name, such as ``OllamaEmbedding:bge-m3``.
+        record: The output of `model_record`; empty if the model cannot be built.
+        dimension: The dimension of its vectors; None if none is stored.
+    """
+
+    embed_batch_size: int = _BATCH
+    recorded_name: str
+    record: str = ""
+    dimension: int | None = None
+    _model: BaseEmbedding | None = PrivateAttr(default=None)
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the name under which LlamaIndex serialises this class."""
+        return "RecordedEmbedding"
+
+    def model(self) -> BaseEmbedding:
+        """Return the model, built at the first call.
+
+        Raises:
+            ConfigurationError: The record is not enough, or builds another model.
+            MissingDependencyError: Its package is not installed.
+        """
+        if self._model is None:
+            self._model = self._built()
+        return self._model
+
+    def _built(self) -> BaseEmbedding:
+        if not self.record:
+            raise ConfigurationError(
+                f"the knowledge base was made with the embedding model {self.recorded_name!r}, "
+                "which cannot be built from its record; open it with embed_model="
+            )
+        model = build_embed_model(**json.loads(self.record))
+        if embed_model_name(model) != self.recorded_name:
+            raise ConfigurationError(
+                f"the knowledge base was made with the embedding model {self.recorded_name!r}, and "
+                f"its record builds {embed_model_name(model)!r}; open it with embed_model="
+            )
+        return model
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        return self.model().get_query_embedding(query)
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        return self.model().get_text_embedding(text)
+
+    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        return self.model().get_text_embedding_batch(texts)
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return await self.model().aget_query_embedding(query)
+
+    async def _aget_text_embedding(self, text: str) -> list[float]:
+        return await self.model().aget_text_embedding(text)
+
+    async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        return await self.model().aget_text_embedding_batch(texts)
+
+    def __getstate__(self) -> dict[Any, Any]:
+        # Another process builds its own model.
+        state = super().__getstate__()
+        return {**state, "__pydantic_private__": {"_model": None}}

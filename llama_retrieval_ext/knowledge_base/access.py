@@ -1,0 +1,37 @@
+"""`Access`: whether a knowledge base is open, can be written to, and gets the scope it requires."""
+
+from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError, StoreClosedError
+from llama_retrieval_ext.query import Scope, check_scope
+
+
+class Access:
+    """The checks at the start of each operation, shared by the parts of a knowledge base."""
+
+    def __init__(self, url: str, *, require_scope: bool, is_copy: bool) -> None:
+        self.url = url
+        self.require_scope = require_scope
+        self.is_copy = is_copy
+        self.is_closed = False
+
+    def check_open(self) -> None:
+        """Raise if the knowledge base was closed."""
+        if self.is_closed:
+            raise StoreClosedError(f"{self.url} was closed; open it again")
+
+    def check(self, scope: Scope | None) -> None:
+        """Raise if it was closed, or if a required scope is missing."""
+        self.check_open()
+        if scope is not None:
+            check_scope(scope)
+        if self.require_scope and scope is None:
+            raise ScopeRequiredError(
+                f"{self.url} requires a scope; pass scope=Scope(...), or on the command line "
+                "--tenant or --kb-id"
+            )
+
+    def check_writable(self) -> None:
+        """Raise if it was opened with ``read_only=True``."""
+        if self.is_copy:
+            raise ConfigurationError(
+                "this knowledge base was opened to read only; open it without read_only to write"
+            )

@@ -1,0 +1,349 @@
+"""`Changes`: adds and deletes documents; `Addition`: one call of ``KnowledgeBase.add``."""
+
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count, groupby
+from time import perf_counter
+
+from llama_index.core.schema import BaseNode, Document
+from llama_index.core.vector_stores.types import MetadataFilters
+from tqdm import tqdm  # type: ignore[import-untyped]
+
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    DimensionMismatchError,
+    DuplicateNodeError,
+    ModelMismatchError,
+)
+from llama_retrieval_ext.filters import as_metadata_filters, parse_filters
+from llama_retrieval_ext.knowledge_base.access import Access
+from llama_retrieval_ext.knowledge_base.documents import (
+    DocumentKey,
+    Prepared,
+    ReaderIds,
+    SourceDocument,
+    batched,
+    key_of_node,
+    name_of,
+)
+from llama_retrieval_ext.knowledge_base.ledger.journal import WriteOutcome
+from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, Ledger
+from llama_retrieval_ext.knowledge_base.preparation import Preparation, PreparedBatch
+from llama_retrieval_ext.knowledge_base.report import IngestionReport
+from llama_retrieval_ext.knowledge_base.storage import Storage, batches
+from llama_retrieval_ext.knowledge_base.write import Writer
+from llama_retrieval_ext.query import Scope
+
+Group = list[BaseNode]
+
+# A batch is 64 documents to split, or 4,096 nodes: large enough for the throughput of models and
+# engines and for a negligible flush per batch, small enough to repeat after a crash.
+_BATCH_WEIGHT = 4096
+_DOCUMENT_WEIGHT = 64
+
+
+def grouped(items: Iterable[object]) -> Sequence[Group] | Iterator[Group]:
+    """Return groups of one ``Document``, or of the nodes of one document.
+
+    In a list or tuple, the nodes of a document may be anywhere. An iterator is not read ahead:
+    the nodes of a document must be consecutive.
+    """
+    if isinstance(items, str | BaseNode) or not isinstance(items, Iterable):
+        raise ConfigurationError(
+            f"expected documents or nodes, got one {type(items).__name__}; write [...] around it"
+            + (", as Document(text=...)" if isinstance(items, str) else "")
+        )
+    named = _named(items)
+    if not isinstance(items, Sequence):
+        return ([node for _, node in group] for _, group in groupby(named, lambda each: each[0]))
+    groups: dict[object, Group] = {}
+    for name, node in named:
+        groups.setdefault(name, []).append(node)
+    return list(groups.values())
+
+
+def group_batches(groups: Iterable[Group]) -> Iterator[list[Group]]:
+    """Yield groups in batches, each written in one step."""
+    return batched(groups, _weight, _BATCH_WEIGHT)
+
+
+def _weight(group: Group) -> int:
+    return _DOCUMENT_WEIGHT if isinstance(group[0], Document) else len(group)
+
+
+def _named(items: Iterable[object]) -> Iterator[tuple[object, BaseNode]]:
+    numbers = count()
+    for item in items:
+        if not isinstance(item, BaseNode):
+            raise ConfigurationError(
+                f"expected LlamaIndex documents or nodes, got {type(item).__name__}; "
+                "for text write Document(text=..., id_=...)"
+            )
+        # Documents are never grouped: with the same id, the right one would be ambiguous.
+        yield next(numbers) if isinstance(item, Document) else name_of(item), item
+
+
+# Shown after this delay, in seconds: a bar for a shorter call would flicker.
+_DELAY_S = 0.5
+
+
+@contextmanager
+def progress(
+    items: Iterable[object], *, show: bool, title: str = "Adding documents"
+) -> Generator[Callable[[int], object]]:
+    """Show a progress bar; yield the function that advances it by a number of documents.
+
+    Without a length of the items, the bar counts up.
+    """
+    total = len(items) if isinstance(items, Sized) else None
+    with tqdm(total=total, desc=title, unit="doc", delay=_DELAY_S, disable=not show) as bar:
+        yield bar.update
+
+
+class Tally:
+    """Collects the outcomes of one call."""
+
+    def __init__(self) -> None:
+        self._started = perf_counter()
+        self._counts = dict.fromkeys(WriteOutcome, 0)
+        self._skipped: dict[str, str] = {}
+        self._failures: dict[str, Exception] = {}
+        self._n_nodes = 0
+        self._seen: dict[DocumentKey, str] = {}
+
+    def is_new(self, document: SourceDocument) -> bool:
+        """Return whether this is the first document with its key; further ones fail."""
+        if document.key not in self._seen:
+            self._seen[document.key] = document.digest
+            return True
+        if self._seen[document.key] == document.digest:
+            self.unchanged()
+            return False
+        ref = document.key.ref
+        self.failed(
+            ref,
+            DuplicateNodeError(
+                f"document {ref!r} was given twice in one call, with different content; the first "
+                "was taken. Give each its own id, or all nodes of a document in a row",
+                ref,
+            ),
+        )
+        return False
+
+    def failed(self, ref: str, error: Exception) -> None:
+        """Record a document that could not be added."""
+        self._failures[ref] = error
+
+    def skipped(self, ref: str, reason: str) -> None:
+        """Record a document with nothing to store."""
+        self._skipped[ref] = reason
+
+    def unchanged(self) -> None:
+        """Record a document that is already stored in this version."""
+        self._counts[WriteOutcome.UNCHANGED] += 1
+
+    def stored(self, document: Prepared, outcome: WriteOutcome) -> None:
+        """Record a document that was written."""
+        self._counts[outcome] += 1
+        if outcome is not WriteOutcome.UNCHANGED:
+            self._n_nodes += len(document.nodes)
+
+    def merge(self, report: IngestionReport) -> None:
+        """Add the report of another process."""
+        self._counts[WriteOutcome.ADDED] += report.added
+        self._counts[WriteOutcome.UPDATED] += report.updated
+        self._counts[WriteOutcome.UNCHANGED] += report.unchanged
+        self._skipped.update(report.skipped)
+        self._failures.update(report.failures)
+        self._n_nodes += report.n_nodes
+
+    def report(self) -> IngestionReport:
+        """Return the report."""
+        return IngestionReport(
+            added=self._counts[WriteOutcome.ADDED],
+            updated=self._counts[WriteOutcome.UPDATED],
+            unchanged=self._counts[WriteOutcome.UNCHANGED],
+            skipped=dict(self._skipped),
+            failures=dict(self._failures),
+            n_nodes=self._n_nodes,
+            seconds=perf_counter() - self._started,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class IngestionParts:
+    """The components that add documents."""
+
+    preparation: Preparation
+    writer: Writer
+    ledger: Ledger
+    reader_ids: ReaderIds = field(default_factory=ReaderIds)
+
+
+class Addition:
+    """Adds documents batch by batch; records failures and stores the rest.
+
+    `run` performs all steps. `changed_in` or `changed`, then `store` are the single steps, for
+    callers that prepare documents in other processes. The scope is the metadata of the caller's.
+    """
+
+    def __init__(self, parts: IngestionParts, scope: Mapping[str, str]) -> None:
+        self.parts = parts
+        self.scope = scope
+        self.tally = Tally()
+        self._occurrences: Counter[object] = Counter()
+
+    def run(self, items: Iterable[object], *, show_progress: bool) -> IngestionReport:
+        """Add documents and return the outcome of each."""
+        groups = grouped(items)
+        with progress(groups, show=show_progress) as advance:
+            for batch in group_batches(groups):
+                self.store(self.parts.preparation.prepared(self.changed_in(batch)))
+                advance(len(batch))
+        return self.tally.report()
+
+    def changed_in(self, groups: Sequence[Group]) -> list[SourceDocument]:
+        """Return the documents in groups of nodes that are not stored in this version."""
+        stable = self.parts.reader_ids.stable
+        recognised = (
+            [stable(node, self.scope, self._occurrences) for node in group] for group in groups
+        )
+        return self.changed(
+            self.parts.preparation.identified(recognised, self.scope, self.tally.failed)
+        )
+
+    def changed(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
+        """Return the documents that are not stored in this version, by keys and digests."""
+        new = [each for each in documents if self.tally.is_new(each)]
+        digests = self.parts.ledger.digests(each.key for each in new)
+        changed: list[SourceDocument] = []
+        for document, digest in zip(new, digests, strict=True):
+            if digest == document.digest:
+                self.tally.unchanged()
+            else:
+                changed.append(document)
+        return changed
+
+    def store(self, batch: PreparedBatch) -> None:
+        """Write prepared documents and record the outcome of each."""
+        ready: list[Prepared] = []
+        for key, result in batch.results.items():
+            if isinstance(result, Exception):
+                self.tally.failed(key.ref, result)
+            elif result.nodes:
+                ready.append(result)
+            else:
+                self._skip(key)
+        if not ready:
+            return
+        with self.parts.writer.lock:
+            fitting = self._fitting(ready, batch.dimension)
+            outcomes = self.parts.writer.write(fitting)
+        for document, outcome in zip(fitting, outcomes, strict=True):
+            if isinstance(outcome, Exception):
+                self.tally.failed(document.key.ref, outcome)
+            else:
+                self.tally.stored(document, outcome)
+
+    def _skip(self, key: DocumentKey) -> None:
+        self.tally.skipped(key.ref, "no text")
+        try:
+            self.parts.writer.delete([key])
+        except Exception as error:  # noqa: BLE001 - the report carries it
+            self.tally.failed(key.ref, error)
+
+    def _fitting(self, documents: Sequence[Prepared], made: int | None) -> list[Prepared]:
+        """Return the documents whose embeddings have the dimension of the knowledge base."""
+        recorded = self.parts.ledger.dimension()
+        dimension = recorded or made or len(documents[0].nodes[0].get_embedding())
+        if made not in (None, dimension):
+            raise ModelMismatchError(
+                f"the embedding model gives vectors of dimension {made}, the knowledge base holds "
+                f"vectors of dimension {dimension}; open it with the model that made those"
+            )
+        if recorded is None:
+            self.parts.ledger.record_dimension(dimension)
+        fitting: list[Prepared] = []
+        for document in documents:
+            lengths = {node.node_id: len(node.get_embedding()) for node in document.nodes}
+            wrong = next((id_ for id_, length in lengths.items() if length != dimension), None)
+            if wrong is None:
+                fitting.append(document)
+                continue
+            error = DimensionMismatchError(
+                f"the embedding of node {wrong!r} has {lengths[wrong]} numbers, the knowledge base "
+                f"has {dimension}; leave it out and it is made"
+            )
+            self.tally.failed(document.key.ref, error)
+        return fitting
+
+
+class Changes:
+    """The changes to the documents of a knowledge base; one thread writes at a time."""
+
+    def __init__(self, access: Access, storage: Storage, parts: IngestionParts) -> None:
+        self._access = access
+        self._storage = storage
+        self._parts = parts
+
+    def addition(self, scope: Scope | None) -> Addition:
+        """Return a new call of ``add`` in a scope."""
+        self._access.check_writable()
+        self._access.check(scope)
+        return Addition(self._parts, {} if scope is None else scope.metadata())
+
+    def delete(self, name: str, scope: Scope | None) -> int:
+        """Delete a document or all documents of a source; return their number."""
+        if not isinstance(name, str) or not name:
+            raise ConfigurationError(
+                f"delete needs the path of a file or the id of a document, got {name!r}"
+            )
+        with self._writing(scope):
+            self.settle()
+            return self._delete(self._parts.ledger.find(name, scope))
+
+    def delete_where(self, filters: MetadataFilters, scope: Scope | None) -> int:
+        """Delete the documents with a node that satisfies the filters; return their number."""
+        with self._writing(scope):
+            parse_filters(filters)
+            if scope is not None:
+                within = as_metadata_filters(scope.condition)
+                filters = MetadataFilters(filters=[filters, within])
+            owners = set(map(key_of_node, self._storage.store.get_nodes(filters=filters)))
+            visible = self._parts.ledger.visible(scope)
+            return self._delete([each for each in visible if each.key in owners])
+
+    def clear(self, scope: Scope | None) -> int:
+        """Delete all documents visible to a scope; return their number."""
+        with self._writing(scope):
+            gone = self._delete(self._parts.ledger.visible(scope))
+            if gone and not self._parts.ledger.count()[1]:
+                self._storage.compact()
+        return gone
+
+    def settle(self) -> None:
+        """Finish or undo unfinished changes."""
+        self._parts.writer.settle()
+
+    def compact(self) -> int:
+        """Free the disk space of deleted nodes; return the number of bytes."""
+        self._access.check_writable()
+        self._access.check_open()
+        return self._storage.compact()
+
+    def _delete(self, entries: Sequence[Entry]) -> int:
+        if not entries:
+            self._parts.ledger.check_exists()
+        for batch in batches(entries):
+            self._parts.writer.delete([each.key for each in batch])
+        return len(entries)
+
+    @contextmanager
+    def _writing(self, scope: Scope | None) -> Generator[None]:
+        """Check the scope and hold the write lock."""
+        self._access.check_writable()
+        self._access.check(scope)
+        with self._storage.lock:
+            yield

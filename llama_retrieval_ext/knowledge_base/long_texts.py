@@ -1,0 +1,73 @@
+"""Splits texts of any length into sentences.
+
+NLTK's tokenizer searches the whole text under a time limit of five seconds, which a text of some
+ten megabytes exceeds. Here it gets one block of the text at a time, and finds the same sentences.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from llama_index.core.node_parser import SentenceSplitter
+from llama_index.core.node_parser.text import utils
+from llama_index.core.schema import TransformComponent
+
+Split = Callable[[str], list[str]]
+
+# Characters per block, which NLTK searches in a fiftieth of its time limit.
+_BLOCK: Final = 250_000
+# Where a block without a sentence's end is cut: `SentenceSplitter` also cuts after these, in turn.
+_ENDS: Final = tuple(re.compile(each) for each in (r"[,.;。？！]", r"\n", r"\s"))  # noqa: RUF001
+_DEFAULT: Final = utils.split_by_sentence_tokenizer().__qualname__
+
+
+def in_blocks(split: Split, *, block: int = _BLOCK) -> Split:
+    """Return a function that splits a text into the same sentences, one block at a time.
+
+    Args:
+        split: Returns the sentences of a text; joined they are the text.
+        block: Number of characters that `split` gets at once.
+    """
+
+    def sentences_of(text: str) -> list[str]:
+        found: list[str] = []
+        start = 0
+        while len(text) - start > block:
+            part = text[start : start + block]
+            # What ends a block may look like a sentence, so the last two are searched again.
+            whole = split(part)[:-2] or [part[: _cut(part)]]
+            found += whole
+            start += sum(map(len, whole))
+        return found + split(text[start:])
+
+    return sentences_of
+
+
+def _cut(block: str) -> int:
+    """Return the position at which to cut a block that has no end of a sentence."""
+    for pattern in _ENDS:
+        last = max((each.end() for each in pattern.finditer(block)), default=0)
+        if last:
+            return last
+    return len(block)
+
+
+def for_long_texts(transformation: TransformComponent) -> TransformComponent:
+    """Return a transformation that finds sentences by LlamaIndex's default in blocks, as a copy.
+
+    Others are returned unchanged.
+    """
+    if isinstance(transformation, SentenceSplitter):
+        functions: list[Split] = transformation._split_fns  # noqa: SLF001 - it has no public name
+        if any(map(_is_default, functions)):
+            transformation = transformation.model_copy()
+            bounded = [in_blocks(each) if _is_default(each) else each for each in functions]
+            transformation._split_fns = bounded  # noqa: SLF001 - as above
+    elif _is_default(getattr(transformation, "sentence_splitter", None)):
+        split: Any = getattr(transformation, "sentence_splitter")  # noqa: B009 - of several classes
+        transformation = transformation.model_copy(update={"sentence_splitter": in_blocks(split)})
+    return transformation
+
+
+def _is_default(function: object) -> bool:
+    return getattr(function, "__qualname__", "") == _DEFAULT
