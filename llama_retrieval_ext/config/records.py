@@ -12,11 +12,10 @@ from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 from llama_retrieval_ext.config.parts import RegistryParts
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.retrieval import visible
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import KB_KEY, Query
 from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.retrievers.store_retriever import checked_hits
-from llama_retrieval_ext.stores.engine.backend import Candidate
 
 
 class AnswersRecords(Protocol):
@@ -32,11 +31,9 @@ class AnswersRecords(Protocol):
 class RecordRetriever(Retriever):
     """Retriever of the records of an object with an async ``retrieve``.
 
-    Tenant and knowledge base of a record are those in its ``metadata``, or its
+    A record outside the scope or filters of the query is dropped, and the answer is marked
+    degraded; tenant and knowledge base are those in its ``metadata``, or its
     ``knowledge_base_id``.
-
-    Raises:
-        ScopeViolationError: During a query: a record is outside its scope or filters.
     """
 
     def __init__(self, source: AnswersRecords, *, name: str, top_k: int = 10) -> None:
@@ -56,15 +53,10 @@ class RecordRetriever(Retriever):
             lambda: asyncio_run(self.source.retrieve(**arguments)),
             lambda: self.source.retrieve(**arguments),
         )
-        found = [_candidate(record, self.name) for record in records]
-        found.sort(key=lambda each: (-(each.score or 0.0), each.node.node_id))
-        return checked_hits(
-            found[: query.top_k],
-            query.condition,
-            store=type(self.source).__name__,
-            drop_violations=False,
-            source=self.name,
-        )
+        hits = [_hit(record, self.name) for record in records]
+        hits.sort(key=lambda hit: (-(hit.score or 0.0), hit.node_id))
+        seen = visible([*hits], query, self.name)
+        return [hit for hit in seen if isinstance(hit, Hit)][: query.top_k]
 
 
 def answers_records(make: object) -> TypeGuard[type[AnswersRecords]]:
@@ -92,7 +84,7 @@ def record_retriever(kind: type[AnswersRecords], name: str) -> Callable[..., Rec
     return make
 
 
-def _candidate(record: Mapping[str, Any], name: str) -> Candidate:
+def _hit(record: Mapping[str, Any], name: str) -> Hit:
     missing = [key for key in ("chunk_id", "text", "score") if key not in record]
     if missing:
         raise ConfigurationError(f"a record of {name!r} has no {', '.join(missing)}: {record!r}")
@@ -103,4 +95,4 @@ def _candidate(record: Mapping[str, Any], name: str) -> Candidate:
     if record.get("document_id") is not None:
         source = RelatedNodeInfo(node_id=str(record["document_id"]))
         node.relationships[NodeRelationship.SOURCE] = source
-    return Candidate(node, float(record["score"]))
+    return Hit(node=node, score=float(record["score"]), source=record.get("source") or name)

@@ -23,7 +23,6 @@ from llama_retrieval_ext.errors import (
     ConfigurationError,
     MissingDependencyError,
     ScopeRequiredError,
-    ScopeViolationError,
     StoreClosedError,
     StoreError,
 )
@@ -38,6 +37,7 @@ from llama_retrieval_ext.knowledge_base.kinds import (
     StoreKind,
 )
 from llama_retrieval_ext.pipeline.branches import branches
+from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.retrievers.knowledge_response import KnowledgePolicy
 from llama_retrieval_ext.samples.construction_safety import open_construction_safety
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
@@ -428,7 +428,7 @@ class Records:
         own = {"tenant_id": self.tenant, "query": query}
         return [
             {"chunk_id": "n1", "text": self.text, "score": 0.4, "metadata": own}
-            | {"knowledge_base_id": "hr", "document_id": "d1"}
+            | {"knowledge_base_id": "hr", "document_id": "d1", "source": "mine"}
         ]
 
 
@@ -443,22 +443,21 @@ def test_a_class_with_an_async_retrieve_is_registered(registry: Registry) -> Non
         "score": 0.4,
         "knowledge_base_id": "hr",
         "document_id": "d1",
-        "source": "my",
+        "source": "mine",
     }
     assert registry.get_retriever("my").retrieve("leave")[0].text == "annual leave"
     with pytest.raises(ConfigurationError, match="did you mean 'text'"):
         factory(txet="x")
 
 
-@pytest.mark.parametrize(
-    ("params", "scope"), [({"tenant": "globex"}, {}), ({}, {"kb_ids": ["sales"]})]
-)
-def test_a_record_of_another_tenant_or_knowledge_base_is_a_scope_violation(
-    registry: Registry, params: dict[str, Any], scope: dict[str, Any]
-) -> None:
+def test_records_of_another_tenant_or_knowledge_base_are_dropped(registry: Registry) -> None:
     registry.register_retriever("my")(Records)
-    with pytest.raises(ScopeViolationError):
-        ask(registry.get("retriever", "my")(**params), **scope)
+    assert ask(registry.get("retriever", "my")(tenant="globex")) == []
+    assert ask(registry.get("retriever", "my")(), kb_ids=["sales"]) == []
+    made = registry.get_retriever("my", tenant="globex")
+    assert isinstance(made, Retriever)
+    (degraded,) = made.search("leave", scope=Scope("acme")).degraded
+    assert "outside the query's scope" in degraded.reason
 
 
 def test_knowledge_takes_chapter_type_processes_and_a_policy(kb: KnowledgeBase) -> None:
