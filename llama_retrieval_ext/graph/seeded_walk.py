@@ -16,7 +16,7 @@ from llama_retrieval_ext.query import Query
 # this mass, times its rarity and its score in the seed, because a common word can be a title; terms
 # named in the query have this share of the total.
 _SEED_POWER: Final = 3
-_TITLE_MASS: Final = 10.0
+_TITLE_MASS: Final = 5.0
 _TERM_SHARE: Final = 0.3
 DAMPING: Final = 0.55
 # Default similarity, or default score in the seed.
