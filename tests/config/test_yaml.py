@@ -100,6 +100,7 @@ def test_every_class_that_a_file_may_name_is_a_part_of_pipelines() -> None:
         (document("{type: dense, top_k: 0}"), 2, "greater than or equal to 1"),
         ("version: 1\npipeline:\n  type: Top\n  k: 0\n", 3, "whole number of at least 1, got 0"),
         (document("{type: Top}"), 2, "'Top' needs the parameter 'k'"),
+        (document("{type: Pipeline, source: {type: Top, k: 1}}"), 2, "dense"),
         (document("{type: Dedupe, by: context}"), 2, "'content'"),
         (document("{type: fusion, mode: rff}"), 2, "'rrf' or 'weighted'"),
         ("version: 2\npipeline: {type: dense}\n", 1, "'version' is 1"),
