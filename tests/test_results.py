@@ -112,11 +112,11 @@ def test_a_hit_is_a_node_with_score_of_llama_index() -> None:
 def test_a_hit_is_json_under_the_names_that_applications_use() -> None:
     told = json.loads(json.dumps(Hit(node=full_node(), score=0.5, source="vector").to_dict()))
     assert told == {
-        "chunk_id": "n1",
+        "node_id": "n1",
         "text": "annual leave",
         "score": 0.5,
         "metadata": {"kb_id": "handbook", "year": 2024},
-        "knowledge_base_id": "handbook",
+        "kb_id": "handbook",
         "document_id": "doc1",
         "source": "vector",
     }
@@ -124,7 +124,7 @@ def test_a_hit_is_json_under_the_names_that_applications_use() -> None:
 
 def test_a_hit_of_a_bare_node_has_nothing_to_tell_of_its_origin() -> None:
     told = hit("n1", 0.5).to_dict()
-    assert (told["knowledge_base_id"], told["document_id"], told["metadata"]) == (None, None, {})
+    assert (told["kb_id"], told["document_id"], told["metadata"]) == (None, None, {})
 
 
 def test_a_hit_is_shown_in_a_line_and_prints_as_llama_index_s() -> None:
@@ -162,7 +162,7 @@ def test_a_result_is_json_with_details_beside_the_hits() -> None:
         {"generated_queries": ["one"]},
     )
     told = json.loads(json.dumps(result.to_dict()))
-    assert told["hits"][0]["chunk_id"] == "n1"
+    assert told["hits"][0]["node_id"] == "n1"
     assert told["degraded"] == [{"where": "leg", "reason": "OSError: down"}]
     assert told["trace"]["name"] == "root"
     assert told["generated_queries"] == ["one"]

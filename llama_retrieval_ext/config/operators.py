@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.vector_stores.types import MetadataFilters
@@ -13,6 +13,9 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope, check_top_k
+
+# The names of a record's fields that differ from those of `Hit.to_dict`.
+_RECORD_NAMES: Final = {"node_id": "chunk_id", "kb_id": "knowledge_base_id"}
 
 
 class Records(list[dict[str, Any]]):
@@ -65,8 +68,8 @@ class Operator:
             timeout_s: Time limit for the whole answer in seconds; None for no limit.
 
         Returns:
-            Records of `Hit.to_dict`: ``chunk_id``, ``text``, ``score``, ``metadata``,
-            ``knowledge_base_id``, ``document_id``, ``source``, best first. The first also has
+            Records: `Hit.to_dict`, in which ``node_id`` is ``chunk_id`` and ``kb_id`` is
+            ``knowledge_base_id``, best first. The first also has
             ``fields``, and so has the attribute ``details``, even if nothing was found.
 
         Raises:
@@ -85,7 +88,7 @@ class Operator:
         )
         result = await self._own.asearch(bound)
         details = {name: result.details.get(name, each) for name, each in self.fields.items()}
-        records = Records((hit.to_dict() for hit in result.hits), details)
+        records = Records((_record(hit.to_dict()) for hit in result.hits), details)
         if records:
             records[0] |= details
         return records
@@ -95,6 +98,11 @@ class Operator:
         """The retriever; one of another package is wrapped to enforce scopes."""
         own = self.retriever
         return own if isinstance(own, Retriever) else Pipeline(own, name=self.name)
+
+
+def _record(hit: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a hit under the names of the registry's records."""
+    return {_RECORD_NAMES.get(name, name): value for name, value in hit.items()}
 
 
 @dataclass(frozen=True, slots=True)

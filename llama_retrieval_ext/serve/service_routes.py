@@ -60,7 +60,7 @@ _DOCUMENTS: Final = {
 }
 _REPLY: Final = {
     "text": "Cheers, at ten then!",
-    "examples": [{**HIT_EXAMPLE, "chunk_id": "77aa", "text": "Cheers, works for me!"}],
+    "examples": [{**HIT_EXAMPLE, "node_id": "77aa", "text": "Cheers, works for me!"}],
     "degraded": [],
 }
 _LOG: Final = WorkLog(

@@ -60,7 +60,7 @@ def test_the_result_has_the_documents_and_what_each_found(searched: Searched) ->
     details = told["retrieval_details"]
     assert [part["query"] for part in details] == ["annual leave", *told["hyde_queries"]]
     assert [part["hits_count"] for part in details] == [1, 1, 1]
-    assert details[0]["hits"][0]["chunk_id"] == "a"
+    assert details[0]["hits"][0]["node_id"] == "a"
 
 
 def test_averaging_asks_once_and_keeps_the_scores(searched: Searched) -> None:

@@ -71,10 +71,10 @@ def test_the_result_has_the_queries_and_what_each_found(searched: Searched) -> N
     details = told["retrieval_details"]
     assert [part["query"] for part in details] == ["annual leave", "days off", "holidays"]
     assert [part["hits_count"] for part in details] == [2, 2, 2]
-    assert [hit["chunk_id"] for hit in details[1]["hits"]] == ["a", "b"]
+    assert [hit["node_id"] for hit in details[1]["hits"]] == ["a", "b"]
     assert details[1]["hits"][0]["score"] == 0.9
-    assert details[1]["hits"][0]["knowledge_base_id"] == "k"
-    assert [hit["chunk_id"] for hit in told["hits"]] == ["a", "b"]
+    assert details[1]["hits"][0]["kb_id"] == "k"
+    assert [hit["node_id"] for hit in told["hits"]] == ["a", "b"]
 
 
 def test_it_is_what_the_algebra_gives(hybrid: HybridRetriever) -> None:
