@@ -69,7 +69,7 @@ def test_hybrid_takes_vectors_from_one_store_and_keywords_from_another(store: En
         other.add(sample_nodes(MODEL))
         one = HybridRetriever(store, embed_model=MODEL, top_k=10, alpha=0.5)
         two = HybridRetriever(store, keyword_store=other, embed_model=MODEL, top_k=10, alpha=0.5)
-        assert ids(two.retrieve(QUERY))[0] == ids(one.retrieve(QUERY))[0]
+        assert set(ids(two.retrieve(QUERY))) == set(ids(one.retrieve(QUERY)))
         assert {each.leg for hit in two.search(QUERY) for each in hit.contributions} == {
             "vector",
             "keyword",
