@@ -18,7 +18,6 @@ from llama_retrieval_ext.knowledge_base.kinds import StoreKind
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.cases import each_case
 from tests.knowledge_base.engines import place, start
 
 pytestmark = pytest.mark.slow
@@ -100,7 +99,7 @@ WAYS: Final[dict[str, Callable[[Retriever], list[str]]]] = {
 }
 
 
-@each_case("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_search_works_from_every_kind_of_program(
     retriever: Retriever, way: Callable[[Retriever], list[str]]
 ) -> None:

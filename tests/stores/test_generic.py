@@ -34,7 +34,6 @@ from llama_retrieval_ext.stores.engine.backend import Candidate, Search
 from llama_retrieval_ext.stores.generic import GenericBackend
 from llama_retrieval_ext.stores.open import source_of
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.cases import each_case
 from tests.meeting import Meeting, met_by_the_loop
 
 SearchFunction = Callable[[GenericBackend, Search], list[Candidate]]
@@ -124,7 +123,7 @@ def test_distances_are_turned_round(ask: SearchFunction) -> None:
     assert (backend.features.dense.kind, backend.features.dense.high) == ("negative_distance", 0.0)
 
 
-@each_case("score", [None, math.nan, math.inf])
+@pytest.mark.parametrize("score", [None, math.nan, math.inf])
 def test_a_score_that_is_no_number_is_refused(score: float | None, ask: SearchFunction) -> None:
     store = Remote().answers(("a", 0.9), ("b", score))
     with pytest.raises(ScoreError, match="'b'"):
@@ -159,7 +158,7 @@ def test_other_errors_come_through_as_they_are(ask: SearchFunction) -> None:
         ask(GenericBackend(Remote().answers(error=ConnectionError("down"))), Search(5))
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("condition", "asks", "filtered"),
     [
         (AllOf(()), True, False),

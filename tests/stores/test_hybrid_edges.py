@@ -13,7 +13,6 @@ from llama_retrieval_ext.stores.engine.backend import Backend
 from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.fusion_agreement import sample_fusions
-from tests.cases import each_case
 from tests.servers.elasticsearch import elasticsearch_url
 from tests.servers.milvus import milvus_url
 from tests.stores.engines import filled
@@ -47,7 +46,7 @@ def _native(backend: Backend) -> Fusion:
     return next(sample_fusions(backend.features.fusions[0], candidates=5)).fusion
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("query", "candidates", "expected"),
     [
         (Query("?!", top_k=50), 50, ALL),  # no terms
@@ -60,7 +59,7 @@ def _native(backend: Backend) -> Fusion:
     ],
     ids=lambda value: repr(value) if isinstance(value, int) else None,
 )
-@each_case("pushdown", [False, True], ids=["fused here", "pushdown"])
+@pytest.mark.parametrize("pushdown", [False, True], ids=["fused here", "pushdown"])
 def test_a_search_at_the_edge_finds_all_there_is(
     backend: Backend, query: Query, candidates: int, expected: set[str], *, pushdown: bool
 ) -> None:
@@ -68,7 +67,7 @@ def test_a_search_at_the_edge_finds_all_there_is(
     assert set(node_ids(retriever.retrieve(query))) == expected
 
 
-@each_case("pushdown", [False, True], ids=["fused here", "pushdown"])
+@pytest.mark.parametrize("pushdown", [False, True], ids=["fused here", "pushdown"])
 def test_many_queries_of_many_scopes_get_what_each_gets_alone(
     backend: Backend, *, pushdown: bool
 ) -> None:

@@ -17,7 +17,6 @@ from llama_retrieval_ext.stores.open import backend_for, open_store, source_of
 from llama_retrieval_ext.testing.fake_backend import FakeBackend
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.text.tokenizer import Tokenizer
-from tests.cases import each_case
 from tests.knowledge_base.engines import ENGINES, place, start
 from tests.servers.elasticsearch import elasticsearch_url
 
@@ -44,7 +43,7 @@ def test_memory_is_a_place_of_its_own() -> None:
         assert second.count() == 0
 
 
-@each_case("url", ["", "embedded", "embedded:", "./kb", "memory", "sqlite:./kb"])
+@pytest.mark.parametrize("url", ["", "embedded", "embedded:", "./kb", "memory", "sqlite:./kb"])
 def test_what_names_no_store_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"names no store\. A URL begins"):
         open_store(url)

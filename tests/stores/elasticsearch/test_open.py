@@ -6,7 +6,6 @@ from llama_retrieval_ext.errors import ConfigurationError, StoreUnavailableError
 from llama_retrieval_ext.stores.elasticsearch.client import FORM, ClientConfig, Transport
 from llama_retrieval_ext.stores.elasticsearch.store import open_elasticsearch
 from llama_retrieval_ext.urls import Address
-from tests.cases import each_case
 
 
 def _config(address: Address) -> ClientConfig:
@@ -15,7 +14,7 @@ def _config(address: Address) -> ClientConfig:
     return transport.config
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("url", "where", "index"),
     [
         ("elasticsearch://localhost/docs", "http://localhost:9200", "docs"),
@@ -30,7 +29,7 @@ def test_a_url_names_a_server_and_an_index(url: str, where: str, index: str) -> 
     assert (address.url, address.collection) == (where, index)
 
 
-@each_case(
+@pytest.mark.parametrize(
     "index", ["", "_all", "*", "a,b", "a*", "Upper", "-a", "+a", ".", "..", ".kibana", "a b", "a#b"]
 )
 def test_what_could_name_several_indices_or_none_is_refused(index: str) -> None:
@@ -38,7 +37,7 @@ def test_what_could_name_several_indices_or_none_is_refused(index: str) -> None:
         FORM.parse(f"elasticsearch://localhost/{index.replace('#', '%23')}")
 
 
-@each_case(
+@pytest.mark.parametrize(
     "url",
     [
         "elasticsearch:///docs",

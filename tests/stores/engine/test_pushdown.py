@@ -9,7 +9,6 @@ from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.stages.fusion import RRF, Max, WeightedSum
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, Line, NativeFusion, check_native
-from tests.cases import each_case
 from tests.servers.elasticsearch import elasticsearch_url
 from tests.servers.milvus import milvus_url
 from tests.stores.engines import filled
@@ -50,7 +49,7 @@ def test_an_engine_fuses_as_we_do_whatever_is_searched(
 
 
 class TestWhatIsRefused:
-    @each_case(
+    @pytest.mark.parametrize(
         ("fusion", "weights"),
         [
             (RRF(k=0), EVEN),

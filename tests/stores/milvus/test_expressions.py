@@ -16,7 +16,6 @@ from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.milvus.filters import Expression, compile_condition, compile_target
 from llama_retrieval_ext.stores.milvus.llama_index_store import prefilter
-from tests.cases import each_case
 from tests.stores.milvus.hard_metadata import ODD
 from tests.stores.odd_metadata import EQ, examples
 
@@ -57,7 +56,7 @@ def is_clear(expression: Expression) -> bool:
     return isinstance(expression, bool) or all(map(_CLEAR.fullmatch, groups(expression)))
 
 
-@each_case(
+@pytest.mark.parametrize(
     "expression",
     [
         'exists a and a == "x"',
@@ -102,9 +101,9 @@ def test_conditions_on_a_foreign_store_are_clear(condition: Condition) -> None:
     assert is_clear(prefilter(condition).expression)
 
 
-@each_case("filters", [None, MetadataFilters(filters=[MetadataFilter(key="k", value=1)])])
-@each_case("docs", [None, [], ["a.md"], ["a.md", 'b" or "'], [""]])
-@each_case("nodes", [None, [], ["a"], ["a", "b"]])
+@pytest.mark.parametrize("filters", [None, MetadataFilters(filters=[MetadataFilter(key="k", value=1)])])
+@pytest.mark.parametrize("docs", [None, [], ["a.md"], ["a.md", 'b" or "'], [""]])
+@pytest.mark.parametrize("nodes", [None, [], ["a"], ["a", "b"]])
 def test_targets_are_clear(
     nodes: list[str] | None, docs: list[str] | None, filters: MetadataFilters | None
 ) -> None:

@@ -7,7 +7,6 @@ import pytest
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.milvus.client import parse_address, token_of
 from llama_retrieval_ext.urls import Address
-from tests.cases import each_case
 
 
 def test_a_server_has_host_port_and_collection() -> None:
@@ -26,7 +25,7 @@ def test_a_file_has_a_collection(tmp_path: Path) -> None:
     assert parse_address(f"milvus:{path}?collection=kb").collection == "kb"
 
 
-@each_case(
+@pytest.mark.parametrize(
     "url",
     [
         "milvus:",

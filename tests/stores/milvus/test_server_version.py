@@ -6,7 +6,6 @@ from pymilvus import MilvusClient
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.milvus.client import check_version, is_lite
 from llama_retrieval_ext.stores.milvus.store import open_milvus
-from tests.cases import each_case
 from tests.servers.given import collection_url
 
 
@@ -16,7 +15,7 @@ def test_an_old_server_is_refused(version: str) -> None:
         check_version(version, "http://db:19530")
 
 
-@each_case(
+@pytest.mark.parametrize(
     "version",
     [
         "v2.5.0",

@@ -6,11 +6,10 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.qdrant.client import parse_address
 from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
 from llama_retrieval_ext.urls import Address
-from tests.cases import each_case
 from tests.stores.qdrant.fake_server import KEY, FakeServer
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("url", "expected"),
     [
         ("qdrant://db:6333/kb", Address("kb", url="http://db:6333")),
@@ -30,7 +29,7 @@ def test_a_url_means_a_place(url: str, expected: Address) -> None:
     assert parse_address(url) == expected
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("url", "reason"),
     [
         ("milvus://db/kb", "no URL of Qdrant"),

@@ -21,7 +21,6 @@ from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
 from llama_retrieval_ext.testing.retriever_contract import RankingContract
-from tests.cases import each_case
 from tests.stores.qdrant.fake_server import FakeServer, serving
 from tests.stores.qdrant.foreign_stores import Named, foreign_store, nodes_with_uuids
 
@@ -108,8 +107,8 @@ class TestHybridRetriever(RankingContract, IsolationContract):
         return HybridRetriever(hybrid, embed_model=MODEL, top_k=5)
 
 
-@each_case("scope", [None, ACME, Scope("nobody")])
-@each_case("text", [*SAMPLE_QUERIES, "?!"])
+@pytest.mark.parametrize("scope", [None, ACME, Scope("nobody")])
+@pytest.mark.parametrize("text", [*SAMPLE_QUERIES, "?!"])
 def test_a_store_with_one_client_answers_sync_and_async_as_others_do(
     one_client: Named, hybrid: Named, text: str, scope: Scope | None
 ) -> None:

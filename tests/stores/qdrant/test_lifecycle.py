@@ -16,7 +16,6 @@ from llama_retrieval_ext.stores.qdrant.store import (
     open_qdrant,
 )
 from llama_retrieval_ext.text.tokenizer import Tokenizer
-from tests.cases import each_case
 from tests.stores.qdrant.fake_server import FakeServer
 from tests.stores.store_contract import StoreContract
 
@@ -133,7 +132,7 @@ def test_settings_of_the_engine_reach_it(fake: FakeServer) -> None:
     assert '"hnsw_ef":256' in searched.replace(" ", "")
 
 
-@each_case(
+@pytest.mark.parametrize(
     "params",
     [
         {"hnsw": {}},

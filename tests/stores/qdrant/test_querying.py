@@ -22,7 +22,6 @@ from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
 from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.cases import each_case
 from tests.stores.qdrant.fake_server import FakeServer
 from tests.stores.qdrant.fixtures import Open
 
@@ -49,8 +48,8 @@ def asked(mode: VectorStoreQueryMode, text: str = "annual leave", **rest: Any) -
     return VectorStoreQuery(query_embedding=embedding, query_str=text, mode=mode, **rest)
 
 
-@each_case("text", SAMPLE_QUERIES)
-@each_case("alpha", [None, 0.0, 0.3, 1.0])
+@pytest.mark.parametrize("text", SAMPLE_QUERIES)
+@pytest.mark.parametrize("alpha", [None, 0.0, 0.3, 1.0])
 def test_it_answers_as_the_embedded_store_does(
     filled: QdrantStore, embedded: EmbeddedVectorStore, text: str, alpha: float | None
 ) -> None:
@@ -69,7 +68,7 @@ async def test_alpha_zero_is_keywords_alone_sync_and_async(filled: QdrantStore) 
         assert (result.similarities or [])[0] == pytest.approx(1.0)
 
 
-@each_case("mode", KEYWORD_MODES)
+@pytest.mark.parametrize("mode", KEYWORD_MODES)
 def test_keyword_modes_are_no_vector_search(
     filled: QdrantStore, mode: VectorStoreQueryMode
 ) -> None:
@@ -126,7 +125,7 @@ def test_a_server_that_cannot_measure_rarity_in_a_scope_is_not_asked_to(fake: Fa
             backend.dense(MODEL.get_query_embedding("x"), Search(3, text)).function()
 
 
-@each_case("text", SAMPLE_QUERIES)
+@pytest.mark.parametrize("text", SAMPLE_QUERIES)
 def test_the_engines_own_fusion_has_the_scores_of_ours(filled: QdrantStore, text: str) -> None:
     """Its k counts from rank 0, so that 61 there is 60 here; equal scores come in any order."""
     terms = filled.tokenizer.query_terms(text)

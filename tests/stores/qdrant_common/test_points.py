@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from qdrant_edge import EdgeShard, PayloadSchemaType
 
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
@@ -34,13 +35,13 @@ def test_each_field_gets_the_index_for_the_type_it_has_first(store: EmbeddedVect
     }
 
 
-def test_documents_get_an_index_once_there_are_some(store: EmbeddedVectorStore) -> None:
+def test_documents_get_an_index_with_their_first_node(store: EmbeddedVectorStore) -> None:
     related = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id="doc")}
     store.add([TextNode(id_="a", embedding=[1.0], relationships=related)])
     assert indexes(store) == {"doc": PayloadSchemaType.Keyword}
 
 
-def test_what_cannot_be_filtered_by_gets_none(store: EmbeddedVectorStore) -> None:
+def test_a_field_that_no_filter_can_use_gets_no_index(store: EmbeddedVectorStore) -> None:
     odd = {"dict": {"k": 1}, "none": None, "yes": True, 'a"b': "x", "a\\b": "x"}
     store.add([node("a", window="a long text " * 100, **odd)])
     assert indexes(store) == {}
@@ -52,6 +53,8 @@ def test_the_number_of_indexes_is_limited_and_filters_work_beyond_it(
     many = {f"field{number}": str(number) for number in range(MOST_FIELDS + 10)}
     store.add([node("a", **many)])
     assert len(indexes(store)) == MOST_FIELDS
+    last = MetadataFilter(key=f"field{MOST_FIELDS + 9}", value=str(MOST_FIELDS + 9))
+    assert store.count(MetadataFilters(filters=[last])) == 1
 
 
 def test_a_reopened_store_keeps_its_indexes(tmp_path: Path) -> None:

@@ -5,15 +5,12 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 from llama_index.core.schema import BaseNode, TextNode
 from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
-from qdrant_edge import EdgeShard
 
 from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
-from llama_retrieval_ext.stores.embedded.files import write_config
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from tests.programs import Program
 
@@ -66,7 +63,7 @@ def shards(store: EmbeddedVectorStore) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_directory_takes_less(tmp_path: Path) -> None:
+def test_compaction_makes_the_directory_smaller(tmp_path: Path) -> None:
     with EmbeddedVectorStore(tmp_path / "s") as store:
         store.add([node(number, dim=1024) for number in range(3_000)])
         store.delete_nodes([f"n{number}" for number in range(3_000) if number % 10])
@@ -83,7 +80,9 @@ def size_bytes(folder: Path) -> int:
     return sum(each.stat().st_blocks * 512 for each in folder.rglob("*") if each.is_file())
 
 
-def test_nodes_and_answers_stay_as_they_were(store: EmbeddedVectorStore, tmp_path: Path) -> None:
+def test_compaction_changes_no_node_and_no_answer(
+    store: EmbeddedVectorStore, tmp_path: Path
+) -> None:
     before = answers(store), by_id(store)
     for _ in range(2):
         store.compact()
@@ -93,7 +92,7 @@ def test_nodes_and_answers_stay_as_they_were(store: EmbeddedVectorStore, tmp_pat
         assert (answers(again), by_id(again)) == before
 
 
-def test_indexes_stay(store: EmbeddedVectorStore) -> None:
+def test_compaction_keeps_the_field_indexes(store: EmbeddedVectorStore) -> None:
     def indexed() -> dict[str, object]:
         assert store.client is not None
         schema = store.client.info().payload_schema
@@ -105,7 +104,7 @@ def test_indexes_stay(store: EmbeddedVectorStore) -> None:
     assert indexed() == before != {}
 
 
-def test_afterwards_nodes_are_added_replaced_deleted_and_cleared(
+def test_a_compacted_store_takes_additions_replacements_deletions_and_clearing(
     store: EmbeddedVectorStore,
 ) -> None:
     store.compact()
@@ -119,7 +118,7 @@ def test_afterwards_nodes_are_added_replaced_deleted_and_cleared(
     assert list(by_id(store)) == ["n7"]
 
 
-def test_one_in_memory_and_an_empty_one_can_be_compacted() -> None:
+def test_an_empty_store_and_one_in_memory_can_be_compacted() -> None:
     with EmbeddedVectorStore(":memory:") as store:
         assert store.compact() == 0
         store.add([node(1)])
@@ -129,7 +128,7 @@ def test_one_in_memory_and_an_empty_one_can_be_compacted() -> None:
         store.compact()
 
 
-def test_without_room_nothing_changes(store: EmbeddedVectorStore) -> None:
+def test_compaction_without_free_space_changes_nothing(store: EmbeddedVectorStore) -> None:
     before = answers(store)
     store.min_free_bytes = 2**60
     with pytest.raises(StoreUnavailableError, match="MB are needed"):
@@ -137,7 +136,7 @@ def test_without_room_nothing_changes(store: EmbeddedVectorStore) -> None:
     assert (answers(store), shards(store)) == (before, ["shard"])
 
 
-def test_when_it_fails_nothing_changes(
+def test_a_compaction_that_fails_changes_nothing(
     store: EmbeddedVectorStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = answers(store)
@@ -154,46 +153,7 @@ def test_when_it_fails_nothing_changes(
     assert (answers(store), shards(store)) == (before, ["shard-1"])
 
 
-def test_whatever_a_crash_leaves_one_shard_counts_and_the_other_goes(
-    store: EmbeddedVectorStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = answers(store)
-    with monkeypatch.context() as patched:
-        # The process dies between the manifest and the removal of what was there before.
-        patched.setattr(
-            "llama_retrieval_ext.stores.embedded.directory.remove_shard", lambda *_: None
-        )
-        store.compact()
-    store.close()
-    (tmp_path / "s" / "shard-2").mkdir()
-    assert {"shard", "shard-1", "shard-2"} <= set(shards(store))
-    with EmbeddedVectorStore(tmp_path / "s") as again:
-        assert (answers(again), shards(again)) == (before, ["shard-1"])
-
-
-def test_when_it_is_interrupted_once_the_new_shard_counts_nothing_is_lost(
-    store: EmbeddedVectorStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = answers(store)
-
-    def interrupted(*args: Any) -> None:
-        write_config(*args)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr("llama_retrieval_ext.stores.embedded.directory.write_config", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            store.compact()
-    assert (answers(store), shards(store)) == (before, ["shard-1"])
-    store.add([node(1)])
-    store.close()
-    with EmbeddedVectorStore(tmp_path / "s") as again:
-        assert again.count() == 51
-        again.delete_nodes(["n1"])
-        assert answers(again) == before
-
-
-def test_searches_go_on_meanwhile(store: EmbeddedVectorStore) -> None:
+def test_searches_continue_during_compaction(store: EmbeddedVectorStore) -> None:
     before = answers(store)
     with ThreadPoolExecutor(2) as pool:
         compacting = pool.submit(lambda: [store.compact() for _ in range(3)])
@@ -206,7 +166,7 @@ def test_searches_go_on_meanwhile(store: EmbeddedVectorStore) -> None:
 
 
 @pytest.mark.slow
-def test_a_kill_at_any_time_loses_nothing(store: EmbeddedVectorStore, tmp_path: Path) -> None:
+def test_a_kill_during_compaction_loses_nothing(store: EmbeddedVectorStore, tmp_path: Path) -> None:
     before = answers(store), by_id(store)
     store.close()
     rng = random.Random(5)
@@ -217,14 +177,3 @@ def test_a_kill_at_any_time_loses_nothing(store: EmbeddedVectorStore, tmp_path: 
             child.kill()
         with EmbeddedVectorStore(tmp_path / "s") as again:
             assert (answers(again), by_id(again)) == before
-
-
-def test_what_a_reader_holds_is_closed_only_after_the_new_one_is_there(
-    store: EmbeddedVectorStore,
-) -> None:
-    old = store.client
-    assert isinstance(old, EdgeShard)
-    store.compact()
-    assert store.client is not old
-    with pytest.raises(Exception, match="not initialized"):
-        old.info()

@@ -4,12 +4,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
 
+import pytest
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
 from qdrant_edge import CountRequest, EdgeShard
 
 from llama_retrieval_ext.errors import StoreClosedError
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+
+pytestmark = pytest.mark.slow
 
 CALLS, SIZE = 25, 8
 # Readers that never rest keep Python's global lock, and the test would take seconds for it.
@@ -64,9 +67,9 @@ def test_four_writers_and_four_readers_lose_nothing(store: EmbeddedVectorStore) 
     assert set(found.ids or []) == expected
 
 
-def test_clearing_meanwhile_disturbs_no_reader(store: EmbeddedVectorStore) -> None:
+def test_clearing_a_store_disturbs_no_reader(store: EmbeddedVectorStore) -> None:
     done = Event()
-    asked = VectorStoreQuery(
+    query = VectorStoreQuery(
         query_embedding=[1.0, 0.0, 0.0],
         query_str="words",
         similarity_top_k=50,
@@ -76,7 +79,7 @@ def test_clearing_meanwhile_disturbs_no_reader(store: EmbeddedVectorStore) -> No
     def read() -> set[int]:
         sizes = set()
         while not done.wait(PAUSE_S):
-            sizes.add(len(store.query(asked).ids or []))
+            sizes.add(len(store.query(query).ids or []))
         return sizes
 
     with ThreadPoolExecutor(2) as pool:
@@ -92,9 +95,7 @@ def test_clearing_meanwhile_disturbs_no_reader(store: EmbeddedVectorStore) -> No
     assert store.count() == 0
 
 
-def test_a_reader_that_is_overtaken_by_a_clear_sees_an_empty_store(
-    store: EmbeddedVectorStore,
-) -> None:
+def test_a_reader_sees_an_empty_store_after_a_concurrent_clear(store: EmbeddedVectorStore) -> None:
     store.add(nodes(0, 0))
 
     def read(shard: EdgeShard) -> int:
@@ -104,7 +105,7 @@ def test_a_reader_that_is_overtaken_by_a_clear_sees_an_empty_store(
     assert store.searcher._directory.read(read, empty=-1) == -1
 
 
-def test_closing_meanwhile_ends_readers_with_the_right_error() -> None:
+def test_closing_a_store_ends_its_readers_with_store_closed_error() -> None:
     store = EmbeddedVectorStore(":memory:")
     store.add(nodes(0, 0))
     begun = Event()

@@ -1,34 +1,9 @@
-"""A store from the first node to the last, and vectors of any length."""
-
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import VectorStoreQuery
 
-from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from tests.stores.store_contract import StoreContract
-
-
-@pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Callable[..., EmbeddedVectorStore]]:
-    """Opens one directory, as often as needed."""
-    stores: list[EmbeddedVectorStore] = []
-
-    def again(**settings: Any) -> EmbeddedVectorStore:
-        stores.append(EmbeddedVectorStore(tmp_path / "kb", **settings))
-        return stores[-1]
-
-    yield again
-    for each in stores:
-        each.close()
-
-
-class TestStore(StoreContract[EmbeddedVectorStore]):
-    odd_ids = (*StoreContract.odd_ids, "\ud800")
 
 
 def node(name: str, *embedding: float) -> TextNode:
@@ -39,13 +14,6 @@ def test_an_embedding_that_is_too_long_is_refused(store: EmbeddedVectorStore) ->
     with pytest.raises(ConfigurationError, match=r"'bad' has a value .* or is too long"):
         store.add([node("a", 1.0, 0.0), node("bad", 1.7e308, 1.7e308)])
     assert (store.count(), store.dimension) == (0, None)
-
-
-def test_a_closed_store_describes_nothing(store: EmbeddedVectorStore) -> None:
-    store.close()
-    for use in (store.describe, store.persist, lambda: store.dimension):
-        with pytest.raises(StoreClosedError, match="was closed"):
-            use()
 
 
 @pytest.mark.parametrize("size", [1e-300, 1e-30, 1e-5, 1.0, 1e12, 1e30, 1e100, 1e307])

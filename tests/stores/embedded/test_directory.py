@@ -1,4 +1,4 @@
-"""Who may have a directory open, how often, and until when."""
+"""Store directories: what is refused, what a crash leaves, and who has one open."""
 
 import errno
 import gc
@@ -14,15 +14,79 @@ from llama_retrieval_ext.errors import (
     ConfigurationError,
     DimensionMismatchError,
     StoreClosedError,
+    StoreFormatError,
     StoreUnavailableError,
 )
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.text.tokenizer import Tokenizer
 from tests.programs import run_program
 
 NODES = [
-    TextNode(id_="a", text="annual leave", embedding=[1.0, 0.0]),
-    TextNode(id_="b", text="sick leave", embedding=[0.0, 1.0]),
+    TextNode(id_="a", text="annual leave", embedding=[1.0, 0.0], metadata={"k": "v", "n": 3}),
+    TextNode(id_="b", text="sick leave", embedding=[0.0, 1.0], metadata={"a.b": ["x"]}),
 ]
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(entry.name for entry in directory.iterdir())
+
+
+def test_a_store_opened_with_a_dimension_has_its_shard_and_its_folders(tmp_path: Path) -> None:
+    with EmbeddedVectorStore(tmp_path / "new" / "s", dim=2) as store:
+        assert store.client is not None
+        with pytest.raises(DimensionMismatchError, match=r"dimension 3, .* takes 2"):
+            store.add([TextNode(embedding=[1.0, 0.0, 0.0])])
+        store.add(NODES)
+    with pytest.raises(DimensionMismatchError, match=r"dimension 2, not 5"):
+        EmbeddedVectorStore(tmp_path / "new" / "s", dim=5)
+    open_and_close(tmp_path / "new" / "s", dim=2)
+
+
+def test_an_empty_store_takes_other_settings(tmp_path: Path) -> None:
+    german = Tokenizer(language="german")
+    open_and_close(tmp_path / "s", distance="dot")
+    with EmbeddedVectorStore(tmp_path / "s", tokenizer=german, distance="euclid") as store:
+        assert (store.tokenizer, store.distance) == (german, "euclid")
+        store.add(NODES)
+        store.clear()
+    with EmbeddedVectorStore(tmp_path / "s", tokenizer=Tokenizer(), distance="cosine") as store:
+        assert (store.tokenizer, store.distance) == (Tokenizer(), "cosine")
+
+
+def test_a_directory_with_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(StoreFormatError, match=r"thesis\.txt.*choose an empty directory"):
+        EmbeddedVectorStore(tmp_path)
+    assert names(tmp_path) == ["thesis.txt"]
+
+
+@pytest.mark.parametrize("left", ["shard.new", "shard.old", "shard", "store.json.new"])
+def test_leftovers_of_a_crash_are_removed_when_the_store_is_opened(
+    tmp_path: Path, left: str
+) -> None:
+    path = tmp_path / "s"
+    open_and_close(path)
+    (path / left).mkdir()
+    (path / left / "half").write_text("a shard")
+    if left == "store.json.new":
+        (path / left / "half").unlink()
+        (path / left).rmdir()
+        (path / left).write_text("{")
+    with EmbeddedVectorStore(path) as store:
+        store.add(NODES)
+        assert store.count() == 2
+    assert names(path) == ["freeze", "lock", "shard", "store.json"]
+
+
+def test_a_crash_before_the_first_manifest_leaves_an_empty_store(tmp_path: Path) -> None:
+    (tmp_path / "lock").touch()
+    (tmp_path / "store.json.new").write_text("{")
+    with EmbeddedVectorStore(tmp_path) as store:
+        assert store.count() == 0
+
+
+def open_and_close(path: Path, **settings: object) -> None:
+    EmbeddedVectorStore(path, **settings).close()  # type: ignore[arg-type]
 
 
 def elsewhere(code: str, *arguments: object) -> "subprocess.CompletedProcess[str]":
@@ -47,6 +111,7 @@ def test_opening_twice_gives_the_same_store_twice(tmp_path: Path) -> None:
         assert third.count() == 2
 
 
+@pytest.mark.slow
 def test_opening_twice_with_other_settings_is_refused(tmp_path: Path) -> None:
     with EmbeddedVectorStore(tmp_path / "s") as store:
         store.add(NODES)
@@ -58,6 +123,7 @@ def test_opening_twice_with_other_settings_is_refused(tmp_path: Path) -> None:
     assert elsewhere("EmbeddedVectorStore(sys.argv[1])", tmp_path / "s").returncode == 0
 
 
+@pytest.mark.slow
 def test_a_store_that_nobody_holds_any_more_is_closed(tmp_path: Path) -> None:
     store = EmbeddedVectorStore(tmp_path / "s")
     store.add(NODES)
@@ -68,8 +134,8 @@ def test_a_store_that_nobody_holds_any_more_is_closed(tmp_path: Path) -> None:
     assert "another process" in elsewhere("EmbeddedVectorStore(sys.argv[1])", tmp_path / "s").stderr
     del again
     gc.collect()
-    told = elsewhere("print(EmbeddedVectorStore(sys.argv[1]).count())", tmp_path / "s")
-    assert told.stdout == "2\n"
+    done = elsewhere("print(EmbeddedVectorStore(sys.argv[1]).count())", tmp_path / "s")
+    assert done.stdout == "2\n"
 
 
 def test_a_store_in_memory_is_gone_when_closed_and_shared_with_nobody() -> None:
@@ -86,28 +152,31 @@ def test_a_store_in_memory_is_gone_when_closed_and_shared_with_nobody() -> None:
     assert not place.exists()
 
 
+@pytest.mark.slow
 def test_a_store_in_memory_is_gone_at_exit() -> None:
-    told = elsewhere(
+    done = elsewhere(
         """
         store = EmbeddedVectorStore(":memory:", dim=2)
         print(store.searcher._directory.path)
         """
     )
-    assert told.stderr == ""
-    assert not Path(told.stdout.strip()).exists()
+    assert done.stderr == ""
+    assert not Path(done.stdout.strip()).exists()
 
 
-def test_a_store_that_another_process_has_open_says_so(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_store_that_another_process_has_open_is_refused(tmp_path: Path) -> None:
     with EmbeddedVectorStore(tmp_path / "s") as store:
-        told = elsewhere("EmbeddedVectorStore(sys.argv[1])", tmp_path / "s")
-        last = told.stderr.splitlines()[-1]
+        done = elsewhere("EmbeddedVectorStore(sys.argv[1])", tmp_path / "s")
+        last = done.stderr.splitlines()[-1]
         assert f"StoreUnavailableError: another process has {tmp_path / 's'} open" in last
         assert "use a server" in last
         store.add(NODES)
-    told = elsewhere("print(EmbeddedVectorStore(sys.argv[1]).count())", tmp_path / "s")
-    assert told.stdout == "2\n"
+    done = elsewhere("print(EmbeddedVectorStore(sys.argv[1]).count())", tmp_path / "s")
+    assert done.stdout == "2\n"
 
 
+@pytest.mark.slow
 def test_a_store_that_cannot_be_removed_is_closed_and_others_may_have_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,8 +193,8 @@ def test_a_store_that_cannot_be_removed_is_closed_and_others_may_have_it(
     with pytest.raises(StoreClosedError):
         store.count()
     store.close()
-    told = elsewhere("print(EmbeddedVectorStore(sys.argv[1]).count())", tmp_path / "s")
-    assert told.stdout == "2\n", told.stderr
+    done = elsewhere("print(EmbeddedVectorStore(sys.argv[1]).count())", tmp_path / "s")
+    assert done.stdout == "2\n", done.stderr
     with EmbeddedVectorStore(tmp_path / "s") as again:
         again.remove()
     assert not (tmp_path / "s").exists()
@@ -134,6 +203,7 @@ def test_a_store_that_cannot_be_removed_is_closed_and_others_may_have_it(
 AS_NOBODY = "os.setuid(65534) if os.getuid() == 0 else None\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["existing", "new"])
 def test_a_read_only_directory_is_refused_and_nothing_is_lost(tmp_path: Path, what: str) -> None:
     path = tmp_path / "s"
@@ -144,17 +214,18 @@ def test_a_read_only_directory_is_refused_and_nothing_is_lost(tmp_path: Path, wh
             folder.chmod(0o755)
     path.chmod(0o555)
     target = path if what == "existing" else path / "new"
-    told = elsewhere(AS_NOBODY + "EmbeddedVectorStore(sys.argv[1])", target)
+    done = elsewhere(AS_NOBODY + "EmbeddedVectorStore(sys.argv[1])", target)
     path.chmod(0o755)
-    assert "StoreUnavailableError" in told.stderr
-    assert "cannot be written to (Permission denied)" in told.stderr
+    assert "StoreUnavailableError" in done.stderr
+    assert "cannot be written to (Permission denied)" in done.stderr
     with EmbeddedVectorStore(path) as store:
         assert store.count() == 2
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_a_forked_child_is_told_and_the_parent_keeps_its_store() -> None:
-    told = elsewhere(
+def test_a_store_is_refused_in_a_forked_child_and_works_in_the_parent() -> None:
+    done = elsewhere(
         """
         from llama_index.core.schema import TextNode
         store = EmbeddedVectorStore(":memory:")
@@ -171,4 +242,4 @@ def test_a_forked_child_is_told_and_the_parent_keeps_its_store() -> None:
         print(store.count(), store.searcher._directory.path.is_dir())
         """
     )
-    assert told.stdout == "StoreUnavailableError True\n1 True\n", told.stderr
+    assert done.stdout == "StoreUnavailableError True\n1 True\n", done.stderr

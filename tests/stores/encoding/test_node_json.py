@@ -110,14 +110,14 @@ def test_a_node_comes_back_as_it_went_in(store: EmbeddedVectorStore, name: str) 
     assert repr(back.relationships) == repr(node.relationships)
 
 
-def test_get_nodes_brings_the_embedding_along(store: EmbeddedVectorStore) -> None:
+def test_get_nodes_returns_the_embedding(store: EmbeddedVectorStore) -> None:
     store.add([TextNode(id_="n", text="text", embedding=EMBEDDING)])
     (back,) = store.get_nodes(["n"])
     assert back.embedding == pytest.approx(EMBEDDING)
     assert back.text == "text" if isinstance(back, TextNode) else False
 
 
-def test_a_node_that_came_back_can_be_changed_alone(store: EmbeddedVectorStore) -> None:
+def test_changing_a_returned_node_does_not_change_the_store(store: EmbeddedVectorStore) -> None:
     store.add([NODES["full"].model_copy(update={"embedding": EMBEDDING})])
     changed = nearest(store)
     changed.metadata["title"] = "changed"
@@ -129,7 +129,7 @@ def test_a_node_that_came_back_can_be_changed_alone(store: EmbeddedVectorStore) 
     assert nearest(store) != changed
 
 
-def test_what_went_in_is_not_changed(store: EmbeddedVectorStore) -> None:
+def test_adding_does_not_change_the_node(store: EmbeddedVectorStore) -> None:
     node = NODES["full"].model_copy(deep=True)
     node.embedding = EMBEDDING
     before = node.model_copy(deep=True)
@@ -158,7 +158,7 @@ def test_a_date_comes_back_as_text_and_can_be_filtered(store: EmbeddedVectorStor
         IndexNode(id_="odd", index_id="i", obj=object(), embedding=EMBEDDING),
     ],
 )
-def test_what_has_no_json_form_is_refused_by_name(
+def test_a_value_without_a_json_form_is_refused_with_the_node_id(
     store: EmbeddedVectorStore, node: TextNode
 ) -> None:
     with pytest.raises(ConfigurationError, match="'odd' cannot be stored"):
