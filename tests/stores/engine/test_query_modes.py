@@ -1,9 +1,7 @@
-"""LlamaIndex queries: every mode, what restricts them, and what is refused."""
+"""LlamaIndex's query modes, over the embedded engine: their scores, and what is refused."""
 
-import math
 import random
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -56,9 +54,9 @@ def filled() -> Iterator[EmbeddedVectorStore]:
         yield store
 
 
-def query(**given: object) -> VectorStoreQuery:
-    settled = {"query_embedding": VECTOR, "query_str": "annual leave", "similarity_top_k": 10}
-    return VectorStoreQuery(**{**settled, **given})  # type: ignore[arg-type]
+def query(**fields: object) -> VectorStoreQuery:
+    defaults = {"query_embedding": VECTOR, "query_str": "annual leave", "similarity_top_k": 10}
+    return VectorStoreQuery(**{**defaults, **fields})  # type: ignore[arg-type]
 
 
 def cosines(nodes: Sequence[TextNode]) -> dict[str, float]:
@@ -106,8 +104,8 @@ def test_hybrid_without_alpha_is_reciprocal_rank_fusion(filled: EmbeddedVectorSt
     for leg in (dense, keyword):
         for rank, node_id in enumerate(leg, start=1):
             scores[node_id] = scores.get(node_id, 0.0) + 1 / (60 + rank)
-    asked = query(mode=HYBRID, similarity_top_k=20, sparse_top_k=30, hybrid_top_k=15)
-    assert pairs(filled.query(asked)) == pytest.approx(best(scores, 15))
+    request = query(mode=HYBRID, similarity_top_k=20, sparse_top_k=30, hybrid_top_k=15)
+    assert pairs(filled.query(request)) == pytest.approx(best(scores, 15))
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
@@ -127,8 +125,8 @@ def test_hybrid_with_alpha_weighs_normalised_scores(
 
 
 def test_hybrid_without_keyword_hits_is_the_vector_ranking(filled: EmbeddedVectorStore) -> None:
-    asked = query(mode=HYBRID, query_str="zebra")
-    assert filled.query(asked).ids == filled.query(query()).ids
+    request = query(mode=HYBRID, query_str="zebra")
+    assert filled.query(request).ids == filled.query(query()).ids
 
 
 @pytest.mark.parametrize("threshold", [0.0, 0.25, 0.5, 0.9, 1.0])
@@ -157,8 +155,8 @@ def test_mmr_breaks_ties_by_node_id(store: EmbeddedVectorStore, order: int) -> N
         for number in range(9)
     ]
     store.add(nodes[::order])
-    asked = query(mode=MMR, query_embedding=[1.0, 1.0, 1.0], similarity_top_k=4)
-    assert store.query(asked, mmr_prefetch_factor=2).ids == ["0-x", "0-y", "1-x", "1-y"]
+    request = query(mode=MMR, query_embedding=[1.0, 1.0, 1.0], similarity_top_k=4)
+    assert store.query(request, mmr_prefetch_factor=2).ids == ["0-x", "0-y", "1-x", "1-y"]
 
 
 def test_mmr_of_a_few_candidates_is_a_choice_among_them(filled: EmbeddedVectorStore) -> None:
@@ -177,14 +175,14 @@ def test_every_mode_honours_filters_documents_and_ids(
         filters=[MetadataFilter(key="n", value=150, operator=FilterOperator.LT)]
     )
     allowed = [f"n{number:03}" for number in range(0, 200, 3)]
-    asked = query(
+    request = query(
         mode=mode,
         similarity_top_k=200,
         filters=MetadataFilters(filters=[odd, early]),
         doc_ids=["doc1", "doc3", "doc7"],
         node_ids=allowed,
     )
-    found = set(filled.query(asked).ids or [])
+    found = set(filled.query(request).ids or [])
     expected = {
         node.node_id
         for number, node in enumerate(NODES[:150])
@@ -214,61 +212,6 @@ def test_top_k_can_be_anything_from_one(filled: EmbeddedVectorStore, top_k: int)
         )
 
 
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [
-        ({"mode": SPARSE, "sparse_top_k": 0}, "at least 1"),
-        ({"mode": HYBRID, "hybrid_top_k": -1}, "at least 1"),
-        ({"mode": TEXT, "query_str": None}, "needs a query_str"),
-        ({"mode": HYBRID, "alpha": float("nan")}, "alpha must be between"),
-        ({"mode": MMR, "mmr_threshold": -0.1}, "mmr_threshold must be between"),
-        ({"embedding_field": "dense"}, "no embedding_field"),
-    ],
-)
-def test_what_cannot_work_is_refused(
-    filled: EmbeddedVectorStore, given: dict[str, object], reason: str
-) -> None:
-    with pytest.raises(ConfigurationError, match=reason):
-        filled.query(query(**given))
-
-
-def test_an_option_of_another_mode_is_refused(filled: EmbeddedVectorStore) -> None:
-    with pytest.raises(ConfigurationError, match=r"DEFAULT has no options mmr_threshold"):
-        filled.query(query(), mmr_threshold=0.5)
-    with pytest.raises(ConfigurationError, match=r"DEFAULT has no mmr_threshold"):
-        filled.query(query(mmr_threshold=0.5))
-
-
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"mmr_threshold": 1.1}, "mmr_threshold must be between 0 .* got 1.1"),
-        ({"mmr_threshold": math.nan}, "mmr_threshold must be between"),
-        ({"mmr_threshold": "high"}, "mmr_threshold must be between .* got 'high'"),
-        ({"mmr_prefetch_k": 20, "mmr_prefetch_factor": 2.0}, "got both; leave one out"),
-        ({"mmr_prefetch_k": 9}, "mmr_prefetch_k must be a whole number from 10, .* got 9"),
-        ({"mmr_prefetch_k": 12.5}, "mmr_prefetch_k must be a whole number"),
-        ({"mmr_prefetch_k": True}, "mmr_prefetch_k must be a whole number"),
-        ({"mmr_prefetch_factor": 0}, "mmr_prefetch_factor must be a number from 1, got 0"),
-        ({"mmr_prefetch_factor": math.inf}, "mmr_prefetch_factor must be a number from 1"),
-    ],
-)
-def test_options_of_mmr_that_contradict_or_mean_nothing_are_refused(
-    filled: EmbeddedVectorStore, options: dict[str, Any], reason: str
-) -> None:
-    with pytest.raises(ConfigurationError, match=reason):
-        filled.query(query(mode=MMR), **options)
-
-
-def test_a_threshold_in_the_query_and_another_beside_it_are_refused(
-    filled: EmbeddedVectorStore,
-) -> None:
-    asked = query(mode=MMR, mmr_threshold=0.3)
-    with pytest.raises(ConfigurationError, match=r"mmr_threshold=0.3 and .* mmr_threshold=0.7"):
-        filled.query(asked, mmr_threshold=0.7)
-    assert filled.query(asked, mmr_threshold=0.3) == filled.query(asked)
-
-
 def test_ties_are_ordered_by_id_also_where_the_ranking_is_cut() -> None:
     ids = [f"n{number:03}" for number in range(300)]
     shuffled = random.Random(1).sample(ids, k=300)
@@ -276,10 +219,10 @@ def test_ties_are_ordered_by_id_also_where_the_ranking_is_cut() -> None:
         for node_id in shuffled:
             store.add([TextNode(id_=node_id, text="the same words", embedding=[1.0, 0.0])])
         for mode in (DEFAULT, TEXT, HYBRID):
-            asked = query(
+            request = query(
                 mode=mode, query_embedding=[0.6, 0.8], query_str="words", similarity_top_k=7
             )
-            assert store.query(asked).ids == ids[:7]
+            assert store.query(request).ids == ids[:7]
 
 
 def test_better_nodes_come_before_those_that_tie_at_the_cut(store: EmbeddedVectorStore) -> None:
@@ -289,7 +232,7 @@ def test_better_nodes_come_before_those_that_tie_at_the_cut(store: EmbeddedVecto
     assert result.ids == ["best", "tied0", "tied1"]
 
 
-def test_a_vector_store_index_works_on_it(store: EmbeddedVectorStore) -> None:
+def test_a_vector_store_index_searches_in_every_mode(store: EmbeddedVectorStore) -> None:
     model = FakeEmbedding()
     texts = ["annual leave is 25 days", "travel by train", "the canteen opens at noon"]
     nodes = [TextNode(id_=f"n{place}", text=text) for place, text in enumerate(texts)]
@@ -298,3 +241,37 @@ def test_a_vector_store_index_works_on_it(store: EmbeddedVectorStore) -> None:
     for mode in ("default", "sparse", "hybrid", "mmr"):
         retriever = index.as_retriever(similarity_top_k=1, vector_store_query_mode=mode)
         assert [hit.node.node_id for hit in retriever.retrieve("canteen at noon")] == ["n2"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "options", "reason"),
+    [
+        ({"mode": SPARSE, "sparse_top_k": 0}, {}, "at least 1"),
+        ({"mode": HYBRID, "hybrid_top_k": -1}, {}, "at least 1"),
+        ({"mode": MMR, "mmr_threshold": -0.1}, {}, "mmr_threshold must be between"),
+        ({"embedding_field": "dense"}, {}, "no embedding_field"),
+        ({"mmr_threshold": 0.5}, {}, "DEFAULT has no mmr_threshold"),
+        ({}, {"mmr_threshold": 0.5}, "DEFAULT has no options mmr_threshold"),
+        ({"mode": MMR}, {"mmr_threshold": math.nan}, "mmr_threshold must be between"),
+        ({"mode": MMR}, {"mmr_threshold": "high"}, "must be between 0 .* got 'high'"),
+        ({"mode": MMR}, {"mmr_prefetch_k": 20, "mmr_prefetch_factor": 2.0}, "got both"),
+        ({"mode": MMR}, {"mmr_prefetch_k": 9}, "a whole number from 10, .* got 9"),
+        ({"mode": MMR}, {"mmr_prefetch_k": True}, "mmr_prefetch_k must be a whole number"),
+        ({"mode": MMR}, {"mmr_prefetch_factor": 0}, "a number from 1, got 0"),
+        ({"mode": MMR}, {"mmr_prefetch_factor": math.inf}, "must be a number from 1"),
+        ({"mode": MMR, "mmr_threshold": 0.3}, {"mmr_threshold": 0.7}, "=0.3 and .*=0.7"),
+    ],
+    ids=repr,
+)
+def test_fields_and_options_that_a_mode_cannot_use_are_refused(
+    filled: EmbeddedVectorStore, fields: dict[str, object], options: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=reason):
+        filled.query(query(**fields), **options)
+
+
+def test_a_threshold_may_be_in_the_query_and_in_the_options_if_both_are_equal(
+    filled: EmbeddedVectorStore,
+) -> None:
+    narrow = query(mode=MMR, mmr_threshold=0.3)
+    assert filled.query(narrow, mmr_threshold=0.3) == filled.query(narrow)
