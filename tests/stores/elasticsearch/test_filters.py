@@ -33,6 +33,8 @@ from tests.stores.odd_metadata import (
     matching,
 )
 
+pytestmark = pytest.mark.slow
+
 KEYS = ["k", "other", "a.b", "a b", "中文", "x/y:z@1+2-3", "list", "terms"]
 LONG_STRINGS = ["a" * 256, "a" * 257, "b" * 5000 + "A" + "c" * 3000]
 ODD = OddMetadata(
@@ -87,8 +89,10 @@ def changing(open_store: Opener) -> ElasticsearchVectorStore:
 class TestFilters(FiltersContract[ElasticsearchVectorStore]):
     odd, nodes, confused = ODD, NODES, CASES
 
-    def found(self, store: ElasticsearchVectorStore, asked: Sequence[Condition]) -> list[set[str]]:
-        return ids_by_condition(store, asked)
+    def found(
+        self, store: ElasticsearchVectorStore, conditions: Sequence[Condition]
+    ) -> list[set[str]]:
+        return ids_by_condition(store, conditions)
 
 
 def nested(depth: int) -> Condition:

@@ -13,6 +13,8 @@ from llama_retrieval_ext.stores.elasticsearch.store import ElasticsearchVectorSt
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from tests.stores.elasticsearch.msearch import Opener, ids_by_condition, ids_by_query
 
+pytestmark = pytest.mark.slow
+
 PARTS = [
     '"', "'", "\\", "*", "?", "{", "}", "[", "]", ":", ",", " OR ", " AND ", " NOT ", "(", ")", "~",
     "acme", "globex", "tenant_id", '"tenant_id"s', '"tenant_id"+', "doc", "n0", "n1", "_id", "_all",

@@ -8,6 +8,8 @@ from llama_retrieval_ext import open_store
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.elasticsearch.params import IndexParams
 
+pytestmark = pytest.mark.slow
+
 
 def field(**mapping: object) -> dict[str, object]:
     return {"body": {"mappings": {"properties": {"one": mapping}}}}

@@ -87,9 +87,7 @@ def test_a_compaction_interrupted_after_the_manifest_loses_nothing(
         assert answers(again) == before
 
 
-def test_the_old_shard_is_closed_after_the_new_one_is_in_use(
-    store: EmbeddedVectorStore,
-) -> None:
+def test_the_old_shard_is_closed_after_the_new_one_is_in_use(store: EmbeddedVectorStore) -> None:
     old = store.client
     assert isinstance(old, EdgeShard)
     store.compact()

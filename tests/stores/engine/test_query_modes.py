@@ -1,7 +1,9 @@
 """LlamaIndex's query modes, over the embedded engine: their scores, and what is refused."""
 
+import math
 import random
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest

@@ -19,6 +19,8 @@ from tests.stores.filters_contract import FiltersContract
 from tests.stores.milvus.hard_metadata import ODD
 from tests.stores.odd_metadata import EQ, IN, matching
 
+pytestmark = pytest.mark.slow
+
 NODES = ODD.nodes(300, seed=7)
 
 

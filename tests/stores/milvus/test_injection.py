@@ -23,6 +23,8 @@ from llama_retrieval_ext.stores.milvus.filters import compile_condition, compile
 from llama_retrieval_ext.stores.milvus.store import MilvusBackend, MilvusStore, open_milvus
 from tests.servers.given import collection_url
 
+pytestmark = pytest.mark.slow
+
 EQ = FilterOperator.EQ
 PIECES = [
     '"', "'", "\\", "%", "_", ")", "(", "]", "[", " or ", " and ", " not ", "==", "!=", "in",

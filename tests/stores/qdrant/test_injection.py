@@ -19,6 +19,8 @@ from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
 from tests.stores.qdrant.places import PLACES, place
 
+pytestmark = pytest.mark.slow
+
 PIECES = [
     '"', "'", "\\", "[]", "[0]", ".", "*", "%", "$", "{", "}", "(", ")", "\x00", "\n", " or ", "||",
     "tenant_id", "b", "==", "meta", '"meta"."tenant_id"', "doc", '"} , "should": [{', "must_not",

@@ -24,17 +24,19 @@ from llama_retrieval_ext.testing.isolation_contract import IsolationContract
 from llama_retrieval_ext.testing.retriever_contract import RankingContract
 from tests.stores.milvus.hard_metadata import ODD, PLAIN, is_plain
 
+pytestmark = pytest.mark.slow
+
 MODEL = FakeEmbedding()
 
 
-def foreign(path: Path, dim: int, **options: Any) -> MilvusVectorStore:
+def store_of_llama_index(path: Path, dim: int, **options: Any) -> MilvusVectorStore:
     return MilvusVectorStore(uri=f"{path}/li.db", dim=dim, use_async_client=False, **options)
 
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> LlamaIndexMilvusBackend:
     dim = len(MODEL.get_query_embedding("a"))
-    store = foreign(tmp_path_factory.mktemp("lite"), dim, similarity_metric="COSINE")
+    store = store_of_llama_index(tmp_path_factory.mktemp("lite"), dim, similarity_metric="COSINE")
     store.add([*sample_nodes(MODEL)])
     return LlamaIndexMilvusBackend(store)
 
@@ -56,14 +58,14 @@ def random_corpus(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[LlamaIndexMilvusBackend, list[TextNode]]:
     nodes = PLAIN.nodes(100, seed=11, kept=is_plain)
-    store = foreign(tmp_path_factory.mktemp("lite"), 2)
+    store = store_of_llama_index(tmp_path_factory.mktemp("lite"), 2)
     store.add([*nodes])
     return LlamaIndexMilvusBackend(store), nodes
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(condition=ODD.conditions)
-def test_it_finds_what_matches(
+def test_searches_find_exactly_the_nodes_that_match(
     random_corpus: tuple[LlamaIndexMilvusBackend, list[TextNode]], condition: Condition
 ) -> None:
     backend, nodes = random_corpus
@@ -73,7 +75,7 @@ def test_it_finds_what_matches(
 
 
 def test_few_matches_among_many_nodes_are_found(tmp_path: Path) -> None:
-    store = foreign(tmp_path, 2)
+    store = store_of_llama_index(tmp_path, 2)
     nodes = [
         TextNode(id_=f"n{i:04}", embedding=[1.0, i], metadata={"tags": ["a"] if i % 500 else ["b"]})
         for i in range(1000)
@@ -95,7 +97,7 @@ def test_few_matches_among_many_nodes_are_found(tmp_path: Path) -> None:
 def test_the_score_is_the_metrics_and_higher_is_better(
     tmp_path: Path, metric: str, expected: ScoreRange
 ) -> None:
-    store = foreign(tmp_path, 2, similarity_metric=metric)
+    store = store_of_llama_index(tmp_path, 2, similarity_metric=metric)
     store.add([TextNode(id_=str(i), embedding=[1.0, float(i)]) for i in range(3)])
     backend = LlamaIndexMilvusBackend(store)
     assert backend.features.dense == expected
@@ -107,7 +109,7 @@ def test_the_score_is_the_metrics_and_higher_is_better(
 
 
 def test_a_reopened_collection_is_loaded(tmp_path: Path) -> None:
-    store = foreign(tmp_path, 2)
+    store = store_of_llama_index(tmp_path, 2)
     store.add([TextNode(id_="a", embedding=[1.0, 0.0])])
     store.client.release_collection(store.collection_name)
     found = LlamaIndexMilvusBackend(store).dense([1.0, 0.0], Search(1)).function()
@@ -115,7 +117,7 @@ def test_a_reopened_collection_is_loaded(tmp_path: Path) -> None:
 
 
 def test_keywords_are_found_where_the_store_has_them(tmp_path: Path) -> None:
-    store = foreign(
+    store = store_of_llama_index(
         tmp_path, 2, enable_sparse=True, sparse_embedding_function=BM25BuiltInFunction()
     )
     store.add([TextNode(id_=text, text=text, embedding=[1.0, 0.0]) for text in ("leave", "lunch")])

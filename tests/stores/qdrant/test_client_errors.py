@@ -1,16 +1,13 @@
 """A server that is down, slow or locked: one clear error in time, and it works again after."""
 
 import asyncio
-import gc
 import socket
 import time
 from collections.abc import Iterator
 
-import httpx
 import pytest
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import VectorStoreQuery
-from qdrant_client import AsyncQdrantClient, QdrantClient
 
 from llama_retrieval_ext.errors import DeadlineExceededError, StoreError, StoreUnavailableError
 from llama_retrieval_ext.query import Query
@@ -19,12 +16,12 @@ from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stores.engine.backend import Search
-from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrantBackend
 from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.stores.qdrant.fake_server import KEY, FakeServer, serving
-from tests.stores.qdrant.foreign_stores import foreign_store, nodes_with_uuids
+
+pytestmark = pytest.mark.slow
 
 MODEL = FakeEmbedding()
 LONG_S = 60  # what nobody waits for, however slow the machine is
@@ -44,7 +41,7 @@ def store(fake: FakeServer) -> Iterator[QdrantStore]:
         yield opened
 
 
-def test_a_closed_port_is_said_at_once() -> None:
+def test_opening_at_a_closed_port_fails_at_once() -> None:
     started = time.monotonic()
     with pytest.raises(StoreUnavailableError, match="cannot be reached") as caught:
         QdrantStore(f"qdrant://127.0.0.1:{free_port()}/kb")
@@ -53,7 +50,9 @@ def test_a_closed_port_is_said_at_once() -> None:
     assert caught.value.__cause__ is not None
 
 
-def test_a_wrong_or_missing_key_is_said(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_or_missing_key_is_refused(
+    fake: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake.key = KEY
     monkeypatch.setenv("WRONG_KEY", "wrong")
     for url in (f"qdrant://{fake.host}/kb", f"qdrant://{fake.host}/kb?api_key_env=WRONG_KEY"):
@@ -73,7 +72,7 @@ def test_a_wrong_or_missing_key_is_said(fake: FakeServer, monkeypatch: pytest.Mo
         (503, "cannot answer now"),
     ],
 )
-async def test_a_status_is_one_clear_error_and_then_it_works_again(
+async def test_an_error_status_is_unavailable_and_the_next_request_works(
     fake: FakeServer, store: QdrantStore, status: int, reason: str
 ) -> None:
     backend, vector = QdrantBackend(store), MODEL.get_query_embedding("leave")
@@ -142,7 +141,7 @@ async def test_the_deadline_of_a_query_holds(fake: FakeServer, store: QdrantStor
     assert retriever.retrieve("leave")
 
 
-def test_what_answers_may_be_no_qdrant(fake: FakeServer, store: QdrantStore) -> None:
+def test_a_server_that_is_not_qdrant_is_unavailable(fake: FakeServer, store: QdrantStore) -> None:
     fake.status = 200  # with a body that no client of Qdrant understands
     with pytest.raises(StoreUnavailableError, match="no Qdrant"):
         store.query(VectorStoreQuery(query_embedding=MODEL.get_query_embedding("leave")))
@@ -172,42 +171,3 @@ def _reopened(fake: FakeServer, port: int) -> QdrantStore:
 
 async def _count(store: QdrantStore) -> int:
     return len(await store.aget_nodes())
-
-
-def test_connections_that_are_kept_open_survive_the_end_of_an_event_loop(fake: FakeServer) -> None:
-    found, connections = _asked_on_three_loops(fake)
-    gc.collect()
-    assert found == [9, 9, 9]
-    assert connections == 1  # of one client, for all loops
-
-
-def _asked_on_three_loops(fake: FakeServer) -> tuple[list[int], int]:
-    client = QdrantClient(fake.url, check_compatibility=False)
-    foreign_store(client).add(nodes_with_uuids(MODEL))
-    # With a server on another machine this is the client's own setting.
-    limits = httpx.Limits(max_keepalive_connections=5)
-    aclient = AsyncQdrantClient(fake.url, check_compatibility=False, limits=limits)
-    backend = LlamaIndexQdrantBackend(foreign_store(client, aclient))
-    call = backend.dense(MODEL.get_query_embedding("leave"), Search(3))
-
-    async def thrice() -> int:
-        assert call.coroutine is not None
-        return sum([len(await call.coroutine()) for _ in range(3)])
-
-    before = fake.connections
-    found = [asyncio.run(thrice()) for _ in range(3)]
-    client.close()
-    return found, fake.connections - before
-
-
-def test_a_retriever_is_made_though_the_server_is_down(fake: FakeServer) -> None:
-    client = QdrantClient(fake.url, check_compatibility=False)
-    store = foreign_store(client)
-    store.add(nodes_with_uuids(MODEL))
-    fake.status = 503
-    retriever = VectorRetriever(LlamaIndexQdrantBackend(store), embed_model=MODEL)
-    with pytest.raises(StoreUnavailableError):
-        retriever.retrieve("leave")
-    fake.status = None
-    assert retriever.retrieve("leave")
-    client.close()

@@ -26,6 +26,8 @@ from tests.servers.given import collection_url, local_port
 from tests.servers.milvus import require_lite, start
 from tests.servers.process import free_port
 
+pytestmark = pytest.mark.slow
+
 QUERY = Query("leave", embedding=[1.0, 0.0])
 CALLS: dict[str, Callable[[MilvusStore], object]] = {
     "search": lambda store: VectorRetriever(MilvusBackend(store)).retrieve(QUERY),
@@ -102,7 +104,7 @@ def test_an_optional_leg_on_a_server_that_is_down_is_left_out(
         (MilvusException(65535, "auth check failure, please check"), "refused the credentials"),
     ],
 )
-def test_a_server_in_trouble_is_one_clear_error_and_then_it_works_again(
+def test_an_error_of_the_server_is_unavailable_and_the_next_request_works(
     store: MilvusStore, monkeypatch: pytest.MonkeyPatch, error: MilvusException, reason: str
 ) -> None:
     def failing(*_: object, **__: object) -> None:
@@ -127,7 +129,7 @@ def test_a_server_that_is_slow_to_take_a_connection_is_reached(
         assert store.count() == 0
 
 
-def test_a_silent_server_costs_no_more_than_the_query_has(
+def test_a_silent_server_takes_no_longer_than_the_timeout_of_the_query(
     through: MilvusStore, forwarder: Forwarder
 ) -> None:
     retriever = VectorRetriever(MilvusBackend(through))
@@ -161,7 +163,7 @@ def _retrieved(store: MilvusStore) -> list[NodeWithScore]:
     return VectorRetriever(MilvusBackend(store)).retrieve(QUERY)
 
 
-def test_a_server_that_is_not_there_is_unavailable_at_open() -> None:
+def test_opening_without_a_server_fails_in_time() -> None:
     started = time.monotonic()
     with pytest.raises(StoreUnavailableError, match="cannot be reached"):
         open_milvus(f"milvus://127.0.0.1:{free_port()}/kb?timeout_s=1")
@@ -196,7 +198,7 @@ else:
     assert other() == "opened"
 
 
-def test_what_was_added_survives_a_kill(tmp_path: Path) -> None:
+def test_added_nodes_survive_a_kill(tmp_path: Path) -> None:
     program = f"""
 import os, signal
 from llama_index.core.schema import TextNode

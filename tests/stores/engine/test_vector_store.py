@@ -19,7 +19,7 @@ __all__ = ["elasticsearch_url"]
 
 @pytest.mark.parametrize("again", [pickle.dumps, copy.deepcopy])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_store_and_what_holds_one_refuse_to_be_copied(
+def test_copies_and_pickles_of_a_store_and_of_its_retriever_are_refused(
     engine: str, again: Callable[[object], object], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     start(engine, request)

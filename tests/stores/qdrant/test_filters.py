@@ -40,7 +40,9 @@ from tests.stores.odd_metadata import (
     examples,
     matching,
 )
-from tests.stores.qdrant.foreign_stores import foreign_store
+from tests.stores.qdrant.llama_index_stores import llama_index_store
+
+pytestmark = pytest.mark.slow
 
 SURROGATES = ["lone\ud800", "\udfff"]
 NESTED = [None, True, ["a"], [3]]
@@ -83,8 +85,8 @@ def changing() -> Iterator[QdrantStore]:
 
 
 @pytest.fixture(scope="module")
-def foreign() -> Iterator[LlamaIndexQdrantBackend]:
-    store = foreign_store(QdrantClient(":memory:"))
+def llama_index() -> Iterator[LlamaIndexQdrantBackend]:
+    store = llama_index_store(QdrantClient(":memory:"))
     store.add(list(FLAT_NODES))
     yield LlamaIndexQdrantBackend(store)
     store.client.close()
@@ -111,9 +113,9 @@ class TestFilters(FiltersContract[QdrantStore]):
 @examples(200)
 @given(condition=FLAT.conditions)
 def test_a_store_of_llamaindex_finds_what_matches(
-    foreign: LlamaIndexQdrantBackend, condition: Condition
+    llama_index: LlamaIndexQdrantBackend, condition: Condition
 ) -> None:
-    found = foreign.dense([1.0, 0.0], Search(1000, condition)).function()
+    found = llama_index.dense([1.0, 0.0], Search(1000, condition)).function()
     assert {each.node_id for each in found} == matching(FLAT_NODES, condition)
 
 
@@ -122,8 +124,8 @@ def test_a_store_of_llamaindex_finds_what_matches(
 def test_the_servers_engine_finds_in_llamaindex_payload_what_matches(
     engine: EdgeShard, condition: Condition
 ) -> None:
-    wanted = as_edge_filter(flat_clause_of(condition))
-    records, _ = engine.scroll(ScrollRequest(limit=1000, filter=wanted))
+    clause = as_edge_filter(flat_clause_of(condition))
+    records, _ = engine.scroll(ScrollRequest(limit=1000, filter=clause))
     assert {str(record.id) for record in records} == matching(FLAT_NODES, condition)
 
 
@@ -146,12 +148,12 @@ def test_the_servers_engine_finds_in_llamaindex_payload_what_matches(
         ("_node_type", FilterOperator.IN, ("TextNode",)),
     ],
 )
-def test_what_llamaindex_payload_cannot_tell_is_refused_before_anything_is_sent(
-    foreign: LlamaIndexQdrantBackend, key: str, operator: FilterOperator, value: Value
+def test_conditions_that_llamaindex_payload_cannot_express_are_refused(
+    llama_index: LlamaIndexQdrantBackend, key: str, operator: FilterOperator, value: Value
 ) -> None:
     for condition in (Compare(key, operator, value), Not(AnyOf((Compare(key, operator, value),)))):
         with pytest.raises(UnsupportedFilterError):
-            foreign.dense([1.0, 0.0], Search(3, condition))
+            llama_index.dense([1.0, 0.0], Search(3, condition))
 
 
 @pytest.mark.parametrize("operator", SIZED)

@@ -1,8 +1,11 @@
 """What is special about LlamaIndex's own `QdrantVectorStore`: its traps stay its own."""
 
+import asyncio
+import gc
 import json
 from collections.abc import Iterator
 
+import httpx
 import pytest
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import FilterOperator
@@ -12,6 +15,7 @@ from llama_retrieval_ext.errors import (
     ConfigurationError,
     DimensionMismatchError,
     StoreFormatError,
+    StoreUnavailableError,
     UnsupportedFilterError,
     UnsupportedModeError,
 )
@@ -25,7 +29,9 @@ from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrantBackend
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.stores.qdrant.fake_server import KEY, FakeServer
-from tests.stores.qdrant.foreign_stores import UUIDS, foreign_store, nodes_with_uuids
+from tests.stores.qdrant.llama_index_stores import UUIDS, llama_index_store, nodes_with_uuids
+
+pytestmark = pytest.mark.slow
 
 MODEL = FakeEmbedding()
 VECTOR = MODEL.get_query_embedding("annual leave")
@@ -39,15 +45,15 @@ def client() -> Iterator[QdrantClient]:
 
 
 def test_the_backend_of_a_store_is_found(client: QdrantClient) -> None:
-    assert isinstance(backend_for(foreign_store(client)), LlamaIndexQdrantBackend)
+    assert isinstance(backend_for(llama_index_store(client)), LlamaIndexQdrantBackend)
 
 
 def test_keyword_search_without_sparse_vectors_is_refused_and_no_vector_search(
     client: QdrantClient,
 ) -> None:
-    store = foreign_store(client)
+    store = llama_index_store(client)
     store.add(nodes_with_uuids(MODEL))
-    for other in (store, foreign_store(client, hybrid=True)):
+    for other in (store, llama_index_store(client, hybrid=True)):
         backend = LlamaIndexQdrantBackend(other)
         assert backend.features.keyword is None
         with pytest.raises(UnsupportedModeError, match="enable_hybrid"):
@@ -61,7 +67,7 @@ def test_keyword_search_without_sparse_vectors_is_refused_and_no_vector_search(
 def test_a_query_before_the_first_node_and_after_the_last_finds_nothing(
     client: QdrantClient,
 ) -> None:
-    store = foreign_store(client, hybrid=True)
+    store = llama_index_store(client, hybrid=True)
     backend = LlamaIndexQdrantBackend(store)
 
     def found() -> tuple[int, int]:
@@ -78,7 +84,7 @@ def test_a_query_before_the_first_node_and_after_the_last_finds_nothing(
 
 
 def test_a_query_is_encoded_as_the_store_now_does(client: QdrantClient) -> None:
-    store = foreign_store(client, hybrid=True)
+    store = llama_index_store(client, hybrid=True)
     store.add(nodes_with_uuids(MODEL))
     backend = LlamaIndexQdrantBackend(store)
     assert backend.keyword("leave", Search(3)).function()
@@ -87,7 +93,7 @@ def test_a_query_is_encoded_as_the_store_now_does(client: QdrantClient) -> None:
 
 
 def test_rows_without_the_field_are_not_lost(client: QdrantClient) -> None:
-    store = foreign_store(client)
+    store = llama_index_store(client)
     store.add(nodes_with_uuids(MODEL))
     for operator, value in ((FilterOperator.NE, "en"), (FilterOperator.NIN, ("en", "fr"))):
         search = Search(20, Compare("lang", operator, value))
@@ -112,17 +118,19 @@ def test_higher_is_better_whatever_the_distance(
     client: QdrantClient, distance: str, declared: ScoreRange, scores: list[float]
 ) -> None:
     config = models.VectorParams(size=2, distance=models.Distance(distance))
-    store = foreign_store(client, dense_config=config)
+    store = llama_index_store(client, dense_config=config)
     assert LlamaIndexQdrantBackend(store).features.dense == declared
     store.add([TextNode(text="t", embedding=vector) for vector in ([2.0, 0.0], [-1.0, 0.0])])
-    backend = LlamaIndexQdrantBackend(foreign_store(client))  # which reads it from the collection
+    backend = LlamaIndexQdrantBackend(
+        llama_index_store(client)
+    )  # which reads it from the collection
     assert backend.features.dense == declared
     found = backend.dense([1.0, 0.0], Search(2)).function()
     assert [each.score for each in found] == pytest.approx(scores)
 
 
 def test_embeddings_that_do_not_fit_are_refused(client: QdrantClient) -> None:
-    store = foreign_store(client)
+    store = llama_index_store(client)
     store.add(nodes_with_uuids(MODEL))
     backend = LlamaIndexQdrantBackend(store)
     with pytest.raises(DimensionMismatchError, match="dimension 2"):
@@ -133,7 +141,7 @@ def test_embeddings_that_do_not_fit_are_refused(client: QdrantClient) -> None:
 
 def test_ids_are_the_nodes_own_however_qdrant_spells_them(client: QdrantClient) -> None:
     spelt = "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11"
-    store = foreign_store(client)
+    store = llama_index_store(client)
     store.add([TextNode(id_=spelt, text="t", embedding=[1.0, 0.0])])
     (found,) = LlamaIndexQdrantBackend(store).dense([1.0, 0.0], Search(1)).function()
     assert found.node_id == found.node.node_id == spelt
@@ -145,7 +153,9 @@ def test_payloads_of_old_releases_are_read(client: QdrantClient) -> None:
     client.upsert("c", [models.PointStruct(id=7, vector=[1.0, 0.0], payload=payload)])
     red = Compare("color", FilterOperator.EQ, "red")
     (found,) = (
-        LlamaIndexQdrantBackend(foreign_store(client)).dense([1.0, 0.0], Search(1, red)).function()
+        LlamaIndexQdrantBackend(llama_index_store(client))
+        .dense([1.0, 0.0], Search(1, red))
+        .function()
     )
     assert found.node_id == "7"
     assert found.node.get_content() == "old text"
@@ -155,19 +165,19 @@ def test_named_vectors_that_are_not_there_are_named(client: QdrantClient) -> Non
     other = {"other": models.VectorParams(size=2, distance=models.Distance.COSINE)}
     client.create_collection("c", other)
     with pytest.raises(StoreFormatError, match="other"):
-        LlamaIndexQdrantBackend(foreign_store(client))
+        LlamaIndexQdrantBackend(llama_index_store(client))
 
 
 def test_a_scope_on_a_key_of_llamaindex_is_refused_before_anything_is_sent(
     client: QdrantClient,
 ) -> None:
-    backend = LlamaIndexQdrantBackend(foreign_store(client))
+    backend = LlamaIndexQdrantBackend(llama_index_store(client))
     with pytest.raises(UnsupportedFilterError, match="doc_id"):
         backend.dense(VECTOR, Search(1, Compare("doc_id", FilterOperator.EQ, "x")))
 
 
 def test_a_trusted_scope_holds_through_a_retriever(client: QdrantClient) -> None:
-    store = foreign_store(client, hybrid=True)
+    store = llama_index_store(client, hybrid=True)
     store.add(nodes_with_uuids(MODEL))
     retriever = HybridRetriever(LlamaIndexQdrantBackend(store), embed_model=MODEL)
     hits = retriever.retrieve(Query("annual leave", scope=Scope("acme"), top_k=20))
@@ -177,7 +187,7 @@ def test_a_trusted_scope_holds_through_a_retriever(client: QdrantClient) -> None
 
 async def test_a_store_without_an_async_client_works_in_async_code(fake: FakeServer) -> None:
     client = QdrantClient(fake.url, check_compatibility=False)
-    store = foreign_store(client)
+    store = llama_index_store(client)
     store.add(nodes_with_uuids(MODEL))
     backend = LlamaIndexQdrantBackend(store)
     assert not backend.features.real_async
@@ -188,10 +198,10 @@ async def test_a_store_without_an_async_client_works_in_async_code(fake: FakeSer
 
 async def test_a_store_without_a_sync_client_works_in_both(fake: FakeServer) -> None:
     client = QdrantClient(fake.url, check_compatibility=False)
-    foreign_store(client).add(nodes_with_uuids(MODEL))
+    llama_index_store(client).add(nodes_with_uuids(MODEL))
     client.close()
     aclient = AsyncQdrantClient(fake.url, check_compatibility=False)
-    backend = LlamaIndexQdrantBackend(foreign_store(None, aclient))
+    backend = LlamaIndexQdrantBackend(llama_index_store(None, aclient))
     assert backend.features.real_async
     retriever = VectorRetriever(backend, embed_model=MODEL, top_k=4)
     assert retriever.retrieve("leave") == await retriever.aretrieve("leave")
@@ -200,10 +210,49 @@ async def test_a_store_without_a_sync_client_works_in_both(fake: FakeServer) -> 
 
 def test_a_key_of_the_store_is_not_shown(fake: FakeServer) -> None:
     client = QdrantClient(fake.url, check_compatibility=False, headers={"api-key": KEY})
-    backend = LlamaIndexQdrantBackend(foreign_store(client, api_key=KEY))
+    backend = LlamaIndexQdrantBackend(llama_index_store(client, api_key=KEY))
     fake.status = 401
     with pytest.raises(ConnectionError) as caught:
         backend.dense(VECTOR, Search(1)).function()
     assert KEY not in str(caught.value) + str(backend.describe())
     assert KEY not in repr(VectorRetriever(backend, embed_model=MODEL))
+    client.close()
+
+
+def test_connections_that_are_kept_open_survive_the_end_of_an_event_loop(fake: FakeServer) -> None:
+    found, connections = _asked_on_three_loops(fake)
+    gc.collect()
+    assert found == [9, 9, 9]
+    assert connections == 1  # of one client, for all loops
+
+
+def _asked_on_three_loops(fake: FakeServer) -> tuple[list[int], int]:
+    client = QdrantClient(fake.url, check_compatibility=False)
+    llama_index_store(client).add(nodes_with_uuids(MODEL))
+    # With a server on another machine this is the client's own setting.
+    limits = httpx.Limits(max_keepalive_connections=5)
+    aclient = AsyncQdrantClient(fake.url, check_compatibility=False, limits=limits)
+    backend = LlamaIndexQdrantBackend(llama_index_store(client, aclient))
+    call = backend.dense(MODEL.get_query_embedding("leave"), Search(3))
+
+    async def thrice() -> int:
+        assert call.coroutine is not None
+        return sum([len(await call.coroutine()) for _ in range(3)])
+
+    before = fake.connections
+    found = [asyncio.run(thrice()) for _ in range(3)]
+    client.close()
+    return found, fake.connections - before
+
+
+def test_a_retriever_is_made_though_the_server_is_down(fake: FakeServer) -> None:
+    client = QdrantClient(fake.url, check_compatibility=False)
+    store = llama_index_store(client)
+    store.add(nodes_with_uuids(MODEL))
+    fake.status = 503
+    retriever = VectorRetriever(LlamaIndexQdrantBackend(store), embed_model=MODEL)
+    with pytest.raises(StoreUnavailableError):
+        retriever.retrieve("leave")
+    fake.status = None
+    assert retriever.retrieve("leave")
     client.close()

@@ -19,6 +19,8 @@ from llama_retrieval_ext.stores.milvus.llama_index_store import prefilter
 from tests.stores.milvus.hard_metadata import ODD
 from tests.stores.odd_metadata import EQ, examples
 
+pytestmark = pytest.mark.slow
+
 _TEXT = re.compile(r'"[^"]*"')
 _NAME = r"(?:\w+|\$meta\[T\])"
 _VALUE = r"(?:T|[-+.\w]+|\[T(?:, T)*\])"
@@ -43,12 +45,14 @@ def groups(expression: str) -> list[str]:
 
 def choices_name_a_partition(expression: Expression) -> bool:
     """Whether the partition key stands somewhere below an `or`."""
-    told = _TEXT.sub("T", str(expression))
-    while inner := _INNERMOST.search(told):
+    rest_of = _TEXT.sub("T", str(expression))
+    while inner := _INNERMOST.search(rest_of):
         named = re.search(r"\b(?:tenant|PARTITION)\b", inner[1]) is not None
         if named and " or " in inner[1]:
             return True
-        told = f"{told[: inner.start()]}{'PARTITION' if named else 'G'}{told[inner.end() :]}"
+        rest_of = (
+            f"{rest_of[: inner.start()]}{'PARTITION' if named else 'G'}{rest_of[inner.end() :]}"
+        )
     return False
 
 
@@ -69,19 +73,19 @@ def is_clear(expression: Expression) -> bool:
         '(a == "x"',
     ],
 )
-def test_what_hangs_on_precedence_is_not_clear(expression: str) -> None:
+def test_the_check_rejects_expressions_that_depend_on_precedence(expression: str) -> None:
     assert not is_clear(expression)
 
 
 @examples(200)
 @given(condition=ODD.conditions)
-def test_conditions_are_clear(condition: Condition) -> None:
+def test_conditions_do_not_depend_on_precedence(condition: Condition) -> None:
     assert is_clear(compile_condition(condition))
 
 
 @examples(200)
 @given(condition=ODD.conditions)
-def test_choices_name_no_partition(condition: Condition) -> None:
+def test_alternatives_contain_no_partition_key(condition: Condition) -> None:
     # A server would search that partition alone: https://github.com/milvus-io/milvus has it in
     # internal/util/exprutil/expr_checker.go, up to 2.6 at least.
     assert not choices_name_a_partition(compile_condition(condition))
@@ -97,14 +101,18 @@ def test_a_scope_names_its_partition() -> None:
 
 @examples(200)
 @given(condition=ODD.conditions)
-def test_conditions_on_a_foreign_store_are_clear(condition: Condition) -> None:
+def test_conditions_on_a_store_of_llama_index_do_not_depend_on_precedence(
+    condition: Condition,
+) -> None:
     assert is_clear(prefilter(condition).expression)
 
 
-@pytest.mark.parametrize("filters", [None, MetadataFilters(filters=[MetadataFilter(key="k", value=1)])])
+@pytest.mark.parametrize(
+    "filters", [None, MetadataFilters(filters=[MetadataFilter(key="k", value=1)])]
+)
 @pytest.mark.parametrize("docs", [None, [], ["a.md"], ["a.md", 'b" or "'], [""]])
 @pytest.mark.parametrize("nodes", [None, [], ["a"], ["a", "b"]])
-def test_targets_are_clear(
+def test_targets_do_not_depend_on_precedence(
     nodes: list[str] | None, docs: list[str] | None, filters: MetadataFilters | None
 ) -> None:
     assert is_clear(compile_target(Target(node_ids=nodes, doc_ids=docs, filters=filters)))
@@ -119,6 +127,6 @@ def test_no_chain_is_long(group: type[AnyOf | AllOf]) -> None:
     assert all(f'"x{number}"' in written for number in range(3000))
 
 
-def test_what_the_values_of_a_scope_are_not_is_clear() -> None:
+def test_a_negated_scope_does_not_depend_on_precedence() -> None:
     written = compile_condition(Compare("tenant_id", FilterOperator.NE, "acme"))
     assert written == '(not (tenant == "sacme"))'

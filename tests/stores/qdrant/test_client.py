@@ -1,4 +1,4 @@
-"""URLs of Qdrant: what they mean, and that no secret is ever shown."""
+"""URLs of Qdrant, keys that are never shown, and versions of servers."""
 
 import pytest
 
@@ -7,6 +7,8 @@ from llama_retrieval_ext.stores.qdrant.client import parse_address
 from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
 from llama_retrieval_ext.urls import Address
 from tests.stores.qdrant.fake_server import KEY, FakeServer
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
@@ -25,7 +27,7 @@ from tests.stores.qdrant.fake_server import KEY, FakeServer
         ("qdrant::memory:", Address("nodes", path=":memory:")),
     ],
 )
-def test_a_url_means_a_place(url: str, expected: Address) -> None:
+def test_a_url_names_a_server_or_a_folder_and_a_collection(url: str, expected: Address) -> None:
     assert parse_address(url) == expected
 
 
@@ -46,7 +48,7 @@ def test_a_url_means_a_place(url: str, expected: Address) -> None:
         ("qdrant:./dir?api_key_env=K", "has the options api_key_env;"),
     ],
 )
-def test_a_url_that_means_nothing_is_refused_with_advice(url: str, reason: str) -> None:
+def test_an_invalid_url_is_refused_with_the_reason(url: str, reason: str) -> None:
     with pytest.raises(ConfigurationError, match=reason):
         parse_address(url)
 
@@ -80,3 +82,20 @@ def test_the_key_reaches_the_server_and_nothing_that_is_shown(
         shown = [repr(store), str(store), store.model_dump_json(), str(vars(store)), store.where]
         shown.append(str(QdrantBackend(store).describe()))
     assert not any(KEY in text for text in shown)
+
+
+@pytest.mark.parametrize("version", ["1.15.5", "1.9.0", "0.11.2"])
+def test_a_server_that_keeps_no_settings_is_refused_before_anything_is_made(
+    fake: FakeServer, version: str
+) -> None:
+    fake.version = version
+    with pytest.raises(ConfigurationError, match=r"must be 1\.16 or newer"):
+        QdrantStore(f"qdrant://{fake.host}/kb")
+    assert {method for method, _, _ in fake.requests} == {"GET"}
+
+
+@pytest.mark.parametrize("version", ["1.16.0", "2.0.0", "unknown"])
+def test_a_server_of_another_version_is_accepted(fake: FakeServer, version: str) -> None:
+    fake.version = version
+    with QdrantStore(f"qdrant://{fake.host}/kb") as store:
+        assert store.count() == 0

@@ -1,12 +1,17 @@
-"""URLs of Milvus, and what they refuse."""
+"""URLs and versions of Milvus: what they mean, and which are refused."""
 
 from pathlib import Path
 
 import pytest
+from pymilvus import MilvusClient
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.stores.milvus.client import parse_address, token_of
+from llama_retrieval_ext.stores.milvus.client import check_version, is_lite, parse_address, token_of
+from llama_retrieval_ext.stores.milvus.store import open_milvus
 from llama_retrieval_ext.urls import Address
+from tests.servers.given import collection_url
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_server_has_host_port_and_collection() -> None:
@@ -46,7 +51,7 @@ def test_a_file_has_a_collection(tmp_path: Path) -> None:
         "qdrant://host/kb",
     ],
 )
-def test_what_cannot_work_is_refused(url: str) -> None:
+def test_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError):
         parse_address(url)
 
@@ -68,3 +73,37 @@ def test_credentials_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) 
     by_user = parse_address("milvus://host/kb?user_env=MILVUS_USER&password_env=MILVUS_TOKEN")
     assert token_of(by_user) == "root:hidden"
     assert token_of(parse_address("milvus://host/kb")) == ""
+
+
+@pytest.mark.parametrize("version", ["v2.3.5-lite", "v2.4.23", "2.4-20240912-1a2b", "v1.1.0"])
+def test_an_old_server_is_refused(version: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"http://db:19530 is .*2\.5 or newer"):
+        check_version(version, "http://db:19530")
+
+
+@pytest.mark.parametrize(
+    "version",
+    [
+        "v2.5.0",
+        "v2.6.4",
+        "2.5-20250318-8de5174e-amd64",
+        "v10.0.0",
+        "master-20260317-d221fce5",
+        "Zilliz Cloud Vector Database(Compatible with Milvus 2.4)",
+        "milvus_lite 2.4.1",
+        "",
+    ],
+)
+def test_a_newer_server_or_one_of_unknown_version_is_accepted(version: str) -> None:
+    check_version(version, "http://db:19530")
+
+
+def test_milvus_lite_is_recognised_by_its_version() -> None:
+    assert is_lite("milvus_lite-3.2.2")
+    assert not is_lite("v2.3.5-lite")
+
+
+def test_an_old_server_is_refused_at_open(milvus_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MilvusClient, "get_server_version", lambda *_, **__: "v2.4.1")
+    with pytest.raises(ConfigurationError, match=r"v2\.4\.1"):
+        open_milvus(collection_url(milvus_url, "never_made"))

@@ -13,7 +13,6 @@ from email.message import Message
 import pytest
 from elasticsearch import Elasticsearch
 from llama_index.core.schema import NodeWithScore, TextNode
-from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_retrieval_ext.errors import (
     DeadlineExceededError,
@@ -28,11 +27,8 @@ from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, Vec
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stores.elasticsearch.client import (
     ClientConfig,
-    HttpRequest,
     Json,
-    ShardsMissingError,
     Transport,
-    error_of_part,
     json_request,
 )
 from llama_retrieval_ext.stores.elasticsearch.store import (
@@ -44,6 +40,8 @@ from llama_retrieval_ext.stores.engine.backend import Search
 from tests.servers.elasticsearch import USER
 from tests.servers.forwarder import Forwarder
 from tests.servers.given import local_port
+
+pytestmark = pytest.mark.slow
 
 QUERY = Query("word", embedding=[1.0, 0.0])
 
@@ -85,10 +83,10 @@ class Answering(http.server.BaseHTTPRequestHandler):
             self.server_url + self.path, sent, dict(self.headers), method=self.command
         )
         try:
-            with urllib.request.urlopen(request) as told:
-                self._answer(told.status, told.headers, told.read())
-        except urllib.error.HTTPError as told:
-            self._answer(told.code, told.headers, told.read())
+            with urllib.request.urlopen(request) as response:
+                self._answer(response.status, response.headers, response.read())
+        except urllib.error.HTTPError as error:
+            self._answer(error.code, error.headers, error.read())
 
     do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815 - their names there
 
@@ -153,7 +151,7 @@ def test_a_server_that_is_down_is_unavailable_and_back_when_it_is_back(
         call(store)
 
 
-def test_a_closed_port_is_said_at_once(forwarder: Forwarder) -> None:
+def test_opening_at_a_closed_port_fails_at_once(forwarder: Forwarder) -> None:
     forwarder.down()
     started = time.monotonic()
     with pytest.raises(StoreUnavailableError, match="cannot be reached"):
@@ -187,7 +185,7 @@ def test_an_optional_leg_on_a_server_that_is_down_is_left_out(
         (503, None, "in trouble"),  # of what stands before the server
     ],
 )
-def test_a_status_is_one_clear_error_and_then_it_works_again(
+def test_an_error_status_is_unavailable_and_the_next_request_works(
     store: ElasticsearchVectorStore,
     elasticsearch_url: str,
     answering: type[Answering],
@@ -195,8 +193,8 @@ def test_a_status_is_one_clear_error_and_then_it_works_again(
     kind: str | None,
     reason: str,
 ) -> None:
-    told = {"type": kind, "reason": "told to"}
-    answering.body = {} if kind is None else {"error": {**told, "root_cause": [told]}}
+    error = {"type": kind, "reason": "as in a test"}
+    answering.body = {} if kind is None else {"error": {**error, "root_cause": [error]}}
     answering.status = status
     answering.server_url = elasticsearch_url
     url = f"{answering.url.replace('http', 'elasticsearch')}/{store.index}"
@@ -223,29 +221,29 @@ def test_a_server_that_restarts_between_two_calls_is_not_noticed(
 
 
 @pytest.mark.parametrize("way", ["sync", "async"])
-def test_a_slow_server_costs_no_more_than_the_time_of_the_query(
+def test_a_silent_server_takes_no_longer_than_the_timeout_of_the_query(
     store: ElasticsearchVectorStore, forwarder: Forwarder, way: str
 ) -> None:
     retriever = VectorRetriever(ElasticsearchBackend(store))
 
-    def ask(query: Query) -> list[NodeWithScore]:
+    def retrieve(query: Query) -> list[NodeWithScore]:
         if way == "sync":
             return retriever.retrieve(query)
         return asyncio.run(retriever.aretrieve(query))
 
-    ask(QUERY)
+    retrieve(QUERY)
     forwarder.silent.set()
     started = time.monotonic()
     with pytest.raises((StoreUnavailableError, DeadlineExceededError)):
-        ask(QUERY.but(timeout_s=0.3))
+        retrieve(QUERY.but(timeout_s=0.3))
     assert time.monotonic() - started < 5
     forwarder.down()
     forwarder.silent.clear()
     forwarder.up()
-    assert ask(QUERY.but(timeout_s=5))
+    assert retrieve(QUERY.but(timeout_s=5))
 
 
-def test_a_request_ends_at_the_time_of_the_connection(
+def test_a_request_ends_at_the_timeout_of_the_connection(
     store: ElasticsearchVectorStore, forwarder: Forwarder
 ) -> None:
     url = f"elasticsearch://127.0.0.1:{forwarder.port}/{store.index}?timeout_s=1"
@@ -258,7 +256,7 @@ def test_a_request_ends_at_the_time_of_the_connection(
         forwarder.down()
 
 
-def test_who_waits_when_the_store_is_closed_is_told(
+def test_closing_a_store_ends_waiting_requests_with_an_error(
     store: ElasticsearchVectorStore, forwarder: Forwarder
 ) -> None:
     asyncio.run(store.aget_nodes())
@@ -275,7 +273,7 @@ def test_who_waits_when_the_store_is_closed_is_told(
     forwarder.down()
 
 
-def test_a_hybrid_answer_is_not_half_an_answer(
+def test_a_hybrid_search_without_its_server_raises(
     store: ElasticsearchVectorStore, forwarder: Forwarder
 ) -> None:
     hybrid = HybridRetriever(ElasticsearchBackend(store))
@@ -285,7 +283,7 @@ def test_a_hybrid_answer_is_not_half_an_answer(
         hybrid.retrieve(QUERY)
 
 
-def test_what_is_no_elasticsearch_is_told_so(answering: type[Answering]) -> None:
+def test_a_server_that_is_not_elasticsearch_is_refused(answering: type[Answering]) -> None:
     with pytest.raises(StoreUnavailableError, match="is not Elasticsearch"):
         open_elasticsearch(f"{answering.url.replace('http', 'elasticsearch')}/docs")
 
@@ -327,7 +325,9 @@ def test_the_connection_of_a_client_keeps_its_credentials(
         transport.close()
 
 
-def test_what_the_server_refuses_tells_its_reason(store: ElasticsearchVectorStore) -> None:
+def test_a_request_that_the_server_refuses_fails_with_its_reason(
+    store: ElasticsearchVectorStore,
+) -> None:
     url = f"{store.transport.config.where.replace('http', 'elasticsearch')}/lre-odd"
     params = {"index_options": {"type": "no such"}}
     with (
@@ -349,28 +349,3 @@ def test_a_full_disk_is_unavailable_and_what_was_stored_stays(
     settings(index=store.index, settings={"index.blocks.read_only_allow_delete": None})
     store.add([TextNode(id_="b", embedding=[1.0, 0.0])])
     assert store.count() == 2
-
-
-def test_what_is_replaced_while_it_is_deleted_is_looked_at_again(
-    store: ElasticsearchVectorStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    send = store.transport.perform
-
-    def replacing(request: HttpRequest) -> Json:
-        if request.path.endswith("_bulk"):
-            monkeypatch.undo()
-            other = TextNode(id_="a", text="word", embedding=[1.0, 0.0], metadata={"kept": "yes"})
-            store.add([other])
-        return send(request)
-
-    empty = MetadataFilter(key="kept", value=None, operator=FilterOperator.IS_EMPTY)
-    monkeypatch.setattr(store.transport, "perform", replacing)
-    store.delete_nodes(filters=MetadataFilters(filters=[empty]))
-    assert store.count() == 1
-
-
-@pytest.mark.parametrize("status", [404, 503])
-def test_a_shard_that_is_recovering_is_one_to_wait_for(status: int) -> None:
-    reason = "CurrentState[RECOVERING] operations only allowed when shard state is one of [STARTED]"
-    body = {"error": {"type": "illegal_index_shard_state_exception", "reason": reason}}
-    assert isinstance(error_of_part(status, body, "an index"), ShardsMissingError)

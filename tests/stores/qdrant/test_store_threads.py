@@ -11,7 +11,9 @@ from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrant
 from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.stores.qdrant.foreign_stores import foreign_store, nodes_with_uuids
+from tests.stores.qdrant.llama_index_stores import llama_index_store, nodes_with_uuids
+
+pytestmark = pytest.mark.slow
 
 MODEL = FakeEmbedding()
 WRITERS, READERS, EACH = 4, 4, 25
@@ -43,9 +45,9 @@ def test_four_writers_and_four_readers_lose_nothing(store: QdrantStore) -> None:
 
 def test_stores_that_share_a_local_client_share_its_lock() -> None:
     client = QdrantClient(":memory:")
-    store = foreign_store(client)
+    store = llama_index_store(client)
     store.add(nodes_with_uuids(MODEL))
-    backends = [LlamaIndexQdrantBackend(foreign_store(client)) for _ in range(4)]
+    backends = [LlamaIndexQdrantBackend(llama_index_store(client)) for _ in range(4)]
     vector = MODEL.get_query_embedding("leave")
 
     def read(backend: LlamaIndexQdrantBackend) -> int:
@@ -59,7 +61,9 @@ def test_stores_that_share_a_local_client_share_its_lock() -> None:
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_a_store_that_several_make_at_once_is_made_once(store: QdrantStore, number: int) -> None:
+def test_a_collection_created_by_several_threads_is_created_once(
+    store: QdrantStore, number: int
+) -> None:
     def add(name: str) -> list[str]:
         return store.add([TextNode(id_=name, text=name, embedding=[1.0, number])])
 

@@ -18,6 +18,8 @@ from llama_retrieval_ext.testing.isolation_contract import IsolationContract
 from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
 from tests.stores.elasticsearch.msearch import Opener
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def filled(open_store: Opener) -> ElasticsearchVectorStore:

@@ -22,7 +22,9 @@ from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
 from llama_retrieval_ext.testing.retriever_contract import RankingContract
 from tests.stores.qdrant.fake_server import FakeServer, serving
-from tests.stores.qdrant.foreign_stores import Named, foreign_store, nodes_with_uuids
+from tests.stores.qdrant.llama_index_stores import Named, llama_index_store, nodes_with_uuids
+
+pytestmark = pytest.mark.slow
 
 MODEL = FakeEmbedding()
 
@@ -50,14 +52,14 @@ def hybrid() -> Iterator[Named]:
 @contextmanager
 def made(kind: str) -> Iterator[Named]:
     if kind == "local":
-        store = foreign_store(QdrantClient(":memory:"), hybrid=True)
+        store = llama_index_store(QdrantClient(":memory:"), hybrid=True)
         store.add(nodes_with_uuids(MODEL))
         yield Named(LlamaIndexQdrantBackend(store))
         store.client.close()
         return
     if kind == "local async":
         aclient = AsyncQdrantClient(":memory:")
-        store = foreign_store(None, aclient, hybrid=True)
+        store = llama_index_store(None, aclient, hybrid=True)
         asyncio.run(store.async_add(nodes_with_uuids(MODEL)))
         yield Named(LlamaIndexQdrantBackend(store))
         asyncio.run(aclient.close())
@@ -65,8 +67,8 @@ def made(kind: str) -> Iterator[Named]:
     with serving(FakeServer()) as fake:
         options: dict[str, Any] = {"url": fake.url, "check_compatibility": False}
         client = QdrantClient(**options)
-        foreign_store(client, hybrid=True).add(nodes_with_uuids(MODEL))
-        store = foreign_store(
+        llama_index_store(client, hybrid=True).add(nodes_with_uuids(MODEL))
+        store = llama_index_store(
             None if kind == "http async" else client,
             None if kind == "http sync" else AsyncQdrantClient(**options),
             hybrid=True,
@@ -77,7 +79,7 @@ def made(kind: str) -> Iterator[Named]:
 
 @pytest.fixture(scope="module")
 def dense() -> Iterator[Named]:
-    store = foreign_store(QdrantClient(":memory:"))
+    store = llama_index_store(QdrantClient(":memory:"))
     store.add(nodes_with_uuids(MODEL))
     yield Named(LlamaIndexQdrantBackend(store))
     store.client.close()

@@ -23,7 +23,8 @@ from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
 from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.stores.qdrant.fake_server import FakeServer
-from tests.stores.qdrant.fixtures import Open
+
+pytestmark = pytest.mark.slow
 
 MODEL = FakeEmbedding()
 MODES = VectorStoreQueryMode
@@ -43,52 +44,44 @@ def embedded() -> Iterator[EmbeddedVectorStore]:
         yield store
 
 
-def asked(mode: VectorStoreQueryMode, text: str = "annual leave", **rest: Any) -> VectorStoreQuery:
+def request(
+    mode: VectorStoreQueryMode, text: str = "annual leave", **rest: Any
+) -> VectorStoreQuery:
     embedding = MODEL.get_query_embedding(text)
     return VectorStoreQuery(query_embedding=embedding, query_str=text, mode=mode, **rest)
 
 
 @pytest.mark.parametrize("text", SAMPLE_QUERIES)
 @pytest.mark.parametrize("alpha", [None, 0.0, 0.3, 1.0])
-def test_it_answers_as_the_embedded_store_does(
+def test_searches_have_the_hits_and_scores_of_the_embedded_store(
     filled: QdrantStore, embedded: EmbeddedVectorStore, text: str, alpha: float | None
 ) -> None:
     for mode in (MODES.DEFAULT, *KEYWORD_MODES, MODES.HYBRID):
-        query = asked(mode, text, alpha=alpha, similarity_top_k=5)
+        query = request(mode, text, alpha=alpha, similarity_top_k=5)
         ours, theirs = filled.query(query), embedded.query(query)
         assert ours.similarities == pytest.approx(theirs.similarities, abs=1e-4)
         assert ours.ids == theirs.ids
-
-
-async def test_alpha_zero_is_keywords_alone_sync_and_async(filled: QdrantStore) -> None:
-    query = asked(MODES.HYBRID, alpha=0.0, similarity_top_k=3)
-    keyword = filled.query(asked(MODES.SPARSE, sparse_top_k=3))
-    for result in (filled.query(query), await filled.aquery(query)):
-        assert (result.ids or [])[0] == (keyword.ids or [])[0]
-        assert (result.similarities or [])[0] == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("mode", KEYWORD_MODES)
 def test_keyword_modes_are_no_vector_search(
     filled: QdrantStore, mode: VectorStoreQueryMode
 ) -> None:
-    assert filled.query(asked(mode, "zeppelin")).ids == []
-    assert filled.query(asked(mode, "trains")).ids == ["globex-travel"]
+    assert filled.query(request(mode, "zeppelin")).ids == []
+    assert filled.query(request(mode, "trains")).ids == ["globex-travel"]
 
 
 def test_diverse_hits_do_not_repeat_each_other(filled: QdrantStore) -> None:
-    near = filled.query(asked(MODES.MMR, "canteen lunch", similarity_top_k=2), mmr_threshold=1.0)
-    far = filled.query(asked(MODES.MMR, "canteen lunch", similarity_top_k=2), mmr_threshold=0.1)
+    near = filled.query(request(MODES.MMR, "canteen lunch", similarity_top_k=2), mmr_threshold=1.0)
+    far = filled.query(request(MODES.MMR, "canteen lunch", similarity_top_k=2), mmr_threshold=0.1)
     assert set(near.ids or []) == {"acme-lunch", "globex-lunch"}
     assert set(far.ids or []) & {"acme-lunch", "globex-lunch"}
     assert set(far.ids or []) != {"acme-lunch", "globex-lunch"}
     assert all(-1.0 <= score <= 1.0 for score in far.similarities or [])
 
 
-def test_the_rarity_of_terms_is_taken_in_the_scope_and_tells_nothing_of_others(
-    opened: Open,
-) -> None:
-    store, acme = opened(), Scope("acme")
+def test_the_rarity_of_terms_is_measured_within_the_scope(store: QdrantStore) -> None:
+    acme = Scope("acme")
     own = [
         TextNode(id_=f"{n}", text=text, embedding=[1.0], metadata={"tenant_id": "acme"})
         for n, text in enumerate(["rare word here", "common word here", "common thing here"])
@@ -97,10 +90,10 @@ def test_the_rarity_of_terms_is_taken_in_the_scope_and_tells_nothing_of_others(
     backend = QdrantBackend(store)
     search = Search(5, acme.condition, acme)
     before = backend.keyword("rare common", search).function()
-    foreign = {"tenant_id": "other"}
+    other = {"tenant_id": "other"}
     store.add(
         [
-            TextNode(id_=f"x{n}", text="rare words", embedding=[1.0], metadata=foreign)
+            TextNode(id_=f"x{n}", text="rare words", embedding=[1.0], metadata=other)
             for n in range(20)
         ]
     )
@@ -111,7 +104,7 @@ def test_the_rarity_of_terms_is_taken_in_the_scope_and_tells_nothing_of_others(
     assert everything[0].score < before[0].score
 
 
-def test_a_server_that_cannot_measure_rarity_in_a_scope_is_not_asked_to(fake: FakeServer) -> None:
+def test_an_old_server_gets_no_request_to_measure_rarity_in_a_scope(fake: FakeServer) -> None:
     fake.version = "1.18.2"
     with QdrantStore(f"qdrant://{fake.host}/kb") as store:
         store.add(sample_nodes(MODEL))

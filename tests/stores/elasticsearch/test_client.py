@@ -1,11 +1,19 @@
-"""URLs: what they name, and what is refused without telling secrets."""
+"""URLs of Elasticsearch, credentials, and errors of shards."""
 
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreUnavailableError
-from llama_retrieval_ext.stores.elasticsearch.client import FORM, ClientConfig, Transport
+from llama_retrieval_ext.stores.elasticsearch.client import (
+    FORM,
+    ClientConfig,
+    ShardsMissingError,
+    Transport,
+    error_of_part,
+)
 from llama_retrieval_ext.stores.elasticsearch.store import open_elasticsearch
 from llama_retrieval_ext.urls import Address
+
+pytestmark = pytest.mark.slow
 
 
 def _config(address: Address) -> ClientConfig:
@@ -32,7 +40,7 @@ def test_a_url_names_a_server_and_an_index(url: str, where: str, index: str) -> 
 @pytest.mark.parametrize(
     "index", ["", "_all", "*", "a,b", "a*", "Upper", "-a", "+a", ".", "..", ".kibana", "a b", "a#b"]
 )
-def test_what_could_name_several_indices_or_none_is_refused(index: str) -> None:
+def test_an_index_name_that_names_none_or_several_is_refused(index: str) -> None:
     with pytest.raises(ConfigurationError, match="index"):
         FORM.parse(f"elasticsearch://localhost/{index.replace('#', '%23')}")
 
@@ -82,3 +90,10 @@ def test_credentials_come_from_the_environment_and_are_not_shown(
 def test_a_server_that_is_not_there_cannot_be_opened() -> None:
     with pytest.raises(StoreUnavailableError, match=r"http://127\.0\.0\.1:9 cannot be reached"):
         open_elasticsearch("elasticsearch://127.0.0.1:9/docs")
+
+
+@pytest.mark.parametrize("status", [404, 503])
+def test_the_error_of_a_recovering_shard_is_recognised(status: int) -> None:
+    reason = "CurrentState[RECOVERING] operations only allowed when shard state is one of [STARTED]"
+    body = {"error": {"type": "illegal_index_shard_state_exception", "reason": reason}}
+    assert isinstance(error_of_part(status, body, "an index"), ShardsMissingError)

@@ -87,14 +87,14 @@ def found(store: EngineStore) -> list[str]:
 
 
 @pytest.mark.parametrize("engine", MADE, indirect=True)
-def test_what_it_was_made_with_may_be_given_again_or_left_out(opened: Open, engine: str) -> None:
+def test_settings_of_the_collection_may_be_repeated_or_left_out(opened: Open, engine: str) -> None:
     fill(opened(MADE[engine]))
     for params in (MADE[engine], None, dict(list(MADE[engine].items())[:1])):
         assert len(found(opened(params))) == 25
 
 
 @pytest.mark.parametrize("engine", ENGINES, indirect=True)
-def test_what_it_was_not_made_with_is_refused_and_named(opened: Open, engine: str) -> None:
+def test_settings_that_differ_from_the_recorded_ones_are_refused_by_name(opened: Open, engine: str) -> None:
     fill(opened(MADE[engine]))
     for params in OTHER[engine]:
         (name,) = params
@@ -106,7 +106,7 @@ def test_what_it_was_not_made_with_is_refused_and_named(opened: Open, engine: st
 
 
 @pytest.mark.parametrize("engine", ENGINES, indirect=True)
-def test_a_setting_that_is_given_later_is_refused(opened: Open, engine: str) -> None:
+def test_a_setting_that_was_not_recorded_is_refused(opened: Open, engine: str) -> None:
     fill(opened())
     for name, value in MADE[engine].items():
         with pytest.raises(ConfigurationError, match=f"was made without {name}, and is opened"):
@@ -114,7 +114,7 @@ def test_a_setting_that_is_given_later_is_refused(opened: Open, engine: str) -> 
 
 
 @pytest.mark.parametrize("engine", ENGINES, indirect=True)
-def test_who_is_not_the_first_to_add_is_refused_with_other_settings(
+def test_the_second_writer_with_other_settings_is_refused(
     opened: Open, engine: str
 ) -> None:
     first, second = opened(MADE[engine]), opened(OTHER[engine][0])
@@ -131,12 +131,12 @@ def test_settings_of_searches_may_differ_each_time(opened: Open, engine: str) ->
 
 
 @pytest.mark.parametrize("engine", ["milvus"], indirect=True)
-def test_settings_of_searches_take_effect(opened: Open) -> None:
+def test_milvus_search_params_take_effect(opened: Open) -> None:
     fill(opened())
     assert 0 < len(found(opened({"search_params": {"radius": 0.995}}))) < 25
 
 
 @pytest.mark.parametrize("engine", ["milvus"], indirect=True)
-def test_ef_is_raised_also_where_the_index_is_not_named_again(opened: Open, engine: str) -> None:
+def test_ef_is_raised_to_top_k_although_the_index_is_not_repeated(opened: Open, engine: str) -> None:
     fill(opened(MADE[engine]))
     assert len(found(opened({"search_params": {"ef": 2}}))) == 25

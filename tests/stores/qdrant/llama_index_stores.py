@@ -29,7 +29,7 @@ def encoded(texts: Sequence[str]) -> tuple[list[list[int]], list[list[float]]]:
     return [list(each) for each in counted], [[float(n) for n in each.values()] for each in counted]
 
 
-def foreign_store(
+def llama_index_store(
     client: QdrantClient | None = None,
     aclient: AsyncQdrantClient | None = None,
     *,
