@@ -94,7 +94,9 @@ def test_settings_of_the_collection_may_be_repeated_or_left_out(opened: Open, en
 
 
 @pytest.mark.parametrize("engine", ENGINES, indirect=True)
-def test_settings_that_differ_from_the_recorded_ones_are_refused_by_name(opened: Open, engine: str) -> None:
+def test_settings_that_differ_from_the_recorded_ones_are_refused_by_name(
+    opened: Open, engine: str
+) -> None:
     fill(opened(MADE[engine]))
     for params in OTHER[engine]:
         (name,) = params
@@ -114,9 +116,7 @@ def test_a_setting_that_was_not_recorded_is_refused(opened: Open, engine: str) -
 
 
 @pytest.mark.parametrize("engine", ENGINES, indirect=True)
-def test_the_second_writer_with_other_settings_is_refused(
-    opened: Open, engine: str
-) -> None:
+def test_the_second_writer_with_other_settings_is_refused(opened: Open, engine: str) -> None:
     first, second = opened(MADE[engine]), opened(OTHER[engine][0])
     fill(first)
     with pytest.raises(ConfigurationError, match="was made with"):
@@ -137,6 +137,8 @@ def test_milvus_search_params_take_effect(opened: Open) -> None:
 
 
 @pytest.mark.parametrize("engine", ["milvus"], indirect=True)
-def test_ef_is_raised_to_top_k_although_the_index_is_not_repeated(opened: Open, engine: str) -> None:
+def test_ef_is_raised_to_top_k_although_the_index_is_not_repeated(
+    opened: Open, engine: str
+) -> None:
     fill(opened(MADE[engine]))
     assert len(found(opened({"search_params": {"ef": 2}}))) == 25

@@ -42,7 +42,7 @@ def test_hybrid_takes_candidates_and_any_kind_a_name(kb: KnowledgeBase) -> None:
     assert result.trace is not None
     assert {hit.source for hit in result.hits} == {result.trace.name} == {"handbook"}
     assert {leg.count for leg in result.trace.children[-1].children} == {1}
-    assert kb.retriever("vector", name="near").search("leave").hits[0].source == "near"
+    assert kb.retriever("vector", name="meaning").search("leave").hits[0].source == "meaning"
 
 
 def test_hybrid_takes_a_fusion_and_a_weight(kb: KnowledgeBase) -> None:

@@ -186,7 +186,7 @@ import sys
 import ray
 from pathlib import Path
 sys.path.insert(0, sys.argv[4])
-from tests.knowledge_base.test_ray import N_BATCH, ObstructedEmbedding, ingest_with_ray, many
+from tests.knowledge_base.ray.test_ingest import N_BATCH, ObstructedEmbedding, ingest_with_ray, many
 
 ray.init(address=sys.argv[1], log_to_driver=False)
 model = ObstructedEmbedding(dim=16, folder=Path(sys.argv[3]))
@@ -200,7 +200,7 @@ def test_another_call_continues_after_the_driver_was_killed(
 ) -> None:
     (obstructed.folder / "slow").touch()
     ledger = Path(url.partition(":")[2]) / "ledger.sqlite3"
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     arguments = map(str, (cluster, url, obstructed.folder, root))
     # An interpreter of its own: a fork has the environment of the first test that forked.
     with subprocess.Popen([sys.executable, "-c", DRIVER, *arguments]) as driver:
