@@ -252,7 +252,7 @@ def test_the_same_document_twice_in_a_call_is_one(kb: KnowledgeBase) -> None:
     assert (report.added, report.unchanged, report.failures) == (1, 1, {})
 
 
-def test_random_ids_make_two_documents_of_one_text(kb: KnowledgeBase) -> None:
+def test_two_documents_with_random_ids_and_one_text_are_both_stored(kb: KnowledgeBase) -> None:
     kb.add([Document(text="leave")])
     kb.add([Document(text="leave")])
     assert len(kb.documents()) == 2

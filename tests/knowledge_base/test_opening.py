@@ -26,7 +26,7 @@ def directory(url: str) -> Path:
     return Path(url.partition(":")[2])
 
 
-def test_what_was_added_is_there_after_reopening(open_kb: Open) -> None:
+def test_added_documents_are_found_after_reopening(open_kb: Open) -> None:
     with open_kb() as kb:
         kb.add([Document(id_="d", text="annual leave")])
     again = open_kb()

@@ -86,7 +86,7 @@ class StoreContract(Generic[S]):
     def store(self, opened: Callable[..., S]) -> S:
         return opened()
 
-    def test_a_new_store_is_empty_and_answers(self, store: S) -> None:
+    def test_a_new_store_is_empty_and_can_be_searched(self, store: S) -> None:
         assert store.add([]) == []
         store.delete_nodes(["none"])
         store.delete("none.md")
@@ -119,7 +119,7 @@ class StoreContract(Generic[S]):
             assert store.get_nodes([name]) == []
         assert ids(store) == ["other"]
 
-    def test_nodes_come_in_the_order_of_their_ids_or_of_those_given(self, store: S) -> None:
+    def test_get_nodes_returns_the_order_of_the_ids(self, store: S) -> None:
         store.add([node(name, kind=name) for name in "cab"])
         assert ids(store) == ["a", "b", "c"]
         some = store.get_nodes(["c", "none", "a", "c"])
@@ -259,7 +259,7 @@ class StoreContract(Generic[S]):
         store.delete_nodes(filters=nothing)
         assert (store.count(), store.count(nothing)) == (1, 0)
 
-    def test_what_cannot_work_is_refused(self, store: S) -> None:
+    def test_an_invalid_query_is_refused(self, store: S) -> None:
         store.add([node("a", k=1)])
         for mode in (MODES.SVM, MODES.SEMANTIC_HYBRID):
             with pytest.raises(UnsupportedModeError, match="serves DEFAULT, SPARSE"):
@@ -325,7 +325,7 @@ class StoreContract(Generic[S]):
         assert store.get_nodes(["zero"])[0].embedding == [0.0, 0.0]
         assert "zero" in found(store, MODES.SPARSE)
 
-    def test_a_closed_store_says_so(self, store: S) -> None:
+    def test_a_closed_store_refuses_every_use(self, store: S) -> None:
         store.add([node("a")])
         search = source_of(store).backend.keyword("leave", Search(1))
         store.close()
@@ -345,7 +345,7 @@ class StoreContract(Generic[S]):
             with pytest.raises(StoreClosedError, match=r"was closed.*open it again"):
                 use()
 
-    def test_it_keeps_its_nodes_and_settings(self, opened: Callable[..., S]) -> None:
+    def test_a_reopened_store_has_its_nodes_and_settings(self, opened: Callable[..., S]) -> None:
         if not self.reopens:
             return
         german = Tokenizer(language="german")
@@ -372,7 +372,9 @@ class StoreContract(Generic[S]):
             with pytest.raises(error, match=reason):
                 opened(**settings)
 
-    def test_what_another_handle_adds_and_clears_is_seen(self, opened: Callable[..., S]) -> None:
+    def test_a_store_sees_additions_and_clearing_by_another_object(
+        self, opened: Callable[..., S]
+    ) -> None:
         if not self.reopens:
             return
         first, second = opened(), opened()

@@ -5,6 +5,7 @@ meant. Servers do not: to all of them ``not`` binds more tightly than ``==``, an
 some 2.5 ``exists`` more loosely than ``and``.
 """
 
+import random
 import re
 
 import pytest
@@ -16,6 +17,7 @@ from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.engine.query_modes import Target
 from llama_retrieval_ext.stores.milvus.filters import Expression, compile_condition, compile_target
 from llama_retrieval_ext.stores.milvus.llama_index_store import prefilter
+from tests.stores.injection_contract import hostile
 from tests.stores.milvus.hard_metadata import ODD
 from tests.stores.odd_metadata import EQ, examples
 
@@ -130,3 +132,26 @@ def test_no_chain_is_long(group: type[AnyOf | AllOf]) -> None:
 def test_a_negated_scope_does_not_depend_on_precedence() -> None:
     written = compile_condition(Compare("tenant_id", FilterOperator.NE, "acme"))
     assert written == '(not (tenant == "sacme"))'
+
+
+def test_a_value_in_an_expression_has_no_character_of_syntax() -> None:
+    rng = random.Random(7)
+    harmless = compile_condition(Compare("k", EQ, "a"))
+    for _ in range(2000):
+        text = hostile(rng)
+        written = compile_condition(Compare("k", EQ, text))
+        assert isinstance(written, str)
+        assert isinstance(harmless, str)
+        assert written.count('"') == harmless.count('"') == 2
+        assert written.split('"')[0::2] == harmless.split('"')[0::2]
+        assert not set(written.split('"')[1]) & set("'\\%_{}\n\r\t\x00")
+        written.encode()
+
+
+def test_ids_and_documents_are_quoted() -> None:
+    assert (
+        compile_target(Target(node_ids=['"] or ["']))
+        == '(id == "\ue000\ue001\ue021] or [\ue000\ue001\ue021")'
+    )
+    assert compile_target(Target(node_ids=[])) is False
+    assert compile_target(Target()) is True

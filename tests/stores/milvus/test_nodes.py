@@ -21,7 +21,9 @@ pytestmark = pytest.mark.slow
     ],
     ids=["text", "metadata", "terms", "tenant", "id"],
 )
-def test_what_milvus_cannot_hold_is_refused_and_named(store: MilvusStore, odd: TextNode) -> None:
+def test_a_node_that_does_not_fit_into_milvus_is_refused_by_id(
+    store: MilvusStore, odd: TextNode
+) -> None:
     with pytest.raises(ConfigurationError, match=r"odd|empty id"):
         store.add([node("a"), odd])
     assert store.count() == 0

@@ -114,7 +114,9 @@ def test_a_request_the_engine_refuses_is_an_error_that_says_why(
     assert not isinstance(caught.value, StoreUnavailableError)
 
 
-async def test_a_slow_server_is_given_up(fake: FakeServer, store: QdrantStore) -> None:
+async def test_a_request_to_a_silent_server_ends_at_the_timeout_of_the_connection(
+    fake: FakeServer, store: QdrantStore
+) -> None:
     with QdrantStore(f"qdrant://{fake.host}/kb?timeout_s=1") as hurried:
         call = QdrantBackend(hurried).dense(MODEL.get_query_embedding("leave"), Search(3))
         fake.delay_s = LONG_S

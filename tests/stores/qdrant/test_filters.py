@@ -29,6 +29,8 @@ from llama_retrieval_ext.stores.qdrant.llama_index_store import (
 from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
 from llama_retrieval_ext.stores.qdrant_common.points import point_id
 from tests.stores.filters_contract import FiltersContract
+from tests.stores.injection_contract import NODES as HOSTILE_NODES
+from tests.stores.injection_contract import InjectionContract
 from tests.stores.odd_metadata import (
     ANY_CASE,
     BIG,
@@ -163,3 +165,13 @@ def test_sizes_beyond_exact_numbers_are_refused(
     with pytest.raises(UnsupportedFilterError, match="2\\*\\*53") as caught:
         QdrantBackend(corpus).dense([1.0, 0.0], Search(3, Compare("k", operator, 2**53)))
     assert caught.value.operator == operator.name
+
+
+@pytest.fixture(scope="module")
+def victim(kept: QdrantStore) -> QdrantStore:
+    kept.add(HOSTILE_NODES)
+    return kept
+
+
+class TestInjection(InjectionContract[QdrantStore]):
+    any_key = False

@@ -83,7 +83,7 @@ def test_a_query_before_the_first_node_and_after_the_last_finds_nothing(
     assert found() == (3, 3)
 
 
-def test_a_query_is_encoded_as_the_store_now_does(client: QdrantClient) -> None:
+def test_a_query_is_encoded_by_the_current_functions_of_the_store(client: QdrantClient) -> None:
     store = llama_index_store(client, hybrid=True)
     store.add(nodes_with_uuids(MODEL))
     backend = LlamaIndexQdrantBackend(store)
@@ -92,7 +92,7 @@ def test_a_query_is_encoded_as_the_store_now_does(client: QdrantClient) -> None:
     assert backend.keyword("leave", Search(3)).function() == []
 
 
-def test_rows_without_the_field_are_not_lost(client: QdrantClient) -> None:
+def test_negated_filters_find_nodes_without_the_field(client: QdrantClient) -> None:
     store = llama_index_store(client)
     store.add(nodes_with_uuids(MODEL))
     for operator, value in ((FilterOperator.NE, "en"), (FilterOperator.NIN, ("en", "fr"))):
@@ -139,7 +139,7 @@ def test_embeddings_that_do_not_fit_are_refused(client: QdrantClient) -> None:
         backend.dense([float("nan")] * len(VECTOR), Search(1)).function()
 
 
-def test_ids_are_the_nodes_own_however_qdrant_spells_them(client: QdrantClient) -> None:
+def test_ids_keep_the_spelling_of_the_node(client: QdrantClient) -> None:
     spelt = "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11"
     store = llama_index_store(client)
     store.add([TextNode(id_=spelt, text="t", embedding=[1.0, 0.0])])
@@ -161,7 +161,7 @@ def test_payloads_of_old_releases_are_read(client: QdrantClient) -> None:
     assert found.node.get_content() == "old text"
 
 
-def test_named_vectors_that_are_not_there_are_named(client: QdrantClient) -> None:
+def test_a_collection_without_the_named_vectors_is_refused(client: QdrantClient) -> None:
     other = {"other": models.VectorParams(size=2, distance=models.Distance.COSINE)}
     client.create_collection("c", other)
     with pytest.raises(StoreFormatError, match="other"):
