@@ -5,7 +5,6 @@ import pytest
 from llama_index.core.llms import MockLLM
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import Document, NodeRelationship, RelatedNodeInfo, TextNode
-from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError, UnsupportedModeError
 from llama_retrieval_ext.knowledge_base.kinds import StoreKind
@@ -21,14 +20,6 @@ def kb(kb: KnowledgeBase) -> KnowledgeBase:
     texts = {"leave": "annual leave", "sick": "sick leave of absence", "food": "the canteen"}
     kb.add([Document(id_=id_, text=text, metadata={"id": id_}) for id_, text in texts.items()])
     return kb
-
-
-@pytest.mark.parametrize("kind", ["vector", "keyword", "hybrid"])
-def test_top_k_and_filters_are_honoured(kb: KnowledgeBase, kind: StoreKind) -> None:
-    only_sick = MetadataFilters(filters=[MetadataFilter(key="id", value="sick")])
-    assert len(kb.retriever(kind, top_k=1).retrieve("leave")) == 1
-    hits = kb.retriever(kind, filters=only_sick).retrieve("leave")
-    assert [hit.node.ref_doc_id for hit in hits] == ["sick"]
 
 
 def test_hybrid_is_the_default_kind(kb: KnowledgeBase) -> None:

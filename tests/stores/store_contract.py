@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar, Generic, TypeVar
 
 import pytest
@@ -63,9 +64,9 @@ def ids(store: EngineStore) -> list[str]:
 
 
 def found(store: EngineStore, mode: MODES = MODES.DEFAULT, **options: object) -> list[str]:
-    asked = query(mode, **options)
-    ids = store.query(asked).ids
-    assert asyncio.run(store.aquery(asked)).ids == ids
+    request = query(mode, **options)
+    ids = store.query(request).ids
+    assert asyncio.run(store.aquery(request)).ids == ids
     return ids or []
 
 
@@ -387,3 +388,19 @@ class StoreContract(Generic[S]):
         second.clear()
         first.add([node("c")])  # though it still takes the collection to be there
         assert ids(second) == ["c"]
+
+    @pytest.mark.slow
+    def test_concurrent_writers_and_readers_lose_nothing(self, store: S) -> None:
+        def write(writer: int) -> None:
+            for call in range(10):
+                store.add([node(f"{writer}-{call}-{number}") for number in range(5)])
+
+        def read(_: int) -> None:
+            for _ in range(10):
+                names = store.query(query(MODES.HYBRID, similarity_top_k=3)).ids or []
+                assert len({*names}) == len(names) <= 3
+
+        with ThreadPoolExecutor(8) as pool:
+            for job in [pool.submit(job, number) for number in range(4) for job in (write, read)]:
+                job.result()
+        assert len(ids(store)) == store.count() == 4 * 10 * 5

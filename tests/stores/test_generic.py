@@ -19,7 +19,6 @@ from pydantic import PrivateAttr
 
 from llama_retrieval_ext.errors import (
     ConfigurationError,
-    DimensionMismatchError,
     ScopeViolationError,
     ScoreError,
     UnsupportedFilterError,
@@ -210,26 +209,6 @@ def test_a_store_without_text_needs_a_lookup() -> None:
 def index_of(*texts: str) -> VectorStoreIndex:
     nodes = [TextNode(id_=text, text=text, metadata={"lang": "en"}) for text in texts]
     return VectorStoreIndex(nodes, embed_model=FakeEmbedding())
-
-
-def test_nested_filters_work_over_the_simple_store() -> None:
-    backend = source_of(index_of("leave", "lunch")).backend
-    vector = FakeEmbedding().get_query_embedding("leave")
-    nested = AllOf((AnyOf((EN, Not(EN))), Compare("lang", FilterOperator.NE, "zh")))
-    found = run(call(backend.dense(vector, Search(5, nested))))
-    assert [each.node_id for each in found] == ["leave", "lunch"]
-
-
-def test_ties_at_the_cut_go_by_node_id_over_the_simple_store() -> None:
-    nodes = [TextNode(id_=id_, text="the same text") for id_ in ("c", "a", "d", "b")]
-    retriever = VectorRetriever(VectorStoreIndex(nodes, embed_model=FakeEmbedding()), top_k=2)
-    assert node_ids(retriever.retrieve("the same text")) == ["a", "b"]
-
-
-def test_another_dimension_is_refused_over_the_simple_store() -> None:
-    retriever = VectorRetriever(index_of("leave"))
-    with pytest.raises(DimensionMismatchError, match="3 numbers, the store's have 128"):
-        retriever.retrieve(Query("leave", embedding=[1.0, 0.0, 0.0]))
 
 
 def test_a_hit_without_its_text_is_left_out_and_noted_as_degraded() -> None:

@@ -10,7 +10,6 @@ from llama_index.core.storage.storage_context import StorageContext
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
 from llama_retrieval_ext.stores.embedded.store import EmbeddedBackend, EmbeddedVectorStore
-from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.generic import GenericBackend
 from llama_retrieval_ext.stores.open import backend_for, open_store, source_of
@@ -32,15 +31,6 @@ def test_a_url_opens_a_directory_and_what_was_added_is_there_again(tmp_path: Pat
         with store:
             store.add([NODE])
             assert store.count() == 1
-
-
-def test_each_store_in_memory_is_separate() -> None:
-    first, second = open_store("embedded::memory:"), open_store("embedded::memory:")
-    assert isinstance(first, EmbeddedVectorStore)
-    assert isinstance(second, EmbeddedVectorStore)
-    with first, second:
-        first.add([NODE])
-        assert second.count() == 0
 
 
 @pytest.mark.parametrize("url", ["", "embedded", "embedded:", "./kb", "memory", "sqlite:./kb"])
@@ -168,13 +158,3 @@ def _close(retriever: KeywordRetriever) -> None:
 def test_a_source_of_another_type_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"expected a URL, .* got 3; .*kb.retriever"):
         source_of(3)  # type: ignore[arg-type]
-
-
-def test_the_distance_of_a_store_is_set_when_it_is_created(tmp_path: Path) -> None:
-    url = f"embedded:{tmp_path / 'dot'}"
-    with open_store(url, distance="dot") as store:
-        store.add([TextNode(id_="n1", text="年假", embedding=[3.0, 4.0])])
-        (found,) = backend_for(store).dense([3.0, 4.0], Search(top_k=1)).function()
-        assert found.score == pytest.approx(25.0)
-    with pytest.raises(ConfigurationError, match="distance"):
-        open_store(url, distance="cosine")

@@ -65,13 +65,6 @@ def test_a_keyword_score_is_bm25(store: ElasticsearchVectorStore) -> None:
         assert each.score == pytest.approx(idf * weight, rel=1e-5)
 
 
-def test_a_query_of_ten_thousand_words_is_answered(store: ElasticsearchVectorStore) -> None:
-    store.add([TextNode(id_="a", text="word7", embedding=[1.0])])
-    text = " ".join(f"word{n}" for n in range(10_000))
-    found = ElasticsearchBackend(store).keyword(text, Search(10)).function()
-    assert [each.node_id for each in found] == ["a"]
-
-
 def test_a_servers_own_analyser_may_cut_the_words(open_store: Opener) -> None:
     store = open_store(store_params={"analyzer": "stop"})
     store.add([TextNode(id_="a", text="The Leaving of the-others", embedding=[1.0])])

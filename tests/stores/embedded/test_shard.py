@@ -1,51 +1,17 @@
 """The shards in a store directory: which counts after a crash, and when the old one is closed."""
 
-import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from llama_index.core.schema import TextNode
-from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
 from qdrant_edge import EdgeShard
 
 from llama_retrieval_ext.stores.embedded.files import write_config
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from tests.stores.embedded.test_nodes import answers, node, shards, store
 
-
-def node(number: int, *, dim: int = 4) -> TextNode:
-    rng = random.Random(number)
-    metadata = {"tenant_id": f"t{number % 3}", "year": 2000 + number % 20, 'a "b"': "x", "a b": 1}
-    return TextNode(
-        id_=f"n{number}",
-        text=f"annual leave {number} w{number % 7}",
-        metadata=metadata,
-        embedding=[rng.gauss(0, 1) for _ in range(dim)],
-    )
-
-
-def answers(store: EmbeddedVectorStore) -> list[object]:
-    keyword = VectorStoreQuery(
-        query_str="leave w3", mode=VectorStoreQueryMode.TEXT_SEARCH, similarity_top_k=20
-    )
-    dense = VectorStoreQuery(query_embedding=[0.3, 0.1, -0.8, 0.2], similarity_top_k=20)
-    found = [store.query(each) for each in (keyword, dense)]
-    # The engine adds up the terms in any order: the last digit may differ.
-    return [(each.ids, [round(score, 4) for score in each.similarities or []]) for each in found]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[EmbeddedVectorStore]:
-    with EmbeddedVectorStore(tmp_path / "s") as store:
-        store.add([node(number) for number in range(150)])
-        store.delete_nodes([f"n{number}" for number in range(150) if number % 3])
-        store.add([node(0), node(3)])
-        yield store
-
-
-def shards(store: EmbeddedVectorStore) -> list[str]:
-    return sorted(each.name for each in Path(store.path).iterdir() if each.is_dir())
+__all__ = ["store"]
 
 
 def test_after_a_crash_during_compaction_one_shard_counts_and_the_others_are_removed(

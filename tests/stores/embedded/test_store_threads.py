@@ -31,42 +31,6 @@ def nodes(writer: int, call: int) -> list[TextNode]:
     ]
 
 
-def test_four_writers_and_four_readers_lose_nothing(store: EmbeddedVectorStore) -> None:
-    done = Event()
-
-    def write(writer: int) -> int:
-        return sum(len(store.add(nodes(writer, call))) for call in range(CALLS))
-
-    def read(reader: int) -> int:
-        answers = 0
-        while not done.wait(PAUSE_S) or not answers:
-            mode = (VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.HYBRID)[reader % 2]
-            result = store.query(
-                VectorStoreQuery(
-                    query_embedding=[1.0, 0.0, 0.0],
-                    query_str="words",
-                    similarity_top_k=5,
-                    mode=mode,
-                )
-            )
-            assert len(set(result.ids or [])) == len(result.ids or []) <= 5
-            answers += 1
-        return answers
-
-    with ThreadPoolExecutor(8) as pool:
-        readers = [pool.submit(read, reader) for reader in range(4)]
-        writers = [pool.submit(write, writer) for writer in range(4)]
-        try:
-            assert [writer.result() for writer in writers] == [CALLS * SIZE] * 4
-        finally:
-            done.set()
-        assert all(reader.result() for reader in readers)
-    expected = {each.node_id for w in range(4) for c in range(CALLS) for each in nodes(w, c)}
-    assert {each.node_id for each in store.get_nodes()} == expected
-    found = store.query(VectorStoreQuery(query_embedding=[1.0, 0.0, 0.0], similarity_top_k=10_000))
-    assert set(found.ids or []) == expected
-
-
 def test_clearing_a_store_disturbs_no_reader(store: EmbeddedVectorStore) -> None:
     done = Event()
     query = VectorStoreQuery(

@@ -11,6 +11,7 @@ from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.stores.engine.backend import Candidate, HybridRankings, Search
+from llama_retrieval_ext.stores.engine.pushdown import FusedSearch
 from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrantBackend
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -71,6 +72,11 @@ class Named:
     ) -> Call[HybridRankings]:
         both = self._backend.hybrid(embedding, text, search, nodes_last=nodes_last)
         return _mapped(both, _named_rankings)
+
+    def fused(
+        self, embedding: Sequence[float], text: str, search: Search, how: FusedSearch
+    ) -> Call[list[Candidate]]:
+        return _mapped(self._backend.fused(embedding, text, search, how), _named)
 
     def describe(self) -> Mapping[str, object]:
         return self._backend.describe()

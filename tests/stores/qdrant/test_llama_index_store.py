@@ -11,16 +11,8 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import FilterOperator
 from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
-from llama_retrieval_ext.errors import (
-    ConfigurationError,
-    DimensionMismatchError,
-    StoreFormatError,
-    StoreUnavailableError,
-    UnsupportedFilterError,
-    UnsupportedModeError,
-)
+from llama_retrieval_ext.errors import StoreFormatError, StoreUnavailableError, UnsupportedModeError
 from llama_retrieval_ext.filters import Compare
-from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
@@ -29,7 +21,7 @@ from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrantBackend
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.stores.qdrant.fake_server import KEY, FakeServer
-from tests.stores.qdrant.llama_index_stores import UUIDS, llama_index_store, nodes_with_uuids
+from tests.stores.qdrant.llama_index_stores import llama_index_store, nodes_with_uuids
 
 pytestmark = pytest.mark.slow
 
@@ -92,19 +84,6 @@ def test_a_query_is_encoded_by_the_current_functions_of_the_store(client: Qdrant
     assert backend.keyword("leave", Search(3)).function() == []
 
 
-def test_negated_filters_find_nodes_without_the_field(client: QdrantClient) -> None:
-    store = llama_index_store(client)
-    store.add(nodes_with_uuids(MODEL))
-    for operator, value in ((FilterOperator.NE, "en"), (FilterOperator.NIN, ("en", "fr"))):
-        search = Search(20, Compare("lang", operator, value))
-        found = {
-            each.node_id for each in LlamaIndexQdrantBackend(store).dense(VECTOR, search).function()
-        }
-        assert UUIDS["stray-note"] in found
-        assert UUIDS["acme-leave-zh"] in found
-        assert UUIDS["acme-leave"] not in found
-
-
 @pytest.mark.parametrize(
     ("distance", "declared", "scores"),
     [
@@ -127,16 +106,6 @@ def test_higher_is_better_whatever_the_distance(
     assert backend.features.dense == declared
     found = backend.dense([1.0, 0.0], Search(2)).function()
     assert [each.score for each in found] == pytest.approx(scores)
-
-
-def test_embeddings_that_do_not_fit_are_refused(client: QdrantClient) -> None:
-    store = llama_index_store(client)
-    store.add(nodes_with_uuids(MODEL))
-    backend = LlamaIndexQdrantBackend(store)
-    with pytest.raises(DimensionMismatchError, match="dimension 2"):
-        backend.dense([1.0, 0.0], Search(1)).function()
-    with pytest.raises(ConfigurationError, match="not finite"):
-        backend.dense([float("nan")] * len(VECTOR), Search(1)).function()
 
 
 def test_ids_keep_the_spelling_of_the_node(client: QdrantClient) -> None:
@@ -166,23 +135,6 @@ def test_a_collection_without_the_named_vectors_is_refused(client: QdrantClient)
     client.create_collection("c", other)
     with pytest.raises(StoreFormatError, match="other"):
         LlamaIndexQdrantBackend(llama_index_store(client))
-
-
-def test_a_scope_on_a_key_of_llamaindex_is_refused_before_anything_is_sent(
-    client: QdrantClient,
-) -> None:
-    backend = LlamaIndexQdrantBackend(llama_index_store(client))
-    with pytest.raises(UnsupportedFilterError, match="doc_id"):
-        backend.dense(VECTOR, Search(1, Compare("doc_id", FilterOperator.EQ, "x")))
-
-
-def test_a_trusted_scope_holds_through_a_retriever(client: QdrantClient) -> None:
-    store = llama_index_store(client, hybrid=True)
-    store.add(nodes_with_uuids(MODEL))
-    retriever = HybridRetriever(LlamaIndexQdrantBackend(store), embed_model=MODEL)
-    hits = retriever.retrieve(Query("annual leave", scope=Scope("acme"), top_k=20))
-    assert hits
-    assert {hit.node.metadata["tenant_id"] for hit in hits} == {"acme"}
 
 
 async def test_a_store_without_an_async_client_works_in_async_code(fake: FakeServer) -> None:
