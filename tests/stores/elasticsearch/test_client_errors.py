@@ -12,19 +12,10 @@ from email.message import Message
 
 import pytest
 from elasticsearch import Elasticsearch
-from llama_index.core.schema import NodeWithScore, TextNode
+from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext.errors import (
-    DeadlineExceededError,
-    StoreClosedError,
-    StoreError,
-    StoreUnavailableError,
-)
-from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
-from llama_retrieval_ext.stages.fusion import RRF
+from llama_retrieval_ext.errors import StoreClosedError, StoreError, StoreUnavailableError
+from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
 from llama_retrieval_ext.stores.elasticsearch.client import (
     ClientConfig,
     Json,
@@ -36,18 +27,16 @@ from llama_retrieval_ext.stores.elasticsearch.store import (
     ElasticsearchVectorStore,
     open_elasticsearch,
 )
-from llama_retrieval_ext.stores.engine.backend import Search
 from tests.servers.elasticsearch import USER
 from tests.servers.forwarder import Forwarder
 from tests.servers.given import local_port
+from tests.stores.server_contract import CALLS, NODE, ServerContract
 
 pytestmark = pytest.mark.slow
 
-QUERY = Query("word", embedding=[1.0, 0.0])
-
 
 @pytest.fixture
-def forwarder(elasticsearch_url: str) -> Iterator[Forwarder]:
+def line(elasticsearch_url: str) -> Iterator[Forwarder]:
     port = local_port(elasticsearch_url)
     if port is None:
         pytest.skip("the server is not on this machine, or speaks TLS")
@@ -56,14 +45,24 @@ def forwarder(elasticsearch_url: str) -> Iterator[Forwarder]:
 
 
 @pytest.fixture
-def store(
-    forwarder: Forwarder, store: ElasticsearchVectorStore
-) -> Iterator[ElasticsearchVectorStore]:
-    """The same index, through the forwarder."""
-    store.add([TextNode(id_="a", text="word", embedding=[1.0, 0.0])])
-    url = f"elasticsearch://127.0.0.1:{forwarder.port}/{store.index}"
-    with open_elasticsearch(url) as through:
-        yield through
+def open_through(
+    line: Forwarder, store: ElasticsearchVectorStore
+) -> Iterator[Callable[..., ElasticsearchVectorStore]]:
+    stores: list[ElasticsearchVectorStore] = []
+
+    def open_(timeout_s: float) -> ElasticsearchVectorStore:
+        url = f"elasticsearch://127.0.0.1:{line.port}/{store.index}?timeout_s={timeout_s}"
+        stores.append(open_elasticsearch(url))
+        return stores[-1]
+
+    store.add([NODE])
+    yield open_
+    for each in stores:
+        each.close()
+
+
+class TestServer(ServerContract[ElasticsearchVectorStore]):
+    pass
 
 
 class Answering(http.server.BaseHTTPRequestHandler):
@@ -113,66 +112,6 @@ def answering() -> Iterator[type[Answering]]:
         server.shutdown()
 
 
-Call = Callable[[ElasticsearchVectorStore], object]
-
-CALLS: dict[str, Call] = {
-    "search": lambda store: VectorRetriever(ElasticsearchBackend(store)).retrieve(QUERY),
-    "async search": lambda store: asyncio.run(
-        KeywordRetriever(ElasticsearchBackend(store)).aretrieve(QUERY)
-    ),
-    "one round trip": lambda store: (
-        ElasticsearchBackend(store)
-        .hybrid([1.0, 0.0], "word", Search(5), nodes_last=True)
-        .function()
-    ),
-    "add": lambda store: store.add([TextNode(id_="b", embedding=[1.0, 0.0])]),
-    "async add": lambda store: asyncio.run(
-        store.async_add([TextNode(id_="b", embedding=[1.0, 0.0])])
-    ),
-    "delete": lambda store: store.delete_nodes(["b"]),
-    "read": lambda store: store.get_nodes(),
-    "count": lambda store: store.count(),
-    "clear": lambda store: store.clear(),
-}
-
-
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_a_server_that_is_down_is_unavailable_and_back_when_it_is_back(
-    store: ElasticsearchVectorStore, forwarder: Forwarder, call: Call
-) -> None:
-    KeywordRetriever(ElasticsearchBackend(store)).retrieve(QUERY)
-    for _ in range(2):
-        forwarder.down()
-        started = time.monotonic()
-        with pytest.raises(StoreUnavailableError, match="cannot be reached"):
-            call(store)
-        assert time.monotonic() - started < 5
-        forwarder.up()
-        call(store)
-
-
-def test_opening_at_a_closed_port_fails_at_once(forwarder: Forwarder) -> None:
-    forwarder.down()
-    started = time.monotonic()
-    with pytest.raises(StoreUnavailableError, match="cannot be reached"):
-        open_elasticsearch(f"elasticsearch://127.0.0.1:{forwarder.port}/kb")
-    assert time.monotonic() - started < 5
-
-
-def test_an_optional_leg_on_a_server_that_is_down_is_left_out(
-    store: ElasticsearchVectorStore, forwarder: Forwarder
-) -> None:
-    other = BM25Retriever([TextNode(id_="m", text="word")])
-    both = (KeywordRetriever(ElasticsearchBackend(store)) | other) >> RRF()
-    assert {hit.node_id for hit in both.search(QUERY).hits} == {"a", "m"}
-    forwarder.down()
-    result = both.search(QUERY)
-    assert [hit.node_id for hit in result.hits] == ["m"]
-    assert [part.where for part in result.degraded] == ["keyword"]
-    forwarder.up()
-    assert not both.search(QUERY).degraded
-
-
 @pytest.mark.parametrize(
     ("status", "kind", "reason"),
     [
@@ -197,8 +136,9 @@ def test_an_error_status_is_unavailable_and_the_next_request_works(
     answering.body = {} if kind is None else {"error": {**error, "root_cause": [error]}}
     answering.status = status
     answering.server_url = elasticsearch_url
+    store.add([NODE])
     url = f"{answering.url.replace('http', 'elasticsearch')}/{store.index}"
-    calls = [CALLS[name] for name in ("search", "async search", "one round trip", "add", "count")]
+    calls = [CALLS[name] for name in ("search", "async search", "hybrid search", "add", "count")]
     with open_elasticsearch(url) as through:
         for call in calls:
             call(through)
@@ -212,55 +152,21 @@ def test_an_error_status_is_unavailable_and_the_next_request_works(
 
 
 def test_a_server_that_restarts_between_two_calls_is_not_noticed(
-    store: ElasticsearchVectorStore, forwarder: Forwarder
+    open_through: Callable[..., ElasticsearchVectorStore], line: Forwarder
 ) -> None:
+    store = open_through(timeout_s=10)
     for name in ("search", "async search", "search", "async search"):
         assert CALLS[name](store)
-        forwarder.down()
-        forwarder.up()
-
-
-@pytest.mark.parametrize("way", ["sync", "async"])
-def test_a_silent_server_takes_no_longer_than_the_timeout_of_the_query(
-    store: ElasticsearchVectorStore, forwarder: Forwarder, way: str
-) -> None:
-    retriever = VectorRetriever(ElasticsearchBackend(store))
-
-    def retrieve(query: Query) -> list[NodeWithScore]:
-        if way == "sync":
-            return retriever.retrieve(query)
-        return asyncio.run(retriever.aretrieve(query))
-
-    retrieve(QUERY)
-    forwarder.silent.set()
-    started = time.monotonic()
-    with pytest.raises((StoreUnavailableError, DeadlineExceededError)):
-        retrieve(QUERY.but(timeout_s=0.3))
-    assert time.monotonic() - started < 5
-    forwarder.down()
-    forwarder.silent.clear()
-    forwarder.up()
-    assert retrieve(QUERY.but(timeout_s=5))
-
-
-def test_a_request_ends_at_the_timeout_of_the_connection(
-    store: ElasticsearchVectorStore, forwarder: Forwarder
-) -> None:
-    url = f"elasticsearch://127.0.0.1:{forwarder.port}/{store.index}?timeout_s=1"
-    with open_elasticsearch(url) as hurried:
-        forwarder.silent.set()
-        with pytest.raises(StoreUnavailableError, match="did not answer in time"):
-            hurried.count()
-        with pytest.raises(StoreUnavailableError, match="did not answer in time"):
-            asyncio.run(hurried.aget_nodes())
-        forwarder.down()
+        line.down()
+        line.up()
 
 
 def test_closing_a_store_ends_waiting_requests_with_an_error(
-    store: ElasticsearchVectorStore, forwarder: Forwarder
+    open_through: Callable[..., ElasticsearchVectorStore], line: Forwarder
 ) -> None:
+    store = open_through(timeout_s=10)
     asyncio.run(store.aget_nodes())
-    forwarder.silent.set()
+    line.silent.set()
 
     async def waiting() -> None:
         reading = asyncio.create_task(store.aget_nodes())
@@ -270,17 +176,7 @@ def test_closing_a_store_ends_waiting_requests_with_an_error(
             await asyncio.wait_for(reading, 5)
 
     asyncio.run(waiting())
-    forwarder.down()
-
-
-def test_a_hybrid_search_without_its_server_raises(
-    store: ElasticsearchVectorStore, forwarder: Forwarder
-) -> None:
-    hybrid = HybridRetriever(ElasticsearchBackend(store))
-    assert hybrid.retrieve(QUERY)
-    forwarder.down()
-    with pytest.raises(StoreUnavailableError):
-        hybrid.retrieve(QUERY)
+    line.down()
 
 
 def test_a_server_that_is_not_elasticsearch_is_refused(answering: type[Answering]) -> None:
@@ -302,7 +198,7 @@ def test_wrong_credentials_are_unavailable_and_right_ones_work(
         assert "user_env" in str(caught.value)
     monkeypatch.setenv("ES_PASSWORD", password)
     with open_elasticsearch(named, store_params={"number_of_replicas": 0}) as store:
-        store.add([TextNode(id_="a", text="word", embedding=[1.0, 0.0])])
+        store.add([NODE])
         assert KeywordRetriever(ElasticsearchBackend(store)).retrieve("word")
         assert asyncio.run(KeywordRetriever(ElasticsearchBackend(store)).aretrieve("word"))
         assert password not in repr(store)
@@ -341,11 +237,12 @@ def test_a_request_that_the_server_refuses_fails_with_its_reason(
 def test_a_full_disk_is_unavailable_and_what_was_stored_stays(
     store: ElasticsearchVectorStore,
 ) -> None:
+    store.add([NODE])
     settings = store.client.indices.put_settings
     settings(index=store.index, settings={"index.blocks.read_only_allow_delete": True})
     with pytest.raises(StoreUnavailableError, match="read-only"):
-        store.add([TextNode(id_="b", embedding=[1.0, 0.0])])
+        store.add([OTHER])
     assert store.count() == 1
     settings(index=store.index, settings={"index.blocks.read_only_allow_delete": None})
-    store.add([TextNode(id_="b", embedding=[1.0, 0.0])])
+    store.add([OTHER])
     assert store.count() == 2

@@ -83,6 +83,7 @@ def test_a_node_that_moves_to_another_tenant_is_there_once(open_store: Opener) -
 def test_a_node_replaced_during_a_deletion_by_filter_is_compared_again(
     store: ElasticsearchVectorStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    store.add([TextNode(id_="a", text="word", embedding=[1.0, 0.0])])
     send = store.transport.perform
 
     def replacing(request: HttpRequest) -> Json:
