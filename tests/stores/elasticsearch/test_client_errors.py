@@ -30,7 +30,7 @@ from llama_retrieval_ext.stores.elasticsearch.store import (
 from tests.servers.elasticsearch import USER
 from tests.servers.forwarder import Forwarder
 from tests.servers.given import local_port
-from tests.stores.server_contract import CALLS, NODE, ServerContract
+from tests.stores.server_contract import CALLS, NODE, OTHER, ServerContract
 
 pytestmark = pytest.mark.slow
 

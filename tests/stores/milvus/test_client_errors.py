@@ -12,10 +12,8 @@ from llama_index.core.schema import NodeWithScore, TextNode
 from pymilvus.exceptions import MilvusException
 
 from llama_retrieval_ext.errors import StoreUnavailableError
-from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.stores.milvus.store import MilvusBackend, MilvusStore, open_milvus
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.programs import run_program
 from tests.servers.forwarder import Forwarder
 from tests.servers.given import collection_url, local_port
@@ -158,14 +156,3 @@ os.kill(os.getpid(), signal.SIGKILL)
     with open_milvus(f"milvus:{tmp_path}/kb.db") as store:
         assert store.count() == 301
         assert store.get_nodes(["last"])
-
-
-def test_a_hybrid_answers_by_keywords_when_the_embedding_fails(store: MilvusStore) -> None:
-    class Broken(FakeEmbedding):
-        def _get_query_embedding(self, query: str) -> list[float]:
-            raise ConnectionError("no model")
-
-    store.add([NODE])
-    result = HybridRetriever(MilvusBackend(store), embed_model=Broken()).search("leave")
-    assert [hit.node_id for hit in result.hits] == ["a"]
-    assert result.degraded
