@@ -7,7 +7,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from tests.knowledge_base.test_readers import write_pdf
+from tests.knowledge_base.readers.sample_files import write_pdf
 
 Run = Callable[..., "CompletedProcess[str]"]
 

@@ -18,7 +18,7 @@ from llama_retrieval_ext.cli.quickstart import (
     samples,
     table_of,
 )
-from tests.knowledge_base.test_readers import write_pdf
+from tests.knowledge_base.readers.sample_files import write_pdf
 
 Shown = subprocess.CompletedProcess[str]
 Run = Callable[..., Shown]
