@@ -1,9 +1,8 @@
 """Small chunks found, their parents given where enough of them were found."""
 
 import asyncio
-import time
 from collections.abc import Sequence
-from threading import Barrier, Event
+from threading import Barrier
 
 import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -26,8 +25,6 @@ from llama_retrieval_ext.results import Hit, node_ids
 from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
-from tests.meeting import Meeting, met_by_the_loop
-from tests.patience import unless_stalled
 from tests.searching import Searched
 
 
@@ -148,22 +145,6 @@ def test_a1_a_docstore_that_fails_leaves_what_was_found(searched: Searched) -> N
     assert {part.reason for part in result.degraded} == {"ConnectionError: docstore down"}
 
 
-def test_a1_parents_of_a_level_are_fetched_at_once(searched: Searched) -> None:
-    calls: list[list[str]] = []
-
-    class Counted(SimpleDocumentStore):
-        def get_nodes(self, node_ids: list[str], raise_error: bool = True) -> list[BaseNode]:
-            calls.append(sorted(node_ids))
-            return super().get_nodes(node_ids, raise_error)
-
-    nodes = [node for name in "ABCD" for node in family(name, 4)]
-    store = Counted()
-    store.add_documents(nodes)
-    retriever = AutoMergingRetriever(Candidate(nodes, {f"{name}0": 0.5 for name in "ABCD"}), store)
-    assert len(searched(retriever, "query").hits) == 4
-    assert calls == [["A", "B", "C", "D"]]
-
-
 class ReadsInPairs(SimpleDocumentStore):
     """Reads two nodes at the same time or none; has no batch call of its own."""
 
@@ -211,27 +192,6 @@ def test_gaps_and_parents_of_a_level_are_one_call(searched: Searched) -> None:
     result = searched(AutoMergingRetriever(Candidate(P, {"P0": 0.9, "P2": 0.3}), store), "query")
     assert node_ids(result.hits) == ["P"]
     assert calls == [["P", "P1"]]
-
-
-@unless_stalled
-def test_a_docstore_that_hangs_leaves_what_was_found(searched: Searched) -> None:
-    class Hangs(SimpleDocumentStore):
-        def get_document(self, doc_id: str, raise_error: bool = True) -> BaseNode | None:
-            released.wait()
-            return super().get_document(doc_id, raise_error)
-
-    released = Event()
-    store = Hangs()
-    store.add_documents(P)
-    retriever = AutoMergingRetriever(Candidate(P, {"P0": 0.9, "P1": 0.6, "P2": 0.3}), store)
-    started = time.perf_counter()
-    try:
-        result = searched(retriever, Query("query", timeout_s=0.5))
-    finally:
-        released.set()
-    assert time.perf_counter() - started < 5
-    assert node_ids(result.hits) == ["P0", "P1", "P2"]
-    assert [part.where for part in result.degraded] == ["auto_merging"]
 
 
 def test_parents_merge_into_theirs_level_by_level(searched: Searched) -> None:
@@ -282,34 +242,6 @@ def test_top_k_cuts_after_merging(searched: Searched) -> None:
     assert node_ids(searched(retriever, Query("query", top_k=9)).hits) == ["other", "P"]
 
 
-def test_foreign_hits_without_scores_keep_their_order(searched: Searched) -> None:
-    foreign = FakeRetriever([("z", None), ("a", None)])
-    result = searched(AutoMergingRetriever(foreign, SimpleDocumentStore()), "query")
-    assert node_ids(result.hits) == ["z", "a"]
-    assert all(hit.score is not None for hit in result.hits)
-
-
-def test_nothing_that_was_found_is_changed(searched: Searched) -> None:
-    foreign = FakeRetriever([("a", 0.5), ("b", 0.9)])
-    retriever = AutoMergingRetriever(foreign, SimpleDocumentStore())
-    first = scores(searched(retriever, "query").hits)
-    assert first == [("b", 0.9), ("a", 0.5)]
-    assert scores(searched(retriever, "query").hits) == first
-    assert scores(foreign.hits) == [("a", 0.5), ("b", 0.9)]
-
-
-def test_c2_a_blocking_docstore_leaves_the_event_loop_free() -> None:
-    class Slow(SimpleDocumentStore):
-        def get_nodes(self, node_ids: list[str], raise_error: bool = True) -> list[BaseNode]:
-            meeting.join()
-            return super().get_nodes(node_ids, raise_error)
-
-    meeting = Meeting(2)
-    retriever = AutoMergingRetriever(Candidate(P, {"P0": 0.9}), Slow())
-    result = asyncio.run(met_by_the_loop(retriever, meeting))
-    assert scores(result.hits) == [("P0", 0.9)]
-
-
 @pytest.mark.parametrize("own", [True, False], ids=["VectorRetriever", "LlamaIndex's"])
 def test_changing_the_import_is_enough(own: bool) -> None:
     nodes = [*family("leave", 4), *family("lunch", 4)]
@@ -337,11 +269,3 @@ def test_changing_the_import_is_enough(own: bool) -> None:
 def test_a_threshold_that_cannot_be_is_refused(threshold: float) -> None:
     with pytest.raises(ConfigurationError, match="simple_ratio_thresh"):
         AutoMergingRetriever(FakeRetriever(), SimpleDocumentStore(), threshold)
-
-
-def test_it_says_what_it_is_made_of() -> None:
-    retriever = AutoMergingRetriever(FakeRetriever(), SimpleDocumentStore())
-    assert repr(retriever) == ("AutoMergingRetriever(FakeRetriever(...), SimpleDocumentStore(...))")
-    assert retriever.outline() == (
-        "AutoMergingRetriever(storage_context=SimpleDocumentStore(...))\n└─ FakeRetriever"
-    )

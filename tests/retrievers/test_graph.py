@@ -272,25 +272,6 @@ class _Unreachable(EmbeddedGraph):
         return Call(fail)
 
 
-def test_derived_links_are_kept_by_scope_until_something_is_written(graph: EmbeddedGraph) -> None:
-    graphs = PassageGraphs(graph)
-    first = graphs.of(None)
-    assert graphs.of(None) is first
-    assert graphs.of(Scope("acme")) is not first
-    graph.upsert([GraphNode("x")], [])
-    assert graphs.of(None) is not first
-
-
-def test_derived_links_are_bounded_in_memory(graph: EmbeddedGraph) -> None:
-    size = PassageGraphs(graph).of(None).size_bytes
-    graphs = PassageGraphs(graph, max_bytes=size + 10)
-    first = graphs.of(None)
-    graphs.of(Scope("acme"))
-    assert graphs.of(None) is not first
-    with pytest.raises(ConfigurationError, match="max_bytes=10"):
-        PassageGraphs(graph, max_bytes=10).of(None)
-
-
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [

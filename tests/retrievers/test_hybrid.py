@@ -1,8 +1,6 @@
 """Hybrid search of one store."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
@@ -12,13 +10,10 @@ from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever, VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
-from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fake_backend import EVERYTHING, FakeBackend
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.cases import each_case
 
 
 @pytest.mark.parametrize("one_round_trip", [True, False])
@@ -84,27 +79,6 @@ def test_the_last_of_few_that_share_a_word_still_counts() -> None:
         if part.leg == "keyword"
     ]
     assert min(shares) > 0
-
-
-@each_case(
-    ("retriever", "shown"),
-    [
-        (HybridRetriever, ""),
-        (partial(HybridRetriever, fusion=WeightedSum()), "fusion=WeightedSum()"),
-        (partial(HybridRetriever, alpha=0.5), "alpha=0.5"),
-        (partial(HybridRetriever, similarity_top_k=3, name="both"), "top_k=3, name='both'"),
-        (partial(HybridRetriever, alpha=0.25), "alpha=0.25"),
-        (partial(HybridRetriever, fusion=RRF(k=10.0)), "fusion=RRF(k=10.0)"),
-        (partial(HybridRetriever, collapse=Collapse(2)), "collapse=Collapse(size=2)"),
-        (partial(VectorRetriever, collapse=Collapse(2)), "collapse=Collapse(size=2)"),
-    ],
-)
-def test_repr_shows_the_arguments_that_differ_from_the_defaults(
-    retriever: Callable[..., StoreRetriever], shown: str
-) -> None:
-    made = retriever(FakeBackend(sample_nodes(FakeEmbedding())))
-    arguments = ", ".join(["FakeBackend(...)", *([shown] if shown else [])])
-    assert repr(made) == f"{type(made).__name__}({arguments})"
 
 
 @pytest.mark.parametrize("one_round_trip", [True, False])

@@ -10,7 +10,7 @@ from llama_retrieval_ext.arguments import arguments_of
 from llama_retrieval_ext.errors import CompositionError, ConfigurationError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.pipeline.branches import branches
-from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import SearchResult, node_ids
 from llama_retrieval_ext.retrievers.intent import (
     GENERAL,
@@ -222,12 +222,6 @@ def test_a_leg_that_fails_is_left_out(searched: Searched) -> None:
     assert [part.where for part in result.degraded] == ["exact/vector"]
 
 
-def test_the_scope_reaches_every_leg(searched: Searched) -> None:
-    given = legs()
-    searched(IntentAdaptiveRetriever(given).for_scope(Scope("acme")), Query("E1205"))
-    assert {call.scope for leg in given.values() for call in leg.calls} == {Scope("acme")}
-
-
 def test_the_rules_are_data_one_can_read() -> None:
     assert [rule.route for rule in default_intent_rules().rules] == [
         "exact",
@@ -315,17 +309,3 @@ def test_what_cannot_work_is_refused_at_construction() -> None:
     for make, problem in wrong:
         with pytest.raises(ConfigurationError, match=problem):
             make()
-
-
-def test_it_says_what_it_is_made_of() -> None:
-    profiles = {"how_to": IntentProfile("how"), GENERAL: IntentProfile("rest")}
-    retriever = IntentAdaptiveRetriever(legs(), profiles=profiles)
-    assert repr(retriever) == (
-        "IntentAdaptiveRetriever({'vector': vector, 'keyword': keyword}, profiles={"
-        "'how_to': IntentProfile(description='how'), 'general': IntentProfile(description='rest')})"
-    )
-
-
-def test_the_outline_shows_the_legs_once() -> None:
-    told = IntentAdaptiveRetriever(legs()).outline().splitlines()
-    assert told == ["IntentAdaptiveRetriever()", "├─ vector", "└─ keyword"]

@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 
@@ -15,17 +14,14 @@ from llama_retrieval_ext import (
     KnowledgeResponse,
     KnowledgeRetriever,
     Query,
-    RetrievalItem,
     Scope,
     VectorRetriever,
     open_graph,
     open_store,
 )
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError, TooFewLegsError
-from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.results import SearchResult
 from llama_retrieval_ext.samples.construction_safety import (
     construction_safety,
     open_construction_safety,
@@ -94,11 +90,6 @@ def test_rules_come_before_cases_and_cases_before_templates(rules: KGRuleRetriev
     shown = json.loads(json.dumps(response.to_dict(), ensure_ascii=False))
     assert shown["items"][0]["source"] == shown["hits"][0]["source"] == "kg_rule"
     assert response.degraded == ()
-
-
-def test_an_item_has_any_mapping_as_metadata() -> None:
-    item = RetrievalItem("text", "vector", 2, 0.5, MappingProxyType({"year": 2024}))
-    assert item.to_dict()["metadata"] == {"year": 2024}
 
 
 def test_sync_and_async_agree(rules: KGRuleRetriever) -> None:
@@ -246,57 +237,6 @@ def test_a_scope_holds_on_both_sides() -> None:
         assert {item.metadata["tenant_id"] for item in response.items} == {"acme"}
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"case_threshold": 2.0}, {"case_top_k": 0}, {"priorities": {"kg_rule": 1}}]
-)
-def test_a_policy_out_of_range_is_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ConfigurationError):
-        KnowledgePolicy(**wrong)  # type: ignore[arg-type]  # on purpose
-
-
-def test_the_confidence_of_the_search_is_that_of_the_response() -> None:
-    assert KnowledgeResponse.of(SearchResult([], confidence=0.4), {}).confidence == 0.4
-
-
-def texts(items: list[RetrievalItem]) -> list[str]:
-    return [item.content for item in items]
-
-
-def test_the_engineering_type_alone_selects_its_processes(rules: KGRuleRetriever) -> None:
-    knowledge = KnowledgeRetriever(rules=rules)
-    metro, hydraulic = (knowledge.retrieve_regulations(name) for name in ("地铁", "水利"))
-    assert {item.metadata["process"] for item in metro} >= {"深基坑开挖", "盾构掘进"}
-    assert "爆破作业" in {item.metadata["process"] for item in hydraulic}
-    assert texts(metro) != texts(hydraulic)
-    searched = knowledge.search("有哪些要求", engineering_type="地铁").regulations
-    assert texts(searched) == texts(metro)
-    assert knowledge.retrieve_regulations("no such type") == knowledge.retrieve_regulations() == []
-
-
-def test_the_engineering_type_narrows_the_processes(rules: KGRuleRetriever) -> None:
-    knowledge = KnowledgeRetriever(rules=rules)
-    both = ["深基坑开挖", "爆破作业", "焊接作业"]
-    found = knowledge.retrieve_regulations("水利", both)
-    assert {item.metadata["process"] for item in found} == {"爆破作业", "焊接作业"}
-    assert knowledge.retrieve_regulations(processes=["爆破作业"])
-
-
-def test_a_process_lists_its_engineering_types_in_a_property() -> None:
-    with EmbeddedGraph(":memory:") as graph:
-        for process, types in (
-            ("pile", ["bridge"]),
-            ("lining", ["tunnel", "bridge"]),
-            ("fence", []),
-        ):
-            node = GraphNode(process, "Process", properties={"engineering_types": types})
-            graph.upsert([node], [Edge(process, "HAS_HAZARD", f"{process} falls")])
-        knowledge = KnowledgeRetriever(rules=KGRetriever(graph))
-        assert len(knowledge.retrieve_regulations("bridge")) == 2
-        (only,) = knowledge.retrieve_regulations("tunnel", ["pile", "lining"])
-        assert "lining falls" in only.content
-        assert len(knowledge.retrieve_regulations("tunnel", ["pile", "fence"])) == 1
-
-
 def test_infer_rules_takes_the_processes_from_the_question(rules: KGRuleRetriever) -> None:
     knowledge = KnowledgeRetriever(rules=rules)
     assert knowledge.infer_rules(PIT) == knowledge.infer_rules({"query": PIT})
@@ -324,13 +264,3 @@ def test_the_query_context_keeps_the_processes_of_the_caller(rules: KGRuleRetrie
     ):
         response = knowledge.search("which?", chapter=chapter, processes=processes)
         assert response.query_context["processes"] == processes
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [("x", "rumour", 1, 0.5), ("x", "vector", 0, 0.5), ("x", "vector", 5, 0.5)]
-    + [("x", "vector", 2, score) for score in (-0.1, 1.1, float("nan"))],
-)
-def test_an_item_out_of_range_is_refused(wrong: tuple[str, str, int, float]) -> None:
-    with pytest.raises(ConfigurationError, match="of an item"):
-        RetrievalItem(*wrong)

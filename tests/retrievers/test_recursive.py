@@ -25,7 +25,7 @@ from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever
 from tests.cases import each_case
-from tests.meeting import Meeting, Meets, MeetsAsync, met_by_the_loop
+from tests.meeting import Meeting, Meets, met_by_the_loop
 from tests.searching import Searched
 
 
@@ -97,14 +97,6 @@ def test_c1_a_circle_comes_to_an_end_and_is_told(searched: Searched) -> None:
         ("a", "leads back to itself")
     ]
     assert (len(a.calls), len(b.calls)) == (1, 1)
-
-
-def test_c1_a_retriever_that_refers_to_itself_is_asked_once(searched: Searched) -> None:
-    a = Linked(("in a", 0.5), ("->a", 0.9))
-    result = searched(RecursiveRetriever("a", {"a": a}), "query")
-    assert "in a" in node_ids(result.hits)
-    assert [part.reason for part in result.degraded] == ["leads back to itself"]
-    assert len(a.calls) == 1
 
 
 def test_c1_an_id_that_leads_nowhere_is_told_and_the_rest_is_there(searched: Searched) -> None:
@@ -230,27 +222,10 @@ def test_the_best_way_to_a_node_counts_even_if_it_is_the_longer(
     assert dict(scores(searched(retriever, "query").hits)) == pytest.approx({"x": expected})
 
 
-def test_b1_zero_is_a_score(searched: Searched) -> None:
-    retriever = RecursiveRetriever(
-        "root",
-        {"root": Linked(("own", 0.5), ("->zero", 0.0))},
-        node_dict={"zero": TextNode(id_="zero")},
-    )
-    assert scores(searched(retriever, "query").hits) == [("own", 0.5), ("zero", 0.0)]
-
-
 def test_a_root_without_scores_keeps_its_order(searched: Searched) -> None:
     root = Linked(("z", None), ("->a", None), ("b", None))
     retriever = RecursiveRetriever("root", {"root": root}, node_dict={"a": TextNode(id_="a")})
     assert node_ids(searched(retriever, "query").hits) == ["z", "a", "b"]
-
-
-def test_c2_siblings_are_asked_side_by_side(searched: Searched) -> None:
-    meeting = Meeting(4)
-    siblings = {f"s{n}": MeetsAsync([(f"n{n}", 0.5)], meeting) for n in range(4)}
-    root = Linked(*((f"->s{n}", 0.9) for n in range(4)))
-    result = searched(RecursiveRetriever("root", {"root": root, **siblings}), "query")
-    assert sorted(node_ids(result.hits)) == ["n0", "n1", "n2", "n3"]
 
 
 def test_c2_the_event_loop_is_free_meanwhile() -> None:
@@ -378,14 +353,6 @@ def test_a_score_that_is_no_number_is_refused() -> None:
     retriever = RecursiveRetriever("root", {"root": root}, node_dict={"a": TextNode(id_="a")})
     with pytest.raises(ScoreError):
         retriever.retrieve("query")
-
-
-def test_the_outline_shows_the_root_first() -> None:
-    retriever = RecursiveRetriever(
-        "b", {"a": FixedRetriever(name="other"), "b": FixedRetriever(name="root")}
-    )
-    assert retriever.outline() == "RecursiveRetriever('b')\n├─ root\n└─ other"
-    assert repr(retriever) == "RecursiveRetriever('b', {'a': other, 'b': root})"
 
 
 @each_case(("score", "expected"), [(0.0, 0.0), (0.3, 0.3), (None, 1.0)])

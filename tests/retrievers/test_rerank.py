@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,19 +11,16 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
-from llama_retrieval_ext.pipeline.postprocessor import Postprocessed
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import SearchResult, node_ids
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.stages.rerank.chain import RerankChain
 from llama_retrieval_ext.stages.rerank.llm import LLMRerank
 from llama_retrieval_ext.stages.rerank.mmr import MMR
-from llama_retrieval_ext.stages.rerank.models import EmbeddingRerank, ModelRerank
+from llama_retrieval_ext.stages.rerank.models import EmbeddingRerank
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank
-from llama_retrieval_ext.stages.selection import Threshold
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
@@ -160,34 +157,6 @@ def test_the_querys_own_time_is_enough_to_fall_back_in(*, asynchronous: bool) ->
     assert [part.where for part in result.degraded] == ["ByLength"]
 
 
-def test_a_chain_stands_in_for_a_reranker_that_fails() -> None:
-    chain = RerankChain(ByLength(fail=ConnectionError("no service")), RuleRerank())
-    result = RerankRetriever(FakeRetriever(ROWS), chain, top_k=1).search("annual leave")
-    assert node_ids(result.hits) == ["c"]
-    assert [part.where for part in result.degraded] == ["ByLength"]
-
-
-def test_declared_logits_are_probabilities_for_what_comes_next() -> None:
-    reranker = Postprocessed(ByLength(), score_kind="logit")
-    rows = [("good", 0.9, "x" * 5), ("bad", 0.8, "")]
-    pipeline = RerankRetriever(FakeRetriever(rows), reranker) >> Threshold(0.6)
-    assert node_ids(pipeline.retrieve("q")) == ["good"]
-
-
-def test_models_of_the_package_rerankers_are_taken_as_they_are() -> None:
-    class Said:
-        def __init__(self, doc_id: int, score: float) -> None:
-            self.doc_id, self.score, self.rank = doc_id, score, None
-
-    class Backwards:
-        def rank(self, query: str, docs: list[str], doc_ids: list[int]) -> Sequence[Said]:
-            return [Said(place, float(place)) for place in doc_ids]
-
-    retriever = RerankRetriever(FakeRetriever(ROWS), Backwards())
-    assert isinstance(retriever.reranker, ModelRerank)
-    assert node_ids(retriever.retrieve("q")) == ["c", "b", "a"]
-
-
 class Duck:
     """Any object with a method `rerank`, which changes what it gets."""
 
@@ -236,40 +205,11 @@ def test_as_many_are_fetched_as_it_is_told_and_never_fewer_than_are_wanted(
     assert seen == [5, 7, 12]
 
 
-def test_m2_diversity_over_a_fusion_of_several_retrievers(
-    dense: VectorRetriever, store: EmbeddedVectorStore
-) -> None:
-    fused = (dense | KeywordRetriever(store, top_k=20)) >> RRF()
-    diverse = RerankRetriever(fused, MMR(0.5, embed_model=FakeEmbedding(), store=store), top_k=12)
-    found = node_ids(diverse.retrieve("canteen lunch"))
-    plain = node_ids(fused.retrieve("canteen lunch"))
-    assert plain[:2] == ["acme-lunch", "globex-lunch"]  # the same text twice
-    assert found[0] == "acme-lunch"
-    assert found.index("globex-lunch") > 1
-    assert sorted(found) == sorted(plain)
-
-
 def test_the_query_is_embedded_once_for_retriever_and_reranker(store: EmbeddedVectorStore) -> None:
     model = FakeEmbedding()
     dense = VectorRetriever(store, embed_model=model, top_k=20)
     RerankRetriever(dense, MMR(embed_model=model, store=store)).retrieve("annual leave")
     assert model.calls == ["annual leave"]
-
-
-def test_the_trace_shows_retriever_and_reranker() -> None:
-    retriever = RerankRetriever(FakeRetriever(ROWS), RuleRerank())
-    trace = retriever.search("annual leave").trace
-    assert trace is not None
-    assert [part.name for part in trace.children] == ["FakeRetriever", "RuleRerank()"]
-    assert [part.count for part in trace.children] == [3, 3]
-
-
-def test_it_draws_and_tells_what_it_is(dense: VectorRetriever) -> None:
-    retriever = RerankRetriever(dense, RuleRerank(), top_k=5)
-    assert retriever.outline().splitlines()[0] == (
-        "RerankRetriever(reranker=RuleRerank(), top_k=5)"
-    )
-    assert repr(retriever) == f"RerankRetriever({dense!r}, RuleRerank(), top_k=5)"
 
 
 def test_a_reranker_that_returns_fewer_than_are_wanted_is_told_at_once() -> None:

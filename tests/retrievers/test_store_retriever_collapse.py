@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from llama_index.core.schema import NodeRelationship, QueryBundle, RelatedNodeInfo, TextNode
+from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 
-from llama_retrieval_ext.errors import ScopeRequiredError, ScopeViolationError
+from llama_retrieval_ext.errors import ScopeViolationError
 from llama_retrieval_ext.filters import Condition
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.results import node_ids
@@ -18,7 +18,7 @@ from llama_retrieval_ext.retrievers.store_retriever import (
     VectorRetriever,
 )
 from llama_retrieval_ext.stages.selection import Collapse
-from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES, sample_nodes
+from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fake_backend import EVERYTHING, FakeBackend
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
@@ -97,11 +97,6 @@ def test_it_can_go_by_a_field(place: int) -> None:
     assert sorted(shelves) == ["a", "a", "b", "b", "c"]
 
 
-def test_ties_go_by_node_id() -> None:
-    retriever = KeywordRetriever(FakeBackend(NODES), top_k=1, collapse=Collapse())
-    assert node_ids(retriever.retrieve(QUERY)) == ["long000"]
-
-
 def test_where_the_engine_returns_no_more_the_answer_is_degraded() -> None:
     backend = FakeBackend(NODES, features=replace(EVERYTHING, most_hits=150))
     retriever = KeywordRetriever(backend, top_k=3, collapse=Collapse())
@@ -112,13 +107,6 @@ def test_where_the_engine_returns_no_more_the_answer_is_degraded() -> None:
     assert "only 1 hits instead of 3 from the first 150" in degraded.reason
 
 
-def test_the_scope_holds_for_what_comes_later_too() -> None:
-    for retriever in retrievers(FakeBackend(sample_nodes(MODEL)), collapse=Collapse(), scope=ACME):
-        for query in SAMPLE_QUERIES:
-            tenants = {hit.node.metadata["tenant_id"] for hit in retriever.retrieve(query)}
-            assert tenants <= {ACME.tenant_id}
-
-
 def test_what_the_engine_lets_out_of_a_scope_is_caught() -> None:
     backend = Leaking(sample_nodes(MODEL))
     retriever = VectorRetriever(
@@ -126,21 +114,3 @@ def test_what_the_engine_lets_out_of_a_scope_is_caught() -> None:
     )
     with pytest.raises(ScopeViolationError):
         retriever.retrieve(SAMPLE_QUERIES[0])
-
-
-def test_many_queries_get_what_each_alone_gets() -> None:
-    queries: list[Any] = [*SAMPLE_QUERIES, QueryBundle(QUERY)]
-    for retriever in retrievers(FakeBackend(sample_nodes(MODEL)), top_k=3, collapse=Collapse()):
-        alone = [node_ids(retriever.retrieve(query)) for query in queries]
-        assert list(map(node_ids, retriever.retrieve_many(queries))) == alone
-
-
-def test_a_knowledge_base_that_requires_a_scope_collapses_too() -> None:
-    nodes = [of("mine", "m1", "annual leave", tenant_id="acme"), of("other", "o1", "annual leave")]
-    backend = FakeBackend(nodes)
-    retriever = KeywordRetriever(backend, collapse=Collapse(), top_k=2)
-    retriever.requires_scope = True
-    scoped = retriever.for_scope(Scope("acme"))
-    assert [hit.node_id for hit in scoped.retrieve("annual leave")] == ["m1"]
-    with pytest.raises(ScopeRequiredError):
-        retriever.retrieve("annual leave")

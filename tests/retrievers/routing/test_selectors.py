@@ -1,9 +1,8 @@
 """Selectors by themselves: rules, embeddings, and one after the other."""
 
-import asyncio
 import copy
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +13,9 @@ from llama_index.core.schema import QueryBundle
 from llama_index.core.tools import ToolMetadata
 
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
-from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
+from llama_retrieval_ext.retrievers.routing.rule_selector import RuleSelector
 from llama_retrieval_ext.retrievers.routing.selectors import (
     CascadeSelector,
     Choice,
@@ -27,97 +26,11 @@ from llama_retrieval_ext.retrievers.routing.selectors import (
 )
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.cases import each_case
-
-CHOICES = [
-    Choice("leave", "annual leave and sick leave"),
-    Choice("code", "functions and classes of the code"),
-    Choice("food", "canteen lunch and dinner"),
-]
-Selected = Callable[..., list[Selection]]
-
-
-@pytest.fixture(params=["sync", "async"])
-def select(request: pytest.FixtureRequest) -> Selected:
-    def picked(selector: Selector, query: str | Query) -> list[Selection]:
-        plan = selector.select_plan(Query.of(query), CHOICES)
-        return run(plan) if request.param == "sync" else asyncio.run(arun(plan))
-
-    return picked
+from tests.retrievers.routing.sample_routes import CHOICES, Selected
 
 
 def names(selections: Sequence[Selection]) -> list[str]:
     return [selection.name for selection in selections]
-
-
-HOLDS: Mapping[str, tuple[RouteRule, str | Query, str | Query]] = {
-    "one of some words": (RouteRule("leave", any_of=["Leave", "假"]), "annual LEAVE", "lunch"),
-    "one of some Chinese words": (RouteRule("leave", any_of=["leave", "假"]), "年假几天", "食堂"),
-    "a pattern": (RouteRule("code", pattern=r"\w+_\w+"), "parse_filters", "parse filters"),
-    "a script": (RouteRule("leave", script="han"), "员工年假 leave", "annual leave"),
-    "at least so long": (RouteRule("code", min_length=5), " abcde ", " abcd "),
-    "at most so long": (RouteRule("code", max_length=4), " abcd ", "abcde"),
-    "the context": (
-        RouteRule("food", context={"page": "menu"}),
-        Query("x", context={"page": "menu", "more": 1}),
-        Query("x", context={"page": "home"}),
-    ),
-    "everything it names": (
-        RouteRule("code", any_of=["def"], pattern=r"\(", min_length=5, max_length=20),
-        "def f(x): pass",
-        "def f, nothing else",
-    ),
-}
-
-
-@each_case(("rule", "yes", "no"), HOLDS.values(), ids=HOLDS)
-def test_a_rule_holds_when_everything_it_names_does(
-    rule: RouteRule, yes: str | Query, no: str | Query, select: Selected
-) -> None:
-    assert names(select(RuleSelector([rule]), yes)) == [rule.route]
-    assert select(RuleSelector([rule]), no) == []
-
-
-def test_every_rule_that_holds_gives_its_route_once_in_the_order_of_the_rules(
-    select: Selected,
-) -> None:
-    rules = RuleSelector(
-        [
-            RouteRule("food", any_of=["lunch"], confidence=0.4),
-            RouteRule("leave", any_of=["leave"], confidence=0.9),
-            RouteRule("food", any_of=["leave"], confidence=0.1),
-        ]
-    )
-    found = select(rules, "leave after lunch")
-    assert [(each.name, each.confidence) for each in found] == [("food", 0.4), ("leave", 0.9)]
-    assert names(select(rules, "leave")) == ["leave", "food"]
-
-
-def test_rules_that_cannot_hold_are_refused() -> None:
-    wrong: list[tuple[Callable[[], object], str]] = [
-        (lambda: RouteRule("a"), "names no condition"),
-        (lambda: RouteRule("a", any_of="word"), "any_of must be a list"),
-        (lambda: RouteRule("a", pattern="(", confidence=1.0), "no regular expression"),
-        (lambda: RouteRule("a", any_of=["b"], confidence=0.0), "confidence"),
-        (lambda: RouteRule("a", any_of=["b"], confidence=1.1), "confidence"),
-    ]
-    for make, problem in wrong:
-        with pytest.raises(ConfigurationError, match=problem):
-            make()
-
-
-def test_rules_can_only_name_routes_that_there_are() -> None:
-    rules = RuleSelector([RouteRule("travel", any_of=["train"]), RouteRule("code", min_length=1)])
-    with pytest.raises(ConfigurationError, match=r"\['travel'\]; there are \['leave', 'code'"):
-        rules.check(CHOICES)
-    RuleSelector([RouteRule("code", min_length=1)]).check(CHOICES)
-
-
-def test_rules_show_themselves() -> None:
-    rules = RuleSelector([RouteRule("code", min_length=1), RouteRule("food", max_length=9)])
-    assert repr(rules) == (
-        "RuleSelector([RouteRule(route='code', min_length=1), "
-        "RouteRule(route='food', max_length=9)])"
-    )
 
 
 def test_the_nearest_description_is_taken(select: Selected) -> None:
