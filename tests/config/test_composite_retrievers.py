@@ -14,7 +14,7 @@ def ask(operator: Any, query: str = "annual leave", **scope: Any) -> list[dict[s
     return asyncio.run(operator.retrieve(query=query, **where))
 
 
-def test_composites_have_what_they_are_told_inside(registry: Registry) -> None:
+def test_composites_contain_the_named_retrievers(registry: Registry) -> None:
     base = registry.get_retriever("bm25", top_k=7)
     reranked = registry.get_retriever("rerank", base_retriever=base, fetch_k=9, top_k=2)
     assert vars(reranked)["retriever"] is base

@@ -9,7 +9,7 @@ from llama_retrieval_ext.config import Registry, RegistryParts
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
 
 
-def test_what_was_not_bound_is_named() -> None:
+def test_a_part_that_was_not_bound_is_named() -> None:
     registry = Registry()
     for name, words in (("dense", "registry.bind"), ("basic", "registry.bind")):
         with pytest.raises(ConfigurationError, match=words):

@@ -104,7 +104,7 @@ def test_an_operator_that_finds_nothing_still_says_what_the_llm_wrote(registry: 
         ("hybrid", {"type": "bm25"}, "no parameter 'type'"),
     ],
 )
-def test_what_cannot_work_says_so(
+def test_wrong_names_and_arguments_are_refused_with_advice(
     name: str, params: dict[str, Any], words: str, registry: Registry
 ) -> None:
     with pytest.raises(ConfigurationError, match=words):

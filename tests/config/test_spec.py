@@ -77,7 +77,7 @@ def test_whatever_the_values_yaml_gives_them_back(stage: object) -> None:
     assert repr(again) == repr(stage)
 
 
-def test_what_is_no_data_needs_a_name_and_a_cycle_ends() -> None:
+def test_live_objects_without_a_name_and_cycles_are_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"'embed_model' of MMR contains .*live="):
         to_yaml(MMR(embed_model=expressions.MODEL))
     nested: dict[str, Any] = {}

@@ -63,7 +63,7 @@ def document(pipeline: str) -> str:
         ("- a\n- b: [", 3, "no YAML"),
     ],
 )
-def test_a_problem_is_told_with_its_line_and_what_to_write(
+def test_a_problem_is_reported_with_its_line_and_what_to_write(
     text: str, line: int, words: str
 ) -> None:
     found = validate_yaml(text, BOUND)
@@ -72,7 +72,7 @@ def test_a_problem_is_told_with_its_line_and_what_to_write(
         from_yaml(text, BOUND, file="p.yaml")
 
 
-def test_all_problems_are_told_at_once_in_their_order() -> None:
+def test_all_problems_are_reported_at_once_in_their_order() -> None:
     text = (
         "version: 1\npipeline:\n  type: Pipeline\n  source: {type: dense, tpo_k: 1}\n"
         "  refines: [{type: Top, k: x}, {type: MMMR}]\n"

@@ -42,7 +42,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("statement", REFUSED)
-def test_what_is_more_than_plain_reading_is_refused(statement: str) -> None:
+def test_a_statement_that_does_more_than_read_patterns_is_refused(statement: str) -> None:
     with pytest.raises(StatementRefusedError):
         guarded(statement, scope=ACME, limit=5)
 

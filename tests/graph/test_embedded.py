@@ -12,7 +12,7 @@ from llama_retrieval_ext.graph.expansion import expand
 from llama_retrieval_ext.query import Scope
 
 
-def test_what_is_written_is_there_after_opening_again(tmp_path: Path) -> None:
+def test_nodes_and_edges_are_there_after_opening_again(tmp_path: Path) -> None:
     node = GraphNode("a", "X", "Ä", {"tenant_id": "t", "aliases": ["b"]}, embedding=[0.5, 1.0])
     with EmbeddedGraph(tmp_path) as graph:
         graph.upsert([node], [Edge.of("a", "R", "c", {"tenant_id": "t"})], source="d")
@@ -31,7 +31,7 @@ def test_a_directory_is_open_once(tmp_path: Path) -> None:
     EmbeddedGraph(tmp_path).close()
 
 
-def test_another_file_is_no_graph(tmp_path: Path) -> None:
+def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / "graph.sqlite3").write_bytes(b"no database" * 100)
     with pytest.raises(StoreFormatError):
         EmbeddedGraph(tmp_path)

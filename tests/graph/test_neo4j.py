@@ -23,7 +23,7 @@ ACME = {"tenant_id": "acme"}
 pytestmark = pytest.mark.slow
 
 
-def test_what_llamaindex_wrote_is_read_and_kept(graph: Neo4jGraph, neo4j_url: str) -> None:
+def test_a_graph_that_llama_index_wrote_is_read_and_kept(graph: Neo4jGraph, neo4j_url: str) -> None:
     module = pytest.importorskip("llama_index.graph_stores.neo4j")
     acme = {"tenant_id": "acme", "triplet_source_id": "p1"}
     store = module.Neo4jPropertyGraphStore(username="", password="", url=neo4j_url)
@@ -90,7 +90,7 @@ def test_two_tenants_and_llamaindex_share_a_database_in_either_order(
     assert graph.nodes(["pit", "crane"], scope=Scope("globex")) == {}
 
 
-def test_what_many_documents_say_is_written_in_one_round_trip(
+def test_the_rows_of_many_documents_are_written_in_one_round_trip(
     graph: Neo4jGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     acme = {"tenant_id": "acme"}

@@ -31,7 +31,7 @@ def test_a_directory_and_memory_open_by_url(tmp_path: Path) -> None:
         (3, "named by a URL"),
     ],
 )
-def test_what_names_no_graph_is_refused(url: str, message: str) -> None:
+def test_a_url_that_names_no_graph_is_refused(url: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         open_graph(url)
 

@@ -137,7 +137,7 @@ def test_each_kind_of_evidence_has_a_switch() -> None:
     assert linked(PassageGraph(*passage_rows(tagged, on), on), "a", "b")
 
 
-def test_what_a_model_extracted_links_passages_too() -> None:
+def test_entities_that_a_model_extracted_link_passages() -> None:
     chunks = [GraphNode(id_, "text_chunk", text=f"text {id_}") for id_ in ("p", "q", "r")]
     entities = [GraphNode("pit", properties={"triplet_source_id": "p"}), GraphNode("crane")]
     edges = [
@@ -150,7 +150,7 @@ def test_what_a_model_extracted_links_passages_too() -> None:
     assert not linked(graph, "p", "r")
 
 
-def test_the_order_of_the_rows_does_not_matter() -> None:
+def test_a_passage_graph_does_not_depend_on_the_order_of_rows() -> None:
     passages = [("a", "Boso", "It was Nicki Minaj."), ("b", "b1", "Nicki Minaj met Boso."), *FILLER]
     first, second = graph_of(passages), graph_of(passages[::-1])
     assert first.ids == second.ids
@@ -158,7 +158,7 @@ def test_the_order_of_the_rows_does_not_matter() -> None:
     assert (first.transitions != second.transitions).nnz == 0
 
 
-def test_words_beside_a_title_lead_the_walk() -> None:
+def test_words_of_the_query_next_to_a_title_lead_the_walk() -> None:
     text = "A film directed by Anne Lister. It was shot in York and has music by Carl Bach."
     graph = graph_of(
         [("f", "Night Train", text), ("a", "Anne Lister", "x"), ("c", "Carl Bach", "y"), *FILLER]

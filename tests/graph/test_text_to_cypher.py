@@ -64,7 +64,7 @@ def test_a_statement_runs_within_the_scope(graph: WritableGraph) -> None:
 @pytest.mark.parametrize(
     "first", ["MATCH (n) DETACH DELETE n", "MATCH (n) RETURN nosuch.name", "MATCH (n RETURN n"]
 )
-def test_a_statement_that_does_not_do_is_repaired_once(graph: WritableGraph, first: str) -> None:
+def test_a_statement_that_fails_is_repaired_once(graph: WritableGraph, first: str) -> None:
     llm = ScriptedLLM([first, GOOD])
     found = asyncio.run(TextToCypher(graph, llm).aanswer("Which?", scope=ACME))
     assert found is not None
@@ -75,7 +75,7 @@ def test_a_statement_that_does_not_do_is_repaired_once(graph: WritableGraph, fir
 
 @slow
 @pytest.mark.parametrize("answers", [["MATCH (n) DELETE n"] * 2, [ConnectionError("down")], [""]])
-def test_where_the_llm_fails_the_rules_stand_alone(
+def test_rules_answer_alone_if_the_llm_writes_no_usable_statement(
     graph: WritableGraph, answers: list[str]
 ) -> None:
     llm = ScriptedLLM(answers)

@@ -115,18 +115,18 @@ def test_a_gap_between_two_neighbours_is_filled_with_the_mean_of_their_scores(
     assert result.hits[1].source == "auto_merging"
 
 
-def test_a1_a_neighbour_that_was_found_is_not_counted_twice(searched: Searched) -> None:
+def test_a_neighbour_that_was_found_is_not_counted_twice(searched: Searched) -> None:
     nodes = family("P", 8)
     retriever = merging(nodes, {"P0": 0.9, "P1": 0.8, "P2": 0.7, "P3": 0.6})
     assert len(searched(retriever, "query").hits) == 4  # half of eight is not more than half
 
 
-def test_a1_a_neighbour_that_was_found_keeps_its_own_score(searched: Searched) -> None:
+def test_a_neighbour_that_was_found_keeps_its_own_score(searched: Searched) -> None:
     retriever = merging(family("P", 8), {"P0": 0.9, "P1": 0.1, "P2": 0.7})
     assert scores(searched(retriever, "query").hits) == [("P0", 0.9), ("P2", 0.7), ("P1", 0.1)]
 
 
-def test_a1_a_missing_parent_leaves_its_children_and_is_told_once(searched: Searched) -> None:
+def test_a_missing_parent_keeps_its_children_and_degrades_once(searched: Searched) -> None:
     store = docstore(P, without=["P"])
     found = Candidate(P, {"P0": 0.9, "P1": 0.6, "P2": 0.3})
     result = searched(AutoMergingRetriever(found, store), "query")
@@ -134,7 +134,7 @@ def test_a1_a_missing_parent_leaves_its_children_and_is_told_once(searched: Sear
     assert [part.reason for part in result.degraded] == ["the docstore lacks 1 nodes: ['P']"]
 
 
-def test_a1_a_docstore_that_fails_leaves_what_was_found(searched: Searched) -> None:
+def test_a_failing_docstore_keeps_the_found_hits(searched: Searched) -> None:
     class Down(SimpleDocumentStore):
         def get_nodes(self, node_ids: list[str], raise_error: bool = True) -> list[BaseNode]:
             raise ConnectionError("docstore down")
@@ -155,9 +155,7 @@ class ReadsInPairs(SimpleDocumentStore):
         return super().get_document(doc_id, raise_error)
 
 
-def test_parents_are_read_side_by_side_where_the_docstore_reads_one_at_a_time(
-    searched: Searched,
-) -> None:
+def test_parents_are_read_in_parallel_if_the_docstore_has_no_batch_call(searched: Searched) -> None:
     nodes = [node for name in "ABCDEF" for node in family(name, 4)]
     store = ReadsInPairs()
     store.add_documents(nodes)
@@ -215,9 +213,7 @@ def test_parents_in_a_circle_come_to_an_end(searched: Searched) -> None:
     assert len(searched(merging([a, b], {"a": 0.9}), "query").hits) == 1
 
 
-def test_what_the_query_may_not_see_is_neither_filled_in_nor_merged_into(
-    searched: Searched,
-) -> None:
+def test_nodes_outside_the_scope_are_not_filled_in_or_merged_into(searched: Searched) -> None:
     ours, theirs = {"tenant_id": "acme"}, {"tenant_id": "globex"}
     nodes = family("P", 3, metadata=ours)
     nodes[0].metadata = theirs  # the parent
@@ -229,7 +225,7 @@ def test_what_the_query_may_not_see_is_neither_filled_in_nor_merged_into(
     assert node_ids(searched(retriever, "query").hits) == ["P"]
 
 
-def test_no_child_list_counts_as_no_other_children(searched: Searched) -> None:
+def test_a_parent_without_a_child_list_replaces_any_child(searched: Searched) -> None:
     nodes = family("P", 2)
     del nodes[0].relationships[NodeRelationship.CHILD]
     assert node_ids(searched(merging(nodes, {"P0": 0.9}), "query").hits) == ["P"]
@@ -243,7 +239,7 @@ def test_top_k_cuts_after_merging(searched: Searched) -> None:
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["VectorRetriever", "LlamaIndex's"])
-def test_changing_the_import_is_enough(own: bool) -> None:
+def test_the_arguments_of_llama_indexs_auto_merging_work_unchanged(own: bool) -> None:
     nodes = [*family("leave", 4), *family("lunch", 4)]
     context = StorageContext.from_defaults()
     context.docstore.add_documents(nodes)
@@ -266,6 +262,6 @@ def test_changing_the_import_is_enough(own: bool) -> None:
 
 
 @pytest.mark.parametrize("threshold", [-0.1, 1.0, 2.0])
-def test_a_threshold_that_cannot_be_is_refused(threshold: float) -> None:
+def test_a_threshold_outside_0_to_1_is_refused(threshold: float) -> None:
     with pytest.raises(ConfigurationError, match="simple_ratio_thresh"):
         AutoMergingRetriever(FakeRetriever(), SimpleDocumentStore(), threshold)

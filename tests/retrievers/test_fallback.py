@@ -19,7 +19,9 @@ def broken(name: str = "broken") -> FixedRetriever:
     return FixedRetriever(name=name, error=ConnectionError("down"))
 
 
-def test_the_first_that_finds_enough_answers_and_no_other_is_asked(searched: Searched) -> None:
+def test_the_first_with_enough_hits_answers_and_later_ones_are_not_searched(
+    searched: Searched,
+) -> None:
     first, then, last = finding(1, "a"), finding(2, "b"), finding(3, "c")
     result = searched(FallbackRetriever(first, then, last, enough=2), "query")
     assert node_ids(result.hits) == ["b0", "b1"]
@@ -29,31 +31,31 @@ def test_the_first_that_finds_enough_answers_and_no_other_is_asked(searched: Sea
     assert result.trace.notes["answered_by"] == "b"
 
 
-def test_when_none_finds_enough_the_longest_and_earliest_answers(searched: Searched) -> None:
+def test_the_longest_answer_counts_if_none_has_enough_hits(searched: Searched) -> None:
     result = searched(
         FallbackRetriever(finding(1, "a"), finding(2, "b"), finding(2, "c"), enough=9), "query"
     )
     assert node_ids(result.hits) == ["b0", "b1"]
 
 
-def test_one_that_fails_found_nothing_and_the_answer_says_so(searched: Searched) -> None:
+def test_a_failing_retriever_degrades_the_answer_of_the_next(searched: Searched) -> None:
     result = searched(FallbackRetriever(broken(), finding(1, "a")), "query")
     assert node_ids(result.hits) == ["a0"]
     assert [part.where for part in result.degraded] == ["broken"]
 
 
-def test_an_empty_answer_is_an_answer_even_when_the_last_fails(searched: Searched) -> None:
+def test_an_empty_answer_counts_even_if_the_last_retriever_fails(searched: Searched) -> None:
     result = searched(FallbackRetriever(finding(0, "a"), broken()), "query")
     assert result.hits == []
     assert [part.where for part in result.degraded] == ["broken"]
 
 
-def test_when_all_fail_the_query_fails(searched: Searched) -> None:
+def test_the_query_fails_if_all_retrievers_fail(searched: Searched) -> None:
     with pytest.raises(TooFewLegsError, match="down"):
         searched(FallbackRetriever(broken("one"), broken("two")), "query")
 
 
-def test_scope_and_filters_hold_on_every_path(searched: Searched) -> None:
+def test_scope_and_filters_hold_on_every_retriever_of_a_fallback(searched: Searched) -> None:
     rows = [
         (f"{tenant}-{lang}", 0.9, "text", {"tenant_id": tenant, "lang": lang})
         for tenant in ("acme", "globex")
@@ -69,13 +71,13 @@ def test_scope_and_filters_hold_on_every_path(searched: Searched) -> None:
             assert node_ids(searched(free, asked).hits) == ["acme-en"]
 
 
-def test_f17_the_order_of_what_answers_is_kept(searched: Searched) -> None:
+def test_the_order_of_the_answering_retriever_is_kept(searched: Searched) -> None:
     distances = FakeRetriever([("best", 0.1), ("worst", 0.9), ("best", 0.1)])
     result = searched(FallbackRetriever(distances, finding(1, "a")), "query")
     assert node_ids(result.hits) == ["best", "worst"]
 
 
-def test_what_cannot_work_is_refused() -> None:
+def test_a_single_retriever_and_enough_below_one_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="at least two retrievers, got 1; write"):
         FallbackRetriever(finding(1, "a"))
     with pytest.raises(ConfigurationError, match="enough must be a whole number"):

@@ -95,7 +95,7 @@ class TestEntitySearch:
         ]
         assert all(hit.matched_entities == ("crane",) for hit in hits)
 
-    def test_hops_are_limited_or_off(
+    def test_max_hops_and_fan_out_limit_the_hops(
         self, store: EmbeddedVectorStore, graph: EmbeddedGraph
     ) -> None:
         near = GraphRetriever(store, graph=graph, max_hops=1)
@@ -105,7 +105,7 @@ class TestEntitySearch:
         one_link = GraphRetriever(store, graph=graph, fan_out=1)
         assert node_ids(one_link.retrieve("crane")) == ["film"]
 
-    def test_what_all_named_entities_lead_to_comes_first(
+    def test_a_passage_that_all_named_entities_lead_to_comes_first(
         self, store: EmbeddedVectorStore, graph: EmbeddedGraph
     ) -> None:
         hits = GraphRetriever(store, graph=graph).search("crane and train").hits
@@ -193,7 +193,7 @@ class TestWalk:
             alone = GraphRetriever(store, graph=empty, seed=KeywordRetriever(store))
             assert set(node_ids(alone.retrieve("film"))) == {"new", "film"}
 
-    def test_what_is_written_is_found_by_the_next_query(
+    def test_a_passage_written_to_the_graph_is_found_by_the_next_query(
         self, store: EmbeddedVectorStore, graph: EmbeddedGraph
     ) -> None:
         retriever = GraphRetriever(store, graph=graph, seed=KeywordRetriever(store))
@@ -241,7 +241,7 @@ class TestWalk:
         assert all("Night Train" not in hit.path for hit in hits)
         assert "film" not in node_ids(hits)
 
-    def test_texts_come_in_one_request(self, graph: EmbeddedGraph) -> None:
+    def test_texts_of_a_walk_are_read_in_one_request(self, graph: EmbeddedGraph) -> None:
         requests: list[list[str] | None] = []
 
         class Counting(EmbeddedVectorStore):
@@ -281,7 +281,7 @@ class _Unreachable(EmbeddedGraph):
         ({"seed": 1}, "seed"),
     ],
 )
-def test_wrong_arguments_are_refused(
+def test_graph_retriever_arguments_out_of_range_are_refused(
     store: EmbeddedVectorStore, graph: EmbeddedGraph, wrong: dict[str, int], named: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=named):

@@ -68,7 +68,7 @@ def test_a_fusion_that_defines_only_fuse_gets_the_hits_of_both(*, one_round_trip
     assert len(retriever.retrieve("canteen lunch")) == len(sample_nodes())
 
 
-def test_the_last_of_few_that_share_a_word_still_counts() -> None:
+def test_the_lowest_of_few_keyword_matches_has_a_positive_share() -> None:
     retriever = HybridRetriever(
         FakeBackend(sample_nodes(FakeEmbedding())), embed_model=FakeEmbedding(), top_k=100
     )

@@ -92,7 +92,7 @@ def test_rules_come_before_cases_and_cases_before_templates(rules: KGRuleRetriev
     assert response.degraded == ()
 
 
-def test_sync_and_async_agree(rules: KGRuleRetriever) -> None:
+def test_sync_and_async_knowledge_methods_agree(rules: KGRuleRetriever) -> None:
     knowledge = KnowledgeRetriever(FixedRetriever(CASES), rules, policy=POLICY)
 
     async def every() -> list[object]:
@@ -115,7 +115,7 @@ def test_sync_and_async_agree(rules: KGRuleRetriever) -> None:
     ("chapter", "asked"),
     [(None, True), ("Safety", True), ("第三章 质量管理", True), ("cost", False), ("进度", False)],
 )
-def test_the_policy_says_which_chapters_ask_the_rules(
+def test_the_policy_says_for_which_chapters_rules_are_searched(
     rules: KGRuleRetriever, chapter: str | None, asked: bool
 ) -> None:
     response = KnowledgeRetriever(FixedRetriever(CASES), rules).search(PIT, chapter=chapter)
@@ -125,7 +125,7 @@ def test_the_policy_says_which_chapters_ask_the_rules(
     assert response.degraded == ()
 
 
-def test_rules_see_the_chapter(rules: KGRuleRetriever) -> None:
+def test_rules_use_the_chapter_of_the_search(rules: KGRuleRetriever) -> None:
     knowledge = KnowledgeRetriever(rules=rules)
     found = knowledge.search(PIT, chapter="emergency").regulations
     assert any(item.metadata["kind"] == "emergency" for item in found)
@@ -140,7 +140,7 @@ def test_cases_of_another_engineering_type_are_left_out(rules: KGRuleRetriever) 
     assert len(knowledge.retrieve_cases(PIT, limit=1)) == 1
 
 
-def test_either_side_alone(rules: KGRuleRetriever) -> None:
+def test_rules_or_cases_can_stand_alone(rules: KGRuleRetriever) -> None:
     only_rules, only_cases = (
         KnowledgeRetriever(rules=rules),
         KnowledgeRetriever(FixedRetriever(CASES)),
@@ -155,7 +155,7 @@ def test_either_side_alone(rules: KGRuleRetriever) -> None:
         KnowledgeRetriever()
 
 
-def test_a_side_that_is_down_leaves_the_other_and_says_so(rules: KGRuleRetriever) -> None:
+def test_a_failing_side_of_knowledge_keeps_the_other_and_degrades(rules: KGRuleRetriever) -> None:
     down = FakeRetriever(error=ConnectionError("no route to host"))
     response = KnowledgeRetriever(down, rules).search(PIT)
     assert response.regulations
@@ -174,7 +174,9 @@ def test_a_side_that_is_down_leaves_the_other_and_says_so(rules: KGRuleRetriever
         KnowledgeRetriever(down, closed).search(PIT)
 
 
-def test_a_side_that_finds_nothing_leaves_the_other_and_says_so(rules: KGRuleRetriever) -> None:
+def test_a_side_of_knowledge_without_hits_keeps_the_other_and_degrades(
+    rules: KGRuleRetriever,
+) -> None:
     response = KnowledgeRetriever(FixedRetriever(CASES), rules).search("payroll")
     assert response.cases
     assert [part.where for part in response.degraded] == ["rules"]
@@ -184,7 +186,7 @@ def test_a_side_that_finds_nothing_leaves_the_other_and_says_so(rules: KGRuleRet
     assert (part.where, "0.6" in part.reason, "0.4" in part.reason) == ("vector", True, True)
 
 
-def test_the_sides_run_together(rules: KGRuleRetriever) -> None:
+def test_rules_and_cases_are_searched_at_the_same_time(rules: KGRuleRetriever) -> None:
     meeting = Meeting(2)
     sides = (Meets(CASES, meeting), Meets([("r", 0.9, "A rule")], meeting))
     response = KnowledgeRetriever(*sides).search(PIT)
@@ -203,7 +205,7 @@ def test_infer_rules_takes_a_question_or_a_context(rules: KGRuleRetriever) -> No
         knowledge.infer_rules("which measures?", ["deep-pit"], use_llm=True)
 
 
-def test_from_storage_opens_and_closes_both(tmp_path: Path) -> None:
+def test_from_storage_opens_and_closes_store_and_graph(tmp_path: Path) -> None:
     store_url, graph_url = f"embedded:{tmp_path / 'store'}", f"graph:{tmp_path / 'graph'}"
     with open_store(store_url) as store:
         store.add(sample_nodes(MODEL))
@@ -226,7 +228,7 @@ def test_from_storage_opens_and_closes_both(tmp_path: Path) -> None:
         KnowledgeRetriever.from_storage(store_url, rules="rules.yaml")
 
 
-def test_a_scope_holds_on_both_sides() -> None:
+def test_a_scope_holds_for_rules_and_cases() -> None:
     with topic_graph() as graph, EmbeddedVectorStore(":memory:") as store:
         store.add(sample_nodes(MODEL))
         policy = KnowledgePolicy(case_threshold=0.0)

@@ -50,7 +50,7 @@ both = pytest.mark.parametrize("fusion", [LlamaIndexFusion, QueryFusionRetriever
 @both
 @each_case("use_async", [False, True])
 @each_case("mode", [*FUSION_MODES, "simple", "reciprocal_rerank"])
-def test_changing_the_import_is_enough(
+def test_the_arguments_of_llama_indexs_fusion_work_unchanged(
     fusion: type[LlamaIndexFusion], mode: FUSION_MODES, use_async: bool
 ) -> None:
     retriever = fusion(
@@ -83,9 +83,7 @@ def test_changing_the_import_is_enough(
 
 
 @both
-def test_the_mode_is_simple_and_two_hits_come_back_unless_told(
-    fusion: type[LlamaIndexFusion],
-) -> None:
+def test_the_default_mode_is_simple_with_two_hits(fusion: type[LlamaIndexFusion]) -> None:
     retriever = fusion(two(), llm=MockLLM(), num_queries=1)
     assert scores(retriever.retrieve("query")) == {"a": 0.9, "c": 0.8}
 
@@ -129,7 +127,7 @@ def test_distribution_based_scores_are_llama_indexs(fusion: type[LlamaIndexFusio
 
 
 @both
-def test_the_llm_writes_the_other_queries_and_all_are_asked(fusion: type[LlamaIndexFusion]) -> None:
+def test_the_query_and_those_of_the_llm_are_searched(fusion: type[LlamaIndexFusion]) -> None:
     llm = ScriptedLLM(["days off\nholiday entitlement"])
     child = FakeRetriever([("a", 0.9)])
     retriever = fusion([child], llm=llm, num_queries=3, use_async=False)
@@ -139,7 +137,7 @@ def test_the_llm_writes_the_other_queries_and_all_are_asked(fusion: type[LlamaIn
 
 
 @both
-def test_the_prompt_takes_the_query_and_the_number(fusion: type[LlamaIndexFusion]) -> None:
+def test_the_fusion_prompt_takes_the_query_and_the_number(fusion: type[LlamaIndexFusion]) -> None:
     llm = ScriptedLLM(["days off"])
     prompt = "Write {num_queries} queries like: {query}"
     fusion(
@@ -149,7 +147,7 @@ def test_the_prompt_takes_the_query_and_the_number(fusion: type[LlamaIndexFusion
 
 
 @both
-def test_the_prompt_can_be_seen_and_changed(fusion: type[LlamaIndexFusion]) -> None:
+def test_the_fusion_prompt_can_be_read_and_updated(fusion: type[LlamaIndexFusion]) -> None:
     llm = ScriptedLLM(["days off"])
     retriever = fusion([FakeRetriever()], llm=llm, num_queries=2, use_async=False)
     assert "{query}" in retriever.get_prompts()["query_gen_prompt"].get_template()
@@ -178,7 +176,7 @@ def test_index_nodes_in_the_result_are_followed(fusion: type[LlamaIndexFusion]) 
 # --- what LlamaIndex's gets wrong ----------------------------------------------------------------
 
 
-def test_async_retrieval_asks_the_llm_asynchronously() -> None:
+def test_async_retrieval_calls_the_async_method_of_the_llm() -> None:
     class AsyncOnly(ScriptedLLM):
         def complete(self, *args: object, **kwargs: object) -> None:  # type: ignore[override]
             raise AssertionError("the blocking way was taken")
@@ -190,7 +188,7 @@ def test_async_retrieval_asks_the_llm_asynchronously() -> None:
 
 
 @each_case("mode", FUSION_MODES)
-def test_f2_weights_count_in_every_mode_by_position_and_by_name(
+def test_weights_count_in_every_mode_by_position_and_by_name(
     mode: FUSION_MODES, searched: Searched
 ) -> None:
     legs = {
@@ -212,7 +210,7 @@ def test_f2_weights_count_in_every_mode_by_position_and_by_name(
             assert searched(fusion, "query").hits[0].node.node_id == best
 
 
-def test_f4_legs_by_name_have_their_own_limits(searched: Searched) -> None:
+def test_legs_by_name_keep_top_k_and_required(searched: Searched) -> None:
     own, must = FixedRetriever([("a", 0.9)]), FixedRetriever(error=ConnectionError("down"))
     fusion = QueryFusionRetriever(
         {"own": Leg("x", own, top_k=50), "must": Leg("y", must, required=True)}, num_queries=1
@@ -223,14 +221,14 @@ def test_f4_legs_by_name_have_their_own_limits(searched: Searched) -> None:
     assert [call.top_k for call in own.calls] == [50]
 
 
-def test_f4_so_many_legs_must_answer(searched: Searched) -> None:
+def test_fewer_answers_than_min_success_fail_the_fusion(searched: Searched) -> None:
     legs = {"a": FixedRetriever([("a", 1.0)]), "b": FixedRetriever(error=OSError("down"))}
     with pytest.raises(TooFewLegsError):
         searched(QueryFusionRetriever(legs, num_queries=1, min_success=2), "query")
 
 
 @pytest.mark.parametrize("use_async", [False, True])
-def test_f6_sync_retrieval_takes_the_sync_way_of_its_children(use_async: bool) -> None:
+def test_sync_retrieval_calls_the_sync_method_of_children(use_async: bool) -> None:
     class SyncOnly(FakeRetriever):
         async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
             raise AssertionError("the store has no async client")
@@ -240,7 +238,7 @@ def test_f6_sync_retrieval_takes_the_sync_way_of_its_children(use_async: bool) -
 
 
 @each_case("mode", FUSION_MODES)
-def test_f10_hits_without_a_score_count_as_found_with_nothing_to_add(
+def test_hits_without_a_score_are_found_with_a_share_of_zero(
     mode: FUSION_MODES, searched: Searched
 ) -> None:
     children = [FakeRetriever([("a", 0.9), ("none", None)]), FakeRetriever([("also", None)])]
@@ -268,7 +266,7 @@ class FusionMode(Enum):
         ("dbsf", "dist_based_score"),
     ],
 )
-def test_another_name_of_a_mode_is_answered_with_llama_indexs(mode: Any, ours: str) -> None:
+def test_another_name_of_a_mode_is_refused_with_llama_indexs_name(mode: Any, ours: str) -> None:
     with pytest.raises(ConfigurationError, match=f"write mode={ours!r}"):
         QueryFusionRetriever([FakeRetriever()], mode=mode, num_queries=1)
 
@@ -301,7 +299,7 @@ def test_a_leg_with_only_an_async_method_works_inside_a_running_loop() -> None:
 
 
 @each_case("said", [ConnectionError("LLM down"), "", "```\n```", (30.0, "late")])
-def test_f14_when_the_llm_is_no_help_the_query_goes_on_alone(said: str, searched: Searched) -> None:
+def test_the_query_is_searched_alone_if_the_llm_fails(said: str, searched: Searched) -> None:
     child = FakeRetriever([("a", 0.9)])
     fusion = QueryFusionRetriever([child], llm=ScriptedLLM([said]), num_queries=4)
     result = searched(fusion, Query("annual leave", timeout_s=1))
@@ -310,7 +308,7 @@ def test_f14_when_the_llm_is_no_help_the_query_goes_on_alone(said: str, searched
     assert len(result.degraded) == 1
 
 
-def test_f14_a_prompt_may_hold_braces(searched: Searched) -> None:
+def test_a_fusion_prompt_may_contain_json(searched: Searched) -> None:
     llm = ScriptedLLM(['["days off"]'])
     prompt = 'Answer like {"queries": ["..."]}. {num_queries} for: {query}'
     fusion = QueryFusionRetriever(
@@ -320,14 +318,14 @@ def test_f14_a_prompt_may_hold_braces(searched: Searched) -> None:
     assert llm.prompts == ['Answer like {"queries": ["..."]}. 1 for: annual leave']
 
 
-def test_f15_no_llm_is_looked_for_where_none_is_needed(searched: Searched) -> None:
+def test_one_query_needs_no_llm(searched: Searched) -> None:
     fusion = QueryFusionRetriever([FakeRetriever([("a", 0.9)])], num_queries=1)
     assert node_ids(searched(fusion, "query").hits) == ["a"]
     with pytest.raises(ConfigurationError, match="num_queries=4 needs llm="):
         QueryFusionRetriever([FakeRetriever()])
 
 
-def test_f16_what_cannot_work_is_refused_at_construction() -> None:
+def test_fusion_arguments_that_cannot_work_are_refused_at_construction() -> None:
     child = FakeRetriever()
     for given, problem in (
         ({"retriever_weights": [0.0]}, "weights are 0"),
@@ -347,20 +345,20 @@ def test_f16_what_cannot_work_is_refused_at_construction() -> None:
         QueryFusionRetriever({}, num_queries=1)
 
 
-def test_f17_any_fusion_does_with_any_constant(searched: Searched) -> None:
+def test_the_mode_can_be_a_fusion_stage(searched: Searched) -> None:
     fusion = QueryFusionRetriever(two(), mode=RRF(k=1), num_queries=1)
     assert searched(fusion, "query").hits[0].score == pytest.approx(1 / 2 + 1 / 4)
     votes = QueryFusionRetriever(two(), mode=WeightedSum(), num_queries=1)
     assert node_ids(searched(votes, "query").hits) == ["a", "c"]
 
 
-def test_the_other_wordings_stand_in_the_result(searched: Searched) -> None:
+def test_generated_queries_are_details_of_the_result(searched: Searched) -> None:
     fusion = QueryFusionRetriever(two(), llm=ScriptedLLM(["days off"]), num_queries=2)
     details = searched(fusion, "annual leave").details
     assert details == {"generated_queries": ["days off"], "queries_count": 2}
 
 
-def test_verbose_tells_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_verbose_fusion_logs_the_number_of_hits(caplog: pytest.LogCaptureFixture) -> None:
     fusion = QueryFusionRetriever(two(), num_queries=1, verbose=True)
     with caplog.at_level(logging.INFO):
         fusion.retrieve("annual leave")

@@ -116,7 +116,7 @@ def asynchronous(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
-def test_it_takes_any_postprocessor_and_leaves_the_retrievers_hits_alone(
+def test_any_postprocessor_reranks_without_changing_the_retrievers_hits(
     *, asynchronous: bool
 ) -> None:
     source = FakeRetriever(ROWS)
@@ -125,7 +125,7 @@ def test_it_takes_any_postprocessor_and_leaves_the_retrievers_hits_alone(
     assert [(hit.node_id, hit.score) for hit in source.hits] == [(id_, s) for id_, s, _ in ROWS]
 
 
-def test_a_failing_reranker_leaves_the_retrievers_order_and_says_so(*, asynchronous: bool) -> None:
+def test_a_failing_reranker_keeps_the_retrievers_order_and_degrades(*, asynchronous: bool) -> None:
     retriever = RerankRetriever(FakeRetriever(ROWS), ByLength(fail=ConnectionError("no service")))
     result = searched(retriever, asynchronous=asynchronous)
     assert [(hit.node_id, hit.score) for hit in result.hits] == [(id_, s) for id_, s, _ in ROWS]
@@ -134,13 +134,13 @@ def test_a_failing_reranker_leaves_the_retrievers_order_and_says_so(*, asynchron
     ]
 
 
-def test_a_failing_scope_check_is_not_passed_over() -> None:
+def test_a_scope_error_of_a_reranker_is_raised() -> None:
     retriever = RerankRetriever(FakeRetriever(ROWS), ByLength(fail=ScopeRequiredError("no scope")))
     with pytest.raises(ScopeRequiredError):
         retriever.retrieve("q")
 
 
-def test_a_reranker_that_is_late_costs_its_time_and_no_more(*, asynchronous: bool) -> None:
+def test_a_late_reranker_costs_its_timeout_and_degrades(*, asynchronous: bool) -> None:
     retriever = RerankRetriever(FakeRetriever(ROWS), ByLength(delay_s=6.0), timeout_s=0.05)
     started = time.monotonic()
     result = searched(retriever, asynchronous=asynchronous)
@@ -150,7 +150,7 @@ def test_a_reranker_that_is_late_costs_its_time_and_no_more(*, asynchronous: boo
 
 
 @each_case("asynchronous", [False, True], side_by_side=True)
-def test_the_querys_own_time_is_enough_to_fall_back_in(*, asynchronous: bool) -> None:
+def test_a_late_reranker_degrades_within_the_timeout_of_the_query(*, asynchronous: bool) -> None:
     retriever = RerankRetriever(FakeRetriever(ROWS), ByLength(delay_s=6.0))
     result = searched(retriever, Query("q", timeout_s=1.5), asynchronous=asynchronous)
     assert node_ids(result.hits) == ["a", "b", "c"]
@@ -186,9 +186,7 @@ def test_an_object_with_rerank_is_a_reranker(reranker: Any, *, asynchronous: boo
     assert "the service is gone" in failed.degraded[0].reason
 
 
-def test_as_many_are_fetched_as_it_is_told_and_never_fewer_than_are_wanted(
-    dense: VectorRetriever,
-) -> None:
+def test_fetch_k_hits_are_reranked_and_never_fewer_than_top_k(dense: VectorRetriever) -> None:
     seen: list[int] = []
 
     class Counting(ByLength):
@@ -212,7 +210,7 @@ def test_the_query_is_embedded_once_for_retriever_and_reranker(store: EmbeddedVe
     assert model.calls == ["annual leave"]
 
 
-def test_a_reranker_that_returns_fewer_than_are_wanted_is_told_at_once() -> None:
+def test_a_reranker_whose_top_n_is_below_top_k_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"write ByLength\(..., top_n=5\)"):
         RerankRetriever(FakeRetriever(ROWS), ByLength(top_n=2), top_k=5)
     RerankRetriever(FakeRetriever(ROWS), ByLength(top_n=5), top_k=5)

@@ -38,7 +38,7 @@ def built() -> RetrievalPipeline:
     return pipeline
 
 
-def test_it_is_what_the_operators_give() -> None:
+def test_a_pipeline_of_added_stages_equals_the_operators() -> None:
     expression = Shout() >> (a | b) >> RRF() >> Top(2)
     pipeline = built()
     assert repr(pipeline) == (
@@ -93,13 +93,13 @@ def test_a_wrong_argument_of_execute_is_an_argument_error() -> None:
         RetrievalPipeline().add_stage(a).execute("query", topk=3)  # type: ignore[call-arg]
 
 
-def test_foreign_parts_are_stages_too() -> None:
+def test_llama_index_parts_are_stages_of_a_pipeline() -> None:
     pipeline = RetrievalPipeline("p").add_stage(FakeRetriever([("x", 0.9), ("y", 0.1)]))
     cut = pipeline.add_stage(SimilarityPostprocessor(similarity_cutoff=0.5))
     assert node_ids(cut.retrieve("query")) == ["x"]
 
 
-def test_the_scope_reaches_its_legs() -> None:
+def test_the_scope_of_a_built_pipeline_reaches_its_legs() -> None:
     assert node_ids(built().for_scope(Scope("acme")).retrieve("query")) == ["a", "b"]
 
 
@@ -111,7 +111,7 @@ def test_a_stage_that_does_not_fit_is_refused_with_what_to_write_instead() -> No
 
 
 @pytest.mark.parametrize("stages", [(), (Shout(),), (a | b,), (RRF(),)], ids=repr)
-def test_a_pipeline_that_is_not_finished_says_what_it_needs(stages: tuple[object, ...]) -> None:
+def test_a_pipeline_without_a_retriever_says_what_it_needs(stages: tuple[object, ...]) -> None:
     pipeline = RetrievalPipeline("p")
     for stage in stages:
         pipeline = pipeline.add_stage(stage)
@@ -125,7 +125,7 @@ def test_a_stage_in_place_of_the_name_is_refused() -> None:
 
 
 @pytest.mark.parametrize("part", [3, None, "retriever", Top])
-def test_what_is_no_stage_is_refused_at_once(part: object) -> None:
+def test_a_part_that_is_no_stage_is_refused_at_once(part: object) -> None:
     with pytest.raises(CompositionError, match=re.escape(f"{part!r} is no stage")):
         RetrievalPipeline("faq").add_stage(part)
     with pytest.raises(CompositionError, match=re.escape(f"{part!r} is no stage")):

@@ -90,14 +90,14 @@ def test_a_document_with_many_good_passages_leaves_room_for_others(place: int) -
 
 
 @pytest.mark.parametrize("place", range(3), ids=["vector", "keyword", "hybrid"])
-def test_it_can_go_by_a_field(place: int) -> None:
+def test_hits_are_collapsed_by_a_metadata_field(place: int) -> None:
     collapse = Collapse(2, by="shelf")
     retriever = retrievers(FakeBackend(NODES), top_k=10, collapse=collapse)[place]
     shelves = [hit.node.metadata["shelf"] for hit in retriever.retrieve(QUERY)]
     assert sorted(shelves) == ["a", "a", "b", "b", "c"]
 
 
-def test_where_the_engine_returns_no_more_the_answer_is_degraded() -> None:
+def test_fewer_groups_than_top_k_within_most_hits_degrade_the_answer() -> None:
     backend = FakeBackend(NODES, features=replace(EVERYTHING, most_hits=150))
     retriever = KeywordRetriever(backend, top_k=3, collapse=Collapse())
     result = retriever.search(QUERY)
@@ -107,7 +107,7 @@ def test_where_the_engine_returns_no_more_the_answer_is_degraded() -> None:
     assert "only 1 hits instead of 3 from the first 150" in degraded.reason
 
 
-def test_what_the_engine_lets_out_of_a_scope_is_caught() -> None:
+def test_hits_outside_the_scope_are_an_error_while_collapsing() -> None:
     backend = Leaking(sample_nodes(MODEL))
     retriever = VectorRetriever(
         backend, embed_model=MODEL, top_k=2, collapse=Collapse(), scope=Scope("nobody")

@@ -82,7 +82,7 @@ def test_a_rule_uses_what_another_concludes(graph: EmbeddedGraph) -> None:
     assert {str(edge) for edge in found.proof} == {"p -USES-> e", "e -CAUSES-> h1"}
 
 
-def test_nothing_is_concluded_from_what_a_scope_cannot_see(graph: EmbeddedGraph) -> None:
+def test_nothing_is_concluded_from_rows_outside_the_scope(graph: EmbeddedGraph) -> None:
     assert run(infer(graph, RULES, seeds=["p"], scope=Scope("acme"))) == []
 
 

@@ -135,7 +135,9 @@ def rule(**changes: str) -> str:
         ("rules: " + "[" * 5000, 1, "nested too deeply|no YAML"),
     ],
 )
-def test_what_cannot_be_read_is_named_with_its_line(text: str, line: int, message: str) -> None:
+def test_an_unreadable_rule_file_is_an_error_with_its_line(
+    text: str, line: int, message: str
+) -> None:
     with pytest.raises(RuleSyntaxError, match=message) as caught:
         parse_rules(text, file="rules.yaml")
     assert caught.value.line == line

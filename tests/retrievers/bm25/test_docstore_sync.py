@@ -120,7 +120,7 @@ def test_hashes_without_nodes_are_ignored(docstore: CountingDocstore) -> None:
     assert node_ids(retriever.retrieve("apple")) == ["a"]
 
 
-def test_a_docstore_that_keeps_no_hashes_is_followed_too() -> None:
+def test_a_docstore_without_hashes_is_followed() -> None:
     nodes = {node.node_id: node for node in _nodes(a="apple", b="bread")}
     foreign: Any = _Foreign(nodes)
     retriever = BM25Retriever.from_docstore(foreign, cache_ttl_s=0)

@@ -91,7 +91,7 @@ def test_metadata_excluded_from_embedding_is_not_searched() -> None:
     assert BM25Retriever([node]).retrieve("x1") == []
 
 
-def test_normalised_scores_reach_from_0_to_1() -> None:
+def test_normalised_bm25_scores_reach_from_0_to_1() -> None:
     raw = BM25Retriever(sample_nodes()).retrieve("annual leave days")
     hits = BM25Retriever(sample_nodes(), normalise=True).retrieve("annual leave days")
     scores = [hit.score or 0.0 for hit in hits]

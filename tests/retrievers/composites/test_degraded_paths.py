@@ -49,7 +49,7 @@ def test_the_leg_of_one_composite_has_no_other_before_it(
     assert places(RerankRetriever(half_down(), RuleRerank()), query) == ["down"]
 
 
-def test_legs_inside_legs_are_told_from_the_outside_in(places: Places) -> None:
+def test_legs_inside_legs_are_named_from_the_outside_in(places: Places) -> None:
     middle = branches(inner=half_down() >> Top(3), other=FixedRetriever([("b", 0.9)])) >> RRF()
     outer = branches(outer=middle, down=half_down()) >> RRF()
     assert sorted(places(outer, "q")) == ["down/down", "outer/inner/down"]
@@ -61,14 +61,16 @@ def test_a_stage_inside_a_leg_is_named_with_the_leg(places: Places) -> None:
     assert places(retriever, "q") == ["multi_query/MultiQuery", "fusion/down"]
 
 
-def test_what_an_index_node_leads_to_is_on_the_way(places: Places) -> None:
+def test_a_failure_behind_an_index_node_is_named_with_the_id_of_the_reference(
+    places: Places,
+) -> None:
     link = FakeRetriever()
     link.hits = [NodeWithScore(node=IndexNode(text="more", index_id="more"), score=1.0)]
     retriever = RecursiveRetriever("root", {"root": link, "more": half_down()})
     assert places(retriever, "q") == ["more/down"]
 
 
-def test_the_event_names_the_same_place() -> None:
+def test_the_event_of_a_degraded_leg_names_the_path_to_it() -> None:
     with recorded() as recording:
         (branches(outer=half_down()) >> RRF()).retrieve("q")
     assert [getattr(event, "where", None) for event in recording.events].count("outer/down") == 1

@@ -122,7 +122,7 @@ def test_routes_of_which_one_fails_stream_what_there_is(stream: Streamed) -> Non
 
 
 @both_ways
-def test_when_the_picked_route_fails_the_others_are_heard(stream: Streamed) -> None:
+def test_the_other_routes_are_streamed_if_the_picked_route_fails(stream: Streamed) -> None:
     halting = branches(
         late("a", 0.0), Leg("broken", late("b", 0.04, error=ConnectionError("down")), required=True)
     )
@@ -141,7 +141,7 @@ class Wavers(Retriever):
 
 
 @both_at_once
-def test_a_route_that_was_given_up_is_not_heard_any_more(stream: Streamed) -> None:
+def test_a_route_that_timed_out_streams_no_further_partial_answers(stream: Streamed) -> None:
     others = branches(late("c", 0.0), late("d", 0.6)) >> RRF()
     retriever = routed(["x"], x=Leg("x", Wavers(top_k=None), timeout_s=0.3), y=others)
     assert stream(retriever, "q") == [["a"], ["c"], ["c", "d"], ["c", "d"]]
@@ -154,7 +154,7 @@ def test_a_fallback_streams_one_retriever_after_the_other(stream: Streamed) -> N
 
 
 @both_ways
-def test_partial_answers_are_as_long_as_what_was_asked_for(stream: Streamed) -> None:
+def test_partial_answers_have_at_most_top_k_hits(stream: Streamed) -> None:
     long = branches(FixedRetriever([(id_, 0.9) for id_ in "abcdef"])) >> RRF()
     retriever = FallbackRetriever(long, late("y", 0.0), top_k=3)
     assert stream(retriever, "q") == [["a", "b", "c"], ["a", "b", "c"]]
@@ -188,7 +188,7 @@ class Foreign(BaseRetriever):
 
 
 @both_ways
-def test_what_a_foreign_composite_finds_on_its_way_is_not_told(stream: Streamed) -> None:
+def test_partial_answers_inside_a_foreign_composite_are_not_streamed(stream: Streamed) -> None:
     # It knows no scope: what its parts find is checked only when it answers.
     retriever = Foreign(branches(in_tenants()) >> RRF()) >> Top(5)
     assert stream(retriever, Query("q", scope=Scope("acme"))) == [["mine"]]
@@ -211,7 +211,7 @@ class Expands(Refine):
 
 
 @both_ways
-def test_retrievers_that_stages_ask_are_not_heard(stream: Streamed) -> None:
+def test_partial_answers_of_retrievers_inside_stages_are_not_streamed(stream: Streamed) -> None:
     assert stream(LooksUp() >> two_legs() >> Expands(), "q") == STEPS
     assert stream(RerankRetriever(LooksUp() >> two_legs(), Expands()), "q") == STEPS
 
@@ -224,7 +224,7 @@ def test_scores_that_cannot_be_fused_fail_the_answer_and_no_leg(stream: Streamed
 
 
 @both_at_once
-def test_nothing_comes_behind_the_answer(stream: Streamed) -> None:
+def test_nothing_is_streamed_after_the_answer(stream: Streamed) -> None:
     slow = Leg("slow", late("b", 0.3), timeout_s=0.03)
     retriever = routed(["x"], x=branches(late("a", 0.0), slow) >> RRF())
     assert stream(retriever, "q") == [["a"], ["a"]]

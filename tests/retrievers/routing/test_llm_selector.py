@@ -33,7 +33,7 @@ LLM_ANSWERS: dict[str, tuple[ScriptedAnswer, list[str], bool]] = {
 
 
 @each_case(("answer", "expected", "degraded"), LLM_ANSWERS.values(), ids=LLM_ANSWERS)
-def test_r4_whatever_the_llm_answers_the_query_is_answered(
+def test_any_answer_of_the_llm_leads_to_hits(
     answer: ScriptedAnswer, expected: list[str], degraded: bool, searched: Searched
 ) -> None:
     selector = LLMSelector(ScriptedLLM([answer]), timeout_s=0.5)
@@ -43,12 +43,12 @@ def test_r4_whatever_the_llm_answers_the_query_is_answered(
     assert result.hits
 
 
-def test_the_llm_may_pick_several() -> None:
+def test_max_routes_lets_the_llm_pick_several_routes() -> None:
     selector = LLMSelector(ScriptedLLM(["3, 1, 3, 2"]), max_routes=2)
     assert names(RouterRetriever(selector, routes()).search("query")) == ["food", "leave"]
 
 
-def test_the_llm_is_told_the_routes_and_the_question_as_they_are() -> None:
+def test_the_prompt_has_the_routes_and_the_question_unchanged() -> None:
     llm = ScriptedLLM(["1"])
     given = {"a": Route(FixedRetriever(), "about {query} and {choices}")}
     RouterRetriever(LLMSelector(llm), given).retrieve("what is {most}?")
@@ -56,7 +56,7 @@ def test_the_llm_is_told_the_routes_and_the_question_as_they_are() -> None:
     assert "Question: what is {most}?" in llm.prompts[0]
 
 
-def test_an_answer_that_no_route_fits_is_kept_as_any_other(searched: Searched) -> None:
+def test_the_answer_none_of_the_routes_is_cached(searched: Searched) -> None:
     llm = ScriptedLLM(["none"])
     router = RouterRetriever(LLMSelector(llm), routes(), fallback="food")
     for _ in range(2):

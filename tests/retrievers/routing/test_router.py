@@ -69,16 +69,14 @@ def test_several_picked_routes_are_fused(searched: Searched) -> None:
 
 
 @each_case("place", [-1, 3, 9])
-def test_r2_a_pick_out_of_range_takes_the_fallback_and_says_so(
-    place: int, searched: Searched
-) -> None:
+def test_a_pick_out_of_range_takes_the_fallback_and_says_so(place: int, searched: Searched) -> None:
     router = RouterRetriever(TheirPicks(place), routes(), fallback="food")
     result = searched(router, "query")
     assert names(result) == ["food"]
     assert f"picked route {place + 1} of 3" in result.degraded[0].reason
 
 
-def test_r2_an_unknown_name_takes_the_fallback_and_says_so(searched: Searched) -> None:
+def test_an_unknown_name_takes_the_fallback_and_says_so(searched: Searched) -> None:
     result = searched(RouterRetriever(Picks(["travel"]), routes(), fallback="food"), "query")
     assert names(result) == ["food"]
     assert "['travel']" in result.degraded[0].reason
@@ -87,13 +85,13 @@ def test_r2_an_unknown_name_takes_the_fallback_and_says_so(searched: Searched) -
     assert "['travel']" in mixed.degraded[0].reason
 
 
-def test_r3_repeated_picks_count_once(searched: Searched) -> None:
+def test_a_route_picked_twice_counts_once(searched: Searched) -> None:
     for selector in (Picks(["code", "leave", "code"]), TheirPicks(1, 0, 1)):
         result = searched(RouterRetriever(selector, routes()), "query")
         assert names(result) == ["code", "leave"]
 
 
-def test_r3_at_most_so_many_routes_are_taken(searched: Searched) -> None:
+def test_max_routes_limits_the_picked_routes(searched: Searched) -> None:
     router = RouterRetriever(Picks(["code", "code", "leave", "food"]), routes(), max_routes=2)
     assert names(searched(router, "query")) == ["code", "leave"]
 
@@ -110,7 +108,7 @@ def test_r3_at_most_so_many_routes_are_taken(searched: Searched) -> None:
     ],
     ids=str,
 )
-def test_r4_a_selector_that_fails_takes_the_fallback_and_says_so(
+def test_a_selector_that_fails_takes_the_fallback_and_says_so(
     found: Sequence[Selection] | Exception | None, searched: Searched
 ) -> None:
     result = searched(RouterRetriever(Picks(found), routes(), fallback="leave"), "query")
@@ -119,7 +117,9 @@ def test_r4_a_selector_that_fails_takes_the_fallback_and_says_so(
     assert result.details["routes"] == [{"name": "leave", "confidence": 1.0, "reason": "fallback"}]
 
 
-def test_r4_without_a_fallback_every_route_is_asked(searched: Searched) -> None:
+def test_every_route_is_searched_if_the_selector_fails_without_a_fallback(
+    searched: Searched,
+) -> None:
     result = searched(RouterRetriever(Picks(ValueError("no")), routes()), "query")
     assert names(result) == ["leave", "code", "food"]
     assert set(node_ids(result.hits)) == {"leave", "code", "food", "shared"}
@@ -133,12 +133,12 @@ def test_a_selector_that_abstains_takes_the_fallback_and_nothing_is_degraded(
     assert result.degraded == ()
 
 
-def test_a_selector_that_is_set_up_wrongly_is_an_error(searched: Searched) -> None:
+def test_a_configuration_error_of_a_selector_is_raised(searched: Searched) -> None:
     with pytest.raises(ConfigurationError, match="no model"):
         searched(RouterRetriever(Picks(ConfigurationError("no model")), routes()), "query")
 
 
-def test_r5_when_every_picked_route_fails_the_others_are_asked(searched: Searched) -> None:
+def test_the_other_routes_are_searched_if_every_picked_route_fails(searched: Searched) -> None:
     given = {**routes(), "broken": Route(broken(), "nothing")}
     result = searched(RouterRetriever(Picks(["broken"]), given), "query")
     assert set(node_ids(result.hits)) == {"leave", "code", "food", "shared"}
@@ -147,13 +147,13 @@ def test_r5_when_every_picked_route_fails_the_others_are_asked(searched: Searche
 
 
 @each_case("picks", [["one"], ["one", "two"], []], ids=str)
-def test_r5_when_all_routes_fail_the_query_fails(picks: list[str], searched: Searched) -> None:
+def test_the_query_fails_if_all_routes_fail(picks: list[str], searched: Searched) -> None:
     given = {"one": Route(broken(), "one"), "two": Route(broken(), "two")}
     with pytest.raises(TooFewLegsError, match="down"):
         searched(RouterRetriever(Picks(picks), given), "query")
 
 
-def test_fewer_answers_than_min_success_have_the_other_routes_asked_as_well(
+def test_the_other_routes_are_searched_if_fewer_than_min_success_answered(
     searched: Searched,
 ) -> None:
     given = {**routes(), "broken": Route(broken(), "nothing")}
@@ -166,13 +166,13 @@ def test_fewer_answers_than_min_success_have_the_other_routes_asked_as_well(
         searched(RouterRetriever(Picks(["one", "two"]), two, fusion=RRF(min_success=2)), "query")
 
 
-def test_r5_a_callback_manager_is_taken() -> None:
+def test_a_router_keeps_the_callback_manager() -> None:
     manager = CallbackManager([])
     router = RouterRetriever(Picks(["code"]), routes(), callback_manager=manager)
     assert router.callback_manager is manager
 
 
-def test_r5_the_result_is_sorted_and_has_at_most_top_k_hits(searched: Searched) -> None:
+def test_fused_hits_of_routes_are_sorted_and_cut_to_top_k(searched: Searched) -> None:
     rows = {"a": [("x", 0.2), ("y", 0.1)], "b": [("y", 0.9), ("z", 0.3)]}
     given = {name: Route(FakeRetriever(each), name) for name, each in rows.items()}
     router = RouterRetriever(Picks(["a", "b"]), given, fusion=Max(), top_k=2)
@@ -181,7 +181,7 @@ def test_r5_the_result_is_sorted_and_has_at_most_top_k_hits(searched: Searched) 
     assert len(searched(router, Query("query", top_k=9)).hits) == 3
 
 
-def test_f17_one_route_keeps_its_order(searched: Searched) -> None:
+def test_the_order_of_a_single_route_is_kept(searched: Searched) -> None:
     given = {"theirs": Route(FakeRetriever([("best", 0.1), ("worst", 0.9)]), "theirs")}
     result = searched(RouterRetriever(Picks(["theirs"]), given), "query")
     assert node_ids(result.hits) == ["best", "worst"]
@@ -210,7 +210,7 @@ def test_weights_of_the_fusion_and_of_legs_count(searched: Searched) -> None:
     assert node_ids(by_leg.hits) == ["shared", "leave", "code"]
 
 
-def test_scope_and_filters_reach_every_route(searched: Searched) -> None:
+def test_a_bound_scope_holds_on_every_route(searched: Searched) -> None:
     rows = [
         (f"{tenant}-{n}", 0.9, "text", {"tenant_id": tenant}) for tenant in ("a", "b") for n in "12"
     ]
@@ -224,7 +224,7 @@ def test_scope_and_filters_reach_every_route(searched: Searched) -> None:
         assert node_ids(searched(router, "query").hits) == ["a-1", "a-2"]
 
 
-def test_r7_a_blocking_selector_leaves_the_event_loop_free() -> None:
+def test_a_blocking_selector_leaves_the_event_loop_free() -> None:
     class Blocks(TheirPicks):
         def _select(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
             meeting.join()
@@ -258,7 +258,7 @@ LATE: dict[str, Callable[[], Selector | BaseSelector]] = {
 
 @each_case("make", LATE.values(), ids=LATE, side_by_side=True)
 @unless_stalled
-def test_r4_a_selector_that_is_late_takes_the_fallback_and_says_so(
+def test_a_selector_that_is_late_takes_the_fallback_and_says_so(
     make: Callable[[], Selector | BaseSelector], searched: Searched
 ) -> None:
     router = RouterRetriever(make(), routes(), fallback="food")
@@ -270,9 +270,7 @@ def test_r4_a_selector_that_is_late_takes_the_fallback_and_says_so(
 
 
 @unless_stalled
-def test_a_selector_that_is_late_leaves_time_for_the_next_of_its_cascade(
-    searched: Searched,
-) -> None:
+def test_a_late_selector_leaves_time_for_the_next_of_its_cascade(searched: Searched) -> None:
     llm = ScriptedLLM([(0.05, "2")])
     cascade = CascadeSelector(Late(0), LLMSelector(llm))
     result = searched(
@@ -323,7 +321,7 @@ def test_a_cascade_of_selectors_routes(searched: Searched) -> None:
     assert names(searched(router, "quantum chromodynamics")) == ["food"]
 
 
-def test_what_cannot_work_is_refused_at_construction() -> None:
+def test_routes_and_arguments_that_cannot_work_are_refused_at_construction() -> None:
     rules = RuleSelector([RouteRule("travel", any_of=["train"])])
     wrong: list[tuple[Callable[[], object], str]] = [
         (lambda: RouterRetriever(Picks([]), {}), "at least one route"),

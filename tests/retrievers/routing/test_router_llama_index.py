@@ -22,7 +22,7 @@ from tests.searching import Searched
 SINGLE = '[{"choice": 2, "reason": "code"}, {"choice": 1, "reason": "leave"}]'
 
 
-def test_r3_a_selector_that_is_to_pick_one_is_held_to_one(searched: Searched) -> None:
+def test_a_single_selector_picks_one_route_though_the_llm_names_two(searched: Searched) -> None:
     selector = LLMSingleSelector.from_defaults(llm=ScriptedLLM([SINGLE]))
     assert names(searched(RouterRetriever(selector, routes()), "query")) == ["code"]
     most = LLMMultiSelector.from_defaults(llm=ScriptedLLM([SINGLE]), max_outputs=1)
@@ -60,7 +60,7 @@ def test_the_embedding_selector_of_llama_index_works(searched: Searched) -> None
     assert names(result) == ["leave"]
 
 
-def test_r7_a_selector_whose_model_blocks_leaves_the_event_loop_free() -> None:
+def test_a_selector_whose_model_blocks_leaves_the_event_loop_free() -> None:
     class BlocksByName(FakeEmbedding):
         def _get_query_embedding(self, query: str) -> list[float]:
             meeting.join()
@@ -84,7 +84,7 @@ def tools() -> list[RetrieverTool]:
     ]
 
 
-def test_changing_the_import_is_enough(searched: Searched) -> None:
+def test_the_arguments_of_llama_indexs_router_work_unchanged(searched: Searched) -> None:
     llm = ScriptedLLM(['[{"choice": 2, "reason": "code"}]'] * 2)
     selector = LLMSingleSelector.from_defaults(llm=llm)
     router = RouterRetriever(
@@ -110,7 +110,7 @@ def test_from_defaults_picks_one_or_several() -> None:
         RouterRetriever.from_defaults(tools())
 
 
-def test_tools_of_one_name_are_told_apart() -> None:
+def test_tools_of_the_same_name_are_separate_routes() -> None:
     unnamed = [
         RetrieverTool.from_defaults(FakeRetriever([(id_, 0.9)]), description=id_) for id_ in "ab"
     ]
@@ -119,7 +119,7 @@ def test_tools_of_one_name_are_told_apart() -> None:
     assert len(router.legs) == 2
 
 
-def test_index_nodes_are_followed_with_the_objects_one_gives() -> None:
+def test_a_router_follows_index_nodes_by_object_map() -> None:
     class Doors(FakeRetriever):
         def _answer(self) -> list[NodeWithScore]:
             node = IndexNode(id_="door", text="door", index_id="section")
@@ -132,7 +132,7 @@ def test_index_nodes_are_followed_with_the_objects_one_gives() -> None:
     assert node_ids(router.retrieve("query")) == ["section"]
 
 
-def test_verbose_tells_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_verbose_router_logs_the_number_of_hits(caplog: pytest.LogCaptureFixture) -> None:
     router = RouterRetriever(TheirPicks(0), tools(), MockLLM(), verbose=True)
     with caplog.at_level(logging.INFO):
         router.retrieve("query")

@@ -67,7 +67,7 @@ def test_rules_that_cannot_hold_are_refused() -> None:
             make()
 
 
-def test_rules_can_only_name_routes_that_there_are() -> None:
+def test_a_rule_for_an_unknown_route_is_refused() -> None:
     rules = RuleSelector([RouteRule("travel", any_of=["train"]), RouteRule("code", min_length=1)])
     with pytest.raises(ConfigurationError, match=r"\['travel'\]; there are \['leave', 'code'"):
         rules.check(CHOICES)

@@ -33,7 +33,7 @@ def names(selections: Sequence[Selection]) -> list[str]:
     return [selection.name for selection in selections]
 
 
-def test_the_nearest_description_is_taken(select: Selected) -> None:
+def test_an_embedding_selector_picks_the_nearest_description(select: Selected) -> None:
     selector = EmbeddingSelector(FakeEmbedding())
     (found,) = select(selector, "sick leave")
     assert found.name == "leave"
@@ -41,7 +41,7 @@ def test_the_nearest_description_is_taken(select: Selected) -> None:
     assert names(select(selector, "lunch")) == ["food"]
 
 
-def test_r6_descriptions_are_embedded_once(select: Selected) -> None:
+def test_descriptions_of_routes_are_embedded_once(select: Selected) -> None:
     model = FakeEmbedding()
     selector = EmbeddingSelector(model)
     for query in ("sick leave", "lunch", "functions"):
@@ -64,18 +64,20 @@ def test_routes_nearly_as_near_are_taken_within_the_margin(select: Selected) -> 
     assert len(select(EmbeddingSelector(FakeEmbedding(), margin=2.0), query)) == 3
 
 
-def test_the_nearest_alone_is_one_even_if_several_are_as_near(select: Selected) -> None:
+def test_one_route_is_picked_even_if_several_are_equally_near(select: Selected) -> None:
     found = select(EmbeddingSelector(FakeEmbedding()), "and")  # each description has it once
     assert len(found) == 1
 
 
-def test_it_abstains_when_even_the_nearest_is_not_near(select: Selected) -> None:
+def test_an_embedding_selector_abstains_below_min_similarity(select: Selected) -> None:
     assert select(EmbeddingSelector(FakeEmbedding(), min_similarity=0.9), "sick leave") == []
     assert select(EmbeddingSelector(FakeEmbedding()), "") == []
 
 
 @each_case("value", [0.0, float("nan")])
-def test_it_abstains_when_the_model_knows_no_word(value: float, select: Selected) -> None:
+def test_an_embedding_selector_abstains_for_a_zero_or_nan_embedding(
+    value: float, select: Selected
+) -> None:
     class Clueless(FakeEmbedding):
         def _get_query_embedding(self, query: str) -> list[float]:
             return [value] * self.dim
@@ -86,7 +88,7 @@ def test_it_abstains_when_the_model_knows_no_word(value: float, select: Selected
     assert select(EmbeddingSelector(Clueless(), margin=2.0), "word") == []
 
 
-def test_an_embedding_that_the_query_brings_is_not_taken_for_one_of_its_model(
+def test_the_embedding_of_the_query_is_not_compared_with_those_of_another_model(
     select: Selected,
 ) -> None:
     query = Query("sick leave", embedding=[1.0, 0.0])
@@ -162,9 +164,7 @@ def test_a_selector_with_only_an_async_method_is_used(select: Selected) -> None:
     assert names(select(as_selector(AsyncOnly(), "selector"), "query")) == ["code"]
 
 
-def test_the_first_selection_of_a_cascade_counts_and_the_rest_is_not_asked(
-    select: Selected,
-) -> None:
+def test_a_cascade_stops_at_the_first_selector_that_picks(select: Selected) -> None:
     first, second, third = Scripted([]), Scripted(["code", "food"]), Scripted(["leave"])
     assert names(select(CascadeSelector(first, second, third), "query")) == ["code", "food"]
     assert [each.asked for each in (first, second, third)] == [1, 1, 0]
