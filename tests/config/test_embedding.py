@@ -48,8 +48,8 @@ def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("acme")
 def test_any_installed_integration_is_found_by_its_name() -> None:
-    given = {"provider": "acme", "model": "large", "base_url": "http://host", "dim": 8}
-    config = EmbeddingConfig.model_validate(given)
+    data = {"provider": "acme", "model": "large", "base_url": "http://host", "dim": 8}
+    config = EmbeddingConfig.model_validate(data)
     model = config.resolve()
     assert embed_model_name(model) == "AcmeEmbedding:large"
     assert vars(model)["api_base"] == "http://host"

@@ -72,7 +72,7 @@ def test_no_rule_file_becomes_cypher(graph: Neo4jGraph) -> None:
     rng = random.Random(7)
     nodes, edges = sample_graph()
     graph.upsert(nodes, edges)
-    before, asked = content(graph), 0
+    before, sent = content(graph), 0
     for _ in range(300):
         words = [hostile(rng) if rng.random() < 0.3 else "HAS" for _ in range(4)]
         lines = [
@@ -85,8 +85,8 @@ def test_no_rule_file_becomes_cypher(graph: Neo4jGraph) -> None:
         except ValueError:
             continue
         answer(find_matches(graph, rule.pattern, seeds=["pit"], context={}, scope=SCOPE))
-        asked += 1
-    assert asked > 50
+        sent += 1
+    assert sent > 50
     assert content(graph) == before
 
 

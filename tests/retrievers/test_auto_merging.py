@@ -1,4 +1,4 @@
-"""Small chunks found, their parents given where enough of them were found."""
+"""Small chunks found, their parents returned where enough of them were found."""
 
 import asyncio
 from collections.abc import Sequence
@@ -70,9 +70,9 @@ def docstore(nodes: Sequence[BaseNode], *, without: Sequence[str] = ()) -> Simpl
     return store
 
 
-def merging(nodes: Sequence[BaseNode], scores: dict[str, float], **given: object) -> Retriever:
+def merging(nodes: Sequence[BaseNode], scores: dict[str, float], **options: object) -> Retriever:
     retriever = Candidate(nodes, scores)
-    return AutoMergingRetriever(retriever, docstore(nodes), **given)  # type: ignore[arg-type]
+    return AutoMergingRetriever(retriever, docstore(nodes), **options)  # type: ignore[arg-type]
 
 
 def scores(hits: Sequence[NodeWithScore]) -> list[tuple[str, float | None]]:

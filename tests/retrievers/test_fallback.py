@@ -1,4 +1,4 @@
-"""The first retriever that finds enough answers; the others are not asked."""
+"""The first retriever that finds enough answers; the others are not searched."""
 
 import pytest
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
@@ -67,8 +67,8 @@ def test_scope_and_filters_hold_on_every_retriever_of_a_fallback(searched: Searc
             bound = FallbackRetriever(first, then, filters=english, scope=Scope("acme"))
             assert node_ids(searched(bound, "query").hits) == ["acme-en"]
             free = FallbackRetriever(first, then)
-            asked = Query("query", scope=Scope("acme"), filters=english)
-            assert node_ids(searched(free, asked).hits) == ["acme-en"]
+            query = Query("query", scope=Scope("acme"), filters=english)
+            assert node_ids(searched(free, query).hits) == ["acme-en"]
 
 
 def test_the_order_of_the_answering_retriever_is_kept(searched: Searched) -> None:

@@ -58,6 +58,7 @@ class TestWalk(RetrieverContract):
         return GraphRetriever(store, graph=graphs, seed=seed, embed_model=MODEL, top_k=5)
 
 
+@pytest.mark.slow
 class TestWalkOverAnyStore(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self, graphs: PassageGraphs) -> Retriever:

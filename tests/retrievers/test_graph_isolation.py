@@ -76,7 +76,7 @@ def write(
 
 
 def answers(store: VectorStoreIndex, graph: Graph) -> list[object]:
-    """Return all that a scope is told: linked names, hits, scores, paths, conclusions, proofs."""
+    """Return all that a scope sees: linked names, hits, scores, paths, conclusions, proofs."""
     graphs = PassageGraphs(graph, links=LINKS)
     linker = EntityLinker(graph)
     retrievers = (
@@ -86,13 +86,13 @@ def answers(store: VectorStoreIndex, graph: Graph) -> list[object]:
         ),
         KGRetriever(graph, linker=linker),
     )
-    told: list[object] = [answer(graph.plan_names(scope=SCOPE))]
+    seen: list[object] = [answer(graph.plan_names(scope=SCOPE))]
     for query in QUERIES:
-        told.append(linker.link(query, scope=SCOPE))
+        seen.append(linker.link(query, scope=SCOPE))
         for retriever in retrievers:
             hits = retriever.search(query, scope=SCOPE).hits
-            told.append([(h.to_dict(), h.path, h.hop_distance, h.proof) for h in hits])
-    return told
+            seen.append([(h.to_dict(), h.path, h.hop_distance, h.proof) for h in hits])
+    return seen
 
 
 def check(

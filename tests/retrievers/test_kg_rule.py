@@ -159,8 +159,8 @@ def test_an_unknown_process_is_an_error_that_names_it(graph: WritableGraph) -> N
 
 def test_processes_are_taken_from_the_context(graph: WritableGraph) -> None:
     retriever = KGRetriever(graph, scope=ACME)
-    given = retriever.search("what is needed?", context={"processes": ["pit"]})
-    assert {hit.text for hit in given} == {hit.text for hit in retriever.search("deep pit")}
+    named = retriever.search("what is needed?", context={"processes": ["pit"]})
+    assert {hit.text for hit in named} == {hit.text for hit in retriever.search("deep pit")}
     with pytest.raises(ConfigurationError, match="processes"):
         retriever.search("what?", context={"processes": [1]})
 

@@ -112,15 +112,15 @@ def test_sync_and_async_knowledge_methods_agree(rules: KGRuleRetriever) -> None:
 
 
 @pytest.mark.parametrize(
-    ("chapter", "asked"),
+    ("chapter", "searched"),
     [(None, True), ("Safety", True), ("第三章 质量管理", True), ("cost", False), ("进度", False)],
 )
 def test_the_policy_says_for_which_chapters_rules_are_searched(
-    rules: KGRuleRetriever, chapter: str | None, asked: bool
+    rules: KGRuleRetriever, chapter: str | None, searched: bool
 ) -> None:
     response = KnowledgeRetriever(FixedRetriever(CASES), rules).search(PIT, chapter=chapter)
-    assert bool(response.regulations) is asked
-    assert response.query_context["rules_asked"] is asked
+    assert bool(response.regulations) is searched
+    assert response.query_context["rules_asked"] is searched
     assert response.cases
     assert response.degraded == ()
 

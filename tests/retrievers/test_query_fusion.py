@@ -24,7 +24,6 @@ from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
-from tests.cases import each_case
 from tests.searching import Searched
 
 Fresh = Callable[[], list[BaseRetriever]]
@@ -48,8 +47,8 @@ both = pytest.mark.parametrize("fusion", [LlamaIndexFusion, QueryFusionRetriever
 
 
 @both
-@each_case("use_async", [False, True])
-@each_case("mode", [*FUSION_MODES, "simple", "reciprocal_rerank"])
+@pytest.mark.parametrize("use_async", [False, True])
+@pytest.mark.parametrize("mode", [*FUSION_MODES, "simple", "reciprocal_rerank"])
 def test_the_arguments_of_llama_indexs_fusion_work_unchanged(
     fusion: type[LlamaIndexFusion], mode: FUSION_MODES, use_async: bool
 ) -> None:
@@ -132,8 +131,8 @@ def test_the_query_and_those_of_the_llm_are_searched(fusion: type[LlamaIndexFusi
     child = FakeRetriever([("a", 0.9)])
     retriever = fusion([child], llm=llm, num_queries=3, use_async=False)
     retriever.retrieve("annual leave")
-    asked = {call.query_str for call in child.calls}
-    assert asked == {"annual leave", "days off", "holiday entitlement"}
+    queries = {call.query_str for call in child.calls}
+    assert queries == {"annual leave", "days off", "holiday entitlement"}
 
 
 @both
@@ -187,7 +186,7 @@ def test_async_retrieval_calls_the_async_method_of_the_llm() -> None:
     assert {call.query_str for call in child.calls} == {"annual leave", "days off"}
 
 
-@each_case("mode", FUSION_MODES)
+@pytest.mark.parametrize("mode", FUSION_MODES)
 def test_weights_count_in_every_mode_by_position_and_by_name(
     mode: FUSION_MODES, searched: Searched
 ) -> None:
@@ -197,7 +196,7 @@ def test_weights_count_in_every_mode_by_position_and_by_name(
     }
     for weights, best in (((0.99, 0.01), "a"), ((0.01, 0.99), "b")):
         by_name = dict(zip(legs, weights, strict=True))
-        for retrievers, given in (
+        for retrievers, options in (
             (list(legs.values()), weights),
             (legs, weights),
             (legs, by_name),
@@ -205,7 +204,7 @@ def test_weights_count_in_every_mode_by_position_and_by_name(
             ({name: Leg(name, leg, weight=by_name[name]) for name, leg in legs.items()}, None),
         ):
             fusion = QueryFusionRetriever(
-                retrievers, mode=mode, num_queries=1, retriever_weights=given
+                retrievers, mode=mode, num_queries=1, retriever_weights=options
             )
             assert searched(fusion, "query").hits[0].node.node_id == best
 
@@ -237,7 +236,7 @@ def test_sync_retrieval_calls_the_sync_method_of_children(use_async: bool) -> No
     assert node_ids(fusion.retrieve("query")) == ["a"]
 
 
-@each_case("mode", FUSION_MODES)
+@pytest.mark.parametrize("mode", FUSION_MODES)
 def test_hits_without_a_score_are_found_with_a_share_of_zero(
     mode: FUSION_MODES, searched: Searched
 ) -> None:
@@ -256,7 +255,7 @@ class FusionMode(Enum):
     RECIPROCAL_RANK = "reciprocal_rank"
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("mode", "ours"),
     [
         ("reciprocal_rank", "reciprocal_rerank"),
@@ -298,7 +297,7 @@ def test_a_leg_with_only_an_async_method_works_inside_a_running_loop() -> None:
     assert node_ids(asyncio.run(blocking_call())) == ["a"]
 
 
-@each_case("said", [ConnectionError("LLM down"), "", "```\n```", (30.0, "late")])
+@pytest.mark.parametrize("said", [ConnectionError("LLM down"), "", "```\n```", (30.0, "late")])
 def test_the_query_is_searched_alone_if_the_llm_fails(said: str, searched: Searched) -> None:
     child = FakeRetriever([("a", 0.9)])
     fusion = QueryFusionRetriever([child], llm=ScriptedLLM([said]), num_queries=4)
@@ -327,7 +326,7 @@ def test_one_query_needs_no_llm(searched: Searched) -> None:
 
 def test_fusion_arguments_that_cannot_work_are_refused_at_construction() -> None:
     child = FakeRetriever()
-    for given, problem in (
+    for options, problem in (
         ({"retriever_weights": [0.0]}, "weights are 0"),
         ({"retriever_weights": [1, 2]}, "2 weights for 1"),
         ({"retriever_weights": {"b": 1}}, "no leg"),
@@ -338,7 +337,7 @@ def test_fusion_arguments_that_cannot_work_are_refused_at_construction() -> None
         ({"min_success": 2}, "min_success"),
     ):
         with pytest.raises(ConfigurationError, match=problem):
-            QueryFusionRetriever([child], **{"num_queries": 1, **given})  # type: ignore[arg-type]
+            QueryFusionRetriever([child], **{"num_queries": 1, **options})  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="at least one retriever"):
         QueryFusionRetriever([], num_queries=1)
     with pytest.raises(TypeError, match="at least one retriever"):

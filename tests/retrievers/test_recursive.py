@@ -24,7 +24,6 @@ from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever
-from tests.cases import each_case
 from tests.meeting import Meeting, Meets, met_by_the_loop
 from tests.searching import Searched
 
@@ -188,7 +187,7 @@ POLICIES: Mapping[ScorePolicy, dict[str, float]] = {
 }
 
 
-@each_case(("policy", "expected"), POLICIES.items(), ids=str)
+@pytest.mark.parametrize(("policy", "expected"), POLICIES.items(), ids=str)
 def test_scores_of_parent_and_child_become_one_by_policy(
     searched: Searched, policy: ScorePolicy, expected: dict[str, float]
 ) -> None:
@@ -355,7 +354,7 @@ def test_a_score_that_is_no_number_is_refused() -> None:
         retriever.retrieve("query")
 
 
-@each_case(("score", "expected"), [(0.0, 0.0), (0.3, 0.3), (None, 1.0)])
+@pytest.mark.parametrize(("score", "expected"), [(0.0, 0.0), (0.3, 0.3), (None, 1.0)])
 def test_a_node_has_the_score_of_the_reference_or_one_as_in_llama_index(
     score: float | None, expected: float, searched: Searched
 ) -> None:

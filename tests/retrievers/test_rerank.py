@@ -27,7 +27,6 @@ from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
 from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
-from tests.cases import each_case
 
 ROWS = [("a", 0.9, "travel"), ("b", 0.8, "sick leave"), ("c", 0.7, "annual leave")]
 
@@ -97,6 +96,7 @@ class TestContractWithALanguageModel(RankingContract, IsolationContract):
         return RerankRetriever(dense, LLMRerank(Judge()))
 
 
+@pytest.mark.slow
 class TestContractThreeDeepWithAForeignReranker(RetrieverContract):
     @pytest.fixture
     def retriever(self, dense: VectorRetriever, store: EmbeddedVectorStore) -> Retriever:
@@ -149,7 +149,7 @@ def test_a_late_reranker_costs_its_timeout_and_degrades(*, asynchronous: bool) -
     assert "did not answer within 0.05 s" in result.degraded[0].reason
 
 
-@each_case("asynchronous", [False, True], side_by_side=True)
+@pytest.mark.slow
 def test_a_late_reranker_degrades_within_the_timeout_of_the_query(*, asynchronous: bool) -> None:
     retriever = RerankRetriever(FakeRetriever(ROWS), ByLength(delay_s=6.0))
     result = searched(retriever, Query("q", timeout_s=1.5), asynchronous=asynchronous)
@@ -174,7 +174,7 @@ class AsyncDuck:
         return Duck().rerank(query, nodes)
 
 
-@each_case("reranker", [Duck(), AsyncDuck()])
+@pytest.mark.parametrize("reranker", [Duck(), AsyncDuck()])
 def test_an_object_with_rerank_is_a_reranker(reranker: Any, *, asynchronous: bool) -> None:
     source = FakeRetriever(ROWS)
     retriever = RerankRetriever(source, reranker)

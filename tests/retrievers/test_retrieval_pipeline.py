@@ -17,7 +17,6 @@ from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
-from tests.cases import each_case
 
 OURS, THEIRS = {"tenant_id": "acme"}, {"tenant_id": "globex"}
 a = FixedRetriever([("a", 0.9, "a", OURS), ("x", 0.5, "x", THEIRS)], name="a")
@@ -70,22 +69,22 @@ def test_a_copy_for_a_scope_has_its_own_stages() -> None:
 @dataclass(frozen=True, slots=True)
 class FromContext(Refine):
     def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
-        return [hit for hit in hits if hit.node_id == query.context["wanted"]]
+        return [hit for hit in hits if hit.node_id == query.context["only"]]
 
 
-@each_case("is_async", [False, True])
+@pytest.mark.parametrize("is_async", [False, True])
 def test_execute_searches_with_top_k_and_context(is_async: bool) -> None:
     pipeline = RetrievalPipeline().add_stage(a | b).add_stage(RRF())
 
-    def search(*given: Any, **options: Any) -> list[Hit]:
+    def search(*arguments: Any, **options: Any) -> list[Hit]:
         if is_async:
-            return asyncio.run(pipeline.aexecute(*given, **options)).hits
-        return pipeline.execute(*given, **options).hits
+            return asyncio.run(pipeline.aexecute(*arguments, **options)).hits
+        return pipeline.execute(*arguments, **options).hits
 
     assert node_ids(search("query")) == ["x", "a", "b"]
     assert node_ids(search("query", 1)) == ["x"]
     pipeline.add_stage(FromContext())
-    assert node_ids(search("query", top_k=10, context={"wanted": "b"})) == ["b"]
+    assert node_ids(search("query", top_k=10, context={"only": "b"})) == ["b"]
 
 
 def test_a_wrong_argument_of_execute_is_an_argument_error() -> None:

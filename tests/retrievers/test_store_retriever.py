@@ -53,10 +53,10 @@ def test_drop_violations_drops_hits_outside_the_scope_and_names_them_only_in_the
     with entered(Context(Session())) as frame:
         hits = checked(found("globex", "acme"), ACME, drop_violations=True)
     assert node_ids(hits) == ["1-acme"]
-    (told,) = frame.session.degraded
-    assert told.where == "vector"
-    assert "1 of 2 hits" in told.reason
-    assert "0-globex" not in told.reason  # it goes to whoever asked, who may not see even its id
+    (part,) = frame.session.degraded
+    assert part.where == "vector"
+    assert "1 of 2 hits" in part.reason
+    assert "0-globex" not in part.reason  # it goes to whoever asked, who may not see even its id
     assert "0-globex" in caplog.text
 
 

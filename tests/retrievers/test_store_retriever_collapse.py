@@ -23,7 +23,6 @@ from llama_retrieval_ext.testing.fake_backend import EVERYTHING, FakeBackend
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
 from llama_retrieval_ext.testing.retriever_contract import RankingContract
-from tests.cases import each_case
 
 MODEL = FakeEmbedding()
 QUERY = "annual leave days"
@@ -80,7 +79,7 @@ class TestHybridRetriever(RankingContract, IsolationContract):
         return HybridRetriever(backend, embed_model=MODEL, top_k=5, collapse=Collapse())
 
 
-@each_case("place", range(3), ids=["vector", "keyword", "hybrid"])
+@pytest.mark.parametrize("place", range(3), ids=["vector", "keyword", "hybrid"])
 def test_a_document_with_many_good_passages_leaves_room_for_others(place: int) -> None:
     retriever = retrievers(FakeBackend(NODES), top_k=6, collapse=Collapse())[place]
     found = [hit.node.ref_doc_id for hit in retriever.retrieve(QUERY)]

@@ -1,6 +1,6 @@
 """Rules over a published graph of supply chains reach the conclusions that its README describes.
 
-The graph and what follows from it are those of OpenSPG/KAG's examples; it lies beside the
+The graph and what follows from it are those of OpenSPG/KAG's examples; it is next to the
 repository, in ``../shared/data/kg_supplychain_rules``.
 """
 

@@ -25,7 +25,6 @@ from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
 from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
 from llama_retrieval_ext.text.tokenizer import Tokenizer
-from tests.cases import each_case
 
 
 class TestOverNodes(RetrieverContract):
@@ -139,7 +138,7 @@ def test_a_node_whose_metadata_left_the_scope_after_indexing_is_not_returned() -
         retriever.retrieve("canteen")
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("make", "says"),
     [
         (lambda: BM25Retriever(k1=-1.0), "k1"),
@@ -184,7 +183,7 @@ def test_filters_apply_to_the_new_metadata_of_a_replaced_node() -> None:
     assert node_ids(retriever.retrieve("plums")) == ["b"]
 
 
-@each_case("query", ["bananas", "the of", "", "   ", "?!", "\u200b"])
+@pytest.mark.parametrize("query", ["bananas", "the of", "", "   ", "?!", "\u200b"])
 def test_a_query_without_match_has_no_hits(query: str) -> None:
     assert BM25Retriever(TENANTS).retrieve(query) == []
 

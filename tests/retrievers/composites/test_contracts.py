@@ -48,7 +48,7 @@ def keyword(store: EmbeddedVectorStore) -> Retriever:
 
 
 class SignPost(Retriever):
-    """Finds one index node, whatever is asked."""
+    """Finds one index node, whatever the query."""
 
     def __init__(self) -> None:
         super().__init__(top_k=1, name="sign post")
@@ -129,6 +129,7 @@ class TestIntentAdaptiveRetriever(CompositeContract):
         return IntentAdaptiveRetriever(vector | keyword)
 
 
+@pytest.mark.slow
 class TestNestedThreeDeep(CompositeContract):
     @pytest.fixture
     def retriever(self, vector: Retriever, keyword: Retriever) -> Retriever:

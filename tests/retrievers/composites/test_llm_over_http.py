@@ -18,6 +18,8 @@ from llama_retrieval_ext.testing.fakes import FixedRetriever
 from tests.searching import Searched
 from tests.servers.openai import Failure, FakeOpenAI, Never, Reply
 
+pytestmark = pytest.mark.slow
+
 Connected = Callable[..., LLM]
 
 THOUGHT = "<think>The user asks about leave.\n1. Or lunch?\nDoc: 2, Relevance: 1</think>\n"

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
@@ -32,7 +33,6 @@ from llama_retrieval_ext.stages.rewrite.hyde import HyDE
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
-from tests.cases import each_case
 from tests.patience import unless_stalled
 
 Streamed = Callable[[Retriever, Query | str], list[list[str]]]
@@ -50,7 +50,6 @@ def astreamed(retriever: Retriever, query: Query | str) -> list[list[str]]:
 
 
 both_ways = pytest.mark.parametrize("stream", [streamed, astreamed])
-both_at_once = each_case("stream", [streamed, astreamed], side_by_side=True)
 
 
 @dataclass
@@ -98,14 +97,15 @@ HANDING_ON: dict[str, Callable[[], Retriever]] = {
 }
 
 
-@both_at_once
-@each_case("timeout_s", [None, 30.0])
-@each_case("make", HANDING_ON.values(), ids=HANDING_ON.keys(), side_by_side=True)
+@both_ways
 @unless_stalled
-def test_the_childs_fused_ranking_comes_after_each_leg(
-    stream: Streamed, make: Callable[[], Retriever], timeout_s: float | None
-) -> None:
-    assert stream(make(), Query("leave", timeout_s=timeout_s)) == STEPS
+def test_the_childs_fused_ranking_comes_after_each_leg(stream: Streamed) -> None:
+    def steps(make: Callable[[], Retriever]) -> list[list[list[str]]]:
+        return [stream(make(), Query("leave", timeout_s=limit)) for limit in (None, 30.0)]
+
+    with ThreadPoolExecutor(len(HANDING_ON)) as threads:
+        found = dict(zip(HANDING_ON, threads.map(steps, HANDING_ON.values()), strict=True))
+    assert found == {name: [STEPS, STEPS] for name in HANDING_ON}
 
 
 @both_ways
@@ -140,7 +140,7 @@ class Wavers(Retriever):
         return []
 
 
-@both_at_once
+@both_ways
 def test_a_route_that_timed_out_streams_no_further_partial_answers(stream: Streamed) -> None:
     others = branches(late("c", 0.0), late("d", 0.6)) >> RRF()
     retriever = routed(["x"], x=Leg("x", Wavers(top_k=None), timeout_s=0.3), y=others)
@@ -223,7 +223,7 @@ def test_scores_that_cannot_be_fused_fail_the_answer_and_no_leg(stream: Streamed
         stream(branches(unscored, late("b", 0.0)) >> Max(), "q")
 
 
-@both_at_once
+@both_ways
 def test_nothing_is_streamed_after_the_answer(stream: Streamed) -> None:
     slow = Leg("slow", late("b", 0.3), timeout_s=0.03)
     retriever = routed(["x"], x=branches(late("a", 0.0), slow) >> RRF())

@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext.execution.plan import Plan
@@ -33,6 +34,7 @@ def texts(retriever: Retriever, tenant: str, number: int) -> list[str]:
     return [hit.node.get_content() for hit in retriever.retrieve(query)]
 
 
+@pytest.mark.slow
 def test_eight_threads_with_a_thousand_queries_each_get_their_own_answers() -> None:
     shared = branches(Echo("a"), Echo("b")) >> RRF()
 

@@ -1,4 +1,4 @@
-"""A selector asked in either of its two ways."""
+"""A selector called in either of its two ways."""
 
 import asyncio
 

@@ -60,9 +60,9 @@ def routes() -> dict[str, Route]:
 
 
 def names(result: SearchResult) -> list[object]:
-    told = result.details["routes"]
-    assert isinstance(told, list)
-    return [route["name"] for route in told]
+    listed = result.details["routes"]
+    assert isinstance(listed, list)
+    return [route["name"] for route in listed]
 
 
 CHOICES = [

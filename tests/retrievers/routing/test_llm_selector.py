@@ -1,10 +1,11 @@
 """A language model that chooses routes, whatever it answers."""
 
+import pytest
+
 from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
 from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.testing.fakes import FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedAnswer, ScriptedLLM
-from tests.cases import each_case
 from tests.retrievers.routing.sample_routes import names, routes
 from tests.searching import Searched
 
@@ -32,7 +33,7 @@ LLM_ANSWERS: dict[str, tuple[ScriptedAnswer, list[str], bool]] = {
 }
 
 
-@each_case(("answer", "expected", "degraded"), LLM_ANSWERS.values(), ids=LLM_ANSWERS)
+@pytest.mark.parametrize(("answer", "expected", "degraded"), LLM_ANSWERS.values(), ids=LLM_ANSWERS)
 def test_any_answer_of_the_llm_leads_to_hits(
     answer: ScriptedAnswer, expected: list[str], degraded: bool, searched: Searched
 ) -> None:
@@ -50,8 +51,8 @@ def test_max_routes_lets_the_llm_pick_several_routes() -> None:
 
 def test_the_prompt_has_the_routes_and_the_question_unchanged() -> None:
     llm = ScriptedLLM(["1"])
-    given = {"a": Route(FixedRetriever(), "about {query} and {choices}")}
-    RouterRetriever(LLMSelector(llm), given).retrieve("what is {most}?")
+    named = {"a": Route(FixedRetriever(), "about {query} and {choices}")}
+    RouterRetriever(LLMSelector(llm), named).retrieve("what is {most}?")
     assert "1. a: about {query} and {choices}" in llm.prompts[0]
     assert "Question: what is {most}?" in llm.prompts[0]
 

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from threading import get_ident
 
 import pytest
@@ -14,7 +15,7 @@ from llama_index.core.tools import ToolMetadata
 from llama_retrieval_ext.errors import ConfigurationError, TooFewLegsError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.query import Query, Scope
-from llama_retrieval_ext.results import node_ids
+from llama_retrieval_ext.results import SearchResult, node_ids
 from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
 from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
@@ -27,17 +28,16 @@ from llama_retrieval_ext.retrievers.routing.selectors import (
 from llama_retrieval_ext.stages.fusion import RRF, Max
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
-from tests.cases import each_case
 from tests.meeting import Meeting, met_by_the_loop
 from tests.patience import unless_stalled
 from tests.retrievers.routing.sample_routes import Picks, TheirPicks, names, routes
 from tests.searching import Searched
 
 
-def asked(given: dict[str, Route]) -> list[str]:
+def searched_routes(offered: dict[str, Route]) -> list[str]:
     return [
         name
-        for name, route in given.items()
+        for name, route in offered.items()
         if isinstance(route.retriever, FixedRetriever) and route.retriever.calls
     ]
 
@@ -47,11 +47,11 @@ def broken() -> FixedRetriever:
 
 
 def test_the_picked_route_answers_and_the_result_says_why(searched: Searched) -> None:
-    given = routes()
+    offered = routes()
     picked = Picks([Selection("code", 0.8, "it has an underscore")])
-    result = searched(RouterRetriever(picked, given), "parse_filters")
+    result = searched(RouterRetriever(picked, offered), "parse_filters")
     assert node_ids(result.hits) == ["code", "shared"]
-    assert asked(given) == ["code"]
+    assert searched_routes(offered) == ["code"]
     assert result.details["routes"] == [
         {"name": "code", "confidence": 0.8, "reason": "it has an underscore"}
     ]
@@ -68,7 +68,7 @@ def test_several_picked_routes_are_fused(searched: Searched) -> None:
     assert [part.leg for part in result.hits[0].contributions] == ["code", "leave"]
 
 
-@each_case("place", [-1, 3, 9])
+@pytest.mark.parametrize("place", [-1, 3, 9])
 def test_a_pick_out_of_range_takes_the_fallback_and_says_so(place: int, searched: Searched) -> None:
     router = RouterRetriever(TheirPicks(place), routes(), fallback="food")
     result = searched(router, "query")
@@ -96,7 +96,7 @@ def test_max_routes_limits_the_picked_routes(searched: Searched) -> None:
     assert names(searched(router, "query")) == ["code", "leave"]
 
 
-@each_case(
+@pytest.mark.parametrize(
     "found",
     [
         ValueError("I would choose 2"),
@@ -139,25 +139,25 @@ def test_a_configuration_error_of_a_selector_is_raised(searched: Searched) -> No
 
 
 def test_the_other_routes_are_searched_if_every_picked_route_fails(searched: Searched) -> None:
-    given = {**routes(), "broken": Route(broken(), "nothing")}
-    result = searched(RouterRetriever(Picks(["broken"]), given), "query")
+    offered = {**routes(), "broken": Route(broken(), "nothing")}
+    result = searched(RouterRetriever(Picks(["broken"]), offered), "query")
     assert set(node_ids(result.hits)) == {"leave", "code", "food", "shared"}
     assert names(result) == ["broken", "leave", "code", "food"]
     assert [part.where for part in result.degraded] == ["broken"]
 
 
-@each_case("picks", [["one"], ["one", "two"], []], ids=str)
+@pytest.mark.parametrize("picks", [["one"], ["one", "two"], []], ids=str)
 def test_the_query_fails_if_all_routes_fail(picks: list[str], searched: Searched) -> None:
-    given = {"one": Route(broken(), "one"), "two": Route(broken(), "two")}
+    offered = {"one": Route(broken(), "one"), "two": Route(broken(), "two")}
     with pytest.raises(TooFewLegsError, match="down"):
-        searched(RouterRetriever(Picks(picks), given), "query")
+        searched(RouterRetriever(Picks(picks), offered), "query")
 
 
 def test_the_other_routes_are_searched_if_fewer_than_min_success_answered(
     searched: Searched,
 ) -> None:
-    given = {**routes(), "broken": Route(broken(), "nothing")}
-    router = RouterRetriever(Picks(["broken", "code"]), given, fusion=RRF(min_success=2))
+    offered = {**routes(), "broken": Route(broken(), "nothing")}
+    router = RouterRetriever(Picks(["broken", "code"]), offered, fusion=RRF(min_success=2))
     result = searched(router, "query")
     assert names(result) == ["broken", "code", "leave", "food"]
     assert set(node_ids(result.hits)) == {"leave", "code", "food", "shared"}
@@ -174,16 +174,16 @@ def test_a_router_keeps_the_callback_manager() -> None:
 
 def test_fused_hits_of_routes_are_sorted_and_cut_to_top_k(searched: Searched) -> None:
     rows = {"a": [("x", 0.2), ("y", 0.1)], "b": [("y", 0.9), ("z", 0.3)]}
-    given = {name: Route(FakeRetriever(each), name) for name, each in rows.items()}
-    router = RouterRetriever(Picks(["a", "b"]), given, fusion=Max(), top_k=2)
+    offered = {name: Route(FakeRetriever(each), name) for name, each in rows.items()}
+    router = RouterRetriever(Picks(["a", "b"]), offered, fusion=Max(), top_k=2)
     result = searched(router, "query")
     assert [(hit.node.node_id, hit.score) for hit in result.hits] == [("y", 0.9), ("z", 0.3)]
     assert len(searched(router, Query("query", top_k=9)).hits) == 3
 
 
 def test_the_order_of_a_single_route_is_kept(searched: Searched) -> None:
-    given = {"theirs": Route(FakeRetriever([("best", 0.1), ("worst", 0.9)]), "theirs")}
-    result = searched(RouterRetriever(Picks(["theirs"]), given), "query")
+    offered = {"theirs": Route(FakeRetriever([("best", 0.1), ("worst", 0.9)]), "theirs")}
+    result = searched(RouterRetriever(Picks(["theirs"]), offered), "query")
     assert node_ids(result.hits) == ["best", "worst"]
     assert {hit.source for hit in result.hits} == {"theirs"}
 
@@ -202,11 +202,11 @@ def test_weights_of_the_fusion_and_of_legs_count(searched: Searched) -> None:
     picks = Picks(["code", "leave"])
     by_fusion = RouterRetriever(picks, routes(), fusion=RRF(weights={"leave": 3}))
     assert node_ids(searched(by_fusion, "query").hits) == ["shared", "leave", "code"]
-    given = routes()
-    leave = given["leave"].retriever
+    offered = routes()
+    leave = offered["leave"].retriever
     assert isinstance(leave, FixedRetriever)
-    given["leave"] = Route(Leg("leave", leave, weight=3), "leave")
-    by_leg = searched(RouterRetriever(picks, given), "query")
+    offered["leave"] = Route(Leg("leave", leave, weight=3), "leave")
+    by_leg = searched(RouterRetriever(picks, offered), "query")
     assert node_ids(by_leg.hits) == ["shared", "leave", "code"]
 
 
@@ -214,13 +214,13 @@ def test_a_bound_scope_holds_on_every_route(searched: Searched) -> None:
     rows = [
         (f"{tenant}-{n}", 0.9, "text", {"tenant_id": tenant}) for tenant in ("a", "b") for n in "12"
     ]
-    given = {
+    offered = {
         "own": Route(FixedRetriever(rows), "own"),
         "theirs": Route(FakeRetriever(rows), "theirs"),
         "broken": Route(broken(), "broken"),
     }
     for picks in (["own"], ["theirs"], ["own", "theirs"], ["broken"], []):
-        router = RouterRetriever(Picks(picks), given).for_scope(Scope("a"))
+        router = RouterRetriever(Picks(picks), offered).for_scope(Scope("a"))
         assert node_ids(searched(router, "query").hits) == ["a-1", "a-2"]
 
 
@@ -248,25 +248,27 @@ class Late(TheirPicks):
         return super()._select(choices, query)
 
 
-LATE: dict[str, Callable[[], Selector | BaseSelector]] = {
-    "LlamaIndex's": lambda: Late(1),
-    "by embedding": lambda: EmbeddingSelector(FakeEmbedding(delay_s=0.8)),
-    "by an LLM": lambda: LLMSelector(ScriptedLLM([(0.8, "2")])),
-    "a cascade": lambda: CascadeSelector(Late(1), Late(1)),
-}
+LATE: list[Callable[[], Selector | BaseSelector]] = [
+    lambda: Late(1),
+    lambda: EmbeddingSelector(FakeEmbedding(delay_s=0.8)),
+    lambda: LLMSelector(ScriptedLLM([(0.8, "2")])),
+    lambda: CascadeSelector(Late(1), Late(1)),
+]
 
 
-@each_case("make", LATE.values(), ids=LATE, side_by_side=True)
 @unless_stalled
-def test_a_selector_that_is_late_takes_the_fallback_and_says_so(
-    make: Callable[[], Selector | BaseSelector], searched: Searched
-) -> None:
-    router = RouterRetriever(make(), routes(), fallback="food")
-    result = searched(router, Query("query", timeout_s=0.6))
-    assert names(result) == ["food"]
-    assert node_ids(result.hits) == ["food", "shared"]
-    assert all("did not answer within" in part.reason for part in result.degraded)
-    assert result.degraded
+def test_a_selector_that_is_late_takes_the_fallback_and_says_so(searched: Searched) -> None:
+    def result_of(make: Callable[[], Selector | BaseSelector]) -> SearchResult:
+        router = RouterRetriever(make(), routes(), fallback="food")
+        return searched(router, Query("query", timeout_s=0.6))
+
+    with ThreadPoolExecutor(len(LATE)) as threads:
+        results = [*threads.map(result_of, LATE)]
+    for result in results:
+        assert names(result) == ["food"]
+        assert node_ids(result.hits) == ["food", "shared"]
+        assert result.degraded
+        assert all("did not answer within" in part.reason for part in result.degraded)
 
 
 @unless_stalled

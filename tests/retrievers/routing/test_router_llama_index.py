@@ -14,7 +14,6 @@ from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedAnswer, ScriptedLLM
-from tests.cases import each_case
 from tests.meeting import Meeting, met_by_the_loop
 from tests.retrievers.routing.sample_routes import Picks, TheirPicks, names, routes
 from tests.searching import Searched
@@ -42,8 +41,8 @@ THEIR_ANSWERS: dict[str, tuple[ScriptedAnswer, list[str]]] = {
 }
 
 
-@each_case(("answer", "expected"), THEIR_ANSWERS.values(), ids=THEIR_ANSWERS)
-@each_case("multi", [False, True])
+@pytest.mark.parametrize(("answer", "expected"), THEIR_ANSWERS.values(), ids=THEIR_ANSWERS)
+@pytest.mark.parametrize("multi", [False, True])
 def test_selectors_of_llama_index_are_followed_where_their_answer_makes_sense(
     answer: ScriptedAnswer, expected: list[str], multi: bool, searched: Searched
 ) -> None:
@@ -104,8 +103,8 @@ def test_from_defaults_picks_one_or_several() -> None:
     for multi, expected in ((False, ["code"]), (True, ["code", "leave"])):
         router = RouterRetriever.from_defaults(tools(), ScriptedLLM([SINGLE]), None, multi)
         assert names(router.search("query")) == expected
-    given = RouterRetriever.from_defaults(tools(), selector=TheirPicks(0, 1))
-    assert names(given.search("query")) == ["leave", "code"]
+    router = RouterRetriever.from_defaults(tools(), selector=TheirPicks(0, 1))
+    assert names(router.search("query")) == ["leave", "code"]
     with pytest.raises(ConfigurationError, match="selector= or llm="):
         RouterRetriever.from_defaults(tools())
 

@@ -8,7 +8,6 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
 from llama_retrieval_ext.retrievers.routing.selectors import Selection
-from tests.cases import each_case
 from tests.retrievers.routing.sample_routes import CHOICES, Selected
 
 HOLDS: Mapping[str, tuple[RouteRule, str | Query, str | Query]] = {
@@ -31,7 +30,7 @@ HOLDS: Mapping[str, tuple[RouteRule, str | Query, str | Query]] = {
 }
 
 
-@each_case(("rule", "yes", "no"), HOLDS.values(), ids=HOLDS)
+@pytest.mark.parametrize(("rule", "yes", "no"), HOLDS.values(), ids=HOLDS)
 def test_a_rule_holds_when_everything_it_names_does(
     rule: RouteRule, yes: str | Query, no: str | Query, select: Selected
 ) -> None:

@@ -25,7 +25,6 @@ from llama_retrieval_ext.retrievers.routing.selectors import (
     as_selector,
 )
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.cases import each_case
 from tests.retrievers.routing.sample_routes import CHOICES, Selected
 
 
@@ -74,7 +73,7 @@ def test_an_embedding_selector_abstains_below_min_similarity(select: Selected) -
     assert select(EmbeddingSelector(FakeEmbedding()), "") == []
 
 
-@each_case("value", [0.0, float("nan")])
+@pytest.mark.parametrize("value", [0.0, float("nan")])
 def test_an_embedding_selector_abstains_for_a_zero_or_nan_embedding(
     value: float, select: Selected
 ) -> None:
@@ -103,19 +102,21 @@ def test_a_margin_and_a_similarity_that_cannot_be_are_refused() -> None:
 
 @dataclass
 class Scripted(Selector):
-    """Says what it was told to say, and counts."""
+    """Says what it is made with, and counts."""
 
     said: Sequence[str] | Exception
-    asked: int = 0
+    calls: int = 0
 
     def select(self, query: Query, choices: Sequence[Choice]) -> list[Selection]:
-        self.asked += 1
+        self.calls += 1
         if isinstance(self.said, Exception):
             raise self.said
         return [Selection(name) for name in self.said]
 
 
-@each_case(("picks", "expected"), [(1, "code"), ("food", "food"), ([2], "food"), ([], None)])
+@pytest.mark.parametrize(
+    ("picks", "expected"), [(1, "code"), ("food", "food"), ([2], "food"), ([], None)]
+)
 def test_a_selector_may_return_an_index_or_a_name(
     picks: Any, expected: str | None, select: Selected
 ) -> None:
@@ -135,7 +136,7 @@ def test_a_selector_may_return_an_index_or_a_name(
         assert names(select(selector, "query")) == ([] if expected is None else [expected])
 
 
-@each_case("picks", [3, -1])
+@pytest.mark.parametrize("picks", [3, -1])
 def test_an_index_out_of_range_is_an_error(picks: int, select: Selected) -> None:
     class Own(Selector):
         def select(self, query: Query, choices: Sequence[Choice]) -> int:
@@ -167,10 +168,10 @@ def test_a_selector_with_only_an_async_method_is_used(select: Selected) -> None:
 def test_a_cascade_stops_at_the_first_selector_that_picks(select: Selected) -> None:
     first, second, third = Scripted([]), Scripted(["code", "food"]), Scripted(["leave"])
     assert names(select(CascadeSelector(first, second, third), "query")) == ["code", "food"]
-    assert [each.asked for each in (first, second, third)] == [1, 1, 0]
+    assert [each.calls for each in (first, second, third)] == [1, 1, 0]
 
 
-@each_case(
+@pytest.mark.parametrize(
     "error", [ValueError("broken"), ExecutionError("out of range"), TimeoutError()], ids=repr
 )
 def test_a_selector_of_a_cascade_that_fails_abstains(error: Exception, select: Selected) -> None:
