@@ -24,13 +24,6 @@ LINKS = PassageLinks(entity_fields=["tags"], gazetteer=["年假", "parse_filters
 
 
 @pytest.fixture(scope="module")
-def store() -> Generator[EmbeddedVectorStore]:
-    with EmbeddedVectorStore(":memory:") as opened:
-        opened.add(sample_nodes(MODEL))
-        yield opened
-
-
-@pytest.fixture(scope="module")
 def graphs() -> Generator[PassageGraphs]:
     with EmbeddedGraph(":memory:") as graph:
         graph.upsert(*passage_rows(sample_nodes(), LINKS))

@@ -46,13 +46,6 @@ class CountingGraph(Neo4jGraph):
         return super().plan_read(statement, parameters)
 
 
-@pytest.fixture(scope="module")
-def store() -> Iterator[EmbeddedVectorStore]:
-    with EmbeddedVectorStore(":memory:") as opened:
-        opened.add(sample_nodes(MODEL))
-        yield opened
-
-
 @pytest.fixture
 def embedded() -> Iterator[EmbeddedGraph]:
     with EmbeddedGraph(":memory:") as graph:

@@ -49,13 +49,6 @@ PIT = "deep foundation pit excavation"
 class TestKnowledgeRetriever(RetrieverContract):
     @pytest.fixture(scope="class")
     @staticmethod
-    def store() -> Iterator[EmbeddedVectorStore]:
-        with EmbeddedVectorStore(":memory:") as opened:
-            opened.add(sample_nodes(MODEL))
-            yield opened
-
-    @pytest.fixture(scope="class")
-    @staticmethod
     def graph() -> Iterator[EmbeddedGraph]:
         with topic_graph() as graph:
             yield graph

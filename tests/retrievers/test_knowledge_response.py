@@ -24,13 +24,3 @@ def test_a_policy_out_of_range_is_refused(wrong: dict[str, object]) -> None:
 
 def test_the_confidence_of_the_search_is_that_of_the_response() -> None:
     assert KnowledgeResponse.of(SearchResult([], confidence=0.4), {}).confidence == 0.4
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [("x", "rumour", 1, 0.5), ("x", "vector", 0, 0.5), ("x", "vector", 5, 0.5)]
-    + [("x", "vector", 2, score) for score in (-0.1, 1.1, float("nan"))],
-)
-def test_an_item_out_of_range_is_refused(wrong: tuple[str, str, int, float]) -> None:
-    with pytest.raises(ConfigurationError, match="of an item"):
-        RetrievalItem(*wrong)

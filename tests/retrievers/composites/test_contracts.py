@@ -1,7 +1,5 @@
 """Every composite keeps the contract of retrievers, over the embedded engine."""
 
-from collections.abc import Generator
-
 import pytest
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 from llama_index.core.schema import IndexNode
@@ -22,19 +20,12 @@ from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, Vec
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
+from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
 
 MODEL = FakeEmbedding()
 ENGLISH_AND_CHINESE = SAMPLE_QUERIES[:2]
-
-
-@pytest.fixture(scope="module")
-def store() -> Generator[EmbeddedVectorStore]:
-    with EmbeddedVectorStore(":memory:") as opened:
-        opened.add(sample_nodes(MODEL))
-        yield opened
 
 
 @pytest.fixture
