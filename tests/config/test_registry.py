@@ -87,12 +87,9 @@ def test_an_operator_that_finds_nothing_still_says_what_the_llm_wrote(registry: 
     ("name", "params", "words"),
     [
         ("hybird", {}, "did you mean 'hybrid'"),
-        ("hybrid", {"dense_wieght": 1}, "did you mean 'dense_weight'"),
         ("hybrid", {"dense_weight": -1.0}, "greater than or equal to 0"),
         ("hybrid", {"dense_weight": 0, "sparse_weight": 0}, "must be above 0"),
-        ("fusion", {"mode": "rff"}, "'rrf' or 'weighted'"),
         ("fusion", {"rerank_model": "llm"}, "without rerank=True"),
-        ("dense", {"top_k": 0}, "greater than or equal to 1"),
         ("hyde", {"base_retriever": "dens"}, "did you mean 'dense'"),
         ("hyde", {"base_retriever_params": {"top": 1}}, "'dense' has no parameter 'top'"),
         ("graph", {}, r"registry\.bind\(kb, graph=\.\.\.\)"),

@@ -185,12 +185,10 @@ def test_legs_of_other_names_can_have_the_default_intent_profiles(searched: Sear
 
 
 def test_legs_may_be_branches_with_limits(searched: Searched) -> None:
-    sides = legs()
-    sides = branches(
-        vector=Leg("x", sides["vector"], top_k=33, timeout_s=5.0), keyword=sides["keyword"]
-    )
-    searched(IntentAdaptiveRetriever(sides), "annual leave")
-    assert [call.top_k for call in sides["vector"].calls] == [33]
+    vector, keyword = legs().values()
+    limited = branches(vector=Leg("x", vector, top_k=33, timeout_s=5.0), keyword=keyword)
+    searched(IntentAdaptiveRetriever(limited), "annual leave")
+    assert [call.top_k for call in vector.calls] == [33]
 
 
 def test_the_fusion_of_intent_legs_can_be_any(searched: Searched) -> None:

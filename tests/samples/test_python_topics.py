@@ -34,10 +34,3 @@ def test_only_lines_under_headings_and_empty_lines_are_lost() -> None:
         original = topics[document.metadata["topic"]]
         kept = re.sub(r"(?m)^[*=~-]{3,}$", "", original).split()
         assert document.text.split() == kept
-
-
-def test_no_two_empty_lines_follow_each_other() -> None:
-    for document in python_topics():
-        assert document.text
-        assert document.text == document.text.strip()
-        assert not re.search(r"\n[ \t]*\n[ \t]*\n", document.text)

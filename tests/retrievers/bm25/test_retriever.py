@@ -183,7 +183,7 @@ def test_filters_apply_to_the_new_metadata_of_a_replaced_node() -> None:
     assert node_ids(retriever.retrieve("plums")) == ["b"]
 
 
-@pytest.mark.parametrize("query", ["bananas", "the of", "", "   ", "?!", "\u200b"])
+@pytest.mark.parametrize("query", ["bananas", "?!", "\u200b"])
 def test_a_query_without_match_has_no_hits(query: str) -> None:
     assert BM25Retriever(TENANTS).retrieve(query) == []
 

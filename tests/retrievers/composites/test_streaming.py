@@ -27,7 +27,7 @@ from llama_retrieval_ext.retrievers.rerank import RerankRetriever
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.retrievers.routing.selectors import Choice, Selection, Selector
-from llama_retrieval_ext.stages.fusion import RRF, Max
+from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank
 from llama_retrieval_ext.stages.rewrite.hyde import HyDE
 from llama_retrieval_ext.stages.selection import Top
@@ -113,12 +113,6 @@ def test_a_router_of_several_routes_streams_its_own_fusion(stream: Streamed) -> 
     inner = branches(late("b", 0.04), late("c", 0.04)) >> RRF()
     retriever = routed(["x", "y"], x=late("a", 0.0), y=inner, z=late("z", 0.0))
     assert stream(retriever, "q") == [["a"], ["a", "b", "c"], ["a", "b", "c"]]
-
-
-@both_ways
-def test_routes_of_which_one_fails_stream_what_there_is(stream: Streamed) -> None:
-    broken = late("x", 0.0, error=ConnectionError("down"))
-    assert stream(routed(["x", "y"], x=broken, y=late("y", 0.02)), "q") == [["y"], ["y"]]
 
 
 @both_ways
@@ -214,13 +208,6 @@ class Expands(Refine):
 def test_partial_answers_of_retrievers_inside_stages_are_not_streamed(stream: Streamed) -> None:
     assert stream(LooksUp() >> two_legs() >> Expands(), "q") == STEPS
     assert stream(RerankRetriever(LooksUp() >> two_legs(), Expands()), "q") == STEPS
-
-
-@both_ways
-def test_scores_that_cannot_be_fused_fail_the_answer_and_no_leg(stream: Streamed) -> None:
-    unscored = FakeRetriever([("a", None)])
-    with pytest.raises(ValueError, match="the score of 'a' is None"):
-        stream(branches(unscored, late("b", 0.0)) >> Max(), "q")
 
 
 @both_ways

@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from threading import get_ident
 
 import pytest
 from llama_index.core.base.base_selector import BaseSelector, SelectorResult
@@ -287,40 +286,6 @@ def test_a_cascade_takes_selectors_of_llama_index_as_they_are(searched: Searched
     router = RouterRetriever(CascadeSelector(rules, TheirPicks(1)), routes())
     assert names(searched(router, "lunch")) == ["food"]
     assert names(searched(router, "anything else")) == ["code"]
-
-
-def test_an_async_selector_is_awaited() -> None:
-    class Awaits(TheirPicks):
-        def _select(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
-            raise AssertionError("the blocking way of a selector that has an async one")
-
-        async def _aselect(
-            self, choices: Sequence[ToolMetadata], query: QueryBundle
-        ) -> SelectorResult:
-            await asyncio.sleep(0)
-            threads.append(get_ident())
-            return super()._select(choices, query)
-
-    threads: list[int] = []
-    result = asyncio.run(RouterRetriever(Awaits(1), routes()).asearch("query"))
-    assert names(result) == ["code"]
-    assert threads == [get_ident()]
-
-
-def test_a_cascade_of_selectors_routes(searched: Searched) -> None:
-    rules = RuleSelector([RouteRule("code", pattern=r"\w_\w")])
-    llm = ScriptedLLM(["1", "none"])
-    router = RouterRetriever(
-        CascadeSelector(rules, Picks(ValueError("broken")), LLMSelector(llm)),
-        routes(),
-        fallback="food",
-    )
-    assert names(searched(router, "parse_filters")) == ["code"]
-    assert llm.prompts == []
-    second = searched(router, "days off")
-    assert names(second) == ["leave"]
-    assert len(second.degraded) == 1
-    assert names(searched(router, "quantum chromodynamics")) == ["food"]
 
 
 def test_routes_and_arguments_that_cannot_work_are_refused_at_construction() -> None:

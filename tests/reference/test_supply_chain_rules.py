@@ -16,7 +16,7 @@ from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.rules.inference import Conclusion, infer
 from llama_retrieval_ext.graph.rules.yaml import parse_rules
 
-DATA = Path(__file__).parents[4] / "shared/data/kg_supplychain_rules"
+DATA = Path(__file__).parents[3] / "shared/data/kg_supplychain_rules"
 
 RULES = parse_rules("""
 rules:
