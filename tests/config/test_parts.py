@@ -18,7 +18,7 @@ def test_a_part_that_was_not_bound_is_named() -> None:
         registry.get("retrievers", "dense")  # type: ignore[arg-type]
 
 
-def test_the_cause_of_an_error_stays_with_it(registry: Registry) -> None:
+def test_an_error_of_a_registered_function_keeps_its_cause(registry: Registry) -> None:
     @registry.register_retriever("broken")
     def broken(parts: RegistryParts) -> BaseRetriever:
         del parts

@@ -108,7 +108,9 @@ def test_wrong_names_and_arguments_are_refused_with_advice(
         registry.get_retriever(name, **params)
 
 
-def test_an_operator_fails_closed(registry: Registry, kb: KnowledgeBase) -> None:
+def test_an_operator_returns_nothing_outside_its_tenant_and_knowledge_bases(
+    registry: Registry, kb: KnowledgeBase
+) -> None:
     operator = registry.get("retriever", "dense")()
     with pytest.raises(ConfigurationError, match="kb_ids is empty"):
         ask(operator, kb_ids=[])
@@ -130,7 +132,7 @@ def test_an_operator_fails_closed(registry: Registry, kb: KnowledgeBase) -> None
                 made.retrieve("annual leave")
 
 
-def test_added_names_are_like_our_own(
+def test_registered_names_work_like_built_in_ones(
     registry: Registry, kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @registry.register_retriever("short")
@@ -193,7 +195,7 @@ def test_an_installed_package_that_is_broken_harms_only_its_own_name(
 
 
 @pytest.mark.slow
-def test_eight_threads_of_two_tenants_cross_nothing(kb: KnowledgeBase) -> None:
+def test_operators_in_eight_threads_return_only_hits_of_their_tenant(kb: KnowledgeBase) -> None:
     registry = Registry().bind(kb)
     names = ("dense", "bm25", "hybrid", "llama_bm25")
     operators = [registry.get("retriever", name)() for name in names]

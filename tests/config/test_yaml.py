@@ -63,7 +63,7 @@ def document(pipeline: str) -> str:
         ("- a\n- b: [", 3, "no YAML"),
     ],
 )
-def test_a_problem_is_reported_with_its_line_and_what_to_write(
+def test_a_problem_of_a_yaml_file_is_reported_with_its_line_and_advice(
     text: str, line: int, words: str
 ) -> None:
     found = validate_yaml(text, BOUND)
@@ -72,7 +72,7 @@ def test_a_problem_is_reported_with_its_line_and_what_to_write(
         from_yaml(text, BOUND, file="p.yaml")
 
 
-def test_all_problems_are_reported_at_once_in_their_order() -> None:
+def test_all_problems_of_a_yaml_file_are_reported_in_their_order() -> None:
     text = (
         "version: 1\npipeline:\n  type: Pipeline\n  source: {type: dense, tpo_k: 1}\n"
         "  refines: [{type: Top, k: x}, {type: MMMR}]\n"
@@ -85,7 +85,7 @@ def test_all_problems_are_reported_at_once_in_their_order() -> None:
     ]
 
 
-def test_validation_opens_nothing(tmp_path: Path) -> None:
+def test_validation_of_yaml_opens_no_store(tmp_path: Path) -> None:
     store = tmp_path / "kb"
     text = document(
         f"{{type: VectorRetriever, store: 'embedded:{store}', embed_model: {{ref: embed_model}}}}"
@@ -138,7 +138,7 @@ def test_a_file_is_loaded_only_if_it_describes_a_retriever(
         load_pipeline(file, registry)
 
 
-def test_bombs_are_refused_at_once() -> None:
+def test_yaml_bombs_are_refused_at_once() -> None:
     laughs = "a: &a [x, x]\n" + "\n".join(f"b{n}: &b{n} [*a, *a]" for n in range(50))
     began = time.monotonic()
     for text in (
@@ -188,21 +188,21 @@ FUZZ = settings(
 
 @given(trees)
 @FUZZ
-def test_any_document_is_valid_or_has_problems_with_lines(tree: object) -> None:
+def test_any_yaml_document_is_valid_or_has_problems_with_lines(tree: object) -> None:
     text = yaml.safe_dump({"version": 1, "pipeline": tree}, allow_unicode=True)
     assert all(each.startswith("line ") for each in validate_yaml(text, BOUND))
 
 
 @given(st.text(alphabet="ab:-[]{}&*!|>'\"#%@\n \t\0?,\\1.~é", max_size=80))
 @FUZZ
-def test_any_text_is_valid_or_has_problems_with_lines(text: str) -> None:
+def test_any_yaml_text_is_valid_or_has_problems_with_lines(text: str) -> None:
     found = validate_yaml(f"version: 1\npipeline: {text}", BOUND)
     assert all(each.startswith("line ") for each in found)
 
 
 @given(trees)
 @FUZZ
-def test_any_document_builds_or_is_a_configuration_error(tree: object) -> None:
+def test_any_yaml_document_builds_or_is_a_configuration_error(tree: object) -> None:
     if "store" in repr(tree) or "rules" in repr(tree):  # these open what they name
         return
     text = yaml.safe_dump({"version": 1, "pipeline": tree}, allow_unicode=True)

@@ -34,7 +34,7 @@ def hostile(rng: random.Random) -> str:
     return "".join(rng.choice(HOSTILE) for _ in range(rng.randint(1, 3)))
 
 
-def test_no_text_becomes_cypher(graph: Neo4jGraph) -> None:
+def test_hostile_names_and_scopes_do_not_become_cypher(graph: Neo4jGraph) -> None:
     rng = random.Random(4)
     nodes, edges = sample_graph()
     graph.upsert(nodes, edges)
@@ -68,7 +68,7 @@ def attempt(graph: Neo4jGraph, rng: random.Random) -> object:
     return find_matches(graph, pattern, seeds=["pit", text], context={}, scope=SCOPE).function()
 
 
-def test_no_rule_file_becomes_cypher(graph: Neo4jGraph) -> None:
+def test_hostile_rule_files_do_not_become_cypher(graph: Neo4jGraph) -> None:
     rng = random.Random(7)
     nodes, edges = sample_graph()
     graph.upsert(nodes, edges)
@@ -90,7 +90,7 @@ def test_no_rule_file_becomes_cypher(graph: Neo4jGraph) -> None:
     assert content(graph) == before
 
 
-def test_written_text_stays_text(graph: Neo4jGraph) -> None:
+def test_hostile_text_written_to_neo4j_stays_text(graph: Neo4jGraph) -> None:
     rng = random.Random(9)
     graph.upsert(*sample_graph())
     others = [row for row in content(graph) if row["p"].get("tenant_id") == "globex"]

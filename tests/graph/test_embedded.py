@@ -25,7 +25,7 @@ def test_nodes_and_edges_are_there_after_opening_again(tmp_path: Path) -> None:
         assert graph.names(scope=None) == []
 
 
-def test_a_directory_is_open_once(tmp_path: Path) -> None:
+def test_a_graph_directory_cannot_be_opened_twice(tmp_path: Path) -> None:
     with EmbeddedGraph(tmp_path), pytest.raises(StoreUnavailableError, match="open already"):
         EmbeddedGraph(tmp_path)
     EmbeddedGraph(tmp_path).close()
@@ -37,7 +37,7 @@ def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
         EmbeddedGraph(tmp_path)
 
 
-def test_a_small_graph_is_loaded_without_a_look_at_all_that_is_frozen(
+def test_loading_a_small_graph_does_not_count_frozen_objects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with EmbeddedGraph(tmp_path) as graph:

@@ -54,7 +54,7 @@ def test_a_relation_map_walks_along_ignored_relations_and_leaves_them_out(
     assert triples(found) == [("d", "FAR", "e")]
 
 
-def test_no_ids_are_no_nodes(store: EmbeddedPropertyGraphStore) -> None:
+def test_an_empty_list_of_ids_gives_no_nodes(store: EmbeddedPropertyGraphStore) -> None:
     assert store.get(ids=[]) == []
     assert len(store.get()) == 4
     assert store.get_triplets() == []
@@ -79,12 +79,14 @@ def test_entities_are_found_by_embedding(store: EmbeddedPropertyGraphStore) -> N
     assert scores == pytest.approx([1, 0.5**0.5])
 
 
-def test_cypher_is_refused(store: EmbeddedPropertyGraphStore) -> None:
+def test_an_embedded_property_graph_store_refuses_cypher(store: EmbeddedPropertyGraphStore) -> None:
     with pytest.raises(UnsupportedModeError, match="neo4j://"):
         store.structured_query("MATCH (n) RETURN n")
 
 
-def test_a_simple_store_comes_over_and_goes_back(store: EmbeddedPropertyGraphStore) -> None:
+def test_a_simple_property_graph_store_is_converted_and_back(
+    store: EmbeddedPropertyGraphStore,
+) -> None:
     simple = store.to_simple()
     assert isinstance(simple, SimplePropertyGraphStore)
     simple.upsert_nodes([ChunkNode(text="t", id_="p", properties={"x": 1})])
@@ -137,7 +139,7 @@ def test_a_property_graph_index_writes_reads_and_deletes() -> None:
         ]
 
 
-def test_tenants_share_a_graph_and_no_row() -> None:
+def test_two_tenants_in_one_property_graph_share_no_row() -> None:
     with EmbeddedPropertyGraphStore(":memory:") as store:
         acme, globex = (store.for_scope(Scope(tenant)) for tenant in ("acme", "globex"))
         written(acme, "pit needs shoring")

@@ -23,7 +23,7 @@ def test_credentials_are_read_from_the_environment(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.slow
-def test_a_server_that_is_not_there_is_said_to_be_away() -> None:
+def test_an_unreachable_neo4j_is_an_error_that_says_so() -> None:
     graph = open_graph("bolt://127.0.0.1:1?timeout_s=1")
     with pytest.raises(StoreUnavailableError, match="cannot be reached"):
         graph.names(scope=None)
@@ -31,7 +31,7 @@ def test_a_server_that_is_not_there_is_said_to_be_away() -> None:
 
 
 @pytest.mark.slow
-def test_a_read_cannot_write(graph: Neo4jGraph) -> None:
+def test_a_reading_statement_cannot_write_to_neo4j(graph: Neo4jGraph) -> None:
     with pytest.raises(StoreError, match="refuses"):
         graph.read("CREATE (n:__Node__ {id: 'x'}) RETURN n", {})
     assert graph.read("MATCH (n) RETURN count(n) AS n", {}) == [{"n": 0}]

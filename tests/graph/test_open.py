@@ -43,7 +43,7 @@ def test_a_password_in_a_url_is_refused_and_not_shown(url: str) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_stores_have_their_backends() -> None:
+def test_property_graph_stores_have_graph_backends() -> None:
     assert isinstance(graph_of(SimplePropertyGraphStore()), PropertyGraph)
     with EmbeddedPropertyGraphStore(":memory:") as store:
         assert graph_of(store) is store.graph

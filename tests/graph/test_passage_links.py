@@ -28,6 +28,6 @@ def test_metadata_gazetteer_and_ner_give_entities() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"entity_fields": "tags"}, {"gazetteer": [1]}, {"title_fields": "x"}, {"ner": 7}]
 )
-def test_wrong_options_are_refused(wrong: dict[str, Sequence[str]]) -> None:
+def test_passage_link_options_of_a_wrong_type_are_refused(wrong: dict[str, Sequence[str]]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(wrong))):
         PassageLinks(**wrong)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
 from llama_retrieval_ext.graph.phrases import phrases, words
 
 
-def test_hostile_text_is_read_in_linear_time() -> None:
+def test_phrases_of_hostile_text_are_read_in_linear_time() -> None:
     for text in (
         "A " * 20_000,
         "《" * 20_000,

@@ -161,7 +161,9 @@ def test_only_companies_downstream_of_the_product_are_concluded(graph: EmbeddedG
     assert {dict(each.bindings)["company"] for each in found} == expected
 
 
-def test_features_of_a_company(graph: EmbeddedGraph) -> None:
+def test_rules_conclude_industry_legal_representative_and_supplies_of_a_company(
+    graph: EmbeddedGraph,
+) -> None:
     found = concluded(graph, "CSF0000002238")
     assert {each.text for each in found["industry"]} == {
         "三角***份限公司属于非日常生活消费品-汽车与汽车零部件-汽车零配件-轮胎与橡胶"

@@ -79,7 +79,7 @@ class TestEntitySearch:
             opened.upsert(nodes, edges)
             yield opened
 
-    def test_each_hop_counts_seven_tenths(
+    def test_each_hop_multiplies_the_score_by_seven_tenths(
         self, store: EmbeddedVectorStore, graph: EmbeddedGraph
     ) -> None:
         hits = GraphRetriever(store, graph=graph).search("a crane?").hits
@@ -169,7 +169,7 @@ class TestWalk:
         assert town.to_dict()["matched_entities"] == ["Night Train"]
         assert all(0 < (hit.score or 0) <= 1 for hit in hits)
 
-    def test_the_path_outlives_a_fusion(
+    def test_the_path_of_a_graph_hit_is_kept_by_a_fusion(
         self, store: EmbeddedVectorStore, graph: EmbeddedGraph
     ) -> None:
         walk = GraphRetriever(store, graph=graph, seed=KeywordRetriever(store))
@@ -203,7 +203,7 @@ class TestWalk:
         graph.upsert(*passage_rows(new, PassageLinks()))
         assert "port" in node_ids(retriever.retrieve("Night Train"))
 
-    def test_a_graph_that_fails_leaves_the_seed_and_says_so(
+    def test_a_failing_graph_keeps_the_hits_of_the_seed_and_degrades(
         self, store: EmbeddedVectorStore
     ) -> None:
         seed = KeywordRetriever(store)

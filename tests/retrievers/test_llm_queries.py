@@ -169,6 +169,8 @@ def test_multi_query_streams_its_fusion_while_it_grows() -> None:
         (lambda: MultiQueryRetriever(FakeRetriever(), None), "pass a LlamaIndex LLM"),  # type: ignore[arg-type]
     ],
 )
-def test_arguments_out_of_range_are_refused(make: Callable[[], object], message: str) -> None:
+def test_hyde_and_multi_query_arguments_out_of_range_are_refused(
+    make: Callable[[], object], message: str
+) -> None:
     with pytest.raises(ConfigurationError, match=message):
         make()

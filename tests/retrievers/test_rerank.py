@@ -211,6 +211,6 @@ def test_a_reranker_whose_top_n_is_below_top_k_is_refused() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"top_k": 0}, {"fetch_k": 0}, {"timeout_s": 0}, {"reranker": "cohere"}]
 )
-def test_bad_arguments_are_refused_at_once(wrong: dict[str, Any]) -> None:
+def test_rerank_arguments_out_of_range_are_refused_at_once(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         RerankRetriever(FakeRetriever(ROWS), **{"reranker": RuleRerank(), **wrong})

@@ -23,7 +23,7 @@ def test_rules_that_need_each_other_are_refused() -> None:
     assert caught.value.rules == ("A", "B", "A")
 
 
-def test_chains_have_a_limit() -> None:
+def test_a_chain_of_more_than_four_rules_is_refused() -> None:
     parse_rules(chained(("X", "A"), ("A", "B"), ("B", "C"), ("C", "D")))
     with pytest.raises(RuleError, match="longer than 4"):
         parse_rules(chained(("X", "A"), ("A", "B"), ("B", "C"), ("C", "D"), ("D", "E")))

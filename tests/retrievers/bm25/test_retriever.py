@@ -152,7 +152,7 @@ def test_a_node_whose_metadata_left_the_scope_after_indexing_is_not_returned() -
         (lambda: BM25Retriever(colour="red"), "no argument 'colour'"),  # type: ignore[call-arg]
     ],
 )
-def test_invalid_arguments_are_refused(make: Callable[[], object], says: str) -> None:
+def test_bm25_arguments_out_of_range_are_refused(make: Callable[[], object], says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         make()
 

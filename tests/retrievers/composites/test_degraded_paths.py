@@ -41,7 +41,7 @@ def half_down() -> Retriever:
 
 
 @pytest.mark.parametrize("timeout_s", [None, 30.0])
-def test_the_leg_of_one_composite_has_no_other_before_it(
+def test_a_failed_leg_of_the_outermost_composite_is_named_without_a_path(
     places: Places, timeout_s: float | None
 ) -> None:
     query = Query("q", timeout_s=timeout_s)

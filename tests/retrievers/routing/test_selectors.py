@@ -179,13 +179,13 @@ def test_a_selector_of_a_cascade_that_fails_abstains(error: Exception, select: S
     assert select(CascadeSelector(Scripted(error)), "query") == []
 
 
-def test_a_mistake_in_a_cascade_is_an_error(select: Selected) -> None:
+def test_a_configuration_error_in_a_cascade_is_raised(select: Selected) -> None:
     wrong = Scripted(ConfigurationError("no model"))
     with pytest.raises(ConfigurationError, match="no model"):
         select(CascadeSelector(wrong, Scripted(["code"])), "query")
 
 
-def test_a_cascade_of_nothing_is_refused_and_one_shows_itself() -> None:
+def test_a_cascade_needs_a_selector_and_prints_its_own() -> None:
     with pytest.raises(ConfigurationError, match="at least one selector"):
         CascadeSelector()
     model = FakeEmbedding()
