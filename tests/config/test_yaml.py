@@ -21,6 +21,7 @@ from llama_retrieval_ext.config import (
 from llama_retrieval_ext.config.classes import class_definitions
 from llama_retrieval_ext.errors import ConfigFileError
 from tests.pipeline import test_expressions as expressions
+from tests.quick import examples
 
 LIVE_NAMES = (
     *("MODEL", "LLM", "FOREIGN", "RANKER", "STORE", "NODE", "DOCSTORE", "GRAPH", "RULES"),
@@ -179,8 +180,7 @@ trees = st.recursive(
     max_leaves=12,
 )
 FUZZ = settings(
-    max_examples=60,
-    deadline=None,
+    examples(60),
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

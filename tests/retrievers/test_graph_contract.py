@@ -59,6 +59,7 @@ class TestWalkOverAnyStore(RankingContract, IsolationContract):
         return GraphRetriever(index, graph=graphs, seed=VectorRetriever(index), top_k=5)
 
 
+@pytest.mark.slow
 class TestLegOfAFusion(RankingContract, IsolationContract):
     independent = False
 

@@ -70,6 +70,7 @@ class TestHyDEWhereRankingsAreFused(RetrieverContract):
         return HyDERetriever(hybrid, EndlessLLM())
 
 
+@pytest.mark.slow
 class TestHyDEWhereEmbeddingsAreAveraged(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self, hybrid: HybridRetriever) -> Retriever:

@@ -23,6 +23,7 @@ from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.retrievers.references import finding
 from tests.searching import Searched
 
 Fresh = Callable[[], list[BaseRetriever]]
@@ -159,16 +160,10 @@ def test_the_fusion_prompt_can_be_read_and_updated(fusion: type[LlamaIndexFusion
 def test_index_nodes_in_the_result_are_followed(fusion: type[LlamaIndexFusion]) -> None:
     door = IndexNode(id_="door", text="door", index_id="section")
     section = TextNode(id_="section", text="the whole section")
-
-    class Doors(FakeRetriever):
-        def _answer(self) -> list[NodeWithScore]:
-            return [NodeWithScore(node=door, score=0.5)]
-
-    retriever = fusion([Doors()], llm=MockLLM(), num_queries=1, object_map={"section": section})
-    assert scores(retriever.retrieve("query")) == {"section": 0.5}
     named = IndexNode(id_="door", text="door", index_id="section", obj=section)
-    retriever = fusion([Doors()], llm=MockLLM(), num_queries=1, objects=[named])
-    assert scores(retriever.retrieve("query")) == {"section": 0.5}
+    for options in ({"object_map": {"section": section}}, {"objects": [named]}):
+        retriever = fusion([finding(door)], llm=MockLLM(), num_queries=1, **options)
+        assert node_ids(retriever.retrieve("query")) == ["section"]
 
 
 # --- what LlamaIndex's gets wrong ----------------------------------------------------------------

@@ -25,6 +25,7 @@ from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever
 from tests.meeting import Meeting, Meets, met_by_the_loop
+from tests.retrievers.references import finding
 from tests.searching import Searched
 
 
@@ -110,12 +111,8 @@ def test_an_unknown_index_id_degrades_the_answer_and_keeps_the_other_hits(
 
 
 def test_an_image_node_is_a_hit(searched: Searched) -> None:
-
-    class Images(FakeRetriever):
-        def _answer(self) -> list[NodeWithScore]:
-            return [NodeWithScore(node=ImageNode(id_="image"), score=0.5)]
-
-    assert node_ids(searched(RecursiveRetriever("r", {"r": Images()}), "q").hits) == ["image"]
+    retriever = RecursiveRetriever("r", {"r": finding(ImageNode(id_="image"))})
+    assert node_ids(searched(retriever, "q").hits) == ["image"]
 
 
 def chain(length: int) -> Mapping[str, BaseRetriever]:
@@ -260,15 +257,10 @@ def test_a_root_that_fails_fails_the_query(searched: Searched) -> None:
 def test_a_bound_scope_holds_on_every_reference(searched: Searched) -> None:
     ours, theirs = {"tenant_id": "acme"}, {"tenant_id": "globex"}
 
-    class Scoped(FakeRetriever):
-        def _answer(self) -> list[NodeWithScore]:
-            nodes: list[BaseNode] = [
-                IndexNode(id_=f"to {id_}", text=id_, index_id=id_)
-                for id_ in ("own", "foreign", "node", "engine")
-            ]
-            for node in nodes:
-                node.metadata = ours
-            return [NodeWithScore(node=node, score=0.9) for node in nodes]
+    links = [
+        IndexNode(id_=f"to {id_}", text=id_, index_id=id_, metadata=ours)
+        for id_ in ("own", "foreign", "node", "engine")
+    ]
 
     class Leaky(CustomQueryEngine):
         def custom_query(self, query_str: str) -> Response:
@@ -278,7 +270,7 @@ def test_a_bound_scope_holds_on_every_reference(searched: Searched) -> None:
     rows = [("ours", 0.8, "ours", ours), ("theirs", 0.7, "secret", theirs)]
     retriever = RecursiveRetriever(
         "root",
-        {"root": Scoped(), "own": FixedRetriever(rows), "foreign": FakeRetriever(rows)},
+        {"root": finding(*links), "own": FixedRetriever(rows), "foreign": FakeRetriever(rows)},
         {"engine": Leaky()},
         {"node": TextNode(id_="node", text="secret", metadata=theirs)},
     )

@@ -81,6 +81,7 @@ class TestContractWithMMROverStoredEmbeddings(RankingContract, IsolationContract
         )
 
 
+@pytest.mark.slow
 class TestContractWithALanguageModel(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self, dense: VectorRetriever) -> Retriever:

@@ -72,6 +72,7 @@ class TestKeywordRetriever(RankingContract, IsolationContract):
         return KeywordRetriever(FakeBackend(sample_nodes(MODEL)), top_k=5, collapse=Collapse(2))
 
 
+@pytest.mark.slow
 class TestHybridRetriever(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self) -> StoreRetriever:

@@ -45,6 +45,7 @@ class TestOverDocstore(RankingContract, IsolationContract):
         return BM25Retriever.from_docstore(docstore, top_k=5, cache_ttl_s=0)
 
 
+@pytest.mark.slow
 class TestLoaded(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self, tmp_path: Path) -> BM25Retriever:
@@ -52,6 +53,7 @@ class TestLoaded(RankingContract, IsolationContract):
         return BM25Retriever.from_persist_dir(tmp_path)
 
 
+@pytest.mark.slow
 class TestChanged(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self) -> BM25Retriever:
@@ -62,6 +64,7 @@ class TestChanged(RankingContract, IsolationContract):
         return retriever
 
 
+@pytest.mark.slow
 class TestNormalised(RankingContract, IsolationContract):
     prefix_stable = False  # the lowest of the answer is 0, whichever that is
 

@@ -19,8 +19,8 @@ from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.selection import Top
-from llama_retrieval_ext.testing.fakes import FakeRetriever
 from tests.meeting import Meeting, Meets, MeetsAsync, met_by_the_loop
+from tests.retrievers.references import finding
 
 Compose = Callable[[Sequence[BaseRetriever]], Retriever]
 
@@ -79,12 +79,8 @@ def test_legs_that_block_do_not_block_the_loop(compose: Compose) -> None:
 
 
 def test_references_to_slow_retrievers_are_followed_at_the_same_time() -> None:
-    class Root(FakeRetriever):
-        def _answer(self) -> list[NodeWithScore]:
-            nodes = [IndexNode(id_=f"to {n}", text="", index_id=f"leg {n}") for n in range(3)]
-            return [NodeWithScore(node=node, score=0.9) for node in nodes]
-
+    nodes = [IndexNode(id_=f"to {n}", text="", index_id=f"leg {n}") for n in range(3)]
     followed = {f"leg {n}": leg for n, leg in enumerate(legs(Meets, Meeting(3)))}
-    retriever = RecursiveRetriever("root", {"root": Root(), **followed})
+    retriever = RecursiveRetriever("root", {"root": finding(*nodes), **followed})
     for ask in (in_a_script, on_a_loop):
         assert sorted(node_ids(ask(retriever))) == ["n0", "n1", "n2"]

@@ -73,6 +73,7 @@ class TestFused(ExpressionContract):
         return (vector | keyword) >> RRF()
 
 
+@pytest.mark.slow
 class TestPipeline(ExpressionContract):
     @pytest.fixture
     def retriever(self, vector: Retriever, keyword: Retriever) -> Retriever:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from llama_index.core.schema import IndexNode, NodeWithScore
+from llama_index.core.schema import IndexNode
 
 from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.retriever import Retriever
@@ -17,9 +17,10 @@ from llama_retrieval_ext.retrievers.rerank import RerankRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank
 from llama_retrieval_ext.stages.selection import Top
-from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
+from llama_retrieval_ext.testing.fakes import FixedRetriever
 from llama_retrieval_ext.testing.instrumentation import recorded
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.retrievers.references import finding
 
 Places = Callable[[Retriever, Query | str], list[str]]
 
@@ -64,8 +65,7 @@ def test_a_stage_inside_a_leg_is_named_with_the_leg(places: Places) -> None:
 def test_a_failure_behind_an_index_node_is_named_with_the_id_of_the_reference(
     places: Places,
 ) -> None:
-    link = FakeRetriever()
-    link.hits = [NodeWithScore(node=IndexNode(text="more", index_id="more"), score=1.0)]
+    link = finding(IndexNode(text="more", index_id="more"))
     retriever = RecursiveRetriever("root", {"root": link, "more": half_down()})
     assert places(retriever, "q") == ["more/down"]
 

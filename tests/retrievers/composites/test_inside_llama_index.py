@@ -33,6 +33,7 @@ from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fake_backend import FakeBackend
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.retrievers.references import finding
 
 QUERY = "annual leave days"
 PICK = '[{"choice": 1, "reason": "it is the one"}]'
@@ -104,14 +105,8 @@ def in_router(composite: Retriever) -> BaseRetriever:
 
 
 def in_recursion(composite: Retriever) -> BaseRetriever:
-    class Door(FakeRetriever):
-        def _answer(self):  # type: ignore[no-untyped-def]  # noqa: ANN202
-            (hit,) = super()._answer()
-            node = IndexNode(id_="door", text="door", index_id="documents")
-            return [type(hit)(node=node, score=hit.score)]
-
-    retrievers: dict[str, BaseRetriever] = {"root": Door([("door", 0.9)]), "documents": composite}
-    return RecursiveRetriever("root", retrievers)
+    root = finding(IndexNode(id_="door", text="door", index_id="documents"))
+    return RecursiveRetriever("root", {"root": root, "documents": composite})
 
 
 def in_auto_merging(composite: Retriever) -> BaseRetriever:
@@ -123,13 +118,7 @@ def in_transform(composite: Retriever) -> BaseRetriever:
 
 
 def as_an_object(composite: Retriever) -> BaseRetriever:
-    class Door(FakeRetriever):
-        def _answer(self):  # type: ignore[no-untyped-def]  # noqa: ANN202
-            (hit,) = super()._answer()
-            node = IndexNode(id_="door", text="door", index_id="x", obj=composite)
-            return [type(hit)(node=node, score=hit.score)]
-
-    return Door([("door", 0.9)])
+    return finding(IndexNode(id_="door", text="door", index_id="x", obj=composite))
 
 
 @pytest.mark.parametrize(

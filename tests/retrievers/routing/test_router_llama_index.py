@@ -5,7 +5,7 @@ import logging
 
 import pytest
 from llama_index.core.llms import MockLLM
-from llama_index.core.schema import IndexNode, NodeWithScore, TextNode
+from llama_index.core.schema import IndexNode, TextNode
 from llama_index.core.selectors import EmbeddingSingleSelector, LLMMultiSelector, LLMSingleSelector
 from llama_index.core.tools import RetrieverTool
 
@@ -15,6 +15,7 @@ from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedAnswer, ScriptedLLM
 from tests.meeting import Meeting, met_by_the_loop
+from tests.retrievers.references import finding
 from tests.retrievers.routing.sample_routes import Picks, TheirPicks, names, routes
 from tests.searching import Searched
 
@@ -119,14 +120,10 @@ def test_tools_of_the_same_name_are_separate_routes() -> None:
 
 
 def test_a_router_follows_index_nodes_by_object_map() -> None:
-    class Doors(FakeRetriever):
-        def _answer(self) -> list[NodeWithScore]:
-            node = IndexNode(id_="door", text="door", index_id="section")
-            return [NodeWithScore(node=node, score=0.5)]
-
+    doors = finding(IndexNode(id_="door", text="door", index_id="section"))
     section = TextNode(id_="section", text="the whole section")
     router = RouterRetriever(
-        Picks(["a"]), {"a": Route(Doors(), "a")}, object_map={"section": section}
+        Picks(["a"]), {"a": Route(doors, "a")}, object_map={"section": section}
     )
     assert node_ids(router.retrieve("query")) == ["section"]
 
