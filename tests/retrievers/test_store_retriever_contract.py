@@ -20,13 +20,6 @@ MODEL = FakeEmbedding()
 
 
 @pytest.fixture(scope="module")
-def store() -> Generator[EmbeddedVectorStore]:
-    with EmbeddedVectorStore(":memory:") as opened:
-        opened.add(sample_nodes(MODEL))
-        yield opened
-
-
-@pytest.fixture(scope="module")
 def nothing() -> Generator[EmbeddedVectorStore]:
     with EmbeddedVectorStore(":memory:") as opened:
         yield opened

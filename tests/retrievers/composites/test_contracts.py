@@ -1,7 +1,5 @@
 """Every composite keeps the contract of retrievers, over the embedded engine."""
 
-from collections.abc import Generator
-
 import pytest
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 from llama_index.core.schema import IndexNode
@@ -22,19 +20,12 @@ from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, Vec
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
+from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
 
 MODEL = FakeEmbedding()
 ENGLISH_AND_CHINESE = SAMPLE_QUERIES[:2]
-
-
-@pytest.fixture(scope="module")
-def store() -> Generator[EmbeddedVectorStore]:
-    with EmbeddedVectorStore(":memory:") as opened:
-        opened.add(sample_nodes(MODEL))
-        yield opened
 
 
 @pytest.fixture
@@ -48,7 +39,7 @@ def keyword(store: EmbeddedVectorStore) -> Retriever:
 
 
 class SignPost(Retriever):
-    """Finds one index node, whatever is asked."""
+    """Finds one index node, whatever the query."""
 
     def __init__(self) -> None:
         super().__init__(top_k=1, name="sign post")
@@ -82,6 +73,7 @@ class TestFused(ExpressionContract):
         return (vector | keyword) >> RRF()
 
 
+@pytest.mark.slow
 class TestPipeline(ExpressionContract):
     @pytest.fixture
     def retriever(self, vector: Retriever, keyword: Retriever) -> Retriever:
@@ -129,6 +121,7 @@ class TestIntentAdaptiveRetriever(CompositeContract):
         return IntentAdaptiveRetriever(vector | keyword)
 
 
+@pytest.mark.slow
 class TestNestedThreeDeep(CompositeContract):
     @pytest.fixture
     def retriever(self, vector: Retriever, keyword: Retriever) -> Retriever:

@@ -1,6 +1,5 @@
 """One composite, shared by many threads and tasks, each with a scope of its own."""
 
-import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -11,12 +10,7 @@ from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.retrievers.fallback import FallbackRetriever
-from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
-from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
 from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.stages.selection import Top
-from tests.quick import trials
 
 THREADS, QUERIES = 8, 1_000
 
@@ -35,26 +29,12 @@ class Echo(Retriever):
         return [Hit(node=node, score=1.0, source=self.name)]
 
 
-@pytest.fixture
-def composite() -> Retriever:
-    fused = branches(Echo("a"), Echo("b")) >> RRF() >> Top(2)
-    router = RouterRetriever(
-        RuleSelector([RouteRule("odd", pattern=r"[13579]$")]),
-        {"odd": Route(Echo("odd"), "odd"), "even": Route(fused, "even")},
-        fallback="even",
-    )
-    return FallbackRetriever(router, Echo("never"))
-
-
 def texts(retriever: Retriever, tenant: str, number: int) -> list[str]:
     query = Query(f"question {number}", scope=Scope(tenant))
     return [hit.node.get_content() for hit in retriever.retrieve(query)]
 
 
-def expected(tenant: str, number: int) -> list[str]:
-    return [f"{tenant} asks question {number}"] * (1 if number % 2 else 2)
-
-
+@pytest.mark.slow
 def test_eight_threads_with_a_thousand_queries_each_get_their_own_answers() -> None:
     shared = branches(Echo("a"), Echo("b")) >> RRF()
 
@@ -68,17 +48,3 @@ def test_eight_threads_with_a_thousand_queries_each_get_their_own_answers() -> N
 
     with ThreadPoolExecutor(THREADS) as threads:
         assert list(threads.map(wrong_answers, range(THREADS))) == [0] * THREADS
-
-
-def test_many_tasks_on_one_loop_get_their_own_answers(composite: Retriever) -> None:
-    async def answers() -> list[list[str]]:
-        queries = [
-            Query(f"question {number}", scope=Scope(f"tenant{number % THREADS}"))
-            for number in range(trials(200))
-        ]
-        found = await asyncio.gather(*map(composite.aretrieve, queries))
-        return [[hit.node.get_content() for hit in hits] for hits in found]
-
-    assert asyncio.run(answers()) == [
-        expected(f"tenant{number % THREADS}", number) for number in range(trials(200))
-    ]

@@ -1,6 +1,6 @@
 """Rules over a published graph of supply chains reach the conclusions that its README describes.
 
-The graph and what follows from it are those of OpenSPG/KAG's examples; it lies beside the
+The graph and what follows from it are those of OpenSPG/KAG's examples; it is next to the
 repository, in ``../shared/data/kg_supplychain_rules``.
 """
 
@@ -16,7 +16,7 @@ from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.rules.inference import Conclusion, infer
 from llama_retrieval_ext.graph.rules.yaml import parse_rules
 
-DATA = Path(__file__).parents[4] / "shared/data/kg_supplychain_rules"
+DATA = Path(__file__).parents[3] / "shared/data/kg_supplychain_rules"
 
 RULES = parse_rules("""
 rules:
@@ -161,7 +161,9 @@ def test_only_companies_downstream_of_the_product_are_concluded(graph: EmbeddedG
     assert {dict(each.bindings)["company"] for each in found} == expected
 
 
-def test_features_of_a_company(graph: EmbeddedGraph) -> None:
+def test_rules_conclude_industry_legal_representative_and_supplies_of_a_company(
+    graph: EmbeddedGraph,
+) -> None:
     found = concluded(graph, "CSF0000002238")
     assert {each.text for each in found["industry"]} == {
         "三角***份限公司属于非日常生活消费品-汽车与汽车零部件-汽车零配件-轮胎与橡胶"

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from llama_index.core.schema import IndexNode, NodeWithScore
+from llama_index.core.schema import IndexNode
 
 from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.retriever import Retriever
@@ -17,9 +17,10 @@ from llama_retrieval_ext.retrievers.rerank import RerankRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank
 from llama_retrieval_ext.stages.selection import Top
-from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
+from llama_retrieval_ext.testing.fakes import FixedRetriever
 from llama_retrieval_ext.testing.instrumentation import recorded
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.retrievers.references import finding
 
 Places = Callable[[Retriever, Query | str], list[str]]
 
@@ -41,7 +42,7 @@ def half_down() -> Retriever:
 
 
 @pytest.mark.parametrize("timeout_s", [None, 30.0])
-def test_the_leg_of_one_composite_has_no_other_before_it(
+def test_a_failed_leg_of_the_outermost_composite_is_named_without_a_path(
     places: Places, timeout_s: float | None
 ) -> None:
     query = Query("q", timeout_s=timeout_s)
@@ -49,7 +50,7 @@ def test_the_leg_of_one_composite_has_no_other_before_it(
     assert places(RerankRetriever(half_down(), RuleRerank()), query) == ["down"]
 
 
-def test_legs_inside_legs_are_told_from_the_outside_in(places: Places) -> None:
+def test_legs_inside_legs_are_named_from_the_outside_in(places: Places) -> None:
     middle = branches(inner=half_down() >> Top(3), other=FixedRetriever([("b", 0.9)])) >> RRF()
     outer = branches(outer=middle, down=half_down()) >> RRF()
     assert sorted(places(outer, "q")) == ["down/down", "outer/inner/down"]
@@ -61,14 +62,15 @@ def test_a_stage_inside_a_leg_is_named_with_the_leg(places: Places) -> None:
     assert places(retriever, "q") == ["multi_query/MultiQuery", "fusion/down"]
 
 
-def test_what_an_index_node_leads_to_is_on_the_way(places: Places) -> None:
-    link = FakeRetriever()
-    link.hits = [NodeWithScore(node=IndexNode(text="more", index_id="more"), score=1.0)]
+def test_a_failure_behind_an_index_node_is_named_with_the_id_of_the_reference(
+    places: Places,
+) -> None:
+    link = finding(IndexNode(text="more", index_id="more"))
     retriever = RecursiveRetriever("root", {"root": link, "more": half_down()})
     assert places(retriever, "q") == ["more/down"]
 
 
-def test_the_event_names_the_same_place() -> None:
+def test_the_event_of_a_degraded_leg_names_the_path_to_it() -> None:
     with recorded() as recording:
         (branches(outer=half_down()) >> RRF()).retrieve("q")
     assert [getattr(event, "where", None) for event in recording.events].count("outer/down") == 1

@@ -21,7 +21,6 @@ from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, NativeFusion
 from llama_retrieval_ext.testing.corpus import ACME, SAMPLE_QUERIES, sample_nodes
 from llama_retrieval_ext.testing.fake_backend import EVERYTHING, FakeBackend
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.cases import each_case
 
 MODEL = FakeEmbedding()
 FUSES = replace(EVERYTHING, fusions=(NativeFusion(kind=RRF, equal_weights=True),))
@@ -108,7 +107,7 @@ def test_pushdown_without_an_embedding_answers_by_keywords_and_is_degraded() -> 
     assert not backend.requests
 
 
-@each_case(
+@pytest.mark.parametrize(
     "options",
     [
         {"fusion": None},

@@ -73,7 +73,7 @@ every_composite = pytest.mark.parametrize("make", COMPOSITES.values(), ids=COMPO
 
 @both_ways
 @every_composite
-def test_a_query_for_more_asks_the_legs_for_more_and_one_for_less_for_their_own_number(
+def test_a_larger_top_k_of_the_query_reaches_the_legs_and_a_smaller_one_does_not(
     count: Counted, make: Callable[[FixedRetriever], Retriever]
 ) -> None:
     for top_k, of_legs in ((50, 50), (3, 10)):
@@ -83,14 +83,14 @@ def test_a_query_for_more_asks_the_legs_for_more_and_one_for_less_for_their_own_
 
 
 @both_ways
-def test_the_number_of_a_composite_is_not_that_of_the_query(count: Counted) -> None:
+def test_the_top_k_of_a_composite_does_not_change_that_of_its_legs(count: Counted) -> None:
     leg = deep()
     assert count(QueryFusionRetriever([leg], num_queries=1, similarity_top_k=50), Query("q")) == 10
     assert count(RerankRetriever(leg, RuleRerank(), top_k=50), Query("q")) == 10
 
 
 @both_ways
-def test_a_leg_with_a_number_of_its_own_keeps_it(count: Counted) -> None:
+def test_the_top_k_of_a_leg_holds_whatever_the_query_requests(count: Counted) -> None:
     leg = deep()
     retriever = branches(Leg("few", leg, top_k=4)) >> RRF()
     assert count(retriever, Query("q", top_k=50)) == 4
@@ -98,7 +98,7 @@ def test_a_leg_with_a_number_of_its_own_keeps_it(count: Counted) -> None:
 
 
 @both_ways
-def test_a_leg_with_a_number_of_its_own_asks_its_own_legs_for_it(count: Counted) -> None:
+def test_the_top_k_of_a_composite_leg_reaches_the_legs_inside(count: Counted) -> None:
     inner = deep()
     fused = QueryFusionRetriever([inner], num_queries=1)
     assert count(branches(Leg("many", fused, top_k=30)) >> RRF(), Query("q", top_k=20)) == 20
@@ -106,12 +106,12 @@ def test_a_leg_with_a_number_of_its_own_asks_its_own_legs_for_it(count: Counted)
 
 
 @both_ways
-def test_a_cut_inside_a_leg_stays(count: Counted) -> None:
+def test_a_cut_inside_a_leg_holds_whatever_the_query_requests(count: Counted) -> None:
     assert count(branches(deep() >> Top(5)) >> RRF(), Query("q", top_k=50)) == 5
 
 
 @both_ways
-def test_fetch_k_is_at_least_what_is_asked_for(count: Counted) -> None:
+def test_fetch_k_grows_with_the_top_k_of_the_query(count: Counted) -> None:
     leg = deep()
     retriever = RerankRetriever(leg, RuleRerank(), top_k=5, fetch_k=20)
     assert count(retriever, Query("q")) == 5

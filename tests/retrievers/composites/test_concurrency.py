@@ -19,8 +19,8 @@ from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.selection import Top
-from llama_retrieval_ext.testing.fakes import FakeRetriever
 from tests.meeting import Meeting, Meets, MeetsAsync, met_by_the_loop
+from tests.retrievers.references import finding
 
 Compose = Callable[[Sequence[BaseRetriever]], Retriever]
 
@@ -63,7 +63,7 @@ def legs(kind: type[Meets], meeting: Meeting) -> list[BaseRetriever]:
 
 @pytest.mark.parametrize("ask", [in_a_script, on_a_loop, in_a_notebook])
 @pytest.mark.parametrize("compose", [fused, fusion, nested, routed])
-def test_f7_three_legs_are_asked_side_by_side(
+def test_three_legs_are_searched_at_the_same_time(
     compose: Compose, ask: Callable[[Retriever], list[NodeWithScore]]
 ) -> None:
     kind = MeetsAsync if ask is on_a_loop else Meets
@@ -72,19 +72,15 @@ def test_f7_three_legs_are_asked_side_by_side(
 
 
 @pytest.mark.parametrize("compose", [fused, nested, routed])
-def test_f7_legs_that_block_do_not_block_the_loop(compose: Compose) -> None:
+def test_legs_that_block_do_not_block_the_loop(compose: Compose) -> None:
     meeting = Meeting(4)
     result = asyncio.run(met_by_the_loop(compose(legs(Meets, meeting)), meeting))
     assert sorted(node_ids(result.hits)) == ["n0", "n1", "n2"]
 
 
-def test_c2_references_to_slow_retrievers_are_followed_together() -> None:
-    class Root(FakeRetriever):
-        def _answer(self) -> list[NodeWithScore]:
-            nodes = [IndexNode(id_=f"to {n}", text="", index_id=f"leg {n}") for n in range(3)]
-            return [NodeWithScore(node=node, score=0.9) for node in nodes]
-
+def test_references_to_slow_retrievers_are_followed_at_the_same_time() -> None:
+    nodes = [IndexNode(id_=f"to {n}", text="", index_id=f"leg {n}") for n in range(3)]
     followed = {f"leg {n}": leg for n, leg in enumerate(legs(Meets, Meeting(3)))}
-    retriever = RecursiveRetriever("root", {"root": Root(), **followed})
+    retriever = RecursiveRetriever("root", {"root": finding(*nodes), **followed})
     for ask in (in_a_script, on_a_loop):
         assert sorted(node_ids(ask(retriever))) == ["n0", "n1", "n2"]

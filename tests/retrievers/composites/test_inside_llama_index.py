@@ -33,6 +33,7 @@ from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fake_backend import FakeBackend
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.retrievers.references import finding
 
 QUERY = "annual leave days"
 PICK = '[{"choice": 1, "reason": "it is the one"}]'
@@ -60,7 +61,9 @@ def test_a_bound_scope_holds_in_a_query_engine(composite: Retriever) -> None:
     assert {hit.node.metadata["tenant_id"] for hit in sources} == {"acme"}
 
 
-def test_in_a_router_query_engine(composite: Retriever, expected: list[str]) -> None:
+def test_a_composite_answers_in_a_router_query_engine(
+    composite: Retriever, expected: list[str]
+) -> None:
     tools = [
         QueryEngineTool.from_defaults(
             RetrieverQueryEngine.from_args(retriever, llm=MockLLM()), description=description
@@ -74,7 +77,7 @@ def test_in_a_router_query_engine(composite: Retriever, expected: list[str]) -> 
     assert node_ids(asyncio.run(engine.aquery(QUERY)).source_nodes) == expected
 
 
-def test_in_a_chat_engine(composite: Retriever, expected: list[str]) -> None:
+def test_a_composite_answers_in_a_chat_engine(composite: Retriever, expected: list[str]) -> None:
     # LlamaIndex's default memory leaves a database connection open.
     memory = ChatMemoryBuffer.from_defaults(token_limit=1000)
     engine = ContextChatEngine.from_defaults(composite, llm=MockLLM(), memory=memory)
@@ -102,14 +105,8 @@ def in_router(composite: Retriever) -> BaseRetriever:
 
 
 def in_recursion(composite: Retriever) -> BaseRetriever:
-    class Door(FakeRetriever):
-        def _answer(self):  # type: ignore[no-untyped-def]  # noqa: ANN202
-            (hit,) = super()._answer()
-            node = IndexNode(id_="door", text="door", index_id="documents")
-            return [type(hit)(node=node, score=hit.score)]
-
-    retrievers: dict[str, BaseRetriever] = {"root": Door([("door", 0.9)]), "documents": composite}
-    return RecursiveRetriever("root", retrievers)
+    root = finding(IndexNode(id_="door", text="door", index_id="documents"))
+    return RecursiveRetriever("root", {"root": root, "documents": composite})
 
 
 def in_auto_merging(composite: Retriever) -> BaseRetriever:
@@ -121,19 +118,13 @@ def in_transform(composite: Retriever) -> BaseRetriever:
 
 
 def as_an_object(composite: Retriever) -> BaseRetriever:
-    class Door(FakeRetriever):
-        def _answer(self):  # type: ignore[no-untyped-def]  # noqa: ANN202
-            (hit,) = super()._answer()
-            node = IndexNode(id_="door", text="door", index_id="x", obj=composite)
-            return [type(hit)(node=node, score=hit.score)]
-
-    return Door([("door", 0.9)])
+    return finding(IndexNode(id_="door", text="door", index_id="x", obj=composite))
 
 
 @pytest.mark.parametrize(
     "around", [in_fusion, in_router, in_recursion, in_auto_merging, in_transform, as_an_object]
 )
-def test_within_composites_of_llama_index(
+def test_a_composite_works_inside_composites_of_llama_index(
     around: Callable[[Retriever], BaseRetriever], composite: Retriever, expected: list[str]
 ) -> None:
     theirs = around(composite)
@@ -141,14 +132,16 @@ def test_within_composites_of_llama_index(
     assert node_ids(asyncio.run(theirs.aretrieve(QUERY))) == expected
 
 
-def test_their_composites_within_ours(composite: Retriever, expected: list[str]) -> None:
+def test_composites_of_llama_index_work_inside_a_pipeline(
+    composite: Retriever, expected: list[str]
+) -> None:
     for around in (in_fusion, in_router, in_recursion, in_auto_merging, in_transform):
         ours = around(composite) >> Top(2)
         assert node_ids(ours.retrieve(QUERY)) == expected[:2]
         assert node_ids(asyncio.run(ours.aretrieve(QUERY))) == expected[:2]
 
 
-def test_a_scope_holds_around_their_composites(composite: Retriever) -> None:
+def test_a_bound_scope_holds_around_composites_of_llama_index(composite: Retriever) -> None:
     bound = (in_fusion(composite) >> Top(9)).for_scope(Scope("acme"))
     result = bound.search(QUERY)
     assert {hit.node.metadata["tenant_id"] for hit in result.hits} == {"acme"}

@@ -1,9 +1,8 @@
 """Selectors by themselves: rules, embeddings, and one after the other."""
 
-import asyncio
 import copy
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +13,9 @@ from llama_index.core.schema import QueryBundle
 from llama_index.core.tools import ToolMetadata
 
 from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
-from llama_retrieval_ext.execution.drivers import arun, run
+from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
+from llama_retrieval_ext.retrievers.routing.rule_selector import RuleSelector
 from llama_retrieval_ext.retrievers.routing.selectors import (
     CascadeSelector,
     Choice,
@@ -26,101 +25,14 @@ from llama_retrieval_ext.retrievers.routing.selectors import (
     as_selector,
 )
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.cases import each_case
-
-CHOICES = [
-    Choice("leave", "annual leave and sick leave"),
-    Choice("code", "functions and classes of the code"),
-    Choice("food", "canteen lunch and dinner"),
-]
-Selected = Callable[..., list[Selection]]
-
-
-@pytest.fixture(params=["sync", "async"])
-def select(request: pytest.FixtureRequest) -> Selected:
-    def picked(selector: Selector, query: str | Query) -> list[Selection]:
-        plan = selector.select_plan(Query.of(query), CHOICES)
-        return run(plan) if request.param == "sync" else asyncio.run(arun(plan))
-
-    return picked
+from tests.retrievers.routing.sample_routes import CHOICES, Selected
 
 
 def names(selections: Sequence[Selection]) -> list[str]:
     return [selection.name for selection in selections]
 
 
-HOLDS: Mapping[str, tuple[RouteRule, str | Query, str | Query]] = {
-    "one of some words": (RouteRule("leave", any_of=["Leave", "假"]), "annual LEAVE", "lunch"),
-    "one of some Chinese words": (RouteRule("leave", any_of=["leave", "假"]), "年假几天", "食堂"),
-    "a pattern": (RouteRule("code", pattern=r"\w+_\w+"), "parse_filters", "parse filters"),
-    "a script": (RouteRule("leave", script="han"), "员工年假 leave", "annual leave"),
-    "at least so long": (RouteRule("code", min_length=5), " abcde ", " abcd "),
-    "at most so long": (RouteRule("code", max_length=4), " abcd ", "abcde"),
-    "the context": (
-        RouteRule("food", context={"page": "menu"}),
-        Query("x", context={"page": "menu", "more": 1}),
-        Query("x", context={"page": "home"}),
-    ),
-    "everything it names": (
-        RouteRule("code", any_of=["def"], pattern=r"\(", min_length=5, max_length=20),
-        "def f(x): pass",
-        "def f, nothing else",
-    ),
-}
-
-
-@each_case(("rule", "yes", "no"), HOLDS.values(), ids=HOLDS)
-def test_a_rule_holds_when_everything_it_names_does(
-    rule: RouteRule, yes: str | Query, no: str | Query, select: Selected
-) -> None:
-    assert names(select(RuleSelector([rule]), yes)) == [rule.route]
-    assert select(RuleSelector([rule]), no) == []
-
-
-def test_every_rule_that_holds_gives_its_route_once_in_the_order_of_the_rules(
-    select: Selected,
-) -> None:
-    rules = RuleSelector(
-        [
-            RouteRule("food", any_of=["lunch"], confidence=0.4),
-            RouteRule("leave", any_of=["leave"], confidence=0.9),
-            RouteRule("food", any_of=["leave"], confidence=0.1),
-        ]
-    )
-    found = select(rules, "leave after lunch")
-    assert [(each.name, each.confidence) for each in found] == [("food", 0.4), ("leave", 0.9)]
-    assert names(select(rules, "leave")) == ["leave", "food"]
-
-
-def test_rules_that_cannot_hold_are_refused() -> None:
-    wrong: list[tuple[Callable[[], object], str]] = [
-        (lambda: RouteRule("a"), "names no condition"),
-        (lambda: RouteRule("a", any_of="word"), "any_of must be a list"),
-        (lambda: RouteRule("a", pattern="(", confidence=1.0), "no regular expression"),
-        (lambda: RouteRule("a", any_of=["b"], confidence=0.0), "confidence"),
-        (lambda: RouteRule("a", any_of=["b"], confidence=1.1), "confidence"),
-    ]
-    for make, problem in wrong:
-        with pytest.raises(ConfigurationError, match=problem):
-            make()
-
-
-def test_rules_can_only_name_routes_that_there_are() -> None:
-    rules = RuleSelector([RouteRule("travel", any_of=["train"]), RouteRule("code", min_length=1)])
-    with pytest.raises(ConfigurationError, match=r"\['travel'\]; there are \['leave', 'code'"):
-        rules.check(CHOICES)
-    RuleSelector([RouteRule("code", min_length=1)]).check(CHOICES)
-
-
-def test_rules_show_themselves() -> None:
-    rules = RuleSelector([RouteRule("code", min_length=1), RouteRule("food", max_length=9)])
-    assert repr(rules) == (
-        "RuleSelector([RouteRule(route='code', min_length=1), "
-        "RouteRule(route='food', max_length=9)])"
-    )
-
-
-def test_the_nearest_description_is_taken(select: Selected) -> None:
+def test_an_embedding_selector_picks_the_nearest_description(select: Selected) -> None:
     selector = EmbeddingSelector(FakeEmbedding())
     (found,) = select(selector, "sick leave")
     assert found.name == "leave"
@@ -128,7 +40,7 @@ def test_the_nearest_description_is_taken(select: Selected) -> None:
     assert names(select(selector, "lunch")) == ["food"]
 
 
-def test_r6_descriptions_are_embedded_once(select: Selected) -> None:
+def test_descriptions_of_routes_are_embedded_once(select: Selected) -> None:
     model = FakeEmbedding()
     selector = EmbeddingSelector(model)
     for query in ("sick leave", "lunch", "functions"):
@@ -151,18 +63,20 @@ def test_routes_nearly_as_near_are_taken_within_the_margin(select: Selected) -> 
     assert len(select(EmbeddingSelector(FakeEmbedding(), margin=2.0), query)) == 3
 
 
-def test_the_nearest_alone_is_one_even_if_several_are_as_near(select: Selected) -> None:
+def test_one_route_is_picked_even_if_several_are_equally_near(select: Selected) -> None:
     found = select(EmbeddingSelector(FakeEmbedding()), "and")  # each description has it once
     assert len(found) == 1
 
 
-def test_it_abstains_when_even_the_nearest_is_not_near(select: Selected) -> None:
+def test_an_embedding_selector_abstains_below_min_similarity(select: Selected) -> None:
     assert select(EmbeddingSelector(FakeEmbedding(), min_similarity=0.9), "sick leave") == []
     assert select(EmbeddingSelector(FakeEmbedding()), "") == []
 
 
-@each_case("value", [0.0, float("nan")])
-def test_it_abstains_when_the_model_knows_no_word(value: float, select: Selected) -> None:
+@pytest.mark.parametrize("value", [0.0, float("nan")])
+def test_an_embedding_selector_abstains_for_a_zero_or_nan_embedding(
+    value: float, select: Selected
+) -> None:
     class Clueless(FakeEmbedding):
         def _get_query_embedding(self, query: str) -> list[float]:
             return [value] * self.dim
@@ -173,7 +87,7 @@ def test_it_abstains_when_the_model_knows_no_word(value: float, select: Selected
     assert select(EmbeddingSelector(Clueless(), margin=2.0), "word") == []
 
 
-def test_an_embedding_that_the_query_brings_is_not_taken_for_one_of_its_model(
+def test_the_embedding_of_the_query_is_not_compared_with_those_of_another_model(
     select: Selected,
 ) -> None:
     query = Query("sick leave", embedding=[1.0, 0.0])
@@ -188,19 +102,21 @@ def test_a_margin_and_a_similarity_that_cannot_be_are_refused() -> None:
 
 @dataclass
 class Scripted(Selector):
-    """Says what it was told to say, and counts."""
+    """Says what it is made with, and counts."""
 
     said: Sequence[str] | Exception
-    asked: int = 0
+    calls: int = 0
 
     def select(self, query: Query, choices: Sequence[Choice]) -> list[Selection]:
-        self.asked += 1
+        self.calls += 1
         if isinstance(self.said, Exception):
             raise self.said
         return [Selection(name) for name in self.said]
 
 
-@each_case(("picks", "expected"), [(1, "code"), ("food", "food"), ([2], "food"), ([], None)])
+@pytest.mark.parametrize(
+    ("picks", "expected"), [(1, "code"), ("food", "food"), ([2], "food"), ([], None)]
+)
 def test_a_selector_may_return_an_index_or_a_name(
     picks: Any, expected: str | None, select: Selected
 ) -> None:
@@ -220,7 +136,7 @@ def test_a_selector_may_return_an_index_or_a_name(
         assert names(select(selector, "query")) == ([] if expected is None else [expected])
 
 
-@each_case("picks", [3, -1])
+@pytest.mark.parametrize("picks", [3, -1])
 def test_an_index_out_of_range_is_an_error(picks: int, select: Selected) -> None:
     class Own(Selector):
         def select(self, query: Query, choices: Sequence[Choice]) -> int:
@@ -249,15 +165,13 @@ def test_a_selector_with_only_an_async_method_is_used(select: Selected) -> None:
     assert names(select(as_selector(AsyncOnly(), "selector"), "query")) == ["code"]
 
 
-def test_the_first_selection_of_a_cascade_counts_and_the_rest_is_not_asked(
-    select: Selected,
-) -> None:
+def test_a_cascade_stops_at_the_first_selector_that_picks(select: Selected) -> None:
     first, second, third = Scripted([]), Scripted(["code", "food"]), Scripted(["leave"])
     assert names(select(CascadeSelector(first, second, third), "query")) == ["code", "food"]
-    assert [each.asked for each in (first, second, third)] == [1, 1, 0]
+    assert [each.calls for each in (first, second, third)] == [1, 1, 0]
 
 
-@each_case(
+@pytest.mark.parametrize(
     "error", [ValueError("broken"), ExecutionError("out of range"), TimeoutError()], ids=repr
 )
 def test_a_selector_of_a_cascade_that_fails_abstains(error: Exception, select: Selected) -> None:
@@ -265,13 +179,13 @@ def test_a_selector_of_a_cascade_that_fails_abstains(error: Exception, select: S
     assert select(CascadeSelector(Scripted(error)), "query") == []
 
 
-def test_a_mistake_in_a_cascade_is_an_error(select: Selected) -> None:
+def test_a_configuration_error_in_a_cascade_is_raised(select: Selected) -> None:
     wrong = Scripted(ConfigurationError("no model"))
     with pytest.raises(ConfigurationError, match="no model"):
         select(CascadeSelector(wrong, Scripted(["code"])), "query")
 
 
-def test_a_cascade_of_nothing_is_refused_and_one_shows_itself() -> None:
+def test_a_cascade_needs_a_selector_and_prints_its_own() -> None:
     with pytest.raises(ConfigurationError, match="at least one selector"):
         CascadeSelector()
     model = FakeEmbedding()

@@ -47,11 +47,11 @@ def test_rewriting_retrievers_side_by_side_keep_their_details_apart(searched: Se
     multi = MultiQueryRetriever(source(), ScriptedLLM(["days off"]), num_queries=1)
     hyde = HyDERetriever(source(), ScriptedLLM(["Staff have 25 days."]))
     result = searched(branches(multi=multi, hyde=hyde) >> RRF(), "annual leave")
-    asked = {
+    queries = {
         name: [each["query"] for each in result.details[f"{name}/retrieval_details"]]  # type: ignore[attr-defined]
         for name in ("multi", "hyde")
     }
-    assert asked == {
+    assert queries == {
         "multi": ["annual leave", "days off"],
         "hyde": ["annual leave", "Staff have 25 days."],
     }
