@@ -11,7 +11,6 @@ from rich.text import Text
 
 from llama_retrieval_ext.cli.output import one_line, quote, say, say_table, say_wrapped, say_wrong
 from llama_retrieval_ext.text.highlighting import matched_spans
-from tests.cases import each_case
 
 Captured = pytest.CaptureFixture[str]
 
@@ -49,8 +48,8 @@ def test_table_has_no_lines_and_a_pipe_gets_whole_rows(capsys: Captured) -> None
     assert capsys.readouterr().out.splitlines()[1].rstrip() == "x" * 160 + "  " + "y" * 135
 
 
-@each_case("text", ["", "short", "long " * 30, "安全生产许可证" * 30, "a安" * 50])
-@each_case("cells", [10, 11])
+@pytest.mark.parametrize("text", ["", "short", "long " * 30, "安全生产许可证" * 30, "a安" * 50])
+@pytest.mark.parametrize("cells", [10, 11])
 def test_cut_line_fits(text: str, cells: int) -> None:
     cut = one_line(text, cells=cells)
     assert cell_len(cut) <= cells
@@ -94,7 +93,7 @@ def test_quote_is_the_whole_passage_if_that_fits() -> None:
     assert quote(row, "Rome 675", width=80, lines=3) == row.splitlines()
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("text", "question", "quoted"),
     [
         ("Lunch is free. Leave is 25 days.", "days of leave", ["Leave is 25 days."]),
@@ -112,8 +111,8 @@ def test_quote_begins_with_the_sentence_that_answers(
     assert quote(text, question, width=25, lines=1) == quoted
 
 
-@each_case("lines", [1, 2, 3])
-@each_case("text", ["word " * 90, "安全生产 " * 90, "Donaudampfschifffahrt" * 20])
+@pytest.mark.parametrize("lines", [1, 2, 3])
+@pytest.mark.parametrize("text", ["word " * 90, "安全生产 " * 90, "Donaudampfschifffahrt" * 20])
 def test_quote_fills_its_lines_and_ends_with_a_word(text: str, lines: int) -> None:
     quoted = quote(text, "", width=30, lines=lines)
     assert len(quoted) == lines
@@ -159,7 +158,7 @@ def test_prose_that_is_indented_is_no_code() -> None:
     assert quote(text, "str.split", width=40, lines=1) == ["str.split(sep=None) Return a list of…"]
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("text", "question", "matched"),
     [
         ("Leaves are paid.", "leave", ["Leaves"]),

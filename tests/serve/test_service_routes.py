@@ -1,23 +1,15 @@
 """The services over HTTP: what they answer, to whom, and what without an LLM."""
 
-import sys
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
-from llama_retrieval_ext import serve
-from llama_retrieval_ext.cli import main
 from llama_retrieval_ext.testing import ScriptedLLM
-from tests.cases import each_case
-from tests.serve.conftest import Connect, bearer
-from tests.serve.test_http import events_of
-from tests.servers.openai import Failure, FakeOpenAI
+from tests.serve.conftest import Connect, bearer, events_of
 
 FINDINGS = '{"findings": [{"metric": "challenges", "text": "Late <b>crane</b>.", "sources": [1]}]}'
 INSIGHTS = '{"insights": [{"title": "Rest", "explanation": "So.", "evidence": [1]}]}'
-SERVE = ["serve", "--kb", "embedded::memory:", "--create"]
-LLM = ["--llm-url", "http://127.0.0.1:1/v1", "--llm-model", "m"]
 WEEK = {"user_id": "ann", "start_date": "2026-05-04", "end_date": "2026-05-10"}
 LOG = {"user_id": "ann", "timestamp": "2026-05-05T09:00:00Z"}
 FOUND: dict[str, dict[str, Any]] = {
@@ -192,46 +184,3 @@ def test_each_route_is_documented_with_examples_that_are_valid(client: TestClien
         named = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
         (example,) = schemas[named.rpartition("/")[2]]["examples"]
         assert post(client, route, example).status_code == 200, route
-
-
-@each_case(
-    ("options", "message"),
-    [
-        (["--llm-url", "http://127.0.0.1:1/v1"], "both --llm-url URL and --llm-model NAME"),
-        (["--llm-key-env", "NO_SUCH"], "both --llm-url URL and --llm-model NAME"),
-        ([*LLM, "--llm-key-env", "NO_SUCH"], "the variable 'NO_SUCH', which is unset"),
-        ([*LLM, "--missing"], "pip install 'llama-index-llms-openai-like"),
-    ],
-)
-def test_an_llm_that_the_command_line_cannot_use_is_an_error(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    options: list[str],
-    message: str,
-) -> None:
-    if "--missing" in options:
-        options = options[:-1]
-        monkeypatch.setitem(sys.modules, "llama_index.llms.openai_like", None)
-    with pytest.raises(SystemExit, match="1"):
-        main([*SERVE, *options])
-    assert message in " ".join(capsys.readouterr().err.split())
-
-
-@pytest.mark.slow
-def test_an_llm_of_the_command_line_answers(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    served: list[Any] = []
-    monkeypatch.setenv("LLM_KEY", "sk-of-the-server")
-    monkeypatch.setattr(serve, "serve_http", lambda _, *, llm, **__: served.append(llm))
-    with FakeOpenAI(["It is 25 days [1].", Failure(401)]) as server:
-        options = ["--llm-url", server.url, "--llm-model", "m", "--llm-key-env", "LLM_KEY"]
-        with pytest.raises(SystemExit, match="0"):
-            main([*SERVE, *options])
-        (llm,) = served
-        client = connect(llm=llm)
-        answer = post(client, "ask", WRITTEN["ask"])
-        assert answer.json()["answer"] == "It is 25 days [1]."
-        assert "acme" in answer.json()["citations"][0]["text"]
-        assert not any("globex" in prompt for prompt in server.prompts)
-        assert post(client, "ask", WRITTEN["ask"]).status_code == 502

@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from threading import Event
@@ -14,24 +13,18 @@ import pytest
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 from starlette.testclient import TestClient
 
-from llama_retrieval_ext.errors import (
-    ConfigurationError,
-    MissingDependencyError,
-    ScopeRequiredError,
-)
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.serve import ApiKeys, ServeLimits, create_app, create_mcp_server, serve_mcp
+from llama_retrieval_ext.serve import ApiKeys, ServeLimits, create_app, create_mcp_server
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.cases import each_case
-from tests.serve.conftest import KEYS, LOCAL, bearer
+from tests.serve.conftest import ACME, KEYS, LOCAL, bearer
 
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.types import CallToolResult
 
-ACME = Scope("acme")
+
 RULE = """
 rules:
   - id: hazards
@@ -188,37 +181,6 @@ async def test_rules_may_be_given(graph_kb: KnowledgeBase, tmp_path: Path) -> No
     ]
 
 
-def test_what_cannot_be_served_is_refused(kb: KnowledgeBase) -> None:
-    with pytest.raises(ScopeRequiredError):
-        create_mcp_server(kb)
-    with pytest.raises(ConfigurationError, match="rules are for a graph"):
-        create_mcp_server(kb, scope=ACME, rules="rules.yaml")
-    with pytest.raises(ConfigurationError, match="without API keys"):
-        serve_mcp(kb, scope=ACME, address=("0.0.0.0", 8001))
-    with pytest.raises(ConfigurationError, match="keys are for HTTP"):
-        serve_mcp(kb, scope=ACME, keys=ApiKeys.parse(KEYS))
-
-
-@each_case(
-    ("function", "package", "extra"),
-    [(create_app, "fastapi", "serve"), (create_mcp_server, "mcp", "mcp")],
-)
-def test_a_missing_extra_is_named(
-    kb: KnowledgeBase,
-    monkeypatch: pytest.MonkeyPatch,
-    function: Callable[..., object],
-    package: str,
-    extra: str,
-) -> None:
-    for name in [*sys.modules]:
-        if name.startswith("llama_retrieval_ext.serve.") or name.split(".")[0] == package:
-            monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingDependencyError) as raised:
-        function(kb, scope=ACME)
-    assert raised.value.extra == extra
-
-
 @asynccontextmanager
 async def over_http(
     kb: KnowledgeBase, *, keys: ApiKeys | None, headers: dict[str, str]
@@ -249,7 +211,7 @@ async def over_http(
 
 
 async def test_over_http_a_key_must_reach_what_is_served(kb: KnowledgeBase) -> None:
-    from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 - as above
+    from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 - slow to import
 
     keys = ApiKeys.parse(KEYS)
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
