@@ -4,6 +4,7 @@ import io
 import re
 from pathlib import Path
 
+import pytest
 from llama_index.core import Document
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 from rich.console import Console
@@ -13,7 +14,6 @@ from llama_retrieval_ext.knowledge_base.report import IngestionReport
 from llama_retrieval_ext.pipeline.explanation import explanation_of
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
 from llama_retrieval_ext.trace import Degradation, Trace
-from tests.cases import each_case
 
 MARKUP = "<script>alert('[bold]')</script>"
 
@@ -84,7 +84,7 @@ def test_the_html_of_a_result_has_documents_ranks_scores_times_and_what_is_missi
     assert "<mark>leave</mark>" in first
 
 
-@each_case(
+@pytest.mark.parametrize(
     "value",
     [
         full_result(),

@@ -164,7 +164,7 @@ def test_a_failing_overview_is_named_without_its_reason(
 def test_a_late_llm_is_an_exceeded_deadline_on_each_route(connect: Connect) -> None:
     late = connect(llm=ScriptedLLM(lambda _: (5.0, "late")))
     post(late, "work-logs", FOUND["work-logs"])
-    headers = {**bearer("acme"), "X-Deadline-S": "0.2"}
+    headers = {**bearer("acme"), "X-Deadline-S": "0.1"}
     for route, body in WRITTEN.items():
         answer = late.post(f"/v1/services/{route}", json=body, headers=headers)
         assert answer.status_code == (200 if route == "ask/stream" else 504), (route, answer.text)
