@@ -2,15 +2,15 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib.metadata import entry_points
 
 import pytest
 
 from llama_retrieval_ext import ConfigurationError, __version__
 from llama_retrieval_ext.cli import main
+from tests.cli.conftest import Run
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
+pytestmark = pytest.mark.slow
 
 
 def test_version(run: Run) -> None:

@@ -5,15 +5,15 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from llama_retrieval_ext import open_graph
 from llama_retrieval_ext.graph.elements import Edge
+from tests.cli.conftest import Run
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

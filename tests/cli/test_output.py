@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 from rich.cells import cell_len
@@ -11,6 +10,7 @@ from rich.text import Text
 
 from llama_retrieval_ext.cli.output import one_line, quote, say, say_table, say_wrapped, say_wrong
 from llama_retrieval_ext.text.highlighting import matched_spans
+from tests.cli.conftest import Run
 
 Captured = pytest.CaptureFixture[str]
 
@@ -175,8 +175,6 @@ def test_terms_of_the_question_are_found_in_the_text(
     assert [text[start:end] for start, end in matched_spans(text, question)] == matched
 
 
-Run = Callable[..., "CompletedProcess[str]"]
-
 LONG = "\n\n".join(f"Paragraph {number} is about leave and lunch." for number in range(40))
 
 
@@ -204,6 +202,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return set_width
 
 
+@pytest.mark.slow
 def test_hit_has_rank_score_document_and_its_rank_in_each_leg(search: Callable[..., str]) -> None:
     head, passage, *_ = search("annual leave").splitlines()
     assert head.split()[0] == "1"
@@ -212,10 +211,12 @@ def test_hit_has_rank_score_document_and_its_rank_in_each_leg(search: Callable[.
     assert passage == "    # Leave"
 
 
+@pytest.mark.slow
 def test_pipe_gets_plain_text(search: Callable[..., str]) -> None:
     assert "\x1b" not in search("annual leave", "--full")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [60, 120, 200])
 def test_passage_takes_the_width_of_the_terminal(
     search: Callable[..., str], terminal: Callable[[int], None], columns: int
@@ -227,6 +228,7 @@ def test_passage_takes_the_width_of_the_terminal(
     assert columns - 12 < max(widths) <= columns
 
 
+@pytest.mark.slow
 def test_matched_terms_are_highlighted_on_a_terminal(
     search: Callable[..., str], terminal: Callable[[int], None]
 ) -> None:
@@ -235,6 +237,7 @@ def test_matched_terms_are_highlighted_on_a_terminal(
     assert "\x1b[1;33m年假\x1b[0m" in search("年假")
 
 
+@pytest.mark.slow
 def test_full_shows_the_whole_passage_in_its_own_lines(search: Callable[..., str]) -> None:
     shown = search("lunch", "--filter", "file_name=long.md", "--full")
     assert "\n".join(line[4:] for line in shown.splitlines()[1:]).strip() == LONG

@@ -3,7 +3,7 @@
 import io
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import openpyxl
@@ -18,10 +18,12 @@ from llama_retrieval_ext.cli.quickstart import (
     samples,
     table_of,
 )
+from tests.cli.conftest import Run
 from tests.knowledge_base.test_readers import write_pdf
 
+pytestmark = pytest.mark.slow
+
 Shown = subprocess.CompletedProcess[str]
-Run = Callable[..., Shown]
 
 EXPECTED = (
     {"python/try", "python/compound", "python/exceptions", "python/execmodel"},

@@ -1,15 +1,14 @@
 """`llama-retrieval serve` and `mcp`: what they start, and what they refuse."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 
 from llama_retrieval_ext import serve
 from llama_retrieval_ext.cli import main
+from tests.cli.conftest import Run
 from tests.serve.conftest import Connect, connect, fast_disk, gate, kb
 from tests.serve.test_service_routes import WRITTEN, post
 from tests.servers.openai import Failure, FakeOpenAI
@@ -17,7 +16,6 @@ from tests.servers.openai import Failure, FakeOpenAI
 __all__ = ["connect", "fast_disk", "gate", "kb"]
 
 pytestmark = pytest.mark.slow
-Run = Callable[..., "CompletedProcess[str]"]
 
 SERVE = ["serve", "--kb", "embedded::memory:", "--create"]
 LLM = ["--llm-url", "http://127.0.0.1:1/v1", "--llm-model", "m"]
