@@ -9,7 +9,6 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from llama_retrieval_ext.cli.output import one_line, quote, say, say_table, say_wrapped, say_wrong
-from llama_retrieval_ext.text.highlighting import matched_spans
 from tests.cli.conftest import Run
 
 Captured = pytest.CaptureFixture[str]
@@ -156,23 +155,6 @@ def test_fenced_code_is_code_to_its_end() -> None:
 def test_prose_that_is_indented_is_no_code() -> None:
     text = "str.split(sep=None)\n\n   Return a list of the words in the string."
     assert quote(text, "str.split", width=40, lines=1) == ["str.split(sep=None) Return a list of…"]
-
-
-@pytest.mark.parametrize(
-    ("text", "question", "matched"),
-    [
-        ("Leaves are paid.", "leave", ["Leaves"]),
-        ("C++ is not C.", "C++", ["C++"]),
-        ("call os.path.join twice", "os.path.join", ["os.path.join"]),
-        ("安全生产许可证", "生产许可", ["生产许可"]),
-        ("年假 is leave", "leave 年假", ["年假", "leave"]),
-        ("Nothing here.", "zeppelin", []),
-    ],
-)
-def test_terms_of_the_question_are_found_in_the_text(
-    text: str, question: str, matched: list[str]
-) -> None:
-    assert [text[start:end] for start, end in matched_spans(text, question)] == matched
 
 
 LONG = "\n\n".join(f"Paragraph {number} is about leave and lunch." for number in range(40))

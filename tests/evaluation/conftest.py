@@ -1,13 +1,11 @@
 """Questions with labels, and retrievers that find or miss the right node."""
 
-import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
-from rich.console import Console
 
 from llama_retrieval_ext import HybridRetriever
 from llama_retrieval_ext.evaluation.judgements import Judgements, Level
@@ -35,13 +33,6 @@ class Shifted(BaseRetriever):
             raise KeyboardInterrupt
         ids = [f"n{number - self.rank + place}" for place in range(1, 11)]
         return [NodeWithScore(node=TextNode(id_=id_), score=-float(p)) for p, id_ in enumerate(ids)]
-
-
-def printed(value: object) -> str:
-    console = Console(file=io.StringIO(), width=200, color_system=None)
-    console.print(value)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
 
 
 class Noisy(BaseRetriever):

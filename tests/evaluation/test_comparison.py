@@ -8,7 +8,8 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.evaluation.comparison import compare
 from llama_retrieval_ext.evaluation.experiment import Experiment
 from llama_retrieval_ext.testing.fakes import FakeRetriever
-from tests.evaluation.conftest import Shifted, printed
+from tests.display.conftest import printed
+from tests.evaluation.conftest import Shifted
 
 QUESTIONS = [f"question {number}" for number in range(3)]
 

@@ -7,7 +7,8 @@ from llama_retrieval_ext import RRF, branches
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.evaluation.experiment import Experiment
 from llama_retrieval_ext.evaluation.judgements import KNOWN_ITEMS, Judgements, Level
-from tests.evaluation.conftest import JUDGED, QUERIES, RELEVANT, Shifted, printed
+from tests.display.conftest import printed
+from tests.evaluation.conftest import JUDGED, QUERIES, RELEVANT, Shifted
 
 
 def test_values_are_those_of_ir_measures() -> None:

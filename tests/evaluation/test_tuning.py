@@ -8,7 +8,8 @@ from llama_retrieval_ext import RRF, BM25Retriever, Top, WeightedSum, branches
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.evaluation.tuning import Tuning, tune
 from llama_retrieval_ext.testing.corpus import sample_nodes
-from tests.evaluation.conftest import JUDGED, QUERIES, Noisy, printed, tuned
+from tests.display.conftest import printed
+from tests.evaluation.conftest import JUDGED, QUERIES, Noisy, tuned
 
 
 def test_a_leg_that_is_wrong_loses_its_weight_and_each_leg_is_asked_once() -> None:
