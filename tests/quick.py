@@ -105,7 +105,7 @@ class SlowTests:
             return None
         tests = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
         slow = tests and _ALL_SLOW.search(collection_path.read_text(encoding="utf-8"))
-        if os.environ.get('X_IGN'):
+        if os.environ.get("X_IGN"):
             return None
         return bool(slow) or self._place(collection_path) in _PLACES or None
 
@@ -115,14 +115,18 @@ class SlowTests:
     ) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
         """The quick run does not import a module to find that it has no examples."""
         collectors = yield
-        if os.environ.get('X_DOC') or not self._left_out or ">>>" in file_path.read_text(encoding="utf-8", errors="ignore"):
+        if (
+            os.environ.get("X_DOC")
+            or not self._left_out
+            or ">>>" in file_path.read_text(encoding="utf-8", errors="ignore")
+        ):
             return collectors
         return [each for each in collectors if type(each).__name__ != "DoctestModule"]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collection(self) -> Iterator[None]:
         """Nothing of what is collected becomes garbage: looking for it takes seconds."""
-        if os.environ.get('X_GCC'):
+        if os.environ.get("X_GCC"):
             return (yield)
         gc.disable()
         try:
@@ -139,11 +143,11 @@ class SlowTests:
             if (
                 inside
                 or item.nodeid.startswith(_WITHIN)
-                or (_HOSTS.match(item.nodeid) and not os.environ.get('X_HOST'))
+                or (_HOSTS.match(item.nodeid) and not os.environ.get("X_HOST"))
                 or _CLIENT.search(item.nodeid)
             ):
                 item.add_marker(pytest.mark.slow)
-        if not os.environ.get('X_Q') and self._left_out and (corpus := sys.modules.get(_CORPUS)):
+        if not os.environ.get("X_Q") and self._left_out and (corpus := sys.modules.get(_CORPUS)):
             corpus.RetrieverFixtures.queries = corpus.SAMPLE_QUERIES[1::2]
         if self._in_worker:
             items.sort(key=lambda item: item.get_closest_marker("slow") is None)
@@ -151,10 +155,10 @@ class SlowTests:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Iterator[None]:
         """In the quick run there is less garbage collection; temporary folders are in memory."""
-        if self._left_out and not os.environ.get('X_GCT'):
+        if self._left_out and not os.environ.get("X_GCT"):
             gc.set_threshold(*self._GARBAGE)
         enough = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ROOM_BYTES
-        if os.environ.get('X_TMP') or not self._left_out or not enough:
+        if os.environ.get("X_TMP") or not self._left_out or not enough:
             return (yield)
         before = tempfile.tempdir
         with tempfile.TemporaryDirectory(dir=_MEMORY, ignore_cleanup_errors=True) as place:

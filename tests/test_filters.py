@@ -86,7 +86,7 @@ TABLE: list[tuple[FilterOperator, Value, list[object], list[object]]] = [
 
 
 @pytest.mark.parametrize(("operator", "value", "yes", "no"), TABLE, ids=str)
-def test_an_operator_means_what_the_table_says(
+def test_an_operator_has_the_meaning_of_the_table(
     operator: FilterOperator, value: Value, yes: list[object], no: list[object]
 ) -> None:
     condition = Compare("field", operator, value)
@@ -163,7 +163,7 @@ def test_filters_of_llama_index_become_a_condition(
 
 
 @pytest.mark.parametrize(
-    ("filters", "told"),
+    ("filters", "message"),
     [
         (group(), "filters=None"),
         (group(one("a", "x"), group()), "empty group"),
@@ -185,12 +185,12 @@ def test_filters_of_llama_index_become_a_condition(
     ],
     ids=lambda given: given if isinstance(given, str) else "",
 )
-def test_filters_that_mean_nothing_are_refused_with_what_to_write(
-    filters: MetadataFilters, told: str
+def test_filters_without_a_meaning_are_refused_with_the_right_form(
+    filters: MetadataFilters, message: str
 ) -> None:
     with pytest.raises(InvalidFilterError) as caught:
         parse_filters(filters)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert isinstance(caught.value, ConfigurationError)
 
 
@@ -277,7 +277,7 @@ def test_both_holds_where_both_hold(
 
 
 @given(CONDITIONS, CONDITIONS, METADATA)
-def test_neither_is_not_one_and_not_the_other(
+def test_neither_of_two_conditions_is_the_conjunction_of_their_opposites(
     one: Condition, other: Condition, metadata: dict[str, object]
 ) -> None:
     neither = matches(AllOf((Not(one), Not(other))), metadata)
@@ -316,6 +316,6 @@ def test_the_sample_conditions_try_every_operator_both_ways() -> None:
 
 
 @pytest.mark.parametrize("given", [[one("a", 1)], one("a", 1), {"a": 1}, "a == 1"], ids=repr)
-def test_what_are_no_filters_is_refused_with_what_to_write(given: Any) -> None:
+def test_a_value_that_is_no_filters_is_refused_with_the_right_form(given: Any) -> None:
     with pytest.raises(InvalidFilterError, match="write MetadataFilters"):
         parse_filters(given)

@@ -99,7 +99,7 @@ def test_each_name_is_in_one_folder() -> None:
     assert [name for name, count in Counter(names).items() if count > 1] == []
 
 
-def test_the_top_is_what_a_reader_can_take_in() -> None:
+def test_the_top_level_has_twenty_to_thirty_names() -> None:
     assert 20 <= len(TOP.__all__) <= 30
 
 
@@ -114,7 +114,7 @@ def test_the_stub_of_the_top_has_the_names_of_each_folder() -> None:
     assert sorted(stars) == sorted(package.__name__ for package in TIERS)
 
 
-def test_each_public_name_says_what_it_is() -> None:
+def test_each_public_name_has_a_docstring_of_its_own() -> None:
     # A type alias and a mapping have neither a name nor a docstring.
     for name in sorted({*ALL_NAMES} - {"Plan"}):
         value = getattr(llama_retrieval_ext, name)

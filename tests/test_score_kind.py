@@ -25,7 +25,7 @@ def test_a_score_does_not_depend_on_the_others_of_its_result() -> None:
     assert max(weak) < 0.02  # min-max would have made it 1
 
 
-def test_rounding_is_forgiven_to_probabilities_and_nothing_else_is() -> None:
+def test_a_probability_may_exceed_its_range_by_rounding_only() -> None:
     assert calibrated(1.0000001, "probability") == 1.0
     assert calibrated(-1e-9, "probability") == 0.0
     with pytest.raises(ScoreError, match="logit"):

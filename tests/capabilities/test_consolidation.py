@@ -27,7 +27,7 @@ def test_memories_fade_and_important_ones_more_slowly(forgetful_kb: KnowledgeBas
     assert len(manager.retrieve_by_timerange()) == 2
 
 
-def test_consolidation_merges_what_says_the_same(forgetful_kb: KnowledgeBase) -> None:
+def test_consolidation_merges_memories_of_the_same_meaning(forgetful_kb: KnowledgeBase) -> None:
     llm = ScriptedLLM(['{"memory": "Likes red and blue pumps a lot."}'])
     manager = MemoryManager(forgetful_kb, scope=ACME, llm=llm)
     for number, text in enumerate(

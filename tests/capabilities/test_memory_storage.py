@@ -67,7 +67,7 @@ def test_documents_and_memories_do_not_mix(forgetful_kb: KnowledgeBase) -> None:
     assert "I took annual leave" not in [hit.node.get_content() for hit in hits]
 
 
-def test_a_vector_store_remembers_as_well(tmp_path: Path) -> None:
+def test_memories_can_be_kept_in_a_vector_store(tmp_path: Path) -> None:
     model = FakeEmbedding()
     with open_store(f"embedded:{tmp_path}") as store:
         manager = MemoryManager(store, embed_model=model, scope=ACME)

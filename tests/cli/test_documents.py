@@ -79,7 +79,7 @@ def test_unknown_document_is_an_error_that_names_the_likely_one(
     assert "list shows what there is" in run(command, "zeppelin", "--kb", library).stderr
 
 
-def test_info_says_what_a_knowledge_base_is(run: Run, library: str) -> None:
+def test_info_lists_the_facts_of_a_knowledge_base(run: Run, library: str) -> None:
     finished = run("info", "--kb", library)
     assert finished.returncode == 0
     facts = dict(line.split("  ", 1) for line in finished.stdout.splitlines())
@@ -121,7 +121,7 @@ def test_each_tenant_has_its_own_documents(run: Run, tmp_path: Path, handbook: P
     assert len(run("list", "--kb", url, "--tenant", "globex").stdout.splitlines()) == 2
 
 
-def test_copy_moves_a_knowledge_base_and_says_what_came_of_it(
+def test_copy_moves_a_knowledge_base_and_counts_its_documents(
     run: Run, url: str, tmp_path: Path
 ) -> None:
     pytest.importorskip("qdrant_client")
@@ -133,16 +133,18 @@ def test_copy_moves_a_knowledge_base_and_says_what_came_of_it(
     assert best(run, "年假", "--kb", target)[0] == "年假.txt"
     assert run("remove", url, "--yes").stdout == f"removed {url}\n"
     run("ingest", tmp_path / "handbook" / "leave.md", "--kb", url)
-    told = run("copy", "--from", url, "--to", target)
-    assert "2 only at the target" in told.stdout
-    assert "--mirror" in told.stderr
+    outdated = run("copy", "--from", url, "--to", target)
+    assert "2 only at the target" in outdated.stdout
+    assert "--mirror" in outdated.stderr
     assert "2 removed" in run("copy", "--from", url, "--to", target, "--mirror").stdout
     missing = run("copy", "--from", f"embedded:{tmp_path / 'typo'}", "--to", target)
     assert missing.returncode == 1
     assert "there is no knowledge base" in missing.stderr
 
 
-def test_remove_asks_first_and_removes_what_is_there(run: Run, url: str, tmp_path: Path) -> None:
+def test_remove_needs_a_confirmation_and_deletes_the_knowledge_base(
+    run: Run, url: str, tmp_path: Path
+) -> None:
     refused = run("remove", url)
     assert refused.returncode == 1
     assert "add --yes" in refused.stderr
@@ -155,7 +157,7 @@ def test_remove_asks_first_and_removes_what_is_there(run: Run, url: str, tmp_pat
 
 
 @pytest.mark.parametrize(("answer", "is_there"), [("n", True), ("y", False)])
-def test_who_is_asked_may_say_no(
+def test_remove_on_a_terminal_can_be_declined(
     run: Run, url: str, monkeypatch: pytest.MonkeyPatch, answer: str, is_there: bool
 ) -> None:
     class Terminal(io.StringIO):
@@ -163,7 +165,7 @@ def test_who_is_asked_may_say_no(
             return True
 
     monkeypatch.setattr("sys.stdin", Terminal(f"{answer}\n"))
-    asked = run("remove", url)
-    assert "with all its documents?" in asked.stdout + asked.stderr
-    assert asked.returncode == (1 if is_there else 0)
+    prompted = run("remove", url)
+    assert "with all its documents?" in prompted.stdout + prompted.stderr
+    assert prompted.returncode == (1 if is_there else 0)
     assert (run("search", "leave", "--kb", url).returncode == 0) is is_there

@@ -144,7 +144,7 @@ def test_number_beyond_every_float_is_text() -> None:
 
 
 @pytest.mark.parametrize("option", ["", "year", "=2024", "year=", ' ="x"', "~part"])
-def test_what_is_no_filter_is_refused_with_the_grammar(option: str) -> None:
+def test_an_option_that_is_no_filter_is_refused_with_the_grammar(option: str) -> None:
     with pytest.raises(InvalidFilterError, match="KEY=VALUE"):
         parse_filter_options([option])
 

@@ -114,9 +114,9 @@ def test_a_process_in_english_has_proofs_in_english(run: Run) -> None:
     assert "welding -HAS_HAZARD-> fire from hot work" in finished.stdout
     assert "焊接作业" not in finished.stdout
     assert finished.stderr == ""
-    asked = run("rules", "run", "sample", "--process", "wlding")
-    assert asked.stdout == finished.stdout
-    assert "took 'wlding' for 'welding'" in asked.stderr
+    answered = run("rules", "run", "sample", "--process", "wlding")
+    assert answered.stdout == finished.stdout
+    assert "took 'wlding' for 'welding'" in answered.stderr
 
 
 @pytest.mark.parametrize("command", [("graph",), ("rules",), ("rules", "run"), ("graph", "path")])

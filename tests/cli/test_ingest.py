@@ -66,7 +66,7 @@ class InterruptedEmbedding(FakeEmbedding):
         return super()._get_text_embeddings(texts)
 
 
-def test_interruption_says_what_is_in_and_how_to_go_on(
+def test_an_interruption_counts_the_documents_and_the_same_command_goes_on(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = tmp_path / "files"
@@ -154,7 +154,7 @@ def test_one_that_requires_a_scope_is_used_with_one_only(
     assert best(run, "annual leave", "--kb", url, "--tenant", "globex") == []
 
 
-def test_a_url_without_a_place_is_told(run: Run, handbook: Path) -> None:
+def test_a_url_without_a_place_is_an_error(run: Run, handbook: Path) -> None:
     assert "names no store" in run("ingest", handbook, "--kb", "qdrant").stderr
 
 

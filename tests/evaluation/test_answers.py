@@ -14,7 +14,7 @@ from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from tests.evaluation.conftest import JUDGED, QUERIES, Shifted
 
 
-def test_a_leg_of_several_retrievers_is_asked_once_and_charged_to_each() -> None:
+def test_a_shared_leg_runs_once_and_its_time_counts_for_each_retriever() -> None:
     shared = Shifted(1)
     retrievers = {
         "a": branches(x=shared, y=Shifted(2)) >> RRF(),
@@ -53,7 +53,7 @@ def test_a_run_that_was_killed_goes_on(tmp_path: Path) -> None:
     assert again.calls == [text for text in QUERIES.values() if text not in killed.calls[:9]]
     whole = Experiment({"one": Shifted(1)}, JUDGED).run(progress=False)
     assert found.rankings.equals(whole.rankings)
-    # A retriever that is added later is the only one asked; another one under the name is refused.
+    # A retriever that is added later is the only one that runs; another under the name is refused.
     again.calls.clear()
     Experiment({"one": again, "two": Shifted(3)}, JUDGED, folder=tmp_path).run(progress=False)
     assert again.calls == []
@@ -69,7 +69,9 @@ def test_an_answer_to_any_question_is_read_again(question: str, tmp_path: Path) 
         assert experiment.run(progress=False).results["RR"].tolist() == [1.0]
 
 
-def test_a_question_that_fails_counts_as_unanswered_and_is_asked_again(tmp_path: Path) -> None:
+def test_a_question_that_fails_counts_as_unanswered_and_is_retried_in_the_next_run(
+    tmp_path: Path,
+) -> None:
     retrievers = {"down": FakeRetriever(error=ConnectionError("down")), "up": Shifted(1)}
     experiment = Experiment(retrievers, JUDGED, measures=["RR"], folder=tmp_path)
     results = experiment.run(progress=False).results

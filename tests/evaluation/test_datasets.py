@@ -91,7 +91,7 @@ def test_ir_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
         load_judgements("ir_datasets:beir/scifact/test")
 
 
-def test_errors_say_what_is_missing(tmp_path: Path) -> None:
+def test_a_source_without_judgements_is_an_error_with_the_expected_form(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("question,where\nleave,here\n")
     with pytest.raises(ConfigurationError, match=r"document.*'where': 'here'|'where': 'here'"):
         load_judgements(tmp_path / "a.csv")

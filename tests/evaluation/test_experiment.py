@@ -42,7 +42,7 @@ def test_values_are_those_of_ranx() -> None:
     assert row["nDCG@10"] == pytest.approx(ranx.evaluate(qrels, ranx.Run(run), "ndcg@10"), abs=1e-6)
 
 
-def test_what_is_significant_is_marked_in_text_and_html() -> None:
+def test_significant_differences_are_marked_in_text_and_html() -> None:
     judged = Judgements(QUERIES, RELEVANT, Level.NODE, KNOWN_ITEMS)
     retrievers = {"<first>": Shifted(2), "better": Shifted(1), "same": Shifted(2)}
     experiment = Experiment(retrievers, judged, measures=["RR"]).run(progress=False)
@@ -60,13 +60,13 @@ def test_what_is_significant_is_marked_in_text_and_html() -> None:
     assert "&lt;first&gt;" in html
 
 
-def test_depth_is_what_each_retriever_is_asked_for() -> None:
+def test_top_k_limits_the_hits_of_each_retriever() -> None:
     found = Experiment([Shifted(5)], JUDGED, measures=["RR"], top_k=3).run(progress=False)
     assert found.results["RR"][0] == 0.0
     assert found.rankings.groupby("query_id").size().unique().tolist() == [3]
 
 
-def test_mistakes_are_said_at_once() -> None:
+def test_wrong_arguments_of_an_experiment_are_refused_before_it_runs() -> None:
     for arguments, what in (
         ({"measures": ["nope@x"]}, "measures are those of ir-measures"),
         ({"measures": "nDCG@10"}, "a list"),

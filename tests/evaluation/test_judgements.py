@@ -8,7 +8,7 @@ from llama_retrieval_ext.evaluation.datasets import load_judgements
 from llama_retrieval_ext.evaluation.judgements import BY_LLM, Judgements, Level
 
 
-def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
+def test_saved_judgements_are_read_again(tmp_path: Path) -> None:
     known = Judgements({"q1": "leave?"}, {"q1": {"n1": 2, "n2": 0}}, Level.NODE, BY_LLM)
     known.save(tmp_path / "judged.jsonl")
     assert load_judgements(tmp_path / "judged.jsonl") == known

@@ -27,7 +27,7 @@ def test_recall_agrees_with_the_measure_of_the_experiment() -> None:
     assert drawn.get_title(loc="left") == "2 questions (labels)"
 
 
-def test_the_front_of_quality_against_time_has_what_nothing_beats() -> None:
+def test_the_front_of_quality_against_time_has_the_unbeaten_retrievers() -> None:
     drawn = plot_latency(experiment(), measure="RR", percentile=95)
     table = experiment().results
     assert dots(drawn) == {
@@ -40,7 +40,7 @@ def test_the_front_of_quality_against_time_has_what_nothing_beats() -> None:
         plot_latency(experiment(), measure="AP")
 
 
-def test_a_sweep_shows_the_values_that_were_tried_and_what_was_chosen() -> None:
+def test_a_sweep_shows_the_values_that_were_tried_and_the_chosen_one() -> None:
     words, meaning = legs()
     questions = {f"q{n}": f"leave {n}" for n in range(24)}
     judged = Judgements(questions, {each: {"c": 1} for each in questions}, Level.NODE)

@@ -31,7 +31,7 @@ def test_known_items_are_measured_and_change_nothing() -> None:
     assert set(result.table["questions"]) == {"synthetic: known items"}
 
 
-def test_rankings_that_were_saved_are_not_asked_for_again(tmp_path: Path) -> None:
+def test_saved_rankings_are_read_instead_of_retrieved(tmp_path: Path) -> None:
     one, other = Noisy("a", lambda n: n > 3), Noisy("b", lambda n: n < 9)
     pipeline = branches(one=one, other=other) >> WeightedSum()
     first = tuned(pipeline, folder=tmp_path)

@@ -46,7 +46,7 @@ def pipelines(hybrid: HybridRetriever) -> dict[str, Retriever]:
 
 
 @pytest.mark.parametrize("name", ["hybrid", "hybrid with a fusion", "legs", "LlamaIndex's", "MMR"])
-def test_what_is_measured_is_what_the_tuned_pipeline_returns(
+def test_the_measured_ranking_is_the_one_that_the_tuned_pipeline_returns(
     hybrid: HybridRetriever, name: str
 ) -> None:
     whole = pipelines(hybrid)[name]
@@ -103,7 +103,7 @@ class OneAfterTheOther(Fusion):
         return [hit for ranking in rankings.values() for hit in ranking]
 
 
-def test_what_cannot_be_tuned_is_refused(hybrid: HybridRetriever) -> None:
+def test_a_pipeline_that_cannot_be_tuned_is_refused(hybrid: HybridRetriever) -> None:
     pushed = HybridRetriever(
         hybrid.backend, embed_model=hybrid.embed_model, fusion=RRF(), pushdown=True
     )

@@ -36,14 +36,14 @@ def test_documents_are_added_listed_read_and_deleted(connect: Connect, kb: Knowl
     assert len(kb.documents(scope=Scope("acme"))) == 2
 
 
-def test_a_document_that_fails_is_reported_beside_the_others(connect: Connect) -> None:
+def test_a_document_that_fails_is_reported_and_the_others_are_added(connect: Connect) -> None:
     documents = [{"id": "good", "text": "Good."}, {"id": "bad", "text": "broken"}]
     report = connect().post("/v1/documents", json={"documents": documents}).json()
     assert report["added"] == 1
     assert report["failures"] == {"bad": "the request failed; the log has its id"}
 
 
-def test_documents_have_limits_too(connect: Connect) -> None:
+def test_more_documents_than_the_limit_are_refused(connect: Connect) -> None:
     client = connect(limits=ServeLimits(max_documents=1))
     documents = [{"id": str(i), "text": "Text."} for i in range(2)]
     assert client.post("/v1/documents", json={"documents": documents}).status_code == 422

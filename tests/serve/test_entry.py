@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     pass
 
 
-def test_what_cannot_be_served_is_refused(kb: KnowledgeBase) -> None:
+def test_an_mcp_server_without_a_scope_or_with_unsafe_options_is_refused(kb: KnowledgeBase) -> None:
     with pytest.raises(ScopeRequiredError):
         create_mcp_server(kb)
     with pytest.raises(ConfigurationError, match="rules are for a graph"):

@@ -37,7 +37,7 @@ from tests.serve.conftest import Connect
         ),
     ],
 )
-def test_what_cannot_be_answered_is_an_error_that_says_why(
+def test_a_request_that_fails_has_a_status_and_a_kind_of_error(
     connect: Connect, request_: dict[str, Any], status: int, kind: str
 ) -> None:
     client = connect(limits=ServeLimits(max_body_bytes=2000))

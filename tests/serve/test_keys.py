@@ -11,7 +11,7 @@ from llama_retrieval_ext.serve import ApiKeys, create_app
 from tests.serve.conftest import KEYS, ROUTES, SECRETS, Connect, bearer, texts
 
 
-def test_a_key_sees_its_scope_and_what_it_names_within_it(connect: Connect) -> None:
+def test_a_key_searches_its_scope_or_a_part_of_it_that_the_request_names(connect: Connect) -> None:
     client = connect()
     acme = [f"Annual leave at acme in {kb_id} is 25 days." for kb_id in ("hr", "it")]
     globex = [f"Annual leave at globex in {kb_id} is 25 days." for kb_id in ("hr", "it")]

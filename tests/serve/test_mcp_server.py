@@ -152,8 +152,8 @@ async def test_tools_of_a_graph_stay_in_the_scope(graph_kb: KnowledgeBase) -> No
             other = {"bracing": "sheet piling"}.get(measure, "bracing")
             unknown = await client.call_tool("neighbours", {"entity": other})
             assert f"the graph has no entity {other!r}" in error(unknown)
-            asked = {"question": "What does digging require?"}
-            (conclusion,) = data(await client.call_tool("rules", asked))["conclusions"]
+            arguments = {"question": "What does digging require?"}
+            (conclusion,) = data(await client.call_tool("rules", arguments))["conclusions"]
             assert measure in conclusion["text"]
             assert conclusion["proof"] == [
                 "digging -HAS_HAZARD-> collapse",
@@ -161,7 +161,7 @@ async def test_tools_of_a_graph_stay_in_the_scope(graph_kb: KnowledgeBase) -> No
             ]
 
 
-def test_the_graph_is_searched_over_http_too(graph_kb: KnowledgeBase) -> None:
+def test_the_graph_of_a_tenant_is_searched_over_http(graph_kb: KnowledgeBase) -> None:
     with TestClient(create_app(graph_kb, keys=ApiKeys.parse(KEYS))) as client:
         body = {"query": "What does digging require?", "mode": "kg_rule"}
         for tenant, measure in (("acme", "bracing"), ("globex", "sheet piling")):
@@ -171,7 +171,7 @@ def test_the_graph_is_searched_over_http_too(graph_kb: KnowledgeBase) -> None:
             assert [edge["target"] for edge in hit["proof"]] == ["collapse", measure]
 
 
-async def test_rules_may_be_given(graph_kb: KnowledgeBase, tmp_path: Path) -> None:
+async def test_rules_of_a_file_are_run_by_the_tool(graph_kb: KnowledgeBase, tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text(RULE, encoding="utf-8")
     async with connected(create_mcp_server(graph_kb, scope=ACME, rules=file)) as client:
@@ -210,7 +210,7 @@ async def over_http(
     await lifespan
 
 
-async def test_over_http_a_key_must_reach_what_is_served(kb: KnowledgeBase) -> None:
+async def test_mcp_over_http_refuses_keys_that_do_not_reach_its_scope(kb: KnowledgeBase) -> None:
     from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 - slow to import
 
     keys = ApiKeys.parse(KEYS)
@@ -235,7 +235,7 @@ async def test_over_http_a_key_must_reach_what_is_served(kb: KnowledgeBase) -> N
         }
 
 
-async def test_over_http_without_keys_only_this_machine_is_answered(kb: KnowledgeBase) -> None:
+async def test_mcp_over_http_without_keys_answers_this_machine_only(kb: KnowledgeBase) -> None:
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     async with over_http(kb, keys=None, headers={}) as http:
         for headers in ({"Host": "rebound.example"}, {"Origin": "https://page.example"}):

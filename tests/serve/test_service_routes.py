@@ -63,13 +63,13 @@ def test_each_service_answers_each_tenant_from_its_own_documents(client: TestCli
             assert other not in answer.text, route
         documents = answers["documents"].json()["documents"]
         assert f"Annual leave at {tenant} in hr is 25 days." in {d["content"] for d in documents}
-        asked = answers["ask"].json()
-        assert asked["answer"] == f"It is 25 days [1]. {tenant}"
-        assert asked["citations"][0]["number"] == 1
-        assert tenant in asked["citations"][0]["text"]
+        cited = answers["ask"].json()
+        assert cited["answer"] == f"It is 25 days [1]. {tenant}"
+        assert cited["citations"][0]["number"] == 1
+        assert tenant in cited["citations"][0]["text"]
         events = events_of(answers["ask/stream"].text)
         assert {name for name, _ in events[:-1]} == {"partial"}
-        assert events[-1] == ("result", asked)
+        assert events[-1] == ("result", cited)
         assert answers["insights"].json()["insights"][0]["title"] == f"Rest {tenant}"
         assert answers["mimic"].json()["text"].endswith(tenant)
         report = answers["weekly-report"].json()
@@ -92,7 +92,7 @@ def test_a_report_is_json_markdown_or_html(client: TestClient) -> None:
     assert post(client, "weekly-report?view=pdf", WEEK).status_code == 422
 
 
-def test_related_are_found_within_what_the_filters_leave(client: TestClient) -> None:
+def test_related_names_are_found_in_passages_that_match_the_filters(client: TestClient) -> None:
     text = "Ada Stone checked the Tower Crane at North Quay."
     documents = {"documents": [{"id": "site", "text": text, "metadata": {"year": 2030}}]}
     assert client.post("/v1/documents", json=documents).status_code == 200
@@ -138,7 +138,7 @@ def test_without_an_llm_routes_that_need_none_answer(connect: Connect) -> None:
         assert "--llm-url" in refused.json()["error"]["message"]
 
 
-def test_what_fails_in_an_llm_is_not_passed_on(connect: Connect) -> None:
+def test_the_message_of_a_failing_llm_stays_in_the_server(connect: Connect) -> None:
     secret = RuntimeError("http://10.0.0.7 refused the key sk-1")
     client = connect(llm=ScriptedLLM(lambda _: secret))
     post(client, "work-logs", FOUND["work-logs"])

@@ -37,7 +37,7 @@ _DISTRIBUTION = Artifact(
 _failures: list[Exception] = []
 _START_S = 90
 _JAVA_OPTIONS = "-Xms512m -Xmx512m -XX:TieredStopAtLevel=1"
-# Ports are free ones, told by a file. Nothing of modules that this distribution has not: it stops.
+# Ports are free ones, named in a file. Nothing of modules that this distribution has not: it stops.
 _SETTINGS = """\
 discovery.type: single-node
 network.host: 127.0.0.1
@@ -183,14 +183,14 @@ def _somebody_else() -> list[str]:
 
 def _set_password(home: Path, environment: dict[str, str], password: str) -> None:
     tool = [*setpriv(*_somebody_else()), "bash", str(home / "bin/elasticsearch-keystore")]
-    for arguments, told in (
+    for arguments, stdin in (
         (["create"], b""),
         (["add", "-x", "bootstrap.password"], password.encode()),
     ):
         subprocess.run(
             [*tool, *arguments],
             env=environment,
-            input=told,
+            input=stdin,
             capture_output=True,
             check=True,
             timeout=60,
