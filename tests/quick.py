@@ -5,6 +5,7 @@ on a disk. The quick one has the same assertions over fewer examples, and waits 
 """
 
 import gc
+import os
 import re
 import shutil
 import sys
@@ -84,6 +85,8 @@ class SlowTests:
             return None
         tests = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
         slow = tests and _ALL_SLOW.search(collection_path.read_text(encoding="utf-8"))
+        if os.environ.get("X_IGN"):
+            return None
         return bool(slow) or self._place(collection_path) in _PLACES or None
 
     @pytest.hookimpl(wrapper=True)
@@ -92,13 +95,19 @@ class SlowTests:
     ) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
         """The quick run does not import a module to find that it has no examples."""
         collectors = yield
-        if not self._left_out or ">>>" in file_path.read_text(encoding="utf-8", errors="ignore"):
+        if (
+            os.environ.get("X_DOC")
+            or not self._left_out
+            or ">>>" in file_path.read_text(encoding="utf-8", errors="ignore")
+        ):
             return collectors
         return [each for each in collectors if type(each).__name__ != "DoctestModule"]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collection(self) -> Iterator[None]:
         """Nothing of what is collected becomes garbage: looking for it takes seconds."""
+        if os.environ.get("X_GCC"):
+            return (yield)
         gc.disable()
         try:
             yield
@@ -114,11 +123,11 @@ class SlowTests:
             if (
                 inside
                 or item.nodeid.startswith(_WITHIN)
-                or _HOSTS.match(item.nodeid)
+                or (_HOSTS.match(item.nodeid) and not os.environ.get("X_HOST"))
                 or _CLIENT.search(item.nodeid)
             ):
                 item.add_marker(pytest.mark.slow)
-        if self._left_out and (corpus := sys.modules.get(_CORPUS)):
+        if not os.environ.get("X_Q") and self._left_out and (corpus := sys.modules.get(_CORPUS)):
             corpus.RetrieverFixtures.queries = corpus.SAMPLE_QUERIES[1::2]
         if self._in_worker:
             items.sort(key=lambda item: item.get_closest_marker("slow") is None)
@@ -126,10 +135,10 @@ class SlowTests:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Iterator[None]:
         """In the quick run there is less garbage collection; temporary folders are in memory."""
-        if self._left_out:
+        if self._left_out and not os.environ.get("X_GCT"):
             gc.set_threshold(*self._GARBAGE)
         enough = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ROOM_BYTES
-        if not self._left_out or not enough:
+        if os.environ.get("X_TMP") or not self._left_out or not enough:
             return (yield)
         before = tempfile.tempdir
         with tempfile.TemporaryDirectory(dir=_MEMORY, ignore_cleanup_errors=True) as place:

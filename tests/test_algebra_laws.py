@@ -52,7 +52,7 @@ class Each(FanOut):
 
 @dataclass(frozen=True, slots=True)
 class Asked(Refine):
-    """Halves the scores; checks that it sees the query that was asked, not a rewritten one."""
+    """Halves the scores; checks that it sees the original query, not a rewritten one."""
 
     def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
         assert query.query_str == "query"
@@ -60,7 +60,7 @@ class Asked(Refine):
 
 
 class Echo(Retriever):
-    """Finds one node, named after the query it is asked, beside what it always finds."""
+    """Finds one node, named after its query, and those that it always finds."""
 
     def __init__(self, rows: Ranking, name: str) -> None:
         super().__init__(top_k=10, name=name)

@@ -24,7 +24,6 @@ from llama_retrieval_ext.filters import (
     parse_filters,
 )
 from llama_retrieval_ext.testing.corpus import SAMPLE_CONDITIONS, sample_nodes
-from tests.cases import each_case
 
 OP = FilterOperator
 ACME = Compare("tenant_id", OP.EQ, "acme")
@@ -86,8 +85,8 @@ TABLE: list[tuple[FilterOperator, Value, list[object], list[object]]] = [
 ]
 
 
-@each_case(("operator", "value", "yes", "no"), TABLE, ids=str)
-def test_an_operator_means_what_the_table_says(
+@pytest.mark.parametrize(("operator", "value", "yes", "no"), TABLE, ids=str)
+def test_an_operator_has_the_meaning_of_the_table(
     operator: FilterOperator, value: Value, yes: list[object], no: list[object]
 ) -> None:
     condition = Compare("field", operator, value)
@@ -109,7 +108,7 @@ def test_no_condition_is_always_satisfied() -> None:
     assert not matches(AnyOf(()), {})
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("condition", "matched"),
     [
         (AllOf((ACME, OLD)), {"acme old"}),
@@ -130,7 +129,7 @@ def test_groups_nest(condition: Condition, matched: set[str]) -> None:
     assert {name for name, fields in metadata.items() if matches(condition, fields)} == matched
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("filters", "condition"),
     [
         (group(one("year", 2024)), Compare("year", OP.EQ, 2024)),
@@ -163,8 +162,8 @@ def test_filters_of_llama_index_become_a_condition(
     assert parse_filters(filters) == condition
 
 
-@each_case(
-    ("filters", "told"),
+@pytest.mark.parametrize(
+    ("filters", "message"),
     [
         (group(), "filters=None"),
         (group(one("a", "x"), group()), "empty group"),
@@ -186,16 +185,16 @@ def test_filters_of_llama_index_become_a_condition(
     ],
     ids=lambda given: given if isinstance(given, str) else "",
 )
-def test_filters_that_mean_nothing_are_refused_with_what_to_write(
-    filters: MetadataFilters, told: str
+def test_filters_without_a_meaning_are_refused_with_the_right_form(
+    filters: MetadataFilters, message: str
 ) -> None:
     with pytest.raises(InvalidFilterError) as caught:
         parse_filters(filters)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert isinstance(caught.value, ConfigurationError)
 
 
-@each_case(
+@pytest.mark.parametrize(
     "key",
     ["", " ", "a ", " a", "a\n", "a'b", 'a"b', "a`b", "a\\b", "a;b", "a[0]", "a{b", "a\x00b"]  # noqa: RUF005
     + ["$a", "a" * 129, "a=b", "a,b", "(a)", ".a", "a."],
@@ -206,7 +205,7 @@ def test_odd_keys_are_refused(key: str) -> None:
         parse_filters(group(one(key, "x")))
 
 
-@each_case(
+@pytest.mark.parametrize(
     "key",
     [
         "a",
@@ -278,7 +277,7 @@ def test_both_holds_where_both_hold(
 
 
 @given(CONDITIONS, CONDITIONS, METADATA)
-def test_neither_is_not_one_and_not_the_other(
+def test_neither_of_two_conditions_is_the_conjunction_of_their_opposites(
     one: Condition, other: Condition, metadata: dict[str, object]
 ) -> None:
     neither = matches(AllOf((Not(one), Not(other))), metadata)
@@ -317,6 +316,6 @@ def test_the_sample_conditions_try_every_operator_both_ways() -> None:
 
 
 @pytest.mark.parametrize("given", [[one("a", 1)], one("a", 1), {"a": 1}, "a == 1"], ids=repr)
-def test_what_are_no_filters_is_refused_with_what_to_write(given: Any) -> None:
+def test_a_value_that_is_no_filters_is_refused_with_the_right_form(given: Any) -> None:
     with pytest.raises(InvalidFilterError, match="write MetadataFilters"):
         parse_filters(given)

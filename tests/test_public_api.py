@@ -29,7 +29,6 @@ from llama_retrieval_ext import (
     testing,
     text,
 )
-from tests.cases import each_case
 
 ROOT = Path(llama_retrieval_ext.__file__).parent
 REFERENCE = ROOT / "README.md"
@@ -77,8 +76,8 @@ def run_python(program: str) -> str:
 
 
 def loaded_after(program: str) -> set[str]:
-    told = run_python(f"{program}\nimport sys\nprint(*{{m.split('.')[0] for m in sys.modules}})")
-    return set(told.split())
+    printed = run_python(f"{program}\nimport sys\nprint(*{{m.split('.')[0] for m in sys.modules}})")
+    return set(printed.split())
 
 
 @pytest.mark.parametrize("package", [TOP, *TIERS], ids=lambda each: each.__name__)
@@ -100,7 +99,7 @@ def test_each_name_is_in_one_folder() -> None:
     assert [name for name, count in Counter(names).items() if count > 1] == []
 
 
-def test_the_top_is_what_a_reader_can_take_in() -> None:
+def test_the_top_level_has_twenty_to_thirty_names() -> None:
     assert 20 <= len(TOP.__all__) <= 30
 
 
@@ -115,17 +114,17 @@ def test_the_stub_of_the_top_has_the_names_of_each_folder() -> None:
     assert sorted(stars) == sorted(package.__name__ for package in TIERS)
 
 
-# A type alias and a mapping have neither a name nor a docstring.
-@each_case("name", sorted({*ALL_NAMES} - {"Plan"}))
-def test_public_name_is_there_and_says_what_it_is(name: str) -> None:
-    value = getattr(llama_retrieval_ext, name)
-    assert value.__name__ == name
-    # Its own, not the one of a base class or that dataclasses make.
-    assert value.__doc__
-    assert not value.__doc__.startswith(f"{name}(")
+def test_each_public_name_has_a_docstring_of_its_own() -> None:
+    # A type alias and a mapping have neither a name nor a docstring.
+    for name in sorted({*ALL_NAMES} - {"Plan"}):
+        value = getattr(llama_retrieval_ext, name)
+        assert value.__name__ == name
+        # Its own, not the one of a base class or that dataclasses make.
+        assert value.__doc__, name
+        assert not value.__doc__.startswith(f"{name}("), name
 
 
-def test_b5_everything_can_be_imported_at_once() -> None:
+def test_all_names_of_all_folders_can_be_imported_at_once() -> None:
     names: dict[str, object] = {}
     for package in [*LAZY, errors]:
         exec(f"from {package.__name__} import *", names)
@@ -137,38 +136,42 @@ def test_unknown_name_is_an_attribute_error() -> None:
         _ = llama_retrieval_ext.Retreiver  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_importing_the_package_loads_no_llama_index() -> None:
     assert not loaded_after("import llama_retrieval_ext") & {"llama_index", "numpy", "qdrant_edge"}
 
 
+@pytest.mark.slow
 def test_public_names_load_no_optional_dependency() -> None:
     loaded = loaded_after("import llama_retrieval_ext as e\n[getattr(e, n) for n in dir(e)]")
     assert "llama_index" in loaded
     assert not loaded & OPTIONAL
 
 
+@pytest.mark.slow
 def test_missing_extra_is_named() -> None:
-    told = run_python(
+    printed = run_python(
         "import sys\n"
         "sys.modules['wordllama'] = None\n"
         "from llama_retrieval_ext import LocalEmbedding, MissingDependencyError\n"
         "try: LocalEmbedding()\n"
         "except MissingDependencyError as error: print(error.extra, error, sep='|')\n"
     )
-    extra, message = told.strip().split("|")
+    extra, message = printed.strip().split("|")
     assert extra == "local"
     assert "pip install '.[local]'" in message
 
 
+@pytest.mark.slow
 def test_a_defect_of_ours_is_not_taken_for_a_missing_extra() -> None:
-    told = run_python(
+    printed = run_python(
         "import sys\n"
         "sys.modules['llama_retrieval_ext.embeddings.local'] = None\n"
         "import llama_retrieval_ext\n"
         "try: llama_retrieval_ext.LocalEmbedding\n"
         "except ImportError as error: print(type(error).__name__)\n"
     )
-    assert told.strip() == "ModuleNotFoundError"
+    assert printed.strip() == "ModuleNotFoundError"
 
 
 def test_the_reference_lists_exactly_the_public_names() -> None:

@@ -10,7 +10,6 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter,
 from llama_retrieval_ext.errors import ConfigurationError, InvalidFilterError, ScopeError
 from llama_retrieval_ext.filters import AllOf, Compare, matches
 from llama_retrieval_ext.query import Query, Scope, check_top_k, narrowed_filters
-from tests.cases import each_case
 
 ENGLISH = MetadataFilters(filters=[MetadataFilter(key="lang", value="en")])
 RECENT = MetadataFilters(
@@ -43,8 +42,8 @@ def test_a_scope_is_a_value() -> None:
         Scope("acme").tenant_id = "globex"  # type: ignore[misc]
 
 
-@each_case(
-    ("tenant_id", "kb_ids", "told"),
+@pytest.mark.parametrize(
+    ("tenant_id", "kb_ids", "message"),
     [
         (None, [], "needs a tenant_id or at least one of kb_ids"),
         (None, 5, "kb_ids must be a list of ids, got 5"),
@@ -58,14 +57,14 @@ def test_a_scope_is_a_value() -> None:
     ],
 )
 def test_a_scope_that_isolates_nothing_is_refused(
-    tenant_id: object, kb_ids: object, told: str
+    tenant_id: object, kb_ids: object, message: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+    with pytest.raises(ConfigurationError, match=message):
         Scope(tenant_id, kb_ids)  # type: ignore[arg-type]
 
 
 @given(SCOPES, SCOPES, METADATA)
-def test_a_narrowed_scope_sees_what_both_see(
+def test_a_narrowed_scope_is_the_intersection_of_both(
     one: Scope, other: Scope, metadata: dict[str, object]
 ) -> None:
     seen = matches(one.condition, metadata) and matches(other.condition, metadata)
@@ -101,7 +100,9 @@ def test_a_node_is_put_into_one_tenant_and_one_knowledge_base() -> None:
 
 
 @given(st.sampled_from(["acme", "globex"]), st.none() | IDS)
-def test_a_scope_sees_what_was_put_into_it(tenant: str, kb_id: str | None) -> None:
+def test_a_scope_matches_metadata_of_its_tenant_and_knowledge_bases(
+    tenant: str, kb_id: str | None
+) -> None:
     scope = Scope(tenant, [] if kb_id is None else [kb_id])
     assert matches(scope.condition, scope.metadata())
 
@@ -112,7 +113,7 @@ def test_a_query_is_a_query_bundle_of_llama_index() -> None:
     assert (str(query), query.embedding_strs, query.embedding) == ("annual leave", ["leave"], [0.5])
 
 
-def test_text_and_bundles_become_queries_and_queries_stay_what_they_are() -> None:
+def test_text_and_bundles_become_queries_and_queries_stay_unchanged() -> None:
     query = Query("leave", top_k=3)
     assert Query.of(query) is query
     assert Query.of("leave") == Query("leave")
@@ -120,8 +121,8 @@ def test_text_and_bundles_become_queries_and_queries_stay_what_they_are() -> Non
     assert Query.of(bundle) == Query("leave", "picture.png", ["annual"], [0.5])
 
 
-@each_case(
-    ("wrong", "told"),
+@pytest.mark.parametrize(
+    ("wrong", "message"),
     [
         ({"query_str": None}, "a query is a string"),
         ({"top_k": 0}, "top_k must be a whole number of at least 1, got 0"),
@@ -140,8 +141,8 @@ def test_text_and_bundles_become_queries_and_queries_stay_what_they_are() -> Non
     ],
     ids=str,
 )
-def test_a_query_that_cannot_be_answered_is_refused(wrong: dict[str, object], told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+def test_a_query_that_cannot_be_answered_is_refused(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         Query(**{"query_str": "leave", **wrong})  # type: ignore[arg-type]
 
 

@@ -22,7 +22,9 @@ def hits(*ids: str) -> list[Hit]:
 
 
 @given(SCORES, st.randoms(use_true_random=False))
-def test_the_order_given_is_the_order_by_score(scores: list[float], random: Random) -> None:
+def test_the_order_of_a_reordering_is_the_order_by_score(
+    scores: list[float], random: Random
+) -> None:
     ids = [str(number) for number in range(len(scores))]
     random.shuffle(ids)
     found = reranked(hits(*ids), list(enumerate(scores)), by="x", ceiling=1.0)

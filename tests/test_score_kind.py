@@ -7,7 +7,6 @@ import pytest
 
 from llama_retrieval_ext.errors import ScoreError
 from llama_retrieval_ext.reordering import ScoreKind, calibrated
-from tests.cases import each_case
 
 
 def test_a_logit_becomes_the_probability_it_stands_for() -> None:
@@ -26,15 +25,15 @@ def test_a_score_does_not_depend_on_the_others_of_its_result() -> None:
     assert max(weak) < 0.02  # min-max would have made it 1
 
 
-def test_rounding_is_forgiven_to_probabilities_and_nothing_else_is() -> None:
+def test_a_probability_may_exceed_its_range_by_rounding_only() -> None:
     assert calibrated(1.0000001, "probability") == 1.0
     assert calibrated(-1e-9, "probability") == 0.0
     with pytest.raises(ScoreError, match="logit"):
         calibrated(3.2, "probability")
 
 
-@each_case("kind", get_args(ScoreKind))
-@each_case("score", [math.nan, math.inf])
+@pytest.mark.parametrize("kind", get_args(ScoreKind))
+@pytest.mark.parametrize("score", [math.nan, math.inf])
 def test_scores_that_are_no_numbers_are_refused(kind: ScoreKind, score: float) -> None:
     with pytest.raises(ScoreError, match="finite"):
         calibrated(score, kind)

@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from threading import Event
@@ -14,24 +13,18 @@ import pytest
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 from starlette.testclient import TestClient
 
-from llama_retrieval_ext.errors import (
-    ConfigurationError,
-    MissingDependencyError,
-    ScopeRequiredError,
-)
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.serve import ApiKeys, ServeLimits, create_app, create_mcp_server, serve_mcp
+from llama_retrieval_ext.serve import ApiKeys, ServeLimits, create_app, create_mcp_server
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.cases import each_case
-from tests.serve.conftest import KEYS, LOCAL, bearer
+from tests.serve.conftest import ACME, KEYS, LOCAL, bearer
 
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.types import CallToolResult
 
-ACME = Scope("acme")
+
 RULE = """
 rules:
   - id: hazards
@@ -159,8 +152,8 @@ async def test_tools_of_a_graph_stay_in_the_scope(graph_kb: KnowledgeBase) -> No
             other = {"bracing": "sheet piling"}.get(measure, "bracing")
             unknown = await client.call_tool("neighbours", {"entity": other})
             assert f"the graph has no entity {other!r}" in error(unknown)
-            asked = {"question": "What does digging require?"}
-            (conclusion,) = data(await client.call_tool("rules", asked))["conclusions"]
+            arguments = {"question": "What does digging require?"}
+            (conclusion,) = data(await client.call_tool("rules", arguments))["conclusions"]
             assert measure in conclusion["text"]
             assert conclusion["proof"] == [
                 "digging -HAS_HAZARD-> collapse",
@@ -168,7 +161,7 @@ async def test_tools_of_a_graph_stay_in_the_scope(graph_kb: KnowledgeBase) -> No
             ]
 
 
-def test_the_graph_is_searched_over_http_too(graph_kb: KnowledgeBase) -> None:
+def test_the_graph_of_a_tenant_is_searched_over_http(graph_kb: KnowledgeBase) -> None:
     with TestClient(create_app(graph_kb, keys=ApiKeys.parse(KEYS))) as client:
         body = {"query": "What does digging require?", "mode": "kg_rule"}
         for tenant, measure in (("acme", "bracing"), ("globex", "sheet piling")):
@@ -178,7 +171,7 @@ def test_the_graph_is_searched_over_http_too(graph_kb: KnowledgeBase) -> None:
             assert [edge["target"] for edge in hit["proof"]] == ["collapse", measure]
 
 
-async def test_rules_may_be_given(graph_kb: KnowledgeBase, tmp_path: Path) -> None:
+async def test_rules_of_a_file_are_run_by_the_tool(graph_kb: KnowledgeBase, tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text(RULE, encoding="utf-8")
     async with connected(create_mcp_server(graph_kb, scope=ACME, rules=file)) as client:
@@ -186,37 +179,6 @@ async def test_rules_may_be_given(graph_kb: KnowledgeBase, tmp_path: Path) -> No
     assert [(each["rule"], each["text"]) for each in found["conclusions"]] == [
         ("hazards", "digging requires bracing")
     ]
-
-
-def test_what_cannot_be_served_is_refused(kb: KnowledgeBase) -> None:
-    with pytest.raises(ScopeRequiredError):
-        create_mcp_server(kb)
-    with pytest.raises(ConfigurationError, match="rules are for a graph"):
-        create_mcp_server(kb, scope=ACME, rules="rules.yaml")
-    with pytest.raises(ConfigurationError, match="without API keys"):
-        serve_mcp(kb, scope=ACME, address=("0.0.0.0", 8001))
-    with pytest.raises(ConfigurationError, match="keys are for HTTP"):
-        serve_mcp(kb, scope=ACME, keys=ApiKeys.parse(KEYS))
-
-
-@each_case(
-    ("function", "package", "extra"),
-    [(create_app, "fastapi", "serve"), (create_mcp_server, "mcp", "mcp")],
-)
-def test_a_missing_extra_is_named(
-    kb: KnowledgeBase,
-    monkeypatch: pytest.MonkeyPatch,
-    function: Callable[..., object],
-    package: str,
-    extra: str,
-) -> None:
-    for name in [*sys.modules]:
-        if name.startswith("llama_retrieval_ext.serve.") or name.split(".")[0] == package:
-            monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingDependencyError) as raised:
-        function(kb, scope=ACME)
-    assert raised.value.extra == extra
 
 
 @asynccontextmanager
@@ -248,8 +210,8 @@ async def over_http(
     await lifespan
 
 
-async def test_over_http_a_key_must_reach_what_is_served(kb: KnowledgeBase) -> None:
-    from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 - as above
+async def test_mcp_over_http_refuses_keys_that_do_not_reach_its_scope(kb: KnowledgeBase) -> None:
+    from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 - slow to import
 
     keys = ApiKeys.parse(KEYS)
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
@@ -273,7 +235,7 @@ async def test_over_http_a_key_must_reach_what_is_served(kb: KnowledgeBase) -> N
         }
 
 
-async def test_over_http_without_keys_only_this_machine_is_answered(kb: KnowledgeBase) -> None:
+async def test_mcp_over_http_without_keys_answers_this_machine_only(kb: KnowledgeBase) -> None:
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     async with over_http(kb, keys=None, headers={}) as http:
         for headers in ({"Host": "rebound.example"}, {"Origin": "https://page.example"}):
