@@ -9,7 +9,7 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter,
 
 from llama_retrieval_ext.errors import ConfigurationError, InvalidFilterError, ScopeError
 from llama_retrieval_ext.filters import AllOf, Compare, matches
-from llama_retrieval_ext.query import Query, Scope, check_top_k, narrowed_filters
+from llama_retrieval_ext.query import Query, Scope, check_top_k, narrowed_filters, reworded
 from tests.cases import each_case
 
 ENGLISH = MetadataFilters(filters=[MetadataFilter(key="lang", value="en")])
@@ -229,3 +229,22 @@ def test_narrowed_filters_hold_where_both_hold() -> None:
     assert narrowed_filters(None, RECENT) is RECENT
     narrowed = Query("leave", filters=narrowed_filters(ENGLISH, RECENT)).condition
     assert narrowed == AllOf((IS_ENGLISH, IS_RECENT))
+
+
+def test_a_reworded_query_keeps_all_but_what_was_embedded() -> None:
+    query = Query(
+        "leave",
+        custom_embedding_strs=["leave"],
+        embedding=[1.0],
+        scope=Scope("acme"),
+        top_k=3,
+        context={"user": "ann"},
+    )
+    other = reworded(query, "days off")
+    assert (other.query_str, other.embedding_strs, other.embedding) == (
+        "days off",
+        ["days off"],
+        None,
+    )
+    assert (other.scope, other.top_k, other.context) == (query.scope, 3, {"user": "ann"})
+    assert (query.query_str, query.embedding) == ("leave", [1.0])

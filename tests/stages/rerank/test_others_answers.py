@@ -17,7 +17,6 @@ from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank
 from llama_retrieval_ext.testing.fakes import FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
-from tests.cases import each_case
 from tests.searching import Searched
 
 SOURCE = FixedRetriever(
@@ -54,7 +53,7 @@ WAYS: tuple[Callable[[BaseNodePostprocessor], Retriever], ...] = (
 )
 
 
-@each_case("way", WAYS, ids=["pipeline", "chain", "retriever"])
+@pytest.mark.parametrize("way", WAYS, ids=["pipeline", "chain", "retriever"])
 def test_m3_a_reranker_that_answers_nothing_leaves_the_order_and_says_so(
     searched: Searched, way: Callable[[BaseNodePostprocessor], Retriever]
 ) -> None:
@@ -91,7 +90,7 @@ def test_the_chain_goes_on_behind_a_reranker_that_answers_nothing(searched: Sear
     assert [part.where for part in result.degraded] == ["LLMRerank", "BareRerank"]
 
 
-@each_case("way", WAYS, ids=["pipeline", "chain", "retriever"])
+@pytest.mark.parametrize("way", WAYS, ids=["pipeline", "chain", "retriever"])
 def test_a_filter_may_leave_nothing(
     searched: Searched, way: Callable[[BaseNodePostprocessor], Retriever]
 ) -> None:

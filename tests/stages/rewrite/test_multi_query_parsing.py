@@ -1,11 +1,12 @@
-"""Queries are found in whatever layout a model chooses."""
-# ruff: noqa: RUF001 - full-width punctuation and curly quotes on purpose
+"""Reading queries from answers of a model, and choosing the variants worth searching."""
 
+# ruff: noqa: RUF001 - full-width punctuation on purpose
+# ruff: noqa: RUF001 - full-width punctuation and curly quotes on purpose
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_retrieval_ext.stages.rewrite.multi_query import queries_in
-from tests.cases import each_case
+from llama_retrieval_ext.stages.rewrite.multi_query import distinct, keeps_language, queries_in
 from tests.quick import examples
 
 TWO = ["annual leave days", "how many days off"]
@@ -52,12 +53,12 @@ LAYOUTS = {
 }
 
 
-@each_case("answer", LAYOUTS.values(), ids=LAYOUTS)
-def test_f13_two_queries_are_found(answer: str) -> None:
+@pytest.mark.parametrize("answer", LAYOUTS.values(), ids=LAYOUTS)
+def test_queries_are_read_from_every_layout_of_an_answer(answer: str) -> None:
     assert queries_in(answer) == TWO
 
 
-@each_case(
+@pytest.mark.parametrize(
     "answer",
     [
         "1. 员工年假天数\n2. 如何休假",
@@ -76,7 +77,7 @@ def test_chinese_queries_are_found(answer: str) -> None:
     assert [query.rstrip("。") for query in queries_in(answer)] == ["员工年假天数", "如何休假"]
 
 
-@each_case(
+@pytest.mark.parametrize(
     "query",
     [
         "3.11 release notes",
@@ -97,12 +98,12 @@ def test_chinese_queries_are_found(answer: str) -> None:
         "parse_filters 怎么用？",
     ],
 )
-def test_a_query_stays_as_it_is(query: str) -> None:
+def test_a_query_with_numbers_or_signs_is_not_changed(query: str) -> None:
     assert queries_in(query) == [query]
     assert queries_in(f"1. {query}\n2. {query}") == [query, query]
 
 
-@each_case(
+@pytest.mark.parametrize(
     "answer",
     [
         "",
@@ -128,12 +129,12 @@ def test_a_query_stays_as_it_is(query: str) -> None:
         "annual leave and days off " * 30,
     ],
 )
-def test_what_holds_no_query_gives_none(answer: str) -> None:
+def test_an_answer_without_a_query_gives_none(answer: str) -> None:
     assert queries_in(answer) == []
 
 
 @given(st.text())
-def test_anything_is_survived(answer: str) -> None:
+def test_any_text_is_read_without_an_error(answer: str) -> None:
     assert all(query and query == query.strip() for query in queries_in(answer))
 
 
@@ -142,3 +143,49 @@ def test_anything_is_survived(answer: str) -> None:
 def test_a_numbered_list_gives_its_items(queries: list[str]) -> None:
     listed = "\n".join(f"{number}. {query}" for number, query in enumerate(queries[:99], start=1))
     assert queries_in(listed) == queries[:99]
+
+
+def test_distinct_ignores_case_spaces_width_and_final_punctuation() -> None:
+    texts = [
+        "Annual leave?",
+        "annual  LEAVE",
+        "ａｎｎｕａｌ　ｌｅａｖｅ",
+        "annual leave.",
+        "days off",
+    ]
+    assert distinct(texts) == ["Annual leave?", "days off"]
+    assert distinct(["年假 天数？", "年假天数"]) == ["年假 天数？"]
+
+
+def test_distinct_drops_texts_equal_to_the_original() -> None:
+    assert distinct(["ANNUAL LEAVE?", "days off"], of="annual leave") == ["days off"]
+
+
+def test_distinct_keeps_texts_that_differ_in_signs() -> None:
+    assert distinct(["C++", "C#", "C"]) == ["C++", "C#", "C"]
+
+
+def test_distinct_drops_blank_texts() -> None:
+    assert distinct(["", " ", "?"]) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "kept"),
+    [
+        ("年假有几天", "员工年假", True),
+        ("annual leave", "员工年假", False),
+        ("员工年假", "annual leave", False),
+        ("what is BM25", "BM25 是什么", False),
+        ("BM25 的 k1 参数如何设置", "BM25 k1 参数", True),
+        ("如何使用 parse_filters 函数", "how to use parse_filters", False),
+        ("有給休暇", "ゆうきゅうは何日ですか", True),
+        ("отпуск", "annual leave", False),
+        ("vacances d'été", "summer leave", True),
+        ("42 + 1", "员工年假", True),
+        ("annual leave", "42?", True),
+    ],
+)
+def test_a_variant_keeps_the_language_as_far_as_the_script_tells(
+    text: str, query: str, *, kept: bool
+) -> None:
+    assert keeps_language(text, query) is kept
