@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.schema import NodeWithScore
@@ -16,13 +17,13 @@ from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.fusion import Fusion, FusionChain
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.pipeline.stages import FanOut, Refine, Rewrite
+from llama_retrieval_ext.pipeline.stages import Refine
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, node_ids, score_of
 from llama_retrieval_ext.stages.fusion import RRF, Max, WeightedSum
 from llama_retrieval_ext.stages.selection import Threshold, Top
 from llama_retrieval_ext.testing.fakes import FixedRetriever
-from tests.cases import each_case
+from tests.pipeline.parts import Each, Say
 from tests.quick import examples
 
 Ranking = list[tuple[str, float]]
@@ -31,28 +32,8 @@ few = examples(20)
 
 
 @dataclass(frozen=True, slots=True)
-class Say(Rewrite):
-    """Appends a word to the query."""
-
-    word: str
-
-    def rewrite(self, query: Query) -> Query:
-        return Query(f"{query.query_str} {self.word}", top_k=query.top_k)
-
-
-@dataclass(frozen=True, slots=True)
-class Each(FanOut):
-    """The query with each of some words."""
-
-    words: tuple[str, ...]
-
-    def fan_out(self, query: Query) -> list[Query]:
-        return [Query(f"{query.query_str} {word}", top_k=query.top_k) for word in self.words]
-
-
-@dataclass(frozen=True, slots=True)
-class Asked(Refine):
-    """Halves the scores; checks that it sees the query that was asked, not a rewritten one."""
+class Halve(Refine):
+    """Halves the scores; checks that it gets the original query."""
 
     def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
         assert query.query_str == "query"
@@ -60,7 +41,7 @@ class Asked(Refine):
 
 
 class Echo(Retriever):
-    """Finds one node, named after the query it is asked, beside what it always finds."""
+    """Finds one node, named after its query, and fixed ones."""
 
     def __init__(self, rows: Ranking, name: str) -> None:
         super().__init__(top_k=10, name=name)
@@ -85,7 +66,7 @@ rewrites = st.builds(Say, st.sampled_from(["x", "y"]))
 refines = st.one_of(
     st.builds(Top, ks),
     st.builds(Threshold, st.floats(min_value=-1, max_value=1, allow_nan=False)),
-    st.just(Asked()),
+    st.just(Halve()),
 )
 # Each gives the same whatever the order of the legs.
 SYMMETRIC: tuple[Fusion, ...] = (
@@ -154,7 +135,7 @@ def test_then_is_associative_around_a_fan_out(
 
 @few
 @given(st.tuples(*(rankings.map(partial(FixedRetriever, name=name)) for name in "abc")), fusions)
-def test_side_by_side_is_flat_and_its_order_does_not_change_a_symmetric_fusion(
+def test_branches_are_flat_and_their_order_does_not_change_a_symmetric_fusion(
     legs: tuple[FixedRetriever, FixedRetriever, FixedRetriever], fusion: Fusion
 ) -> None:
     a, b, c = legs
@@ -238,7 +219,7 @@ HANDLE_FREE = (
 )
 
 
-@each_case("stage", HANDLE_FREE, ids=repr)
+@pytest.mark.parametrize("stage", HANDLE_FREE, ids=repr)
 def test_the_representation_of_a_stage_is_the_expression_that_makes_it(stage: object) -> None:
     assert eval(repr(stage), globals()) == stage
 
@@ -258,7 +239,7 @@ def test_the_representation_of_a_pipeline_is_the_expression_that_makes_it(
         assert_same(again, pipeline)
 
 
-def test_what_composing_gives_is_what_the_classes_give() -> None:
+def test_composing_gives_the_documented_classes() -> None:
     a, b = FixedRetriever(name="a"), FixedRetriever(name="b")
     assert type(a >> Top(3)) is Pipeline
     assert type(Say("x") >> a) is Pipeline
