@@ -66,7 +66,7 @@ def test_a_level_has_the_spans_of_llama_index_and_no_others(fused: Composite) ->
     assert [span.method for span in spans_of(recording, leg)] == ["retrieve", "_retrieve"]
 
 
-def test_every_span_ends_though_legs_fail(fused: Composite, search: Search) -> None:
+def test_every_span_ends_when_legs_fail(fused: Composite, search: Search) -> None:
     legs = [FakeRetriever(error=OSError("down")), FakeAsyncRetriever(error=OSError("down"))]
     inner = fused(*legs, FakeRetriever())
     outer = fused(inner)
@@ -77,20 +77,20 @@ def test_every_span_ends_though_legs_fail(fused: Composite, search: Search) -> N
     assert all(span.ended for span in spans)
 
 
-def test_every_retrieval_that_starts_is_told_to_end(fused: Composite, search: Search) -> None:
+def test_every_retrieval_start_event_has_an_end_event(fused: Composite, search: Search) -> None:
     text = "a query of this test alone"
     with recorded() as recording:
         search(fused(fused(FakeRetriever()), FakeAsyncRetriever()), text)
-    told = [
+    events = [
         type(event)
         for event in recording.events
         if isinstance(event, RetrievalStartEvent | RetrievalEndEvent)
         and str(event.str_or_query_bundle) == text
     ]
-    assert told.count(RetrievalStartEvent) == told.count(RetrievalEndEvent) == 4
+    assert events.count(RetrievalStartEvent) == events.count(RetrievalEndEvent) == 4
 
 
-def test_b9_a_retrieval_that_fails_is_ended_once_a_level(fused: Composite, search: Search) -> None:
+def test_a_failing_retrieval_ends_once_at_each_level(fused: Composite, search: Search) -> None:
     text = "a query of a test that fails"
     inner = fused(FakeRetriever(error=OSError("down")))
     outer = fused(Leg("inner", inner, required=True))
@@ -106,7 +106,7 @@ def test_b9_a_retrieval_that_fails_is_ended_once_a_level(fused: Composite, searc
         assert span.ended
 
 
-def test_b9_a_retrieval_that_is_cancelled_is_ended(fused: Composite) -> None:
+def test_a_cancelled_retrieval_has_an_end_event(fused: Composite) -> None:
     retriever = fused(FakeAsyncRetriever(delay_s=10))
 
     async def give_up() -> None:
@@ -135,7 +135,7 @@ def test_the_embedding_belongs_to_the_leg_that_computes_it(
         assert around.instance is leg
 
 
-def test_queries_at_the_same_time_keep_their_spans_apart(fused: Composite) -> None:
+def test_concurrent_queries_have_separate_spans(fused: Composite) -> None:
     legs = [FakeRetriever(delay_s=0.01) for _ in "abc"]
     trees = [fused(leg, FakeAsyncRetriever(delay_s=0.01)) for leg in legs]
 

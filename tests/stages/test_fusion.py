@@ -1,4 +1,4 @@
-"""Every fusion against values worked out by hand, and the policies they share."""
+"""RRF, WeightedSum and Max against values worked out by hand, and what they have in common."""
 
 import copy
 import math
@@ -14,7 +14,6 @@ from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.results import Contribution, Hit, node_ids
 from llama_retrieval_ext.stages.fusion import RRF, Max, WeightedSum
 from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
-from tests.cases import each_case
 
 Rankings = Mapping[str, Sequence[NodeWithScore]]
 
@@ -76,11 +75,10 @@ WEIGHTED: Sequence[Callable[..., Fusion]] = (
     partial(WeightedSum, normalise=Normalisation.DISTRIBUTION_BASED),
     Max,
 )
-BY_SCORES = WEIGHTED[1:]
 NAMES = ["RRF", "WeightedSum", "WeightedSum, distribution", "Max"]
 
 
-@each_case(("fusion", "expected"), EXPECTED.values(), ids=EXPECTED)
+@pytest.mark.parametrize(("fusion", "expected"), EXPECTED.values(), ids=EXPECTED)
 def test_a_fusion_gives_the_scores_worked_out_by_hand(
     fusion: Fusion, expected: dict[str, float]
 ) -> None:
@@ -89,38 +87,32 @@ def test_a_fusion_gives_the_scores_worked_out_by_hand(
     assert node_ids(hits) == [*expected]
 
 
-@each_case("fusion", FUSIONS, ids=repr)
-def test_asking_for_fewer_gives_the_beginning(fusion: Fusion) -> None:
+@pytest.mark.parametrize("fusion", FUSIONS, ids=repr)
+def test_a_smaller_top_k_gives_the_beginning_of_the_ranking(fusion: Fusion) -> None:
     everything = fusion.fuse(LEGS)
     assert fusion.fuse(LEGS, top_k=1) == everything[:1]
     assert fusion.fuse(LEGS, top_k=99) == everything
 
 
-@each_case("fusion", FUSIONS, ids=repr)
-def test_no_rankings_and_empty_rankings_give_nothing(fusion: Fusion) -> None:
+@pytest.mark.parametrize("fusion", FUSIONS, ids=repr)
+def test_a_fusion_of_no_hits_is_empty(fusion: Fusion) -> None:
     assert fusion.fuse({}) == []
     assert fusion.fuse({"x": [], "y": []}) == []
 
 
-@each_case("fusion", FUSIONS, ids=repr)
-def test_f1_nothing_that_comes_in_is_changed_and_the_second_answer_is_the_first(
-    fusion: Fusion,
-) -> None:
+@pytest.mark.parametrize("fusion", FUSIONS, ids=repr)
+def test_a_fusion_changes_no_ranking_and_is_repeatable(fusion: Fusion) -> None:
     before = copy.deepcopy(LEGS)
     first = fusion.fuse(LEGS)
     assert before == LEGS
     assert fusion.fuse(LEGS) == first
-    assert all(hit is not given for hit in first for leg in LEGS.values() for given in leg)
+    assert all(
+        hit is not hit_of_leg for hit in first for leg in LEGS.values() for hit_of_leg in leg
+    )
 
 
-def test_f1_the_same_object_in_two_legs_is_not_scored_twice() -> None:
-    shared = ranking(("x", 1.0), ("y", 0.0))
-    hits = WeightedSum().fuse({"one": shared, "two": shared})
-    assert scores(hits) == {"x": 1.0, "y": 0.0}
-
-
-@each_case("make", WEIGHTED, ids=NAMES)
-def test_f2_weights_count_by_name_and_by_position(make: Callable[..., Fusion]) -> None:
+@pytest.mark.parametrize("make", WEIGHTED, ids=NAMES)
+def test_weights_count_by_name_and_by_position(make: Callable[..., Fusion]) -> None:
     one, two = ranking(("a", 0.9), ("b", 0.8)), ranking(("b", 0.9), ("a", 0.8))
     legs = {"one": one, "two": two}
     assert node_ids(make((0.99, 0.01)).fuse(legs)) == ["a", "b"]
@@ -130,28 +122,28 @@ def test_f2_weights_count_by_name_and_by_position(make: Callable[..., Fusion]) -
     assert by_name == make(None).fuse(legs, weights={"two": 0.99, "one": 0.01})
 
 
-@each_case("make", WEIGHTED, ids=NAMES)
+@pytest.mark.parametrize("make", WEIGHTED, ids=NAMES)
 def test_a_leg_of_weight_zero_is_left_out(make: Callable[..., Fusion]) -> None:
     assert make((1, 0)).fuse(LEGS) == make((1,)).fuse({"x": X})
 
 
-@each_case("make", WEIGHTED, ids=NAMES)
-def test_weights_of_legs_that_did_not_answer_are_left_alone(make: Callable[..., Fusion]) -> None:
+@pytest.mark.parametrize("make", WEIGHTED, ids=NAMES)
+def test_weights_of_legs_that_did_not_answer_are_ignored(make: Callable[..., Fusion]) -> None:
     assert make({"x": 1, "y": 2}).fuse({"x": X}) == make(None).fuse({"x": X})
 
 
-def test_the_weights_of_the_legs_that_answered_are_the_whole_of_a_weighted_sum() -> None:
+def test_a_weighted_sum_normalises_the_weights_of_the_legs_that_answered() -> None:
     fusion = WeightedSum({"x": 1, "y": 3})
     assert scores(fusion.fuse({"x": X})) == {"a": 1.0, "b": 0.5, "c": 0.0}
 
 
-@each_case("fusion", FUSIONS, ids=repr)
-def test_an_id_that_a_leg_repeats_counts_once_where_it_stands_first(fusion: Fusion) -> None:
+@pytest.mark.parametrize("fusion", FUSIONS, ids=repr)
+def test_an_id_that_a_leg_repeats_counts_once_at_its_first_place(fusion: Fusion) -> None:
     repeated = [X[0], X[1], X[0], X[2], *ranking(("a", 0.3), ("b", 0.9))]
     assert fusion.fuse({"x": repeated, "y": [*Y, *Y]}) == fusion.fuse(LEGS)
 
 
-@each_case("fusion", [RRF(), WeightedSum(), Max()], ids=repr)
+@pytest.mark.parametrize("fusion", [RRF(), WeightedSum(), Max()], ids=repr)
 def test_equal_scores_are_ordered_by_node_id(fusion: Fusion) -> None:
     legs = {name: ranking((name, 0.5)) for name in ("d", "b", "a", "c")}
     hits = fusion.fuse(legs)
@@ -159,7 +151,7 @@ def test_equal_scores_are_ordered_by_node_id(fusion: Fusion) -> None:
     assert len(set(scores(hits).values())) == 1
 
 
-def test_f3_ids_not_texts_tell_nodes_apart() -> None:
+def test_nodes_are_identified_by_id_and_not_by_text() -> None:
     def hit(id_: str, score: float, **metadata: object) -> NodeWithScore:
         return NodeWithScore(
             node=TextNode(id_=id_, text="the same text", metadata=metadata), score=score
@@ -173,7 +165,7 @@ def test_f3_ids_not_texts_tell_nodes_apart() -> None:
     assert fused.node.metadata == {"page": 1}  # the first leg's
 
 
-def test_f17_rrf_keeps_the_order_of_a_leg_whatever_its_scores() -> None:
+def test_rrf_keeps_the_order_of_a_leg_whatever_its_scores() -> None:
     distances = ranking(("best", 0.1), ("middle", 0.5), ("worst", 0.9))
     assert node_ids(RRF().fuse({"distances": distances})) == ["best", "middle", "worst"]
     unscored = ranking(("first", None), ("second", None))
@@ -181,19 +173,13 @@ def test_f17_rrf_keeps_the_order_of_a_leg_whatever_its_scores() -> None:
     assert scores(hits) == {"first": 1 / 61, "second": 1 / 62}
 
 
-@each_case(("score", "expected"), [(0.4, 1.0), (0.0, 0.0)])
-def test_equal_scores_of_a_leg_are_1_if_above_0_and_else_0(score: float, expected: float) -> None:
-    equal = {"x": ranking(("a", score), ("b", score))}
-    assert scores(WeightedSum().fuse(equal)) == {"a": expected, "b": expected}
-
-
-def test_f10_ranks_keep_near_scores_near() -> None:
+def test_normalising_by_rank_keeps_near_scores_near() -> None:
     near = {"x": ranking(("a", 0.91), ("b", 0.90))}
     assert scores(WeightedSum().fuse(near)) == {"a": 1.0, "b": 0.0}  # min-max's nature
     assert scores(WeightedSum(normalise=Normalisation.RANK).fuse(near)) == {"a": 1.0, "b": 0.5}
 
 
-def test_contributions_say_which_leg_gave_what() -> None:
+def test_contributions_hold_rank_score_weight_and_share_of_each_leg() -> None:
     hits = {hit.node.node_id: hit for hit in RRF(weights=WEIGHTS).fuse(LEGS)}
     assert hits["a"].contributions == (
         Contribution("x", rank=1, score=0.9, weight=3.0, share=3 / 61),
@@ -204,21 +190,21 @@ def test_contributions_say_which_leg_gave_what() -> None:
     )
 
 
-@each_case("fusion", ADDITIVE, ids=repr)
+@pytest.mark.parametrize("fusion", ADDITIVE, ids=repr)
 def test_the_shares_of_an_additive_fusion_sum_to_the_score(fusion: Fusion) -> None:
     for hit in fusion.fuse(LEGS):
         assert math.fsum(part.share for part in hit.contributions) == pytest.approx(hit.score)
 
 
-@each_case("fusion", FUSIONS, ids=repr)
-def test_ranks_scores_and_weights_of_contributions_are_those_of_the_legs(fusion: Fusion) -> None:
+@pytest.mark.parametrize("fusion", FUSIONS, ids=repr)
+def test_contributions_of_every_fusion_are_those_of_the_legs(fusion: Fusion) -> None:
     for hit in fusion.fuse(LEGS):
         assert hit.contributions
         for part in hit.contributions:
             if part.rank is not None:
-                given = LEGS[part.leg][part.rank - 1]
-                assert given.node.node_id == hit.node.node_id
-                assert part.score == given.score
+                hit_of_leg = LEGS[part.leg][part.rank - 1]
+                assert hit_of_leg.node.node_id == hit.node.node_id
+                assert part.score == hit_of_leg.score
             assert part.weight == (fusion._own_weights(LEGS) or {"x": 1.0, "y": 1.0})[part.leg]
 
 
@@ -229,7 +215,7 @@ def test_hits_name_the_fusion_as_their_source() -> None:
 a, b = FixedRetriever([("a", 0.9)], name="a"), FixedRetriever([("b", 0.9)], name="b")
 
 
-def test_each_leg_can_have_a_scale_of_its_own() -> None:
+def test_each_leg_can_have_its_own_normalisation() -> None:
     scales = {"x": Normalisation.COSINE, "y": Normalisation.NONE}
     hits = WeightedSum(weights=(3, 1), normalise=scales).fuse(LEGS)
     assert scores(hits) == pytest.approx(
@@ -237,6 +223,6 @@ def test_each_leg_can_have_a_scale_of_its_own() -> None:
     )
 
 
-def test_a_leg_without_a_scale_is_refused() -> None:
+def test_a_leg_without_a_normalisation_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="none for the leg 'y'"):
         WeightedSum(normalise={"x": Normalisation.RANK}).fuse(LEGS)

@@ -1,4 +1,7 @@
+"""The threads of the drivers: the pool for blocking calls and the loop thread."""
+
 import asyncio
+import os
 import subprocess
 import sys
 import textwrap
@@ -10,7 +13,7 @@ from functools import partial
 
 import pytest
 
-from llama_retrieval_ext.execution.drivers import DaemonPool
+from llama_retrieval_ext.execution.drivers import DaemonPool, LoopThread
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.testing.fakes import FakeRetriever
@@ -24,17 +27,17 @@ def pool() -> DaemonPool:
 
 
 def script(code: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-c", textwrap.dedent(code)]
+    command = [sys.executable, "-u", "-W", "error", "-c", textwrap.dedent(code)]
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
 
 
-def test_a_function_gives_its_result_or_its_error(pool: DaemonPool) -> None:
+def test_the_pool_returns_the_result_or_the_error_of_a_function(pool: DaemonPool) -> None:
     assert pool.submit(lambda: "value").result(5) == "value"
     with pytest.raises(ZeroDivisionError):
         pool.submit(lambda: 1 // 0).result(5)
 
 
-def test_an_idle_thread_is_used_again(pool: DaemonPool) -> None:
+def test_the_pool_reuses_an_idle_thread(pool: DaemonPool) -> None:
     idents = set()
     for _ in range(20):
         idents.add(pool.submit(threading.get_ident).result(5))
@@ -42,13 +45,13 @@ def test_an_idle_thread_is_used_again(pool: DaemonPool) -> None:
     assert len(idents) <= 2
 
 
-def test_as_many_run_at_once_as_are_submitted(pool: DaemonPool) -> None:
+def test_the_pool_runs_every_submitted_function_at_once(pool: DaemonPool) -> None:
     together = threading.Barrier(50)
     futures = [pool.submit(partial(together.wait, 5)) for _ in range(50)]
     assert sorted(future.result(5) for future in futures) == list(range(50))
 
 
-def test_many_threads_may_submit_at_once(pool: DaemonPool) -> None:
+def test_many_threads_can_submit_to_the_pool(pool: DaemonPool) -> None:
     def work() -> int:
         futures = [pool.submit(partial(abs, place)) for place in range(100)]
         return sum(future.result(5) for future in futures)
@@ -57,7 +60,7 @@ def test_many_threads_may_submit_at_once(pool: DaemonPool) -> None:
     assert [future.result(10) for future in futures] == [4950] * 8
 
 
-def test_an_idle_thread_keeps_nothing_alive(pool: DaemonPool) -> None:
+def test_an_idle_thread_of_the_pool_keeps_no_reference(pool: DaemonPool) -> None:
     class Big:
         pass
 
@@ -71,7 +74,7 @@ def test_an_idle_thread_keeps_nothing_alive(pool: DaemonPool) -> None:
     assert gone() is None
 
 
-def test_a_function_that_was_cancelled_in_time_is_not_run(pool: DaemonPool) -> None:
+def test_the_pool_does_not_run_a_cancelled_function(pool: DaemonPool) -> None:
     called = threading.Event()
     future = pool.submit(called.set)
     cancelled = future.cancel()  # or it has begun
@@ -89,7 +92,8 @@ def test_composites_ten_deep_and_four_wide_do_not_deadlock(fused: Composite, way
     assert len(hits) == 10
 
 
-def test_a_forked_child_has_threads_of_its_own() -> None:
+@pytest.mark.slow
+def test_a_forked_child_has_its_own_threads() -> None:
     done = script(
         """
         import os
@@ -105,7 +109,8 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
     assert done.stdout.split() == ["42", "1"], done.stderr
 
 
-def test_a_function_that_hangs_does_not_hold_up_the_end_of_the_program() -> None:
+@pytest.mark.slow
+def test_a_hanging_function_does_not_delay_the_end_of_the_program() -> None:
     done = script(
         """
         import threading
@@ -116,3 +121,69 @@ def test_a_function_that_hangs_does_not_hold_up_the_end_of_the_program() -> None
         """
     )
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "True", "")
+
+
+def test_a_loop_thread_can_be_closed_from_its_own_thread() -> None:
+    loop = LoopThread("own")
+
+    async def close() -> threading.Thread:
+        loop.close()
+        return threading.current_thread()
+
+    thread = asyncio.run(asyncio.wait_for(loop.run(close()), 5))
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+def test_closing_a_loop_thread_cancels_those_who_wait() -> None:
+    loop = LoopThread("waiting")
+
+    async def waiting() -> None:
+        task = asyncio.create_task(loop.run(asyncio.sleep(60)))
+        await asyncio.sleep(0.05)
+        loop.close()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(task, 5)
+
+    started = time.monotonic()
+    asyncio.run(waiting())
+    assert time.monotonic() - started < 5
+
+
+def test_an_error_while_closing_a_loop_thread_is_raised() -> None:
+    async def failing() -> None:
+        raise ConnectionError("not closed")
+
+    with pytest.raises(ConnectionError, match="not closed"):
+        LoopThread("failing").close(failing())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows cannot fork")
+def test_a_forked_child_makes_its_own_loop_thread() -> None:
+    code = """
+    import asyncio, os, signal
+    from llama_retrieval_ext.stores.engine.connection import AsyncClient
+
+    class Client:
+        async def answer(self):
+            return os.getpid()
+
+        async def close(self):
+            print("closed")
+
+    def answered(client):
+        assert asyncio.run(client.run(lambda each: each.answer())) == os.getpid()
+
+    used, other = (AsyncClient(Client, ValueError) for _ in range(2))
+    answered(used), answered(other)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)  # otherwise it could hang
+        answered(used), used.close(), other.close()
+    else:
+        assert os.waitpid(child, 0)[1] == 0
+        answered(used), used.close(), other.close()
+    """
+    done = script(code)
+    assert (done.stderr, done.returncode, done.stdout) == ("", 0, "closed\n" * 3)

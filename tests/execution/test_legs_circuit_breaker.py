@@ -39,7 +39,7 @@ def is_refused(breaker: CircuitBreaker) -> bool:
     return False
 
 
-def test_it_is_closed_until_so_many_failures_in_a_row(breaker: CircuitBreaker) -> None:
+def test_a_breaker_opens_after_the_configured_failures_in_a_row(breaker: CircuitBreaker) -> None:
     fail(breaker, 2)
     assert not is_refused(breaker)
     assert not breaker.is_open
@@ -48,28 +48,32 @@ def test_it_is_closed_until_so_many_failures_in_a_row(breaker: CircuitBreaker) -
     assert breaker.is_open
 
 
-def test_a_success_starts_the_count_anew(breaker: CircuitBreaker) -> None:
+def test_a_success_resets_the_failures_of_a_breaker(breaker: CircuitBreaker) -> None:
     fail(breaker, 2)
     breaker.succeeded()
     fail(breaker, 2)
     assert not is_refused(breaker)
 
 
-def test_it_says_how_long_it_rests(breaker: CircuitBreaker, clock: Clock) -> None:
+def test_an_open_breaker_says_when_it_tries_again(breaker: CircuitBreaker, clock: Clock) -> None:
     fail(breaker, 3)
     clock.now += 4
     with pytest.raises(CircuitOpenError, match=r"after 3 failures in a row; tried again in 6\.0 s"):
         breaker.check()
 
 
-def test_after_its_rest_it_lets_one_call_through(breaker: CircuitBreaker, clock: Clock) -> None:
+def test_a_breaker_lets_one_call_through_after_its_reset_time(
+    breaker: CircuitBreaker, clock: Clock
+) -> None:
     fail(breaker, 3)
     clock.now += 10
     assert not breaker.is_open
     assert [is_refused(breaker) for _ in range(3)] == [False, True, True]
 
 
-def test_it_closes_when_that_call_goes_well(breaker: CircuitBreaker, clock: Clock) -> None:
+def test_a_breaker_closes_when_the_trial_call_succeeds(
+    breaker: CircuitBreaker, clock: Clock
+) -> None:
     fail(breaker, 3)
     clock.now += 10
     breaker.check()
@@ -79,7 +83,9 @@ def test_it_closes_when_that_call_goes_well(breaker: CircuitBreaker, clock: Cloc
     assert not breaker.is_open
 
 
-def test_it_rests_again_when_that_call_fails(breaker: CircuitBreaker, clock: Clock) -> None:
+def test_a_breaker_opens_again_when_the_trial_call_fails(
+    breaker: CircuitBreaker, clock: Clock
+) -> None:
     fail(breaker, 3)
     clock.now += 10
     breaker.check()
@@ -90,7 +96,7 @@ def test_it_rests_again_when_that_call_fails(breaker: CircuitBreaker, clock: Clo
     assert not is_refused(breaker)
 
 
-def test_it_tries_again_when_nothing_is_heard_of_that_call(
+def test_a_breaker_allows_another_trial_when_the_first_never_ends(
     breaker: CircuitBreaker, clock: Clock
 ) -> None:
     fail(breaker, 3)
@@ -100,16 +106,18 @@ def test_it_tries_again_when_nothing_is_heard_of_that_call(
     assert not is_refused(breaker)
 
 
-def test_of_many_threads_one_may_try(breaker: CircuitBreaker, clock: Clock) -> None:
+def test_only_one_of_many_threads_gets_the_trial_call(
+    breaker: CircuitBreaker, clock: Clock
+) -> None:
     fail(breaker, 3)
     clock.now += 10
     start, refused = Barrier(8), []
 
-    def try_it() -> None:
+    def check() -> None:
         start.wait()
         refused.append(is_refused(breaker))
 
-    threads = [Thread(target=try_it) for _ in range(8)]
+    threads = [Thread(target=check) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -118,6 +126,6 @@ def test_of_many_threads_one_may_try(breaker: CircuitBreaker, clock: Clock) -> N
 
 
 @pytest.mark.parametrize(("failures", "reset_s"), [(0, 1.0), (1, 0.0), (1, -1.0)])
-def test_one_that_cannot_work_is_refused(failures: int, reset_s: float) -> None:
+def test_a_breaker_refuses_impossible_arguments(failures: int, reset_s: float) -> None:
     with pytest.raises(ConfigurationError, match=r"failures must|reset_s must"):
         CircuitBreaker(failures=failures, reset_s=reset_s)
