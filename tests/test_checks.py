@@ -19,7 +19,6 @@ from llama_retrieval_ext.errors import ArgumentError, ConfigurationError
 from llama_retrieval_ext.execution.legs import CircuitBreaker
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
-from tests.cases import each_case
 
 GOOD = FixedRetriever()
 MODEL = FakeEmbedding()
@@ -121,7 +120,7 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
 }
 
 
-@each_case(("make", "told"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize(("make", "told"), WRONG.values(), ids=WRONG)
 def test_it_is_refused_with_what_to_write(make: Callable[[], object], told: str) -> None:
     with pytest.raises(ConfigurationError, match=told):
         make()
@@ -208,7 +207,7 @@ DESIGN_NAMES: Mapping[str, tuple[Callable[..., object], str]] = {
 }
 
 
-@each_case("name", DESIGN_NAMES)
+@pytest.mark.parametrize("name", DESIGN_NAMES)
 def test_a_name_of_the_designs_is_answered_with_ours(name: str) -> None:
     make, problem = DESIGN_NAMES[name]
     with pytest.raises(ArgumentError, match=f"no argument {name!r}; ") as caught:
@@ -232,7 +231,7 @@ def test_options_of_retrieve_are_answered_with_search() -> None:
         asyncio.run(GOOD.aretrieve("leave", top_k=3))  # type: ignore[call-arg]
 
 
-@each_case("call", CALLS)
+@pytest.mark.parametrize("call", CALLS)
 def test_a_call_that_does_not_fit_says_what_to_write(call: str) -> None:
     make, problem = CALLS[call]
     with pytest.raises(ConfigurationError, match=problem) as caught:

@@ -1,5 +1,7 @@
 import pickle
 
+import pytest
+
 from llama_retrieval_ext import errors
 from llama_retrieval_ext.errors import (
     CompositionError,
@@ -21,7 +23,6 @@ from llama_retrieval_ext.errors import (
     UnsupportedFilterError,
     UnsupportedModeError,
 )
-from tests.cases import each_case
 
 ALL = [
     value
@@ -32,18 +33,18 @@ ALL = [
 ]
 
 
-@each_case("error", ALL, ids=lambda error: error.__name__)
+@pytest.mark.parametrize("error", ALL, ids=lambda error: error.__name__)
 def test_every_error_hangs_on_the_one_root(error: type[BaseException]) -> None:
     assert issubclass(error, RetrievalExtError)
     assert error.__doc__
 
 
-@each_case("error", ALL, ids=lambda error: error.__name__)
+@pytest.mark.parametrize("error", ALL, ids=lambda error: error.__name__)
 def test_every_error_is_drawn_in_the_tree(error: type[BaseException]) -> None:
     assert error.__name__ in (errors.__doc__ or "")
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("error", "builtin"),
     [
         (ConfigurationError, ValueError),
@@ -105,7 +106,7 @@ def test_the_causes_are_a_copy() -> None:
     assert error.causes
 
 
-@each_case(
+@pytest.mark.parametrize(
     "error",
     [
         errors.DuplicateNodeError("taken", "n1"),

@@ -24,7 +24,6 @@ from llama_retrieval_ext.filters import (
     parse_filters,
 )
 from llama_retrieval_ext.testing.corpus import SAMPLE_CONDITIONS, sample_nodes
-from tests.cases import each_case
 
 OP = FilterOperator
 ACME = Compare("tenant_id", OP.EQ, "acme")
@@ -86,7 +85,7 @@ TABLE: list[tuple[FilterOperator, Value, list[object], list[object]]] = [
 ]
 
 
-@each_case(("operator", "value", "yes", "no"), TABLE, ids=str)
+@pytest.mark.parametrize(("operator", "value", "yes", "no"), TABLE, ids=str)
 def test_an_operator_means_what_the_table_says(
     operator: FilterOperator, value: Value, yes: list[object], no: list[object]
 ) -> None:
@@ -109,7 +108,7 @@ def test_no_condition_is_always_satisfied() -> None:
     assert not matches(AnyOf(()), {})
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("condition", "matched"),
     [
         (AllOf((ACME, OLD)), {"acme old"}),
@@ -130,7 +129,7 @@ def test_groups_nest(condition: Condition, matched: set[str]) -> None:
     assert {name for name, fields in metadata.items() if matches(condition, fields)} == matched
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("filters", "condition"),
     [
         (group(one("year", 2024)), Compare("year", OP.EQ, 2024)),
@@ -163,7 +162,7 @@ def test_filters_of_llama_index_become_a_condition(
     assert parse_filters(filters) == condition
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("filters", "told"),
     [
         (group(), "filters=None"),
@@ -195,7 +194,7 @@ def test_filters_that_mean_nothing_are_refused_with_what_to_write(
     assert isinstance(caught.value, ConfigurationError)
 
 
-@each_case(
+@pytest.mark.parametrize(
     "key",
     ["", " ", "a ", " a", "a\n", "a'b", 'a"b', "a`b", "a\\b", "a;b", "a[0]", "a{b", "a\x00b"]  # noqa: RUF005
     + ["$a", "a" * 129, "a=b", "a,b", "(a)", ".a", "a."],
@@ -206,7 +205,7 @@ def test_odd_keys_are_refused(key: str) -> None:
         parse_filters(group(one(key, "x")))
 
 
-@each_case(
+@pytest.mark.parametrize(
     "key",
     [
         "a",

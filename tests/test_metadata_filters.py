@@ -1,5 +1,6 @@
 """Conditions written as LlamaIndex filters mean what they meant."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.vector_stores.types import (
@@ -21,7 +22,6 @@ from llama_retrieval_ext.filters import (
     simplified,
 )
 from llama_retrieval_ext.testing.corpus import SAMPLE_CONDITIONS, sample_nodes
-from tests.cases import each_case
 from tests.quick import examples
 
 METADATA = [node.metadata for node in sample_nodes()]
@@ -59,7 +59,7 @@ def test_a_condition_survives_being_written_and_read(condition: Condition) -> No
         assert matches(read, metadata) is matches(condition, metadata)
 
 
-@each_case(
+@pytest.mark.parametrize(
     "condition",
     [each for name, each in SAMPLE_CONDITIONS.items() if name not in {"everything", "nothing"}],
     ids=repr,

@@ -10,7 +10,6 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter,
 from llama_retrieval_ext.errors import ConfigurationError, InvalidFilterError, ScopeError
 from llama_retrieval_ext.filters import AllOf, Compare, matches
 from llama_retrieval_ext.query import Query, Scope, check_top_k, narrowed_filters, reworded
-from tests.cases import each_case
 
 ENGLISH = MetadataFilters(filters=[MetadataFilter(key="lang", value="en")])
 RECENT = MetadataFilters(
@@ -43,7 +42,7 @@ def test_a_scope_is_a_value() -> None:
         Scope("acme").tenant_id = "globex"  # type: ignore[misc]
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("tenant_id", "kb_ids", "told"),
     [
         (None, [], "needs a tenant_id or at least one of kb_ids"),
@@ -120,7 +119,7 @@ def test_text_and_bundles_become_queries_and_queries_stay_what_they_are() -> Non
     assert Query.of(bundle) == Query("leave", "picture.png", ["annual"], [0.5])
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("wrong", "told"),
     [
         ({"query_str": None}, "a query is a string"),

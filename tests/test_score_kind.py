@@ -7,7 +7,6 @@ import pytest
 
 from llama_retrieval_ext.errors import ScoreError
 from llama_retrieval_ext.reordering import ScoreKind, calibrated
-from tests.cases import each_case
 
 
 def test_a_logit_becomes_the_probability_it_stands_for() -> None:
@@ -33,8 +32,8 @@ def test_rounding_is_forgiven_to_probabilities_and_nothing_else_is() -> None:
         calibrated(3.2, "probability")
 
 
-@each_case("kind", get_args(ScoreKind))
-@each_case("score", [math.nan, math.inf])
+@pytest.mark.parametrize("kind", get_args(ScoreKind))
+@pytest.mark.parametrize("score", [math.nan, math.inf])
 def test_scores_that_are_no_numbers_are_refused(kind: ScoreKind, score: float) -> None:
     with pytest.raises(ScoreError, match="finite"):
         calibrated(score, kind)

@@ -16,7 +16,6 @@ from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fake_backend import FakeBackend
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
-from tests.cases import each_case
 
 
 class PlainRetriever(Retriever):
@@ -57,6 +56,7 @@ class TestPlainRetriever(RetrieverContract):
         return PlainRetriever([])
 
 
+@pytest.mark.slow
 class TestCompositeNestedThreeDeep(RetrieverContract):
     @pytest.fixture
     def retriever(self) -> Retriever:
@@ -117,7 +117,7 @@ class Addressed(PlainRetriever):
 CONTRACT = RetrieverContract()
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("broken", "promise"),
     [
         (TooMany, CONTRACT.test_there_are_at_most_top_k_hits_the_first_of_a_longer_ranking),

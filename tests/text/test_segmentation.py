@@ -21,7 +21,6 @@ from llama_retrieval_ext.text.segmentation import (
     word_grams,
 )
 from llama_retrieval_ext.text.tokenizer import Tokenizer
-from tests.cases import each_case
 
 RUNS = st.text(alphabet="安全生产法\U00020000", min_size=1)
 
@@ -92,7 +91,7 @@ def test_threads_share_a_cache_that_is_too_small() -> None:
         assert list(pool.map(cache.__getitem__, keys)) == [key + 1 for key in keys]
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("a-b c -d- e.", ["a-b", "c", "d", "e"]),
