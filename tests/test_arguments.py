@@ -183,7 +183,7 @@ def public_classes() -> Iterator[type]:
 
 
 @pytest.mark.parametrize("make", SAMPLES)
-def test_what_prints_can_be_evaluated_and_makes_the_same(make: Callable[[], object]) -> None:
+def test_the_representation_evaluates_to_an_equal_part(make: Callable[[], object]) -> None:
     part = make()
     again = eval(repr(part), names())
     assert type(again) is type(part)
@@ -219,7 +219,7 @@ def test_the_arguments_are_the_ones_that_differ_from_their_defaults_now() -> Non
     assert dict(arguments_of(RRF(k=60))) == dict(arguments_of(object())) == {}
 
 
-def test_a_foreign_part_is_named_by_its_class() -> None:
+def test_a_part_of_llama_index_prints_as_its_class() -> None:
     selector = LLMSingleSelector.from_defaults(llm=LLM)
     router = ext.RouterRetriever(selector, {"a": Route(FOREIGN, "letters")})
     assert repr(router) == (

@@ -120,9 +120,11 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
 }
 
 
-@pytest.mark.parametrize(("make", "told"), WRONG.values(), ids=WRONG)
-def test_it_is_refused_with_what_to_write(make: Callable[[], object], told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+@pytest.mark.parametrize(("make", "message"), WRONG.values(), ids=WRONG)
+def test_an_argument_of_another_type_is_refused_with_advice(
+    make: Callable[[], object], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         make()
 
 
@@ -285,7 +287,7 @@ def test_two_names_of_one_number_are_refused_by_position_too() -> None:
 
 
 @pytest.mark.parametrize("query", [None, ["a"], 7])
-def test_what_is_no_query_is_refused_by_every_search(query: Any) -> None:
+def test_every_search_refuses_anything_but_a_query(query: Any) -> None:
     searches: list[Callable[[], object]] = [
         lambda: GOOD.search(query),
         lambda: GOOD.explain(query),

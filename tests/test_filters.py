@@ -1,3 +1,5 @@
+"""Conditions written as LlamaIndex filters mean what they meant."""
+
 from enum import Enum
 from typing import Any
 
@@ -19,10 +21,14 @@ from llama_retrieval_ext.filters import (
     Condition,
     Not,
     Value,
+    as_metadata_filters,
     both,
     matches,
     parse_filters,
+    simplified,
 )
+from llama_retrieval_ext.testing.corpus import SAMPLE_CONDITIONS, sample_nodes
+from tests.quick import examples
 
 OP = FilterOperator
 ACME = Compare("tenant_id", OP.EQ, "acme")
@@ -116,9 +122,9 @@ def test_no_condition_is_always_satisfied() -> None:
         (Not(AnyOf((ACME, OLD))), {"nothing"}),
         (AnyOf((AllOf((ACME, Not(OLD))), Not(ACME))), {"acme new", "other old", "nothing"}),
     ],
-    ids=lambda given: ", ".join(sorted(given)) if isinstance(given, set) else repr(given),
+    ids=lambda case: ", ".join(sorted(case)) if isinstance(case, set) else repr(case),
 )
-def test_groups_nest(condition: Condition, matched: set[str]) -> None:
+def test_groups_of_conditions_nest(condition: Condition, matched: set[str]) -> None:
     metadata: dict[str, dict[str, object]] = {
         "acme old": {"tenant_id": "acme", "year": 2000},
         "acme new": {"tenant_id": "acme", "year": 2024},
@@ -162,7 +168,7 @@ def test_filters_of_llama_index_become_a_condition(
 
 
 @pytest.mark.parametrize(
-    ("filters", "told"),
+    ("filters", "message"),
     [
         (group(), "filters=None"),
         (group(one("a", "x"), group()), "empty group"),
@@ -182,14 +188,12 @@ def test_filters_of_llama_index_become_a_condition(
         (group(one("a", 1, OP.TEXT_MATCH)), "TEXT_MATCH on 'a' takes a string, got 1"),
         (group(one("a", ["x"], OP.CONTAINS)), "CONTAINS on 'a' takes a string or a finite number"),
     ],
-    ids=lambda given: given if isinstance(given, str) else "",
+    ids=lambda case: case if isinstance(case, str) else "",
 )
-def test_filters_that_mean_nothing_are_refused_with_what_to_write(
-    filters: MetadataFilters, told: str
-) -> None:
+def test_invalid_filters_are_refused_with_advice(filters: MetadataFilters, message: str) -> None:
     with pytest.raises(InvalidFilterError) as caught:
         parse_filters(filters)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert isinstance(caught.value, ConfigurationError)
 
 
@@ -199,7 +203,7 @@ def test_filters_that_mean_nothing_are_refused_with_what_to_write(
     + ["$a", "a" * 129, "a=b", "a,b", "(a)", ".a", "a."],
     ids=repr,
 )
-def test_odd_keys_are_refused(key: str) -> None:
+def test_invalid_filter_keys_are_refused(key: str) -> None:
     with pytest.raises(InvalidFilterError, match="filter key"):
         parse_filters(group(one(key, "x")))
 
@@ -234,7 +238,7 @@ SCALARS = st.sampled_from(["a", "b", "ab", ""]) | st.integers(-3, 3) | st.sample
 LISTS = st.lists(SCALARS, max_size=3)
 FIELDS = SCALARS | LISTS | st.none() | st.booleans()
 METADATA = st.dictionaries(st.sampled_from(["x", "y"]), FIELDS)
-LEAVES = st.one_of(
+LEAVES: st.SearchStrategy[Condition] = st.one_of(
     st.builds(Compare, st.sampled_from("xy"), st.sampled_from([OP.EQ, OP.NE]), SCALARS),
     st.builds(Compare, st.sampled_from("xy"), st.just(OP.CONTAINS), SCALARS),
     st.builds(
@@ -251,15 +255,21 @@ LEAVES = st.one_of(
     ),
     st.builds(Compare, st.sampled_from("xy"), st.just(OP.IS_EMPTY), st.none()),
 )
-CONDITIONS: st.SearchStrategy[Condition] = st.recursive(
-    LEAVES,
-    lambda parts: st.one_of(
-        st.builds(Not, parts),
-        st.builds(AllOf, st.lists(parts, max_size=3).map(tuple)),
-        st.builds(AnyOf, st.lists(parts, max_size=3).map(tuple)),
-    ),
-    max_leaves=6,
-)
+
+
+def nested(leaves: st.SearchStrategy[Condition]) -> st.SearchStrategy[Condition]:
+    return st.recursive(
+        leaves,
+        lambda parts: st.one_of(
+            st.builds(Not, parts),
+            st.builds(AllOf, st.lists(parts, max_size=3).map(tuple)),
+            st.builds(AnyOf, st.lists(parts, max_size=3).map(tuple)),
+        ),
+        max_leaves=6,
+    )
+
+
+CONDITIONS = nested(LEAVES)
 
 
 @given(CONDITIONS, METADATA)
@@ -276,11 +286,11 @@ def test_both_holds_where_both_hold(
 
 
 @given(CONDITIONS, CONDITIONS, METADATA)
-def test_neither_is_not_one_and_not_the_other(
+def test_not_any_of_two_is_not_one_and_not_the_other(
     one: Condition, other: Condition, metadata: dict[str, object]
 ) -> None:
-    neither = matches(AllOf((Not(one), Not(other))), metadata)
-    assert matches(Not(AnyOf((one, other))), metadata) is neither
+    expected = matches(AllOf((Not(one), Not(other))), metadata)
+    assert matches(Not(AnyOf((one, other))), metadata) is expected
 
 
 @given(SCALARS, METADATA)
@@ -300,7 +310,52 @@ def test_a_number_is_below_equal_or_above(value: int, metadata: dict[str, Any]) 
     assert sum(found) == is_number
 
 
-@pytest.mark.parametrize("given", [[one("a", 1)], one("a", 1), {"a": 1}, "a == 1"], ids=repr)
-def test_what_are_no_filters_is_refused_with_what_to_write(given: Any) -> None:
+@pytest.mark.parametrize("filters", [[one("a", 1)], one("a", 1), {"a": 1}, "a == 1"], ids=repr)
+def test_filters_of_another_type_are_refused_with_advice(filters: Any) -> None:
     with pytest.raises(InvalidFilterError, match="write MetadataFilters"):
-        parse_filters(given)
+        parse_filters(filters)
+
+
+SAMPLE_METADATA = [node.metadata for node in sample_nodes()]
+
+
+def groups(filters: MetadataFilters) -> list[MetadataFilters]:
+    inner = [part for part in filters.filters if isinstance(part, MetadataFilters)]
+    return [filters, *(each for part in inner for each in groups(part))]
+
+
+@examples(60)
+@given(nested(st.sampled_from([ACME, OLD, Compare("tags", OP.ANY, ("hr", "food"))])))
+def test_a_condition_survives_being_written_and_read(condition: Condition) -> None:
+    simple = simplified(condition)
+    if isinstance(simple, bool):
+        assert {matches(condition, metadata) for metadata in SAMPLE_METADATA} == {simple}
+        return
+    filters = as_metadata_filters(simple)
+    assert all(group.filters for group in groups(filters))
+    read = parse_filters(filters)
+    for metadata in SAMPLE_METADATA:
+        assert matches(read, metadata) is matches(condition, metadata)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [each for name, each in SAMPLE_CONDITIONS.items() if name not in {"everything", "nothing"}],
+    ids=repr,
+)
+def test_every_operator_survives(condition: Condition) -> None:
+    read = parse_filters(as_metadata_filters(condition))
+    assert [matches(read, metadata) for metadata in SAMPLE_METADATA] == [
+        matches(condition, metadata) for metadata in SAMPLE_METADATA
+    ]
+
+
+def test_groups_are_flat_where_one_level_is_enough() -> None:
+    filters = as_metadata_filters(AllOf((ACME, AllOf((OLD, AllOf((ACME,)))))))
+    assert filters.condition is FilterCondition.AND
+    assert [part.key for part in filters.filters if isinstance(part, MetadataFilter)] == [
+        "tenant_id",
+        "year",
+        "tenant_id",
+    ]
+    assert len(groups(as_metadata_filters(ACME))) == 1

@@ -125,7 +125,7 @@ def test_public_name_is_there_and_says_what_it_is(name: str) -> None:
     assert not value.__doc__.startswith(f"{name}(")
 
 
-def test_b5_everything_can_be_imported_at_once() -> None:
+def test_everything_can_be_imported_with_a_star() -> None:
     names: dict[str, object] = {}
     for package in [*LAZY, errors]:
         exec(f"from {package.__name__} import *", names)

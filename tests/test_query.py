@@ -43,7 +43,7 @@ def test_a_scope_is_a_value() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tenant_id", "kb_ids", "told"),
+    ("tenant_id", "kb_ids", "message"),
     [
         (None, [], "needs a tenant_id or at least one of kb_ids"),
         (None, 5, "kb_ids must be a list of ids, got 5"),
@@ -57,9 +57,9 @@ def test_a_scope_is_a_value() -> None:
     ],
 )
 def test_a_scope_that_isolates_nothing_is_refused(
-    tenant_id: object, kb_ids: object, told: str
+    tenant_id: object, kb_ids: object, message: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+    with pytest.raises(ConfigurationError, match=message):
         Scope(tenant_id, kb_ids)  # type: ignore[arg-type]
 
 
@@ -120,7 +120,7 @@ def test_text_and_bundles_become_queries_and_queries_stay_what_they_are() -> Non
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         ({"query_str": None}, "a query is a string"),
         ({"top_k": 0}, "top_k must be a whole number of at least 1, got 0"),
@@ -139,8 +139,8 @@ def test_text_and_bundles_become_queries_and_queries_stay_what_they_are() -> Non
     ],
     ids=str,
 )
-def test_a_query_that_cannot_be_answered_is_refused(wrong: dict[str, object], told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+def test_a_query_that_cannot_be_answered_is_refused(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         Query(**{"query_str": "leave", **wrong})  # type: ignore[arg-type]
 
 
@@ -151,7 +151,7 @@ def test_filters_are_checked_where_they_come_in() -> None:
         Query("leave").but(filters=MetadataFilters(filters=[MetadataFilter(key="a", value=None)]))
 
 
-def test_a_scope_that_is_none_is_refused_before_it_is_narrowed() -> None:
+def test_query_but_refuses_anything_but_a_scope() -> None:
     with pytest.raises(ConfigurationError, match="got 'acme'; write Scope"):
         Query("leave").but(scope="acme")  # type: ignore[arg-type]
 
@@ -164,14 +164,14 @@ def test_the_condition_is_the_scope_and_the_filters() -> None:
     assert whole.condition == AllOf((IS_ACME, IS_ENGLISH))
 
 
-def test_but_replaces_numbers_and_joins_the_context() -> None:
+def test_query_but_replaces_numbers_and_joins_the_context() -> None:
     query = Query("leave", top_k=3, timeout_s=5, context={"a": 1, "b": 1})
     changed = query.but(top_k=7, context={"b": 2})
     assert (changed.top_k, changed.timeout_s, changed.context) == (7, 5, {"a": 1, "b": 2})
     assert query == Query("leave", top_k=3, timeout_s=5, context={"a": 1, "b": 1})
 
 
-def test_but_narrows_filters_and_scope() -> None:
+def test_query_but_narrows_filters_and_scope() -> None:
     query = Query("leave", filters=ENGLISH, scope=Scope("acme"))
     changed = query.but(filters=RECENT, scope=Scope("acme", ["a"]))
     assert changed.scope == Scope("acme", ["a"])
@@ -183,7 +183,7 @@ def test_but_narrows_filters_and_scope() -> None:
         query.but(scope=Scope("globex"))
 
 
-def test_but_without_anything_is_the_same_query() -> None:
+def test_query_but_without_arguments_is_an_equal_copy() -> None:
     query = Query("leave", "picture.png", ["annual"], [0.5], ENGLISH, Scope("acme"), 3, 5.0, {})
     assert query.but() == query
     assert query.but() is not query

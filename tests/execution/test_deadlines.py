@@ -20,7 +20,7 @@ from tests.patience import unless_stalled
 Search = Callable[[Retriever, QueryType], SearchResult]
 Composite = Callable[..., Retriever]
 Hanging = Callable[[], HangingRetriever]
-# Long for a busy machine, and nothing beside what would be waited for without a limit.
+# Long enough for a busy machine, and far less than a wait without a limit.
 SOON_S = 5
 
 

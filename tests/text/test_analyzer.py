@@ -106,7 +106,7 @@ def test_dunder_names_lose_their_underscores() -> None:
     assert spellings("___") == []
 
 
-def test_what_has_too_many_parts_is_cut_at_its_joints_only() -> None:
+def test_a_name_with_too_many_parts_is_cut_between_parts() -> None:
     assert spellings("f47ac10b-58cc-4372-a567-0e02b2c3d479") == [
         "f47ac10b58cc4372a567-0e02b2c3d479",
         "f47ac10b",
@@ -140,7 +140,7 @@ def test_forms_of_a_word_meet(language: str, words: list[str], stem: str) -> Non
 
 
 @pytest.mark.parametrize("word", ["utf8s", "c++", "книги", "at&ts", "1.2.3"])
-def test_what_is_no_word_of_the_language_keeps_its_ending(word: str) -> None:
+def test_words_of_other_languages_are_not_stemmed(word: str) -> None:
     assert word_stemmer("english")(word) == word
 
 

@@ -51,7 +51,7 @@ def test_the_chinese_dictionary_sees_simplified_characters() -> None:
     assert word_grams("臺灣法", segment=lambda run: [run[:2], run[2:]]) == [*"台湾法", "台湾"]
 
 
-def test_other_scripts_are_not_given_to_the_chinese_dictionary() -> None:
+def test_only_chinese_is_segmented_by_the_chinese_dictionary() -> None:
     assert word_grams("タワー", segment=lambda _: ["wrong"]) == document_grams("タワー")
 
 

@@ -318,7 +318,7 @@ def test_a_name_is_found_in_its_other_spellings(query: str, document: str) -> No
         ("タワー", "たわー"),
     ],
 )
-def test_what_only_looks_alike_is_not_found(query: str, document: str) -> None:
+def test_texts_that_only_look_alike_do_not_match(query: str, document: str) -> None:
     assert found(query, document) < 1.0
 
 
