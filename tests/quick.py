@@ -27,13 +27,7 @@ SLOW_PLACES = (
     "llama_retrieval_ext/stores/qdrant",
     "tests/cli",
     "tests/evaluation/test_plots.py",
-    "tests/execution/test_pool.py::test_a_forked_child_has_threads_of_its_own",
-    "tests/execution/test_pool.py::test_a_function_that_hangs_does_not_hold_up_the_end_of_the_program",
-    "tests/test_public_api.py",
     "tests/test_readme.py",
-    "tests/test_typing.py",
-    "tests/testing/test_retriever_contract.py::TestCompositeNestedThreeDeep",
-    "tests/text/test_tokenizer.py::test_hostile_text_is_cut_in_linear_time",
 )
 _PLACES = tuple(place for place in SLOW_PLACES if "::" not in place)
 _WITHIN = tuple(place for place in SLOW_PLACES if "::" in place)

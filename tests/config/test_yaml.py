@@ -20,7 +20,7 @@ from llama_retrieval_ext.config import (
 )
 from llama_retrieval_ext.config.classes import class_definitions
 from llama_retrieval_ext.errors import ConfigFileError
-from tests.pipeline import test_expressions as expressions
+from tests import test_arguments as expressions
 from tests.quick import examples
 
 LIVE_NAMES = (

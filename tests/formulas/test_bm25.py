@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.bm25 import bm25_idf, bm25_term_weight
-from tests.cases import each_case
 from tests.quick import examples
 
 tfs = st.integers(1, 1000)
@@ -81,7 +80,7 @@ def test_the_weight_is_in_range_and_grows_with_tf_and_shortness(
     assert weight <= more * nearly <= (k1 + 1) * nearly**2
 
 
-@each_case(
+@pytest.mark.parametrize(
     "wrong",
     [
         {"average_length": 0.0},
