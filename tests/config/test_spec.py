@@ -12,7 +12,7 @@ from llama_retrieval_ext.config import Registry, from_yaml, to_yaml, validate_ya
 from llama_retrieval_ext.errors import ConfigFileError, ConfigurationError
 from llama_retrieval_ext.retrievers import RouteRule
 from llama_retrieval_ext.retrievers.intent import default_intent_profiles, default_intent_rules
-from tests.pipeline import test_expressions as expressions
+from tests import test_arguments as expressions
 from tests.quick import examples
 
 LIVE_NAMES = (
