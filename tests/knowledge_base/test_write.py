@@ -20,7 +20,6 @@ from pydantic import Field
 
 from llama_retrieval_ext.errors import StoreUnavailableError
 from llama_retrieval_ext.filters import matches, parse_filters
-from llama_retrieval_ext.knowledge_base.documents import DocumentKey, Prepared
 from llama_retrieval_ext.knowledge_base.ledger.journal import (
     Claim,
     Journal,
@@ -30,6 +29,7 @@ from llama_retrieval_ext.knowledge_base.ledger.journal import (
 )
 from llama_retrieval_ext.knowledge_base.ledger.ledger import KnowledgeBaseConfig, Ledger
 from llama_retrieval_ext.knowledge_base.ledger.local_ledger import Database, LocalLedger
+from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared
 from llama_retrieval_ext.knowledge_base.ledger.remote_journal import RemoteJournal
 from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
 from llama_retrieval_ext.knowledge_base.write import StoreTarget, Writer
