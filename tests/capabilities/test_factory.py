@@ -12,7 +12,8 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 
-from llama_retrieval_ext.capabilities import CallableLLM, CapabilityBundle, CapabilityFactory
+from llama_retrieval_ext.capabilities import CapabilityBundle, CapabilityFactory
+from llama_retrieval_ext.capabilities.language_model import CallableLLM
 from llama_retrieval_ext.capabilities.tools import retrieval_tool
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base import KnowledgeBase

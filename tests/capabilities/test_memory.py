@@ -11,7 +11,8 @@ from llama_index.core.llms import ChatMessage
 from llama_index.core.memory import Memory as LlamaIndexMemory
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
-from llama_retrieval_ext.capabilities import Memory, MemoryManager, documents_only
+from llama_retrieval_ext.capabilities import MemoryManager, documents_only
+from llama_retrieval_ext.capabilities.memory_storage import Memory
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope

@@ -13,7 +13,8 @@ from llama_index.core.base.response.schema import AsyncStreamingResponse, Stream
 from llama_index.core.query_engine import CustomQueryEngine
 from pydantic import PrivateAttr
 
-from llama_retrieval_ext.capabilities import RAGAnswer, RAGGenerator
+from llama_retrieval_ext.capabilities import RAGGenerator
+from llama_retrieval_ext.capabilities.rag import RAGAnswer
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     DeadlineExceededError,

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from llama_retrieval_ext.capabilities import CallableLLM, StyleGenerator
+from llama_retrieval_ext.capabilities import StyleGenerator
+from llama_retrieval_ext.capabilities.language_model import CallableLLM
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.testing import FakeEmbedding, ScriptedLLM

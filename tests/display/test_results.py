@@ -8,8 +8,8 @@ from llama_index.core import Document
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 from rich.console import Console
 
-from llama_retrieval_ext import Contribution, CopyReport, Hit, KnowledgeBase, SearchResult
-from llama_retrieval_ext.knowledge_base.report import IngestionReport
+from llama_retrieval_ext import Contribution, Hit, KnowledgeBase, SearchResult
+from llama_retrieval_ext.knowledge_base.report import CopyReport, IngestionReport
 from llama_retrieval_ext.pipeline.explanation import explanation_of
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
 from llama_retrieval_ext.trace import Degradation, Trace

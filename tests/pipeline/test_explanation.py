@@ -27,9 +27,9 @@ from llama_retrieval_ext import (
     RuleRerank,
     Top,
     VectorRetriever,
-    WhyNotReason,
     branches,
 )
+from llama_retrieval_ext.pipeline.why_not import WhyNotReason
 from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever
 from tests.retrievers.test_auto_merging import family
