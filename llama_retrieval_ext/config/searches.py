@@ -45,12 +45,7 @@ class MinMaxScores(Refine):
     def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
         """Return the hits with their new scores."""
         answer = hits[: query.top_k]
-        scores = {hit.node.node_id: score_of(hit) for hit in answer}
-        if len(set(scores.values())) == 1:
-            level = 1.0 if next(iter(scores.values())) > 0 else 0.0
-            scores = dict.fromkeys(scores, level)
-        else:
-            scores = min_max(scores)
+        scores = min_max({hit.node.node_id: score_of(hit) for hit in answer})
         return [with_score(hit, scores[hit.node.node_id], hit.contributions) for hit in answer]
 
 

@@ -15,14 +15,13 @@ from llama_retrieval_ext.checks import check_count, check_seconds, of_type
 from llama_retrieval_ext.config.definitions import Definition, definitions_of
 from llama_retrieval_ext.config.embedding import EmbeddingConfig, resolved
 from llama_retrieval_ext.config.parts import NodeSource, RegistryParts
-from llama_retrieval_ext.config.searches import MinMaxScores
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import hits_of
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.branches import branches
-from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
+from llama_retrieval_ext.pipeline.pipeline import FusionRetriever
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.results import Hit
@@ -170,8 +169,7 @@ def llama_bm25(
     Nodes are read again after ``cache_ttl`` seconds.
     """
     kb = parts.need_kb("llama_bm25")
-    kept = KeptBM25Retriever(kb, top_k=top_k, max_chunks=max_chunks, cache_ttl=cache_ttl)
-    return Pipeline(kept, refines=[MinMaxScores()], top_k=top_k, name="llama_bm25")
+    return KeptBM25Retriever(kb, top_k=top_k, max_chunks=max_chunks, cache_ttl=cache_ttl)
 
 
 def llama_hybrid(
