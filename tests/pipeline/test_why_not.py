@@ -20,9 +20,9 @@ from llama_retrieval_ext import (
     Retriever,
     Top,
     VectorRetriever,
-    WhyNotReason,
     branches,
 )
+from llama_retrieval_ext.pipeline.why_not import WhyNotReason
 from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever
 from tests.pipeline.test_explanation import QUERY, SINCE_2021, pipeline, stored

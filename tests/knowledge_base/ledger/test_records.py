@@ -1,6 +1,6 @@
 from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext.knowledge_base.documents import DocumentKey, Prepared
+from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared
 from tests.knowledge_base.ledger.memory_server import Server
 
 

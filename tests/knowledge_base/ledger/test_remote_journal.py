@@ -3,8 +3,8 @@
 import pytest
 
 from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
-from llama_retrieval_ext.knowledge_base.documents import DocumentKey, Prepared
 from llama_retrieval_ext.knowledge_base.ledger.journal import Claim, WriteOutcome
+from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared
 from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
 from tests.knowledge_base.ledger.memory_server import PATIENCE_S, Server, prepared
 

@@ -1,6 +1,7 @@
 """Scores, ties and requests of searches, and shards that are not ready yet."""
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ import pytest
 from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext.errors import DeadlineExceededError, StoreUnavailableError
-from llama_retrieval_ext.formulas.bm25 import bm25_idf, bm25_term_weight
+from llama_retrieval_ext.formulas.bm25 import bm25_term_weight
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
@@ -58,7 +59,7 @@ def test_a_keyword_score_is_bm25(store: ElasticsearchVectorStore) -> None:
     store.add([TextNode(id_=id_, text=text, embedding=[1.0]) for id_, text in texts.items()])
     found = ElasticsearchBackend(store).keyword("red", Search(10)).function()
     average = sum(len(text.split()) for text in texts.values()) / len(texts)
-    idf = bm25_idf(4, 2)
+    idf = math.log1p((4 - 2 + 0.5) / (2 + 0.5))
     for each in found:
         words = texts[each.node_id].split()
         weight = bm25_term_weight(words.count("red"), length=len(words), average_length=average)
