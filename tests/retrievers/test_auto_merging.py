@@ -82,26 +82,39 @@ def scores(hits: Sequence[NodeWithScore]) -> list[tuple[str, float | None]]:
 P = family("P", 4)
 
 
-def test_a_parent_replaces_its_children_when_more_than_the_threshold_were_found(
+# What is found of four or eight children of ``P`` beside another node, and what is returned.
+MERGED: dict[str, tuple[int, dict[str, float], dict[str, object], dict[str, float]]] = {
+    "more than the threshold": (
+        4,
+        {"P0": 0.9, "P1": 0.6, "P2": 0.3, "other": 0.5},
+        {},
+        {"P": 0.6, "other": 0.5},
+    ),
+    "exactly the threshold": (4, {"P0": 0.9, "P1": 0.6}, {}, {"P0": 0.9, "P1": 0.6}),
+    "a lower threshold": (4, {"P0": 0.9, "P1": 0.6}, {"simple_ratio_thresh": 0.49}, {"P": 0.75}),
+    "the best score": (4, {"P0": 0.9, "P1": 0.6, "P2": 0.3}, {"merged_score": "max"}, {"P": 0.9}),
+    "neighbours that were found": (
+        8,
+        {"P0": 0.9, "P1": 0.1, "P2": 0.7, "P3": 0.6},
+        {},
+        {"P0": 0.9, "P2": 0.7, "P3": 0.6, "P1": 0.1},
+    ),
+    "top_k": (2, {"P0": 0.4, "P1": 0.4, "other": 0.9}, {"top_k": 1}, {"other": 0.9}),
+}
+
+
+@pytest.mark.parametrize(("n", "found", "options", "expected"), MERGED.values(), ids=MERGED)
+def test_a_parent_replaces_its_children_if_more_than_the_threshold_were_found(
+    n: int,
+    found: dict[str, float],
+    options: dict[str, object],
+    expected: dict[str, float],
     searched: Searched,
 ) -> None:
-    other = [*P, TextNode(id_="other", text="other")]
-    retriever = merging(other, {"P0": 0.9, "P1": 0.6, "P2": 0.3, "other": 0.5})
-    hits = searched(retriever, "query").hits
-    assert node_ids(hits) == ["P", "other"]
-    assert [hit.score for hit in hits] == pytest.approx([0.6, 0.5])
-
-
-def test_exactly_the_threshold_is_not_enough(searched: Searched) -> None:
-    assert node_ids(searched(merging(P, {"P0": 0.9, "P1": 0.6}), "query").hits) == ["P0", "P1"]
-    lower = merging(P, {"P0": 0.9, "P1": 0.6}, simple_ratio_thresh=0.49)
-    assert node_ids(searched(lower, "query").hits) == ["P"]
-
-
-def test_the_score_of_a_parent_may_be_the_best_of_its_children(searched: Searched) -> None:
-    found = {"P0": 0.9, "P1": 0.6, "P2": 0.3}
-    retriever = merging(P, found, merged_score="max")
-    assert scores(searched(retriever, "query").hits) == [("P", 0.9)]
+    nodes = [*family("P", n), TextNode(id_="other", text="other")]
+    hits = searched(merging(nodes, found, **options), "query").hits
+    assert node_ids(hits) == [*expected]
+    assert [hit.score for hit in hits] == pytest.approx([*expected.values()])
 
 
 def test_a_gap_between_two_neighbours_is_filled_with_the_mean_of_their_scores(
@@ -113,17 +126,6 @@ def test_a_gap_between_two_neighbours_is_filled_with_the_mean_of_their_scores(
     assert node_ids(result.hits) == ["P0", "P1", "P2"]
     assert [hit.score for hit in result.hits] == pytest.approx([0.9, 0.7, 0.5])
     assert result.hits[1].source == "auto_merging"
-
-
-def test_a_neighbour_that_was_found_is_not_counted_twice(searched: Searched) -> None:
-    nodes = family("P", 8)
-    retriever = merging(nodes, {"P0": 0.9, "P1": 0.8, "P2": 0.7, "P3": 0.6})
-    assert len(searched(retriever, "query").hits) == 4  # half of eight is not more than half
-
-
-def test_a_neighbour_that_was_found_keeps_its_own_score(searched: Searched) -> None:
-    retriever = merging(family("P", 8), {"P0": 0.9, "P1": 0.1, "P2": 0.7})
-    assert scores(searched(retriever, "query").hits) == [("P0", 0.9), ("P2", 0.7), ("P1", 0.1)]
 
 
 def test_a_missing_parent_keeps_its_children_and_degrades_once(searched: Searched) -> None:
@@ -229,13 +231,6 @@ def test_a_parent_without_a_child_list_replaces_any_child(searched: Searched) ->
     nodes = family("P", 2)
     del nodes[0].relationships[NodeRelationship.CHILD]
     assert node_ids(searched(merging(nodes, {"P0": 0.9}), "query").hits) == ["P"]
-
-
-def test_top_k_cuts_after_merging(searched: Searched) -> None:
-    nodes = [*family("P", 2), TextNode(id_="other", text="other")]
-    retriever = merging(nodes, {"P0": 0.4, "P1": 0.4, "other": 0.9}, top_k=1)
-    assert node_ids(searched(retriever, "query").hits) == ["other"]
-    assert node_ids(searched(retriever, Query("query", top_k=9)).hits) == ["other", "P"]
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["VectorRetriever", "LlamaIndex's"])

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import statistics
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any
@@ -87,42 +86,29 @@ def test_the_default_mode_is_simple_with_two_hits(fusion: type[LlamaIndexFusion]
     assert scores(retriever.retrieve("query")) == {"a": 0.9, "c": 0.8}
 
 
-@both
-def test_relative_scores_are_weighted_sums_of_min_max_scores(
-    fusion: type[LlamaIndexFusion],
-) -> None:
-    retriever = fusion(
-        two(),
-        llm=MockLLM(),
-        mode=FUSION_MODES.RELATIVE_SCORE,
-        retriever_weights=[3, 1],
-        num_queries=1,
-        similarity_top_k=9,
-        use_async=False,
+# Ranks of its reciprocal ranks begin at 0, ours at 1 as in the paper.
+@pytest.mark.parametrize(
+    "mode", [mode for mode in FUSION_MODES if mode != FUSION_MODES.RECIPROCAL_RANK]
+)
+def test_scores_are_those_of_llama_indexs_fusion(mode: FUSION_MODES) -> None:
+    rows = (
+        [("a", 0.9), ("b", 0.7), ("c", 0.65), ("d", -0.2)],
+        [("d", 0.4)],
+        [("b", 0.3), ("e", 0.1)],
     )
-    assert scores(retriever.retrieve("query")) == pytest.approx(
-        {"a": 0.75, "b": 0.375, "c": 0.25, "d": 0.25 * 0.5 / 0.6}
+    ours, theirs = (
+        fusion(
+            [FakeRetriever(each) for each in rows],
+            llm=MockLLM(),
+            mode=mode,
+            retriever_weights=None if mode == FUSION_MODES.SIMPLE else [3, 1, 1],
+            num_queries=1,
+            similarity_top_k=9,
+            use_async=False,
+        )
+        for fusion in (QueryFusionRetriever, LlamaIndexFusion)
     )
-
-
-@both
-def test_distribution_based_scores_are_llama_indexs(fusion: type[LlamaIndexFusion]) -> None:
-    far = FakeRetriever([("a", 0.9), ("b", 0.7), ("c", 0.65), ("d", -0.2)])
-    retriever = fusion(
-        [far, FakeRetriever([("d", 0.4)])],
-        llm=MockLLM(),
-        mode=FUSION_MODES.DIST_BASED_SCORE,
-        num_queries=1,
-        similarity_top_k=9,
-        use_async=False,
-    )
-    values = [0.9, 0.7, 0.65, -0.2]
-    mean, sigma = statistics.fmean(values), statistics.pstdev(values)
-    parts = [0.5 * (0.5 + (value - mean) / (6 * sigma)) for value in values]
-    parts[-1] += 0.5  # the only hit of its leg
-    assert scores(retriever.retrieve("query")) == pytest.approx(
-        dict(zip("abcd", parts, strict=True))
-    )
+    assert scores(ours.retrieve("query")) == pytest.approx(scores(theirs.retrieve("query")))
 
 
 @both

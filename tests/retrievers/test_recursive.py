@@ -258,9 +258,11 @@ def test_a_bound_scope_holds_on_every_reference(searched: Searched) -> None:
     ours, theirs = {"tenant_id": "acme"}, {"tenant_id": "globex"}
 
     links = [
-        IndexNode(id_=f"to {id_}", text=id_, index_id=id_, metadata=ours)
+        IndexNode(id_=f"to {id_}", text=id_, index_id=id_)
         for id_ in ("own", "foreign", "node", "engine")
     ]
+    for link in links:
+        link.metadata = ours
 
     class Leaky(CustomQueryEngine):
         def custom_query(self, query_str: str) -> Response:

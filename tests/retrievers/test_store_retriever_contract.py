@@ -1,6 +1,7 @@
 """Retrievers over one store keep the contract, over the embedded engine and over any store."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from dataclasses import replace
 
 import pytest
 from llama_index.core.indices.vector_store import VectorStoreIndex
@@ -11,12 +12,18 @@ from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, Vec
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.corpus import sample_nodes
-from llama_retrieval_ext.testing.fake_backend import FakeBackend
+from llama_retrieval_ext.testing.fake_backend import EVERYTHING, FakeBackend
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
 from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
 
 MODEL = FakeEmbedding()
+Make = Callable[[EmbeddedVectorStore], Retriever]
+RETRIEVERS: dict[str, Make] = {
+    "vector": lambda store: VectorRetriever(store, embed_model=MODEL, top_k=5),
+    "keyword": lambda store: KeywordRetriever(store, top_k=5),
+    "hybrid": lambda store: HybridRetriever(store, embed_model=MODEL, top_k=5),
+}
 
 
 @pytest.fixture(scope="module")
@@ -25,34 +32,19 @@ def nothing() -> Generator[EmbeddedVectorStore]:
         yield opened
 
 
-class TestVectorRetriever(RetrieverContract):
-    @pytest.fixture
-    def retriever(self, store: EmbeddedVectorStore) -> Retriever:
-        return VectorRetriever(store, embed_model=MODEL, top_k=5)
+class TestOverTheEmbeddedEngine(RetrieverContract):
+    @pytest.fixture(params=RETRIEVERS.values(), ids=RETRIEVERS)
+    def make(self, request: pytest.FixtureRequest) -> Make:
+        made: Make = request.param
+        return made
 
     @pytest.fixture
-    def empty_retriever(self, nothing: EmbeddedVectorStore) -> Retriever:
-        return VectorRetriever(nothing, embed_model=MODEL)
-
-
-class TestKeywordRetriever(RetrieverContract):
-    @pytest.fixture
-    def retriever(self, store: EmbeddedVectorStore) -> Retriever:
-        return KeywordRetriever(store, top_k=5)
+    def retriever(self, make: Make, store: EmbeddedVectorStore) -> Retriever:
+        return make(store)
 
     @pytest.fixture
-    def empty_retriever(self, nothing: EmbeddedVectorStore) -> Retriever:
-        return KeywordRetriever(nothing)
-
-
-class TestHybridRetriever(RetrieverContract):
-    @pytest.fixture
-    def retriever(self, store: EmbeddedVectorStore) -> Retriever:
-        return HybridRetriever(store, embed_model=MODEL, top_k=5)
-
-    @pytest.fixture
-    def empty_retriever(self, nothing: EmbeddedVectorStore) -> Retriever:
-        return HybridRetriever(nothing, embed_model=MODEL)
+    def empty_retriever(self, make: Make, nothing: EmbeddedVectorStore) -> Retriever:
+        return make(nothing)
 
 
 class TestHybridRetrieverWithPushdown(RankingContract, IsolationContract):
@@ -68,14 +60,9 @@ class TestHybridRetrieverWithPushdown(RankingContract, IsolationContract):
 class TestHybridRetrieverInTwoRequests(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self) -> Retriever:
-        backend = FakeBackend(sample_nodes(MODEL))
-        two_requests = FakeBackend(
-            backend.nodes,
-            features=type(backend.features)(
-                dense=backend.features.dense, keyword=backend.features.keyword
-            ),
-        )
-        return HybridRetriever(two_requests, embed_model=MODEL, top_k=5, alpha=0.6)
+        features = replace(EVERYTHING, one_round_trip=False)
+        backend = FakeBackend(sample_nodes(MODEL), features=features)
+        return HybridRetriever(backend, embed_model=MODEL, top_k=5, alpha=0.6)
 
 
 class TestVectorRetrieverOverAnyStore(RankingContract, IsolationContract):

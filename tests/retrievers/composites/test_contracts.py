@@ -1,5 +1,7 @@
 """Every composite keeps the contract of retrievers, over the embedded engine."""
 
+from collections.abc import Callable
+
 import pytest
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 from llama_index.core.schema import IndexNode
@@ -24,19 +26,6 @@ from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
 
-MODEL = FakeEmbedding()
-ENGLISH_AND_CHINESE = SAMPLE_QUERIES[:2]
-
-
-@pytest.fixture
-def vector(store: EmbeddedVectorStore) -> Retriever:
-    return VectorRetriever(store, embed_model=MODEL, top_k=20)
-
-
-@pytest.fixture
-def keyword(store: EmbeddedVectorStore) -> Retriever:
-    return KeywordRetriever(store, top_k=20)
-
 
 class SignPost(Retriever):
     """Finds one index node, whatever the query."""
@@ -50,87 +39,63 @@ class SignPost(Retriever):
         return [Hit(node=node, score=1.0, source=self.name)]
 
 
-class CompositeContract(RetrieverContract):
-    queries = ENGLISH_AND_CHINESE
+def routed(vector: Retriever, keyword: Retriever) -> Retriever:
+    rules = RuleSelector([RouteRule("terms", script="han")])  # the rest takes both routes
+    routes = {"terms": Route(keyword, "by terms"), "meaning": Route(vector, "by meaning")}
+    return RouterRetriever(rules, routes)
 
 
-class ExpressionContract(CompositeContract):
-    """Of composites that print the expression that makes them."""
+def nested_three_deep(vector: Retriever, keyword: Retriever) -> Retriever:
+    fused = (vector | keyword) >> RRF() >> Top(12)
+    more = RecursiveRetriever("r", {"r": SignPost(), "documents": fused})
+    rules = RuleSelector([RouteRule("both", script="han")])
+    routes = {"both": Route(fused, "by terms and meaning"), "more": Route(more, "")}
+    return FallbackRetriever(RouterRetriever(rules, routes), vector, enough=2)
+
+
+Compose = Callable[[Retriever, Retriever], Retriever]
+COMPOSITES: dict[str, Compose] = {
+    "fused": lambda vector, keyword: (vector | keyword) >> RRF(),
+    "query fusion": lambda vector, keyword: QueryFusionRetriever(
+        {"dense": vector, "bm25": keyword},
+        mode=FUSION_MODES.RELATIVE_SCORE,
+        num_queries=1,
+        similarity_top_k=5,
+    ),
+    "fallback": lambda vector, keyword: FallbackRetriever(keyword, vector, enough=3),
+    "router": routed,
+    "recursive": lambda vector, keyword: RecursiveRetriever(
+        "root", {"root": SignPost(), "documents": vector}
+    ),
+    "auto-merging": lambda vector, keyword: AutoMergingRetriever(vector, SimpleDocumentStore()),
+    "intent": lambda vector, keyword: IntentAdaptiveRetriever(vector | keyword),
+}
+SLOW: dict[str, Compose] = {
+    "pipeline": lambda vector, keyword: (
+        (vector | keyword) >> WeightedSum(weights=(0.7, 0.3)) >> Top(8)
+    ),
+    "nested three deep": nested_three_deep,
+}
+
+
+class TestComposites(RetrieverContract):
+    queries = SAMPLE_QUERIES[:2]  # English and Chinese
+
+    @pytest.fixture(
+        params=[
+            *(pytest.param(make, id=name) for name, make in COMPOSITES.items()),
+            *(pytest.param(make, id=name, marks=pytest.mark.slow) for name, make in SLOW.items()),
+        ]
+    )
+    def retriever(self, request: pytest.FixtureRequest, store: EmbeddedVectorStore) -> Retriever:
+        make: Compose = request.param
+        vector = VectorRetriever(store, embed_model=FakeEmbedding(), top_k=20)
+        return make(vector, KeywordRetriever(store, top_k=20))
 
     def test_its_representation_tells_what_it_is_and_stays_the_same(
         self, retriever: Retriever
     ) -> None:
         before = repr(retriever)
-        assert before.startswith("(VectorRetriever(")
-        assert " >> " in before
+        assert before.startswith((f"{type(retriever).__name__}(", "(VectorRetriever("))
         retriever.retrieve(self.queries[0])
         assert repr(retriever) == before
-
-
-class TestFused(ExpressionContract):
-    @pytest.fixture
-    def retriever(self, vector: Retriever, keyword: Retriever) -> Retriever:
-        return (vector | keyword) >> RRF()
-
-
-@pytest.mark.slow
-class TestPipeline(ExpressionContract):
-    @pytest.fixture
-    def retriever(self, vector: Retriever, keyword: Retriever) -> Retriever:
-        return (vector | keyword) >> WeightedSum(weights=(0.7, 0.3)) >> Top(8)
-
-
-class TestQueryFusionRetriever(CompositeContract):
-    @pytest.fixture
-    def retriever(self, vector: Retriever, keyword: Retriever) -> Retriever:
-        mode = FUSION_MODES.RELATIVE_SCORE
-        return QueryFusionRetriever(
-            {"dense": vector, "bm25": keyword}, mode=mode, num_queries=1, similarity_top_k=5
-        )
-
-
-class TestFallbackRetriever(CompositeContract):
-    @pytest.fixture
-    def retriever(self, vector: Retriever, keyword: Retriever) -> Retriever:
-        return FallbackRetriever(keyword, vector, enough=3)
-
-
-class TestRouterRetriever(CompositeContract):
-    @pytest.fixture
-    def retriever(self, vector: Retriever, keyword: Retriever) -> Retriever:
-        rules = RuleSelector([RouteRule("terms", script="han")])  # the rest takes both routes
-        routes = {"terms": Route(keyword, "by terms"), "meaning": Route(vector, "by meaning")}
-        return RouterRetriever(rules, routes)
-
-
-class TestRecursiveRetriever(CompositeContract):
-    @pytest.fixture
-    def retriever(self, vector: Retriever) -> Retriever:
-        return RecursiveRetriever("root", {"root": SignPost(), "documents": vector})
-
-
-class TestAutoMergingRetriever(CompositeContract):
-    @pytest.fixture
-    def retriever(self, vector: Retriever) -> Retriever:
-        return AutoMergingRetriever(vector, SimpleDocumentStore())
-
-
-class TestIntentAdaptiveRetriever(CompositeContract):
-    @pytest.fixture
-    def retriever(self, vector: Retriever, keyword: Retriever) -> Retriever:
-        return IntentAdaptiveRetriever(vector | keyword)
-
-
-@pytest.mark.slow
-class TestNestedThreeDeep(CompositeContract):
-    @pytest.fixture
-    def retriever(self, vector: Retriever, keyword: Retriever) -> Retriever:
-        fused = (vector | keyword) >> RRF() >> Top(12)
-        routed = RouterRetriever(
-            RuleSelector([RouteRule("both", script="han")]),
-            {
-                "both": Route(fused, "by terms and meaning"),
-                "more": Route(RecursiveRetriever("r", {"r": SignPost(), "documents": fused}), ""),
-            },
-        )
-        return FallbackRetriever(routed, vector, enough=2)
