@@ -167,6 +167,9 @@ class ApiKeys:
     def __iter__(self) -> Iterator[KeyHolder]:
         return (each.caller for each in self._keys)
 
+    def __len__(self) -> int:
+        return len(self._keys)
+
     def __repr__(self) -> str:
         return f"ApiKeys({', '.join(caller.name for caller in self)})"
 
