@@ -55,7 +55,7 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
     per_key: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Maximum of them for one key; left out, half if keys are several."
+            min=1, help="Maximum of them for one key; default: half if there are several."
         ),
     ] = None,
     timeout: Timeout = 30.0,

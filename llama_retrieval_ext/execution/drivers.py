@@ -362,6 +362,14 @@ class LoopThread:
         """Return the result of the coroutine; cancelling the caller cancels the coroutine."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
 
+    def run_blocking(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """`run` for another thread, which it blocks; an interrupt cancels the coroutine."""
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # no effect on a completed one
+
     def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
         """Run a last coroutine, cancel the others, then stop the loop and the thread."""
         if not self.is_alive:
