@@ -27,9 +27,9 @@ from llama_retrieval_ext.capabilities.language_model import (
     Tokenize,
 )
 from llama_retrieval_ext.capabilities.memory_storage import (
-    Memory,
     ROLE_KEY,
     SESSION_KEY,
+    Memory,
     MemoryConditions,
     MemoryStorage,
     memory_filters,

@@ -248,9 +248,7 @@ async def test_a_memory_block_recalls_its_own_session_only(forgetful_kb: Knowled
     assert "4711" in await across.aget(question, session_id="bob")
 
 
-async def test_a_memory_block_stores_messages_of_the_assistant(
-    forgetful_kb: KnowledgeBase,
-) -> None:
+async def test_a_memory_block_stores_messages_of_the_assistant(forgetful_kb: KnowledgeBase) -> None:
     block = MemoryManager(forgetful_kb).as_memory_block(scope=ACME)
     messages = [
         said("system", "You are a bot for trains", "anna"),

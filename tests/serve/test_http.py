@@ -330,3 +330,10 @@ def test_openapi_lists_the_errors_of_each_route(connect: Connect) -> None:
             if path.startswith("/v1/"):
                 expected = {"400", "401", "403", "404", "413", "503", "504"}
                 assert expected <= operation["responses"].keys()
+
+
+@pytest.mark.parametrize("name", ["~nobody-has-this-name", "%00", "%ED%A0%80", "a%0Ab"])
+def test_an_odd_document_id_is_not_found(connect: Connect, name: str) -> None:
+    client = connect()
+    for method in ("GET", "DELETE"):
+        assert client.request(method, f"/v1/documents/{name}").status_code == 404

@@ -14,6 +14,7 @@ from llama_index.core.schema import Document
 
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError, RetrievalExtError
 from llama_retrieval_ext.knowledge_base.readers.formats import TextReader, reader_for
+from llama_retrieval_ext.urls import expanded_path
 
 _PART: Final = "_part_"
 
@@ -185,7 +186,7 @@ def _files(
     paths: Iterable[str | Path], selection: _Selection, left_out: dict[Path, str]
 ) -> Iterator[Path]:
     for given in paths:
-        path = Path(given).expanduser()
+        path = expanded_path(given)
         if path.is_dir():
             yield from _found(path, "**/*", selection)
         elif not path.exists() and has_magic(str(path)):
@@ -195,8 +196,18 @@ def _files(
             if not found:
                 left_out[path] = "no file matches this pattern"
             yield from found
+        elif _is_loop(path):
+            left_out[path] = "it is a loop of symbolic links"
         else:
             yield path.resolve()
+
+
+def _is_loop(path: Path) -> bool:
+    try:
+        path.resolve()
+    except (OSError, RuntimeError):  # RuntimeError before Python 3.13
+        return True
+    return False
 
 
 def _found(folder: Path, pattern: str, selection: _Selection) -> Iterator[Path]:
