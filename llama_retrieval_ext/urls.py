@@ -256,6 +256,17 @@ def _options(query: str, known: Collection[str]) -> dict[str, str]:
     return options
 
 
+def shown_url(url: str) -> str:
+    """Return a URL for a message; only its scheme if the rest may hold credentials.
+
+    Examples:
+        >>> shown_url("embeded:./kb"), shown_url("postgres://me:password@host/db")
+        ("'embeded:./kb'", 'the URL with postgres:')
+
+    """
+    return repr(url) if not re.search("[@?]", url) else f"the URL with {url.partition(':')[0]}:"
+
+
 def bracketed(hostname: str) -> str:
     """Return a host in URL form: an IPv6 address in brackets.
 

@@ -44,3 +44,13 @@ def test_a_loop_of_symbolic_links_is_a_configuration_error(tmp_path: Path) -> No
 def test_the_home_folder_is_expanded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert local_path("~/kb") == tmp_path.resolve() / "kb"
+
+
+@pytest.mark.parametrize("opener", [open_store, open_graph])
+@pytest.mark.parametrize("url", ["postgres://me:pass/word@host/db", "pg://host/db?key=pass"])
+def test_a_url_with_an_unknown_scheme_is_shown_without_its_password(
+    opener: Callable[[str], object], url: str
+) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        opener(url)
+    assert "pass" not in str(raised.value)

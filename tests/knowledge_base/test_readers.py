@@ -1,6 +1,7 @@
 """Reading a user's files: every format, every way a file can be bad."""
 
 import sys
+import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -325,3 +326,123 @@ def test_globs_and_patterns_choose_files(tmp_path: Path) -> None:
     for wrong in ({"paths": 3}, {"paths": [""]}, {"paths": tmp_path, "include": "*.md"}):
         with pytest.raises(ConfigurationError):
             read_documents(**wrong)
+
+
+def test_csv_with_a_huge_field_is_left_out_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "huge.csv").write_text("name,text\na,b\nc," + "x" * 200_000)
+    (tmp_path / "small.csv").write_text("name\nAnn")
+    documents = read_documents(tmp_path)
+    assert [document.text for document in documents] == ["name: Ann"]
+    (reason,) = documents.left_out.values()
+    assert "line 3" in reason
+    assert "field_size_limit" in reason
+
+
+def test_file_outside_of_the_folder_is_read_only_if_symbolic_links_are_followed(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "secret.txt").write_text("Secret.")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "own.txt").write_text("Own.")
+    (folder / "alias.txt").symlink_to(folder / "own.txt")
+    (folder / "leak.txt").symlink_to(tmp_path / "secret.txt")
+    (folder / "loop.txt").symlink_to(folder / "loop.txt")
+    documents = read_documents(folder)
+    assert {document.text for document in documents} == {"Own."}
+    assert [path.name for path in documents.left_out] == ["leak.txt"]
+    assert "follow_symlinks" in documents.left_out[folder / "leak.txt"]
+    followed = read_documents(folder, follow_symlinks=True)
+    assert {document.text for document in followed} == {"Own.", "Secret."}
+    assert read_documents(tmp_path / "folder" / "leak.txt")[0].text == "Secret."
+
+
+def test_loop_of_symbolic_links_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "loop.txt").symlink_to(tmp_path / "loop.txt")
+    (tmp_path / "own.txt").write_text("Own.")
+    documents = read_documents([tmp_path / "loop.txt", tmp_path / "own.txt"])
+    assert [document.text for document in documents] == ["Own."]
+    assert list(documents.left_out.values()) == ["it is a loop of symbolic links"]
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
+@pytest.mark.parametrize("name", ["a.txt", "a.csv"])
+def test_text_in_a_named_encoding_is_read(tmp_path: Path, encoding: str, name: str) -> None:
+    (tmp_path / name).write_bytes("title\nÜber die Größe".encode(encoding))
+    (tmp_path / "utf-8.txt").write_text("Über", encoding="utf-8")
+    documents = read_documents(tmp_path, encoding=encoding)
+    assert "Über die Größe" in documents[0].text
+    assert documents[1].text == "Über"
+    assert documents.left_out == {}
+
+
+def test_unknown_encoding_is_a_configuration_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="encoding"):
+        read_documents(tmp_path, encoding="latin-99")
+
+
+def test_spreadsheet_that_claims_too_many_cells_is_read_by_what_it_has(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.append(["name", "city"])
+    book.active.append(["Ann", "York"])
+    book.save(tmp_path / "small.xlsx")
+    with (
+        zipfile.ZipFile(tmp_path / "small.xlsx") as source,
+        zipfile.ZipFile(tmp_path / "claims.xlsx", "w") as target,
+    ):
+        for name in source.namelist():
+            text = source.read(name).decode()
+            text = text.replace('ref="A1:B2"', 'ref="A1:XFD32000"')
+            target.writestr(name, text)
+    start = time.monotonic()
+    documents = read_documents(tmp_path / "claims.xlsx")
+    assert [document.text for document in documents] == ["name: Ann\ncity: York"]
+    assert time.monotonic() - start < 3
+
+
+@pytest.mark.parametrize(("column", "row"), [("XFD", 3), ("B", 1_048_576)])
+def test_spreadsheet_with_a_far_cell_is_read_at_once(tmp_path: Path, column: str, row: int) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.append(["name", "city"])
+    book.active.append(["Ann", "York"])
+    book.active[f"{column}{row}"] = "far"
+    book.save(tmp_path / "far.xlsx")
+    start = time.monotonic()
+    documents = read_documents(tmp_path / "far.xlsx")
+    assert documents[0].text == "name: Ann\ncity: York"
+    assert "far" in documents[-1].text
+    assert len(documents) == 2
+    assert time.monotonic() - start < 8
+
+
+def test_html_nested_deeply_is_read_at_once(tmp_path: Path) -> None:
+    pytest.importorskip("bs4")
+    (tmp_path / "deep.html").write_text("<div>" * 8000 + "deep" + "<p>text" * 8000)
+    start = time.monotonic()
+    documents = read_documents(tmp_path)
+    assert time.monotonic() - start < 5
+    assert documents[0].text == "deep" + "\ntext" * 8000
+
+
+def test_html_of_many_paragraphs_without_end_tags_is_read(tmp_path: Path) -> None:
+    pytest.importorskip("bs4")
+    (tmp_path / "list.html").write_text("".join(f"<p>Line {n}<br>" for n in range(3000)))
+    assert len(read_documents(tmp_path)[0].text.splitlines()) == 3000
+
+
+@pytest.mark.parametrize("suffix", ["docx", "xlsx", "pptx"])
+def test_office_file_that_unpacks_to_too_much_is_left_out_unopened(
+    tmp_path: Path, suffix: str
+) -> None:
+    with (
+        zipfile.ZipFile(tmp_path / f"bomb.{suffix}", "w", zipfile.ZIP_DEFLATED) as bomb,
+        bomb.open("word/document.xml", "w", force_zip64=True) as part,
+    ):
+        for _ in range(310):
+            part.write(b" " * 1_000_000)
+    start = time.monotonic()
+    documents = read_documents(tmp_path)
+    assert time.monotonic() - start < 8
+    assert "unpacks to 310,000,000 bytes" in next(iter(documents.left_out.values()))
