@@ -129,7 +129,7 @@ def open_store(
     near = [] if scheme in schemes else difflib.get_close_matches(scheme, schemes, n=1)
     advice = f"; did you mean {near[0]}:...?" if near else "."
     raise ConfigurationError(
-        f"{url!r} names no store{advice} A URL begins with one of {', '.join(schemes)}, as in "
+        f"{url!r} is not a store URL{advice} A URL begins with one of {', '.join(schemes)}, as in "
         "embedded:./directory or qdrant://host:6333/collection"
     )
 

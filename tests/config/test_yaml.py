@@ -117,7 +117,7 @@ def test_every_class_that_a_file_may_name_is_a_part_of_pipelines() -> None:
             "",
         ),
         ("", 1, "empty"),
-        ("- a\n- b: [", 3, "no YAML"),
+        ("- a\n- b: [", 3, "not valid YAML"),
     ],
 )
 def test_a_problem_is_told_with_its_line_and_what_to_write(

@@ -46,7 +46,7 @@ def test_memory_is_a_place_of_its_own() -> None:
 
 @each_case("url", ["", "embedded", "embedded:", "./kb", "memory", "sqlite:./kb"])
 def test_what_names_no_store_is_refused(url: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"names no store\. A URL begins"):
+    with pytest.raises(ConfigurationError, match=r"is not a store URL\. A URL begins"):
         open_store(url)
 
 
