@@ -116,8 +116,8 @@ def test_what_fits_makes_the_kind_that_comes_of_it() -> None:
 def test_what_does_not_fit_is_refused_with_what_to_write_instead() -> None:
     wrong = pairs(fit=False)
     assert len(wrong) > 100
-    for left, right, first, second in wrong:
-        with pytest.raises(CompositionError, match=f"a {second} cannot follow a {first}") as caught:
+    for left, right, _first, _second in wrong:
+        with pytest.raises(CompositionError, match="cannot directly follow") as caught:
             rshift(left, right)
         assert " at 0x" not in str(caught.value)
         assert is_right(corrected(caught.value)), str(caught.value)

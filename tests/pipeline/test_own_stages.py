@@ -171,13 +171,13 @@ def test_a_function_works_behind_a_retriever(searched: Searched) -> None:
 @each_case(
     ("compose", "message"),
     [
-        (lambda: str.upper >> ANY, "a function stands for a refinement, behind a retriever"),
+        (lambda: str.upper >> ANY, "a function is a refinement, which follows a retriever"),
         (lambda: ANY >> (lambda a, b, c: a), r"takes \(query, hits\) or \(hits\)"),
         (lambda: ANY >> (lambda: [1]), r"takes \(query, hits\) or \(hits\)"),
         (lambda: ANY >> asyncio.sleep, "async function"),
         (lambda: ANY >> Top, r"Top is a class.*write Top\(...\)"),
         (lambda: (ANY | ANY) >> laws, "put a Fusion between them"),
-        (lambda: ANY | laws, "only retrievers stand side by side"),
+        (lambda: ANY | laws, "only retrievers can be combined by"),
     ],
 )
 def test_a_function_elsewhere_is_refused_with_advice(
