@@ -270,7 +270,9 @@ def _check_local(scope: Message) -> None:
     origin = _header(scope, "Origin").removeprefix("http://")
     names = (_header(scope, "Host"), *([origin] if origin else []))
     if not is_local or not all(map(_LOOPBACK.fullmatch, names)):
-        raise HttpError(403, "not_local", "without API keys only this machine is answered")
+        raise HttpError(
+            403, "not_local", "without API keys, only requests from this machine are accepted"
+        )
 
 
 def is_loopback(host: str) -> bool:

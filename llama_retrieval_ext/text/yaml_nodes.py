@@ -28,9 +28,9 @@ def composed(text: str, reader: "Reader") -> yaml.Node:
         _check_events(text, reader)
         node: yaml.Node | None = yaml.compose(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
-        raise reader.error(error, f"no YAML: {error.problem}") from error
+        raise reader.error(error, f"not valid YAML: {error.problem}") from error
     except yaml.YAMLError as error:
-        raise reader.error(None, f"no YAML: {error}") from error
+        raise reader.error(None, f"not valid YAML: {error}") from error
     if node is None:
         raise reader.error(None, f"the text is empty; write {reader.example}")
     return node

@@ -25,7 +25,7 @@ def test_fields_are_read_with_their_type_or_default() -> None:
     ("text", "message"),
     [
         ("", "the text is empty; write 'rules:' and a list"),
-        ("a: [", "no YAML"),
+        ("a: [", "not valid YAML"),
         ("a: &x 1\nb: *x", r"references \(& and \*\) are not allowed in rules"),
         ("[" * 13 + "]" * 13, "the YAML is nested too deeply"),
         ("name: " + "x" * 2_000_000, "the text is longer than"),
