@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from llama_index.core import Document, VectorStoreIndex
+from llama_index.core import VectorStoreIndex
 from llama_index.core.schema import BaseNode, TextNode
 from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import (
@@ -24,7 +24,6 @@ from llama_retrieval_ext import (
     EmbeddingRerank,
     HybridRetriever,
     KeywordRetriever,
-    KnowledgeBase,
     VectorRetriever,
 )
 from llama_retrieval_ext.errors import ConfigurationError, DimensionMismatchError
@@ -273,17 +272,6 @@ def test_stores_with_different_models_are_refused() -> None:
     )
     with pytest.raises(ConfigurationError, match=r"'other'.*cannot be compared"):
         (legs >> RRF() >> MMR(0.5)).retrieve("annual leave days")
-
-
-def test_mmr_over_a_knowledge_base_needs_nothing_else() -> None:
-    with KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding()) as kb:
-        kb.add([Document(id_=id_, text=text) for id_, _, text in TEXTS])
-        for retriever in (
-            (kb.retriever("vector") | kb.retriever("keyword")) >> RRF() >> MMR(0.7),
-            kb.retriever("keyword") >> MMR(0.7),
-        ):
-            result = retriever.search("annual leave days")
-            assert (len(result.hits), result.degraded) == (3, ())
 
 
 def test_mmr_after_a_vector_search_that_fails_leaves_the_order() -> None:
