@@ -30,6 +30,9 @@ from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, Fixe
 from tests.meeting import Meeting, MeetsAsync
 from tests.searching import Searched
 
+ACME = Scope("acme")
+OURS, THEIRS = {"tenant_id": "acme"}, {"tenant_id": "globex"}
+
 
 class Nodes(Retriever):
     """Finds these nodes with these scores."""
@@ -157,10 +160,14 @@ def test_a_failing_target_leaves_the_index_node(searched: Searched) -> None:
     ]
 
 
-def test_a_configuration_error_of_a_target_is_raised(searched: Searched) -> None:
-    wrong = FixedRetriever(error=ConfigurationError("no model"))
-    with pytest.raises(ConfigurationError, match="no model"):
-        searched(Nodes((to(wrong), 0.7)), "query")
+@pytest.mark.parametrize(
+    "error", [ConfigurationError("no model"), ScopeViolationError("a leak", ("x",))]
+)
+def test_configuration_errors_and_leaks_of_a_target_are_raised(
+    searched: Searched, error: Exception
+) -> None:
+    with pytest.raises(type(error)):
+        searched(Nodes((to(FixedRetriever(error=error)), 0.7)), Query("query", scope=ACME))
 
 
 def test_an_index_node_without_a_target_stays(searched: Searched) -> None:
@@ -168,10 +175,6 @@ def test_an_index_node_without_a_target_stays(searched: Searched) -> None:
     result = searched(Nodes((unknown, 0.7)), "query")
     assert node_ids(result.hits) == ["lost"]
     assert result.degraded == ()  # a RecursiveRetriever above may know it
-
-
-ACME = Scope("acme")
-OURS, THEIRS = {"tenant_id": "acme"}, {"tenant_id": "globex"}
 
 
 def test_targets_outside_the_scope_are_dropped(searched: Searched) -> None:
@@ -215,12 +218,6 @@ def test_an_answer_from_sources_within_the_scope_is_kept(searched: Searched) -> 
     result = searched(found, Query("query", scope=ACME))
     assert node_ids(result.hits) == ["faq#answer"]
     assert result.degraded == ()
-
-
-def test_a_scope_violation_of_a_target_is_raised(searched: Searched) -> None:
-    leaky = FixedRetriever(error=ScopeViolationError("a leak", ("x",)))
-    with pytest.raises(ScopeViolationError):
-        searched(Nodes((to(leaky), 0.7)), Query("query", scope=ACME))
 
 
 class WritingEngine(Engine):

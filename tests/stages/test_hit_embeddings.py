@@ -181,7 +181,6 @@ def test_a_query_embedding_of_another_model_is_not_compared_with_texts_embedded_
         (MMR(), QUERY, "store="),
         (MMR(store=lambda ids: {}), QUERY, "embed_model="),
         (MMR(store=lambda ids: VECTORS), Query("no embedding"), "embed_model="),
-        (MMR(store=NoNodesStore()), QUERY, "NoNodesStore cannot give nodes"),
     ],
 )
 def test_a_missing_source_of_embeddings_is_an_error_that_names_the_argument(
@@ -191,10 +190,13 @@ def test_a_missing_source_of_embeddings_is_an_error_that_names_the_argument(
         run(stage.refine_plan(query, hits(dict.fromkeys(VECTORS))))
 
 
-async def test_an_async_store_that_cannot_give_nodes_is_an_error() -> None:
-    pipeline = FakeRetriever([("a", 0.9)]) >> MMR(store=AsyncNoNodesStore())
-    with pytest.raises(ConfigurationError, match="AsyncNoNodesStore cannot give nodes"):
+@pytest.mark.parametrize("kind", [NoNodesStore, AsyncNoNodesStore])
+async def test_a_store_that_cannot_give_nodes_is_an_error(kind: type[NodeStore]) -> None:
+    pipeline = FakeRetriever([("a", 0.9)]) >> MMR(store=kind())
+    with pytest.raises(ConfigurationError, match=f"{kind.__name__} cannot give nodes"):
         await pipeline.aretrieve(QUERY)
+    with pytest.raises(ConfigurationError, match=f"{kind.__name__} cannot give nodes"):
+        pipeline.retrieve(QUERY)
 
 
 def test_embeddings_of_different_dimensions_are_refused() -> None:
