@@ -9,7 +9,7 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter,
 
 from llama_retrieval_ext.errors import ConfigurationError, InvalidFilterError, ScopeError
 from llama_retrieval_ext.filters import AllOf, Compare, matches
-from llama_retrieval_ext.query import Query, Scope, check_top_k, narrowed_filters, reworded
+from llama_retrieval_ext.query import Query, Scope, narrowed_filters, reworded
 
 ENGLISH = MetadataFilters(filters=[MetadataFilter(key="lang", value="en")])
 RECENT = MetadataFilters(
@@ -213,15 +213,6 @@ def test_a_query_of_nothing_but_space_is_blank(text: str) -> None:
     assert Query(text, custom_embedding_strs=[" "]).is_blank
     assert not Query(text, embedding=[0.5]).is_blank
     assert not Query(text, custom_embedding_strs=["leave"]).is_blank
-
-
-def test_a_query_with_text_is_not_blank() -> None:
-    assert not Query("假").is_blank
-
-
-@pytest.mark.parametrize("top_k", [1, 10, 10**6])
-def test_a_number_of_hits_passes(top_k: int) -> None:
-    assert check_top_k(top_k) == top_k
 
 
 def test_narrowed_filters_hold_where_both_hold() -> None:

@@ -35,6 +35,7 @@ FORM = UrlForm(
         ("qdrant:./dir?collection=kb", Address("kb", path="./dir")),
         ("qdrant:./dir", Address("nodes", path="./dir")),
     ],
+    ids=["server", "TLS, IPv6 and prefix", "timeout", "directory", "default collection"],
 )
 def test_a_url_names_an_address(url: str, address: Address) -> None:
     assert dataclasses.replace(FORM.parse(url), timeout_s=address.timeout_s) == address
@@ -56,6 +57,7 @@ def test_a_url_names_an_address(url: str, address: Address) -> None:
         ("qdrant://db/KB1", "got the collection name 'KB1'; it has lower-case letters"),
         ("qdrant://hunter2@db/kb", "must not hold credentials"),
     ],
+    ids=range(10),
 )
 def test_a_url_of_another_form_is_refused_without_repeating_a_password(
     url: str, message: str
@@ -84,12 +86,13 @@ def test_secrets_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) 
         ("embedded:./kb", "embedded:../tests/../tests/kb", False),
         ("embedded:./kb", "embedded:./x/../kb", True),
     ],
+    ids=range(5),
 )
 def test_urls_of_one_location_have_one_identity(one: str, other: str, *, is_same: bool) -> None:
     assert (Location.of(one).identity == Location.of(other).identity) is is_same
 
 
-@pytest.mark.parametrize("url", ["embedded::memory:", "qdrant::memory:"])
+@pytest.mark.parametrize("url", ["embedded::memory:", "qdrant::memory:"], ids=[0, 1])
 def test_a_location_in_memory_has_no_identity(url: str) -> None:
     location = Location.of(url)
     assert (location.identity, location.path, location.is_in_memory) == (None, None, True)

@@ -135,17 +135,6 @@ def test_every_part_of_the_trace_is_finished_with_the_answer(
     assert finished(part(search(fused(Stepwise(), fused(Stepwise())), "query")))
 
 
-def test_an_explanation_notes_the_best_hits_of_every_retriever(fused: Composite) -> None:
-    rows = [(f"n{place}", 1 - place / 10) for place in range(8)]
-    inner = fused(Leg("leaf", FakeRetriever(rows)), name="inner")
-    result = fused(Leg("inner", inner)).explain("query")
-    best = ["n0", "n1", "n2", "n3", "n4"]
-    assert part(result).notes == {"top": best}
-    assert part(result, "inner").notes == {"top": best}
-    plain = fused(Leg("inner", inner)).search("query")
-    assert part(plain, "inner").notes == {}
-
-
 def test_an_embedding_is_a_step_of_its_leg_in_the_trace(
     fused: Composite, embedded: Callable[..., Retriever]
 ) -> None:

@@ -103,39 +103,30 @@ def test_the_timeout_of_a_query_holds_where_every_leg_hangs(
     assert clock.took < SOON_S
 
 
+@pytest.mark.parametrize(
+    ("leg_s", "query_s", "reason"),
+    [
+        (None, 0.3, "'late' did not answer within the time of the query"),
+        (60, 0.3, "'late' did not answer within the time of the query"),
+        (0.05, 60, "'late' did not answer within 0.05 s"),
+    ],
+)
 @unless_stalled
-def test_the_timeout_of_a_query_holds_for_legs_without_a_timeout(
-    fused: Composite, search: Search, hanging: Hanging
+def test_a_leg_gets_the_shorter_of_its_timeout_and_the_time_of_the_query(
+    fused: Composite,
+    search: Search,
+    hanging: Hanging,
+    leg_s: float | None,
+    query_s: float,
+    reason: str,
 ) -> None:
+    legs = [Leg("late", hanging(), timeout_s=leg_s), FakeRetriever([("b", 0.4)])]
     with Clock() as clock:
-        result = search(
-            fused(hanging(), FakeRetriever([("b", 0.4)])), Query("query", timeout_s=0.3)
-        )
+        result = search(fused(*legs), Query("query", timeout_s=query_s))
     assert clock.took < SOON_S
     assert node_ids(result.hits) == ["b"]
     (missing,) = result.degraded
-    assert missing.reason.endswith("'leg 0' did not answer within the time of the query")
-
-
-@unless_stalled
-def test_a_leg_gets_the_remaining_time_of_the_query_if_that_is_shorter(
-    fused: Composite, search: Search, hanging: Hanging
-) -> None:
-    late = Leg("late", hanging(), timeout_s=60)
-    with Clock() as clock:
-        result = search(fused(late, FakeRetriever()), Query("query", timeout_s=0.3))
-    assert clock.took < SOON_S
-    assert result.degraded[0].reason.endswith("did not answer within the time of the query")
-
-
-def test_a_leg_gets_its_own_timeout_if_that_is_shorter(
-    fused: Composite, search: Search, hanging: Hanging
-) -> None:
-    late = Leg("late", hanging(), timeout_s=0.05)
-    with Clock() as clock:
-        result = search(fused(late, FakeRetriever()), Query("query", timeout_s=60))
-    assert clock.took < SOON_S
-    assert [part.where for part in result.degraded] == ["late"]
+    assert missing.reason.endswith(reason)
 
 
 def test_the_timeout_of_a_query_bounds_a_retriever_without_legs(search: Search) -> None:

@@ -11,7 +11,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, QueryType
 
 from llama_retrieval_ext.execution.drivers import arun, run
 from llama_retrieval_ext.execution.legs import Leg
-from llama_retrieval_ext.execution.plan import Call, Effect, Outcome, Plan, Sleep, Task, Together
+from llama_retrieval_ext.execution.plan import Call, Effect, Plan, Sleep, Task, Together
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.results import SearchResult, node_ids
 from llama_retrieval_ext.testing.fakes import FakeAsyncRetriever, FakeRetriever, HangingRetriever
@@ -71,11 +71,6 @@ def test_effects_are_answered_in_turn(drive: Driver) -> None:
 
 
 @both_drivers
-def test_a_plan_without_effects_gives_its_value(drive: Driver) -> None:
-    assert drive(plan_of()) == []
-
-
-@both_drivers
 def test_a_plan_can_handle_an_error_of_a_call(drive: Driver) -> None:
     def plan() -> Plan[object]:
         try:
@@ -112,10 +107,6 @@ def test_outcomes_of_tasks_are_in_the_order_of_the_tasks(drive: Driver) -> None:
     assert str(outcomes[1].error) == "no"
     with pytest.raises(ValueError, match="no"):
         outcomes[1].result()
-
-
-def test_an_outcome_can_be_none() -> None:
-    assert Outcome(None).result() is None
 
 
 def test_the_async_driver_prefers_the_coroutine_of_a_call() -> None:
@@ -221,45 +212,35 @@ def test_a_cancelled_query_ends_at_once_while_its_legs_hang(
     assert asyncio.run(cancel_it()) < 1
 
 
-def test_a_cancelled_query_cancels_its_async_legs(fused: Composite) -> None:
-    ends: list[str] = []
+class Waits(FakeRetriever):
+    """Never answers; records that it was cancelled."""
 
-    class Waits(FakeRetriever):
-        async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-            try:
-                await asyncio.sleep(60)
-            except asyncio.CancelledError:
-                ends.append("cancelled")
-                raise
-            return []
+    def __init__(self) -> None:
+        super().__init__()
+        self.cancelled = asyncio.Event()
 
-    async def give_up() -> None:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.05):
-                await fused(Waits(), fused(Waits())).aretrieve("query")
-        await asyncio.sleep(0)
-
-    asyncio.run(give_up())
-    assert ends == ["cancelled", "cancelled"]
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        return []
 
 
-def test_a_late_async_leg_is_cancelled_with_the_answer(fused: Composite) -> None:
-    ends: list[str] = []
+async def test_a_cancelled_query_cancels_its_async_legs(fused: Composite) -> None:
+    legs = [Waits(), Waits()]
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await fused(legs[0], fused(legs[1])).aretrieve("query")
+    for leg in legs:
+        await asyncio.wait_for(leg.cancelled.wait(), 5)
 
-    class Waits(FakeRetriever):
-        async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-            try:
-                await asyncio.sleep(60)
-            finally:
-                ends.append("ended")
-            return []
 
-    async def ask() -> None:
-        await fused(Leg("late", Waits(), timeout_s=0.02), FakeRetriever()).aretrieve("query")
-        await asyncio.sleep(0.01)
-        assert ends == ["ended"]
-
-    asyncio.run(ask())
+async def test_a_late_async_leg_is_cancelled_with_the_answer(fused: Composite) -> None:
+    late = Waits()
+    await fused(Leg("late", late, timeout_s=0.1), FakeRetriever()).aretrieve("query")
+    await asyncio.wait_for(late.cancelled.wait(), 5)
 
 
 def test_a_leg_that_raises_stop_iteration_fails_like_any_other(
@@ -280,16 +261,6 @@ def test_a_leg_that_is_cancelled_from_inside_fails_like_any_other(
     assert node_ids(result.hits) == ["a"]
     assert [part.where for part in result.degraded] == ["own"]
     assert "was cancelled" in result.degraded[0].reason
-
-
-def test_a_search_works_under_uvloop(fused: Composite) -> None:
-    uvloop = pytest.importorskip("uvloop")
-    legs = [FakeRetriever([("a", 0.5)], delay_s=0.02), FakeAsyncRetriever([("b", 0.4)])]
-    late = Leg("late", FakeAsyncRetriever(delay_s=5), timeout_s=0.05)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        result = runner.run(fused(*legs, late).asearch("query"))
-    assert node_ids(result.hits) == ["a", "b"]
-    assert [part.where for part in result.degraded] == ["late"]
 
 
 def test_a_loop_can_be_closed_while_a_late_leg_runs(

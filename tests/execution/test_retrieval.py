@@ -284,17 +284,6 @@ def test_a_leg_that_writes_into_its_bundle_changes_no_other_query(
     assert ours.queries[0].custom_embedding_strs is None
 
 
-def test_the_vector_retriever_of_llama_index_leaves_the_query_alone(
-    fused: Composite, search: Search
-) -> None:
-    model = FakeEmbedding()
-    index = VectorStoreIndex(nodes=sample_nodes(model), embed_model=model)
-    query = Query("annual leave")
-    result = search(fused(index.as_retriever(similarity_top_k=3)), query)
-    assert len(result.hits) == 3
-    assert query.embedding is None
-
-
 @pytest.mark.parametrize(
     ("filters", "kept", "reason"),
     [(None, ["acme-en", "acme-zh"], "2 of 4 hits were outside"), (ENGLISH, ["acme-en"], "3 of 4")],
@@ -307,17 +296,6 @@ def test_hits_outside_scope_or_filters_are_dropped_and_reported(
     (missing,) = result.degraded
     assert missing.where == "leg 0/FakeRetriever"
     assert missing.reason.startswith(reason)
-
-
-def test_the_scope_of_a_composite_holds_for_its_legs(fused: Composite, search: Search) -> None:
-    bound = fused(fused(FakeRetriever(TWO_TENANTS))).for_scope(ACME)
-    assert node_ids(search(bound, "query").hits) == ["acme-en", "acme-zh"]
-
-
-def test_without_scope_and_filters_every_hit_is_kept(fused: Composite, search: Search) -> None:
-    result = search(fused(FakeRetriever(TWO_TENANTS)), "query")
-    assert len(result.hits) == 4
-    assert result.degraded == ()
 
 
 def test_hits_of_a_leg_are_not_changed(fused: Composite, search: Search) -> None:

@@ -17,7 +17,7 @@ from llama_retrieval_ext.execution.legs import CircuitBreaker
 from llama_retrieval_ext.execution.plan import Plan, Task, Together
 from llama_retrieval_ext.llm.client import AnswerCache, LLMWriter
 from llama_retrieval_ext.query import Scope
-from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from llama_retrieval_ext.testing.scripted_llm import ScriptedAnswer, ScriptedLLM
 from tests.meeting import Meeting
 from tests.patience import unless_stalled
 
@@ -68,20 +68,23 @@ def written(request: pytest.FixtureRequest) -> Run:
     return carry_out
 
 
-def test_the_answer_of_the_model_is_parsed(written: Run) -> None:
-    assert written(LLMWriter(ScriptedLLM(["ab"])).written("X", "?", str.upper)) == (["AB"], [])
-
-
-def test_a_failure_of_the_model_degrades_the_answer(written: Run) -> None:
-    writer = LLMWriter(ScriptedLLM([ConnectionError("no route")]))
-    assert written(writer.written("X", "?", str.upper)) == ([], ["X: ConnectionError: no route"])
-
-
-def test_an_unusable_answer_is_reported_with_its_text(written: Run) -> None:
-    writer = LLMWriter(ScriptedLLM(["0"]))
-    result, missing = written(writer.written("X", "?", lambda _: ""))
-    assert result == []
-    assert missing == ["X: the LLM said nothing usable: '0'"]
+@pytest.mark.parametrize(
+    ("answers", "expected", "missing"),
+    [
+        (["ab"], ["AB"], []),
+        ([ConnectionError("no route")], [], ["X: ConnectionError: no route"]),
+        (["0"], [], ["X: the LLM said nothing usable: '0'"]),
+        (["a", ValueError("b"), "c"], ["A", "C"], ["X: 1 of 3 answers are missing; ValueError: b"]),
+    ],
+    ids=["usable", "failure", "unusable", "partly"],
+)
+def test_usable_answers_are_parsed_and_all_others_reported(
+    written: Run, answers: list[ScriptedAnswer], expected: list[str], missing: list[str]
+) -> None:
+    writer = LLMWriter(ScriptedLLM(answers))
+    plan = writer.written("X", "?", lambda text: text.strip("0").upper(), times=len(answers))
+    result, reasons = written(plan)
+    assert (sorted(result), reasons) == (expected, missing)
 
 
 def test_a_late_model_costs_its_timeout(written: Run) -> None:
@@ -123,13 +126,6 @@ def test_the_model_gets_half_of_the_time_that_is_left(written: Run) -> None:
     assert result == []
     assert len(missing) == 1
     assert 0.5 < ended[0] - started < 1.1
-
-
-def test_missing_answers_are_counted(written: Run) -> None:
-    writer = LLMWriter(ScriptedLLM(["a", ValueError("b"), "c"]))
-    result, missing = written(writer.written("X", "?", str.upper, times=3))
-    assert sorted(result) == ["A", "C"]
-    assert missing == ["X: 1 of 3 answers are missing; ValueError: b"]
 
 
 def test_a_usable_answer_is_cached(written: Run) -> None:

@@ -220,5 +220,5 @@ def test_only_complete_entries_of_a_structured_answer_that_was_cut_off_are_kept(
 @pytest.mark.parametrize("piece", ['["', "['", '{"a": "b" ', "x: y, ", "["])
 def test_a_hostile_answer_is_repaired_in_limited_time(piece: str) -> None:
     started = time.perf_counter()
-    texts_in_json("[" + piece * 2_000)
+    texts_in_json("[" + piece * 1_000)
     assert time.perf_counter() - started < 60

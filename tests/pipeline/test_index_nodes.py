@@ -30,6 +30,9 @@ from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, Fixe
 from tests.meeting import Meeting, MeetsAsync
 from tests.searching import Searched
 
+ACME = Scope("acme")
+OURS, THEIRS = {"tenant_id": "acme"}, {"tenant_id": "globex"}
+
 
 class Nodes(Retriever):
     """Finds these nodes with these scores."""
@@ -70,24 +73,29 @@ class Engine(CustomQueryEngine):
         return Response(self.words, source_nodes=self.sources)
 
 
-def test_an_index_node_is_replaced_by_the_node_it_stands_for(searched: Searched) -> None:
-    big = TextNode(id_="big", text="the whole section")
-    hits = searched(Nodes((to(big), 0.7), (TextNode(id_="own"), 0.5)), "query").hits
-    assert scores(hits) == [("big", 0.7), ("own", 0.5)]
+BIG = TextNode(id_="big", text="the whole section")
 
 
-def test_an_index_node_is_replaced_by_the_hits_of_its_retriever(searched: Searched) -> None:
-    inner = FixedRetriever([("x", 0.9), ("y", 0.4)], name="inner")
-    hits = searched(Nodes((to(inner, "inner"), 0.7), (TextNode(id_="own"), 0.5)), "query").hits
-    assert scores(hits) == [("x", 0.9), ("own", 0.5), ("y", 0.4)]
-    assert [hit.source for hit in hits] == ["inner", "nodes", "inner"]
-
-
-def test_an_index_node_of_a_llama_index_retriever_is_followed(searched: Searched) -> None:
-    inner = FakeRetriever([("x", 0.9)])
-    hits = searched(Nodes((to(inner, "theirs"), 0.7)), "query").hits
-    assert scores(hits) == [("x", 0.9)]
-    assert hits[0].source == "theirs"
+@pytest.mark.parametrize(
+    ("target", "score", "expected"),
+    [
+        (BIG, 0.7, [("big", 0.7, "door"), ("own", 0.5, "nodes")]),
+        (BIG, 0.0, [("own", 0.5, "nodes"), ("big", 0.0, "door")]),
+        (NodeWithScore(node=BIG, score=0.2), 0.7, [("own", 0.5, "nodes"), ("big", 0.2, "door")]),
+        (
+            FixedRetriever([("x", 0.9), ("y", 0.4)], name="inner"),
+            0.7,
+            [("x", 0.9, "inner"), ("own", 0.5, "nodes"), ("y", 0.4, "inner")],
+        ),
+        (FakeRetriever([("x", 0.9)]), 0.7, [("x", 0.9, "door"), ("own", 0.5, "nodes")]),
+    ],
+    ids=["node", "score of zero", "scored node", "retriever", "retriever of LlamaIndex"],
+)
+def test_an_index_node_is_replaced_by_its_target(
+    searched: Searched, target: object, score: float, expected: list[tuple[str, float, str]]
+) -> None:
+    hits = searched(Nodes((to(target), score), (TextNode(id_="own"), 0.5)), "query").hits
+    assert [(hit.node_id, hit.score, hit.source) for hit in hits] == expected
 
 
 def test_an_index_node_is_replaced_by_the_answer_of_its_query_engine(searched: Searched) -> None:
@@ -97,16 +105,6 @@ def test_an_index_node_is_replaced_by_the_answer_of_its_query_engine(searched: S
     assert hit.node.get_content() == "twenty-five days"
     assert engine.queries == ["how many days?"]
     assert engine.threads == [True]  # it is async by name only, and must not block the loop
-
-
-def test_a_scored_node_of_an_index_node_keeps_its_score(searched: Searched) -> None:
-    scored = NodeWithScore(node=TextNode(id_="scored"), score=0.2)
-    assert scores(searched(Nodes((to(scored), 0.7)), "query").hits) == [("scored", 0.2)]
-
-
-def test_a_target_of_an_index_node_keeps_the_score_zero(searched: Searched) -> None:
-    found = Nodes((TextNode(id_="own"), 0.5), (to(TextNode(id_="zero")), 0.0))
-    assert scores(searched(found, "query").hits) == [("own", 0.5), ("zero", 0.0)]
 
 
 def test_an_index_node_that_leads_to_its_own_retriever_is_not_followed_again(
@@ -162,10 +160,14 @@ def test_a_failing_target_leaves_the_index_node(searched: Searched) -> None:
     ]
 
 
-def test_a_configuration_error_of_a_target_is_raised(searched: Searched) -> None:
-    wrong = FixedRetriever(error=ConfigurationError("no model"))
-    with pytest.raises(ConfigurationError, match="no model"):
-        searched(Nodes((to(wrong), 0.7)), "query")
+@pytest.mark.parametrize(
+    "error", [ConfigurationError("no model"), ScopeViolationError("a leak", ("x",))]
+)
+def test_configuration_errors_and_leaks_of_a_target_are_raised(
+    searched: Searched, error: Exception
+) -> None:
+    with pytest.raises(type(error)):
+        searched(Nodes((to(FixedRetriever(error=error)), 0.7)), Query("query", scope=ACME))
 
 
 def test_an_index_node_without_a_target_stays(searched: Searched) -> None:
@@ -173,10 +175,6 @@ def test_an_index_node_without_a_target_stays(searched: Searched) -> None:
     result = searched(Nodes((unknown, 0.7)), "query")
     assert node_ids(result.hits) == ["lost"]
     assert result.degraded == ()  # a RecursiveRetriever above may know it
-
-
-ACME = Scope("acme")
-OURS, THEIRS = {"tenant_id": "acme"}, {"tenant_id": "globex"}
 
 
 def test_targets_outside_the_scope_are_dropped(searched: Searched) -> None:
@@ -220,12 +218,6 @@ def test_an_answer_from_sources_within_the_scope_is_kept(searched: Searched) -> 
     result = searched(found, Query("query", scope=ACME))
     assert node_ids(result.hits) == ["faq#answer"]
     assert result.degraded == ()
-
-
-def test_a_scope_violation_of_a_target_is_raised(searched: Searched) -> None:
-    leaky = FixedRetriever(error=ScopeViolationError("a leak", ("x",)))
-    with pytest.raises(ScopeViolationError):
-        searched(Nodes((to(leaky), 0.7)), Query("query", scope=ACME))
 
 
 class WritingEngine(Engine):

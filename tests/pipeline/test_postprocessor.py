@@ -244,13 +244,6 @@ def test_unknown_and_repeated_documents_of_a_llama_index_llm_rerank_are_ignored(
     assert reranker._parse_choice_select_answer_fn("Doc: 0, Relevance: 9", 3) == ([0], [9.0])
 
 
-def test_a_chain_tries_the_next_reranker_after_one_without_an_answer(searched: Searched) -> None:
-    chain = RerankChain(llm_rerank("no idea"), BareRerank(ids=""), RuleRerank())
-    result = searched(SOURCE >> chain, "annual leave")
-    assert node_ids(result.hits)[0] == "b"
-    assert [part.where for part in result.degraded] == ["LLMRerank", "BareRerank"]
-
-
 @pytest.mark.parametrize("compose", COMPOSITIONS, ids=["pipeline", "chain", "retriever"])
 def test_a_postprocessor_may_drop_every_hit(
     searched: Searched, compose: Callable[[BaseNodePostprocessor], Retriever]

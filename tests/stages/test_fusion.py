@@ -132,11 +132,6 @@ def test_weights_of_legs_that_did_not_answer_are_ignored(make: Callable[..., Fus
     assert make({"x": 1, "y": 2}).fuse({"x": X}) == make(None).fuse({"x": X})
 
 
-def test_a_weighted_sum_normalises_the_weights_of_the_legs_that_answered() -> None:
-    fusion = WeightedSum({"x": 1, "y": 3})
-    assert scores(fusion.fuse({"x": X})) == {"a": 1.0, "b": 0.5, "c": 0.0}
-
-
 @pytest.mark.parametrize("fusion", FUSIONS, ids=repr)
 def test_an_id_that_a_leg_repeats_counts_once_at_its_first_place(fusion: Fusion) -> None:
     repeated = [X[0], X[1], X[0], X[2], *ranking(("a", 0.3), ("b", 0.9))]
@@ -171,12 +166,6 @@ def test_rrf_keeps_the_order_of_a_leg_whatever_its_scores() -> None:
     unscored = ranking(("first", None), ("second", None))
     hits = RRF().fuse({"unscored": unscored})
     assert scores(hits) == {"first": 1 / 61, "second": 1 / 62}
-
-
-def test_normalising_by_rank_keeps_near_scores_near() -> None:
-    near = {"x": ranking(("a", 0.91), ("b", 0.90))}
-    assert scores(WeightedSum().fuse(near)) == {"a": 1.0, "b": 0.0}  # min-max's nature
-    assert scores(WeightedSum(normalise=Normalisation.RANK).fuse(near)) == {"a": 1.0, "b": 0.5}
 
 
 def test_contributions_hold_rank_score_weight_and_share_of_each_leg() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from llama_index.core import Document, VectorStoreIndex
+from llama_index.core import VectorStoreIndex
 from llama_index.core.schema import BaseNode, TextNode
 from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import (
@@ -24,7 +24,6 @@ from llama_retrieval_ext import (
     EmbeddingRerank,
     HybridRetriever,
     KeywordRetriever,
-    KnowledgeBase,
     VectorRetriever,
 )
 from llama_retrieval_ext.errors import ConfigurationError, DimensionMismatchError
@@ -182,7 +181,6 @@ def test_a_query_embedding_of_another_model_is_not_compared_with_texts_embedded_
         (MMR(), QUERY, "store="),
         (MMR(store=lambda ids: {}), QUERY, "embed_model="),
         (MMR(store=lambda ids: VECTORS), Query("no embedding"), "embed_model="),
-        (MMR(store=NoNodesStore()), QUERY, "NoNodesStore cannot give nodes"),
     ],
 )
 def test_a_missing_source_of_embeddings_is_an_error_that_names_the_argument(
@@ -192,10 +190,13 @@ def test_a_missing_source_of_embeddings_is_an_error_that_names_the_argument(
         run(stage.refine_plan(query, hits(dict.fromkeys(VECTORS))))
 
 
-async def test_an_async_store_that_cannot_give_nodes_is_an_error() -> None:
-    pipeline = FakeRetriever([("a", 0.9)]) >> MMR(store=AsyncNoNodesStore())
-    with pytest.raises(ConfigurationError, match="AsyncNoNodesStore cannot give nodes"):
+@pytest.mark.parametrize("kind", [NoNodesStore, AsyncNoNodesStore])
+async def test_a_store_that_cannot_give_nodes_is_an_error(kind: type[NodeStore]) -> None:
+    pipeline = FakeRetriever([("a", 0.9)]) >> MMR(store=kind())
+    with pytest.raises(ConfigurationError, match=f"{kind.__name__} cannot give nodes"):
         await pipeline.aretrieve(QUERY)
+    with pytest.raises(ConfigurationError, match=f"{kind.__name__} cannot give nodes"):
+        pipeline.retrieve(QUERY)
 
 
 def test_embeddings_of_different_dimensions_are_refused() -> None:
@@ -273,17 +274,6 @@ def test_stores_with_different_models_are_refused() -> None:
     )
     with pytest.raises(ConfigurationError, match=r"'other'.*cannot be compared"):
         (legs >> RRF() >> MMR(0.5)).retrieve("annual leave days")
-
-
-def test_mmr_over_a_knowledge_base_needs_nothing_else() -> None:
-    with KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding()) as kb:
-        kb.add([Document(id_=id_, text=text) for id_, _, text in TEXTS])
-        for retriever in (
-            (kb.retriever("vector") | kb.retriever("keyword")) >> RRF() >> MMR(0.7),
-            kb.retriever("keyword") >> MMR(0.7),
-        ):
-            result = retriever.search("annual leave days")
-            assert (len(result.hits), result.degraded) == (3, ())
 
 
 def test_mmr_after_a_vector_search_that_fails_leaves_the_order() -> None:

@@ -35,6 +35,8 @@ from llama_retrieval_ext.stages.selection import (
 from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever, Row
 
 LONG = "Every employee has twenty-five days of annual leave and five carry over to March"
+NEARLY: list[Row] = [("a", 0.9, LONG), ("b", 0.8, f"{LONG} please"), ("c", 0.7, "sick leave")]
+TWO_OF_FOUR_WORDS: list[Row] = [("a", 0.9, "one two three"), ("b", 0.8, "one two four")]
 
 
 def kept(stage: Dedupe, *rows: Row) -> list[str]:
@@ -50,23 +52,41 @@ def test_dedupe_by_id_keeps_the_better_of_two_hits_of_a_node() -> None:
     assert [(hit.node_id, hit.score) for hit in found] == [("a", 0.9), ("b", 0.8)]
 
 
-def test_dedupe_by_id_keeps_the_same_text_under_two_ids() -> None:
-    assert kept(Dedupe("id"), ("a", 0.9, "same"), ("b", 0.8, "same")) == ["a", "b"]
-
-
-def test_dedupe_by_content_ignores_case_space_and_unicode_form() -> None:
-    rows: list[Row] = [
-        ("a", 0.9, "Annual  leave\n"),
-        ("b", 0.8, "annual leave"),
-        ("c", 0.7, "ＡＮＮＵＡＬ leave"),  # noqa: RUF001 - full-width on purpose
-        ("d", 0.6, "annual leave, too"),
-    ]
-    assert kept(Dedupe(), *rows) == ["a", "d"]
-
-
-def test_dedupe_by_content_ignores_metadata() -> None:
-    rows: list[Row] = [("a", 0.9, "text", {"page": 1}), ("b", 0.8, "text", {"page": 2})]
-    assert kept(Dedupe(), *rows) == ["a"]
+@pytest.mark.parametrize(
+    ("stage", "rows", "expected"),
+    [
+        (Dedupe("id"), [("a", 0.9, "same"), ("b", 0.8, "same")], ["a", "b"]),
+        (
+            Dedupe(),
+            [
+                ("a", 0.9, "Annual  leave\n"),
+                ("b", 0.8, "annual leave"),
+                ("c", 0.7, "ＡＮＮＵＡＬ leave"),  # noqa: RUF001 - full-width on purpose
+                ("d", 0.6, "annual leave, too"),
+            ],
+            ["a", "d"],
+        ),
+        (Dedupe(), [("a", 0.9, "text", {"page": 1}), ("b", 0.8, "text", {"page": 2})], ["a"]),
+        (Dedupe("nearly"), NEARLY, ["a", "c"]),
+        (Dedupe("nearly", at_least=1.0), NEARLY, ["a", "b", "c"]),
+        (Dedupe("nearly", at_least=0.5), TWO_OF_FOUR_WORDS, ["a"]),
+        (Dedupe("nearly", at_least=0.51), TWO_OF_FOUR_WORDS, ["a", "b"]),
+        (
+            Dedupe("nearly"),
+            [
+                ("a", 0.9, "员工每年享有二十五天年假，其中五天可以结转至次年三月。"),  # noqa: RUF001
+                ("b", 0.8, "员工每年享有二十五天年假，其中五天可以结转至次年三月！"),  # noqa: RUF001
+                ("c", 0.7, "施工单位应当为员工提供安全帽。"),
+            ],
+            ["a", "c"],
+        ),
+    ],
+    ids=["id", "content", "metadata", "nearly", "equal", "share", "above share", "Chinese"],
+)
+def test_dedupe_keeps_the_best_of_equal_hits(
+    stage: Dedupe, rows: list[Row], expected: list[str]
+) -> None:
+    assert kept(stage, *rows) == expected
 
 
 @pytest.mark.parametrize("by", get_args(Alike))
@@ -76,27 +96,6 @@ def test_dedupe_keeps_hits_without_text(by: Alike) -> None:
         for id_ in "ab"
     ]
     assert node_ids(run(Dedupe(by).refine_plan(Query("q"), images))) == ["a", "b"]
-
-
-def test_dedupe_drops_texts_with_nearly_the_same_words() -> None:
-    rows: list[Row] = [("a", 0.9, LONG), ("b", 0.8, f"{LONG} please"), ("c", 0.7, "sick leave")]
-    assert kept(Dedupe("nearly"), *rows) == ["a", "c"]
-    assert kept(Dedupe("nearly", at_least=1.0), *rows) == ["a", "b", "c"]
-
-
-def test_dedupe_drops_texts_from_the_configured_share_of_words_on() -> None:
-    rows: list[Row] = [("a", 0.9, "one two three"), ("b", 0.8, "one two four")]  # 2 of 4 words
-    assert kept(Dedupe("nearly", at_least=0.5), *rows) == ["a"]
-    assert kept(Dedupe("nearly", at_least=0.51), *rows) == ["a", "b"]
-
-
-def test_dedupe_compares_chinese_by_pairs_of_characters() -> None:
-    rows: list[Row] = [
-        ("a", 0.9, "员工每年享有二十五天年假，其中五天可以结转至次年三月。"),  # noqa: RUF001
-        ("b", 0.8, "员工每年享有二十五天年假，其中五天可以结转至次年三月！"),  # noqa: RUF001
-        ("c", 0.7, "施工单位应当为员工提供安全帽。"),
-    ]
-    assert kept(Dedupe("nearly"), *rows) == ["a", "c"]
 
 
 @pytest.mark.parametrize("wrong", [{"by": "same"}, {"at_least": 0.0}, {"at_least": 1.1}])

@@ -1,5 +1,3 @@
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 import Stemmer
 from hypothesis import given
@@ -153,10 +151,3 @@ def test_every_algorithm_can_be_chosen() -> None:
 def test_an_unknown_algorithm_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="'elvish'"):
         check_language("elvish")
-
-
-def test_threads_share_a_stemmer() -> None:
-    stem = word_stemmer("english")
-    words = [f"{letters}ings" for letters in ("pars", "walk", "read", "index")] * 500
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(stem, words)) == [word_stemmer("english")(word) for word in words]

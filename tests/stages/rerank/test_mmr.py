@@ -31,12 +31,6 @@ def hits(vectors: Mapping[str, Sequence[float]] = VECTORS) -> list[Hit]:
     ]
 
 
-def test_mmr_by_relevance_alone_orders_by_cosine() -> None:
-    found = run(MMR(1.0).refine_plan(QUERY, hits()[::-1]))
-    assert node_ids(found) == ["a", "a_dup", "b", "c"]
-    assert [hit.score for hit in found] == pytest.approx([0.902, 0.897, 0.8, 0.702], abs=1e-3)
-
-
 def test_mmr_scores_fall_where_the_first_pick_scores_below_the_second() -> None:
     # Without redundancy the first pick has 0.5 x 0.6; the opposed second one has more than that.
     opposed = hits({"a": [0.6, 0.8], "b": [0.59, -0.81]})

@@ -37,47 +37,71 @@ def scores(stage: RuleRerank, query: str, *rows: Row) -> dict[str, float]:
     return {hit.node_id: score_of(hit) for hit in reranked(stage, query, *rows)}
 
 
-def test_terms_is_the_share_of_the_querys_words() -> None:
-    found = scores(
-        RuleRerank(only(terms=1.0)),
-        "annual leave of employees",
-        ("all", 0.1, "Every employee has annual leaves."),
-        ("one", 0.9, "Leave the room."),
-        ("none", 0.9, "of the"),
-    )
-    assert found == {"all": 1.0, "one": pytest.approx(1 / 3), "none": 0.0}
+@pytest.mark.parametrize(
+    ("weights", "query", "rows", "expected"),
+    [
+        (
+            only(terms=1.0),
+            "annual leave of employees",
+            [
+                ("all", 0.1, "Every employee has annual leaves."),
+                ("one", 0.9, "Leave the room."),
+                ("none", 0.9, "of the"),
+            ],
+            {"all": 1.0, "one": 1 / 3, "none": 0.0},
+        ),
+        (
+            only(terms=1.0),
+            "annual leave",
+            [("in the title", 0.9, "25 days", {"title": "Annual leave"})],
+            {"in the title": 1.0},
+        ),
+        (
+            only(terms=1.0),
+            "火",
+            [("a", 0.1, "发生火灾时"), ("b", 0.1, "年假")],
+            {"a": 1.0, "b": 0.0},
+        ),
+        (
+            only(phrase=1.0),
+            "carry over annual leave",
+            [
+                ("whole", 0.1, "You may carry over annual leave."),
+                ("half", 0.1, "The annual leave is what you carry."),
+                ("scattered", 0.1, "leave carry annual"),
+            ],
+            {"whole": 1.0, "half": 0.5, "scattered": 0.0},
+        ),
+        (
+            only(phrase=1.0),
+            "leave",
+            [("yes", 0.1, "annual leave"), ("no", 0.1, "travel")],
+            {"yes": 1.0, "no": 0.0},
+        ),
+        (
+            only(title=1.0),
+            "how many days of sick leave",
+            [
+                ("named", 0.1, "", {"title": "Sick leave"}),
+                ("half", 0.1, "", {"title": "Leave policy"}),
+                ("untitled", 0.1, "", {"heading": "Sick leave"}),
+            ],
+            {"named": 1.0, "half": 0.5, "untitled": 0.0},
+        ),
+        # Without a `Recency` the rule of that name does not count.
+        (only(terms=1.0, recency=1.0), "annual leave", [("a", 0.9, "annual leave")], {"a": 1.0}),
+    ],
+    ids=["terms", "title", "one character", "phrase", "one word", "title", "no recency"],
+)
+def test_a_rule_scores_the_share_of_what_matches(
+    weights: RuleWeights, query: str, rows: list[Row], expected: dict[str, float]
+) -> None:
+    assert scores(RuleRerank(weights), query, *rows) == pytest.approx(expected)
 
 
-def test_terms_are_found_in_the_title_too() -> None:
-    rows: list[Row] = [("a", 0.9, "25 days", {"title": "Annual leave"})]
-    assert scores(RuleRerank(only(terms=1.0)), "annual leave", *rows) == {"a": 1.0}
-
-
-def test_phrase_is_the_longest_part_that_stands_in_the_text() -> None:
-    found = scores(
-        RuleRerank(only(phrase=1.0)),
-        "carry over annual leave",
-        ("whole", 0.1, "You may carry over annual leave."),
-        ("half", 0.1, "The annual leave is what you carry."),
-        ("scattered", 0.1, "leave carry annual"),
-    )
-    assert found == {"whole": 1.0, "half": 0.5, "scattered": 0.0}
-
-
-def test_a_query_of_one_word_is_a_phrase_of_one_word() -> None:
-    rows: list[Row] = [("yes", 0.1, "annual leave"), ("no", 0.1, "travel")]
-    assert scores(RuleRerank(only(phrase=1.0)), "leave", *rows) == {"yes": 1.0, "no": 0.0}
-
-
-def test_title_is_the_share_of_the_titles_words() -> None:
-    found = scores(
-        RuleRerank(only(title=1.0), title_key="heading"),
-        "how many days of sick leave",
-        ("named", 0.1, "", {"heading": "Sick leave"}),
-        ("half", 0.1, "", {"heading": "Leave policy"}),
-        ("untitled", 0.1, "", {"title": "Sick leave"}),
-    )
-    assert found == {"named": 1.0, "half": 0.5, "untitled": 0.0}
+def test_the_key_of_titles_can_be_configured() -> None:
+    rows: list[Row] = [("a", 0.1, "", {"heading": "Sick leave"})]
+    assert scores(RuleRerank(only(title=1.0), title_key="heading"), "sick leave", *rows)["a"] == 1.0
 
 
 def test_chinese_is_matched_by_pairs_of_characters() -> None:
@@ -91,22 +115,11 @@ def test_chinese_is_matched_by_pairs_of_characters() -> None:
     assert scores(RuleRerank(only(phrase=1.0)), "二十五天", *rows) == {"leave": 1.0, "safety": 0.0}
 
 
-def test_a_single_chinese_character_is_found_inside_words() -> None:
-    rows: list[Row] = [("a", 0.1, "发生火灾时"), ("b", 0.1, "年假")]
-    assert scores(RuleRerank(only(terms=1.0)), "火", *rows) == {"a": 1.0, "b": 0.0}
-
-
 def test_recency_counts_where_a_recency_is_configured() -> None:
     rows: list[Row] = [("old", 0.9, "x", {"year": 2020}), ("new", 0.1, "x", {"year": 2026})]
     recency = Recency("year", half_life=3, origin=2026)
     found = scores(RuleRerank(only(recency=1.0), recency=recency), "q", *rows)
     assert found == {"new": 1.0, "old": 0.25}
-
-
-def test_the_recency_rule_without_a_recency_does_not_count() -> None:
-    rows: list[Row] = [("a", 0.9, "annual leave")]
-    weights = only(terms=1.0, recency=1.0)
-    assert scores(RuleRerank(weights), "annual leave", *rows) == {"a": 1.0}
 
 
 def test_boosts_add_to_the_score_of_the_rules() -> None:

@@ -67,14 +67,24 @@ def test_hyde_leaves_the_words_of_a_keyword_search(
     assert by_keyword == set(node_ids(keyword.retrieve("canteen")))
 
 
-def test_hyde_can_leave_the_original_query_out(source: FakeRetriever) -> None:
-    (HyDE(ScriptedLLM([PASSAGE]), include_original=False) >> source).retrieve("travel")
-    assert source.calls[0].embedding_strs == [PASSAGE]
-
-
-def test_equal_passages_count_once(source: FakeRetriever) -> None:
-    (HyDE(ScriptedLLM([PASSAGE, PASSAGE]), n=2) >> source).retrieve("travel")
-    assert source.calls[0].embedding_strs == ["travel", PASSAGE]
+@pytest.mark.parametrize(
+    ("stage", "query", "embedded"),
+    [
+        (HyDE(ScriptedLLM([PASSAGE]), include_original=False), Query("travel"), [PASSAGE]),
+        (HyDE(ScriptedLLM([PASSAGE] * 2), n=2), Query("travel"), ["travel", PASSAGE]),
+        (
+            HyDE(ScriptedLLM([PASSAGE])),
+            Query("travel", custom_embedding_strs=["trips"]),
+            ["trips", PASSAGE],
+        ),
+    ],
+    ids=["without the original", "equal passages", "embedding texts of the query"],
+)
+def test_hyde_embeds_the_original_texts_and_each_passage_once(
+    stage: HyDE, query: Query, embedded: list[str], source: FakeRetriever
+) -> None:
+    (stage >> source).retrieve(query)
+    assert source.calls[0].embedding_strs == embedded
 
 
 def test_a_failing_passage_leaves_the_others(source: FakeRetriever) -> None:
@@ -92,13 +102,6 @@ def test_hyde_keeps_an_embedding_of_the_query(source: FakeRetriever) -> None:
     assert source.calls[0].embedding == [1.0]
     assert llm.prompts == []
     assert result.degraded == ()
-
-
-def test_embedding_texts_of_the_query_count_as_the_original(source: FakeRetriever) -> None:
-    query = Query("travel", custom_embedding_strs=["trips"])
-    (HyDE(ScriptedLLM([PASSAGE])) >> source).retrieve(query)
-    assert source.calls[0].embedding_strs == ["trips", PASSAGE]
-    assert query.embedding_strs == ["trips"]
 
 
 def test_the_prompt_of_hyde_holds_the_query_and_the_language() -> None:
