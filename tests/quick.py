@@ -27,33 +27,7 @@ SLOW_PLACES = (
     "llama_retrieval_ext/stores/qdrant",
     "tests/cli",
     "tests/evaluation/test_plots.py",
-    "tests/execution/test_pool.py::test_a_forked_child_has_threads_of_its_own",
-    "tests/execution/test_pool.py::test_a_function_that_hangs_does_not_hold_up_the_end_of_the_program",
-    "tests/retrievers/test_contracts_composite.py::TestNestedThreeDeep",
-    "tests/retrievers/test_graph_contract.py::TestWalkOverAnyStore",
-    "tests/retrievers/test_llm_over_http.py",
-    "tests/retrievers/test_multi_query.py::TestContractOfOneInAnother",
-    "tests/retrievers/test_rerank.py::TestContractThreeDeepWithAForeignReranker",
-    "tests/retrievers/test_threads.py::test_eight_threads",
-    "tests/reference",
-    "tests/stores/elasticsearch",
-    "tests/stores/embedded/test_filters.py::TestFilters::test_the_engine_agrees_on_any_metadata",
-    "tests/stores/embedded/test_filters.py::TestFilters::test_the_engine_finds_what_matches_among_many",
-    "tests/stores/embedded/test_crashes.py",
-    "tests/stores/embedded/test_sharing.py",
-    "tests/stores/embedded/test_threads.py",
-    "tests/stores/milvus",
-    "tests/stores/qdrant",
-    "tests/stores/test_engines_agree.py",
-    "tests/stores/engine/test_grouping.py",
-    "tests/stores/test_hybrid_edges.py",
-    "tests/stores/engine/test_pushdown.py",
-    "tests/stores/test_open.py::test_so_does_a_store_of_another_engine[pymilvus",
-    "tests/test_public_api.py",
     "tests/test_readme.py",
-    "tests/test_typing.py",
-    "tests/testing/test_retriever_contract.py::TestCompositeNestedThreeDeep",
-    "tests/text/test_tokenizer.py::test_hostile_text_is_cut_in_linear_time",
 )
 _PLACES = tuple(place for place in SLOW_PLACES if "::" not in place)
 _WITHIN = tuple(place for place in SLOW_PLACES if "::" in place)
@@ -61,7 +35,7 @@ _WITHIN = tuple(place for place in SLOW_PLACES if "::" in place)
 _ALL_SLOW = re.compile(r"^pytestmark = (?:\[[^\]]*?)?pytest\.mark\.slow\b", re.MULTILINE)
 # The quick run has these promises for retrievers that are no composites.
 _HOSTS = re.compile(
-    r"tests/retrievers/(?!test_contracts_basic|bm25/).*::Test\w+::"
+    r"tests/retrievers/(?!test_store_retriever_contract|bm25/).*::Test\w+::"
     r"test_(threads_|many_queries_at_once_|a_query_of_ten_thousand_words_|it_works_under_uvloop"
     r"|it_is_a_leg_of_a_fusion_|it_is_a_tool_|a_query_engine_|sync_calls_work_inside_)"
 )

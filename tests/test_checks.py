@@ -121,7 +121,7 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
 
 
 @pytest.mark.parametrize(("make", "message"), WRONG.values(), ids=WRONG)
-def test_a_wrong_argument_is_refused_with_the_right_form(
+def test_an_argument_of_another_type_is_refused_with_advice(
     make: Callable[[], object], message: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
@@ -234,7 +234,7 @@ def test_options_of_retrieve_are_answered_with_search() -> None:
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_call_that_does_not_fit_is_answered_with_the_right_form(call: str) -> None:
+def test_a_call_that_does_not_fit_says_what_to_write(call: str) -> None:
     make, problem = CALLS[call]
     with pytest.raises(ConfigurationError, match=problem) as caught:
         make()
@@ -287,7 +287,7 @@ def test_a_number_by_position_and_by_name_is_refused() -> None:
 
 
 @pytest.mark.parametrize("query", [None, ["a"], 7])
-def test_a_value_that_is_no_query_is_refused_by_every_search(query: Any) -> None:
+def test_every_search_refuses_anything_but_a_query(query: Any) -> None:
     searches: list[Callable[[], object]] = [
         lambda: GOOD.search(query),
         lambda: GOOD.explain(query),

@@ -34,7 +34,7 @@ ALL = [
 
 
 @pytest.mark.parametrize("error", ALL, ids=lambda error: error.__name__)
-def test_every_error_hangs_on_the_one_root(error: type[BaseException]) -> None:
+def test_every_error_derives_from_the_root(error: type[BaseException]) -> None:
     assert issubclass(error, RetrievalExtError)
     assert error.__doc__
 
@@ -63,7 +63,7 @@ def test_every_error_is_drawn_in_the_tree(error: type[BaseException]) -> None:
         (StoreUnavailableError, ConnectionError),
     ],
 )
-def test_each_error_is_also_the_builtin_error_of_its_kind(
+def test_an_error_is_also_the_builtin_error_that_callers_expect(
     error: type[BaseException], builtin: type[BaseException]
 ) -> None:
     assert issubclass(error, builtin)
@@ -90,7 +90,7 @@ def test_a_missing_package_that_no_extra_brings_is_named_likewise() -> None:
     assert str(error).endswith("pip install 'llama-index-embeddings-fastembed'")
 
 
-def test_errors_have_their_subject_as_attributes() -> None:
+def test_errors_have_attributes_for_their_subject() -> None:
     cause = OSError("down")
     assert DuplicateNodeError("taken", "n1").node_id == "n1"
     assert ScopeViolationError("leak", ("n1", "n2")).node_ids == ("n1", "n2")

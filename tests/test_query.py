@@ -9,7 +9,7 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter,
 
 from llama_retrieval_ext.errors import ConfigurationError, InvalidFilterError, ScopeError
 from llama_retrieval_ext.filters import AllOf, Compare, matches
-from llama_retrieval_ext.query import Query, Scope, check_top_k, narrowed_filters
+from llama_retrieval_ext.query import Query, Scope, check_top_k, narrowed_filters, reworded
 
 ENGLISH = MetadataFilters(filters=[MetadataFilter(key="lang", value="en")])
 RECENT = MetadataFilters(
@@ -153,7 +153,7 @@ def test_filters_are_checked_where_they_come_in() -> None:
         Query("leave").but(filters=MetadataFilters(filters=[MetadataFilter(key="a", value=None)]))
 
 
-def test_a_scope_that_is_none_is_refused_before_it_is_narrowed() -> None:
+def test_query_but_refuses_anything_but_a_scope() -> None:
     with pytest.raises(ConfigurationError, match="got 'acme'; write Scope"):
         Query("leave").but(scope="acme")  # type: ignore[arg-type]
 
@@ -166,14 +166,14 @@ def test_the_condition_is_the_scope_and_the_filters() -> None:
     assert whole.condition == AllOf((IS_ACME, IS_ENGLISH))
 
 
-def test_but_replaces_numbers_and_joins_the_context() -> None:
+def test_query_but_replaces_numbers_and_joins_the_context() -> None:
     query = Query("leave", top_k=3, timeout_s=5, context={"a": 1, "b": 1})
     changed = query.but(top_k=7, context={"b": 2})
     assert (changed.top_k, changed.timeout_s, changed.context) == (7, 5, {"a": 1, "b": 2})
     assert query == Query("leave", top_k=3, timeout_s=5, context={"a": 1, "b": 1})
 
 
-def test_but_narrows_filters_and_scope() -> None:
+def test_query_but_narrows_filters_and_scope() -> None:
     query = Query("leave", filters=ENGLISH, scope=Scope("acme"))
     changed = query.but(filters=RECENT, scope=Scope("acme", ["a"]))
     assert changed.scope == Scope("acme", ["a"])
@@ -185,7 +185,7 @@ def test_but_narrows_filters_and_scope() -> None:
         query.but(scope=Scope("globex"))
 
 
-def test_but_without_anything_is_the_same_query() -> None:
+def test_query_but_without_arguments_is_an_equal_copy() -> None:
     query = Query("leave", "picture.png", ["annual"], [0.5], ENGLISH, Scope("acme"), 3, 5.0, {})
     assert query.but() == query
     assert query.but() is not query
@@ -230,3 +230,22 @@ def test_narrowed_filters_hold_where_both_hold() -> None:
     assert narrowed_filters(None, RECENT) is RECENT
     narrowed = Query("leave", filters=narrowed_filters(ENGLISH, RECENT)).condition
     assert narrowed == AllOf((IS_ENGLISH, IS_RECENT))
+
+
+def test_a_reworded_query_keeps_all_but_what_was_embedded() -> None:
+    query = Query(
+        "leave",
+        custom_embedding_strs=["leave"],
+        embedding=[1.0],
+        scope=Scope("acme"),
+        top_k=3,
+        context={"user": "ann"},
+    )
+    other = reworded(query, "days off")
+    assert (other.query_str, other.embedding_strs, other.embedding) == (
+        "days off",
+        ["days off"],
+        None,
+    )
+    assert (other.scope, other.top_k, other.context) == (query.scope, 3, {"user": "ann"})
+    assert (query.query_str, query.embedding) == ("leave", [1.0])

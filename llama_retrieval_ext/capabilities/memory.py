@@ -17,8 +17,8 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore, Metada
 from llama_retrieval_ext.capabilities.consolidation import (
     DAY_S,
     Consolidation,
-    Fading,
     merged_memories,
+    strength,
 )
 from llama_retrieval_ext.capabilities.language_model import (
     GENERATION_TIMEOUT_S,
@@ -44,6 +44,8 @@ from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
 from llama_retrieval_ext.results import score_of
 from llama_retrieval_ext.stores.engine.backend import Backend
 
+# Share of its similarity to the query that a memory of strength 0 loses.
+_FADING: Final = 0.3
 EPISODIC: Final = "episodic"
 _CANDIDATES_PER_MEMORY: Final = 4
 
@@ -60,7 +62,6 @@ class MemoryManager:
         embed_model: The model of a vector store; a knowledge base has its own.
         llm: Merges memories in `consolidate`; None to merge only memories with the same words.
         scope: The scope of every call; a call can narrow it. None if each call passes its own.
-        fading: Loss of strength with age.
         clock: Gives the current, aware time.
         timeout_s: Seconds that one answer of the model may take.
         tokenize: Counts tokens; None for LlamaIndex's tokenizer.
@@ -85,7 +86,6 @@ class MemoryManager:
         embed_model: BaseEmbedding | None = None,
         llm: LLM | Caller | None = None,
         scope: Scope | None = None,
-        fading: Fading | None = None,
         clock: Callable[[], datetime] | None = None,
         timeout_s: float = GENERATION_TIMEOUT_S,
         tokenize: Tokenize | None = None,
@@ -93,7 +93,6 @@ class MemoryManager:
         self._storage = MemoryStorage(storage, embed_model)
         self._model = None if llm is None else LanguageModel(llm, timeout_s, tokenize)
         self.scope = None if scope is None else check_scope(scope)
-        self.fading = fading or Fading()
         self._now = clock or (lambda: datetime.now(UTC))
 
     @blocking
@@ -214,7 +213,7 @@ class MemoryManager:
     def strength(self, memory: Memory) -> float:
         """Return the current strength of a memory, in (0, 1]."""
         age_days = (self._now() - memory.timestamp).total_seconds() / DAY_S
-        return self.fading.strength(age_days=age_days, importance=memory.importance)
+        return strength(age_days=age_days, importance=memory.importance)
 
     @blocking
     def forget(self, memory_id: str, *, scope: Scope | None = None) -> Plan[bool]:
@@ -289,7 +288,7 @@ class MemoryManager:
 
     def _faded(self, memory: Memory) -> Memory:
         score = memory.score or 0.0
-        loss = self.fading.weight * (1 - self.strength(memory)) * abs(score)
+        loss = _FADING * (1 - self.strength(memory)) * abs(score)
         return replace(memory, score=score - loss)
 
     def _find(

@@ -35,11 +35,11 @@ from llama_retrieval_ext.graph.passage_links import (
     passage_rows,
 )
 from llama_retrieval_ext.knowledge_base.documents import (
-    Prepared,
     check_transformations,
     each_or_error,
     fingerprint_of,
 )
+from llama_retrieval_ext.knowledge_base.ledger.prepared import Prepared
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
 from llama_retrieval_ext.urls import Location
 

@@ -9,7 +9,8 @@ import pytest
 from llama_index.core.base.response.schema import PydanticResponse
 from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext.capabilities import Analysis, DataAnalyzer
+from llama_retrieval_ext.capabilities import DataAnalyzer
+from llama_retrieval_ext.capabilities.analysis import Analysis
 from llama_retrieval_ext.capabilities.query_engine import as_hits
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
 from llama_retrieval_ext.knowledge_base import KnowledgeBase

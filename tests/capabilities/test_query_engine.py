@@ -3,7 +3,8 @@
 import pytest
 from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext.capabilities import DataAnalyzer, Insight, RAGGenerator, StyleGenerator
+from llama_retrieval_ext.capabilities import DataAnalyzer, RAGGenerator, StyleGenerator
+from llama_retrieval_ext.capabilities.insight import Insight
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.testing import FakeRetriever, ScriptedLLM

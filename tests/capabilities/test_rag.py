@@ -7,7 +7,8 @@ import pytest
 from llama_index.core.base.response.schema import AsyncStreamingResponse, StreamingResponse
 from llama_index.core.query_engine import CustomQueryEngine
 
-from llama_retrieval_ext.capabilities import RAGAnswer, RAGGenerator
+from llama_retrieval_ext.capabilities import RAGGenerator
+from llama_retrieval_ext.capabilities.rag import RAGAnswer
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Query, Scope

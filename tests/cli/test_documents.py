@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run, best
-from tests.knowledge_base.test_readers import write_pdf
+from tests.knowledge_base.readers.sample_files import write_pdf
 
 pytestmark = pytest.mark.slow
 

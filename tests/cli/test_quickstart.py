@@ -19,7 +19,7 @@ from llama_retrieval_ext.cli.quickstart import (
     table_of,
 )
 from tests.cli.conftest import Run
-from tests.knowledge_base.test_readers import write_pdf
+from tests.knowledge_base.readers.sample_files import write_pdf
 
 pytestmark = pytest.mark.slow
 

@@ -105,7 +105,7 @@ def test_explain_shows_what_ran_and_the_account_of_each_hit(run: Run, url: str) 
 def test_why_not_names_the_stage_where_a_passage_fell_out(run: Run, url: str) -> None:
     search = ("search", "leave", "--kb", url, "--json")
     hits = json.loads(run(*search).stdout)["hits"]
-    first, last = hits[0]["chunk_id"], hits[-1]["chunk_id"]
+    first, last = hits[0]["node_id"], hits[-1]["node_id"]
     options = ("--top-k", "1", "--why-not", last)
     assert f"why not: '{last}' was left out by " in run(*search[:-1], *options).stdout
     answer = json.loads(run(*search, *options, "--why-not", first).stdout)

@@ -5,8 +5,8 @@ import re
 import pytest
 from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext import Contribution, CopyReport, Hit, SearchResult
-from llama_retrieval_ext.knowledge_base.report import IngestionReport
+from llama_retrieval_ext import Contribution, Hit, SearchResult
+from llama_retrieval_ext.knowledge_base.report import CopyReport, IngestionReport
 from llama_retrieval_ext.pipeline.explanation import explanation_of
 from llama_retrieval_ext.trace import Degradation, Trace
 from tests.display.conftest import MARKUP, full_result
