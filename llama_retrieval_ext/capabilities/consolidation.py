@@ -8,7 +8,7 @@ from typing import Final
 from pydantic import BaseModel
 
 from llama_retrieval_ext.capabilities.language_model import LanguageModel
-from llama_retrieval_ext.capabilities.memory_storage import Memory
+from llama_retrieval_ext.capabilities.memory_storage import ROLE_KEY, SESSION_KEY, Memory
 from llama_retrieval_ext.errors import GenerationError
 from llama_retrieval_ext.execution.plan import Outcome, Plan, Task, Together
 from llama_retrieval_ext.formulas.cosine import Vector, cosines, matrix
@@ -66,7 +66,7 @@ class Consolidation:
 def merged_memories(
     known: Sequence[tuple[Memory, Vector]], *, similarity: float, model: LanguageModel | None
 ) -> Plan[Consolidation]:
-    """Return the plan for merging; quadratic in the memories of one type and scope."""
+    """Return the plan for merging; quadratic in the memories of one type, scope and session."""
     groups = _groups(known, similarity)
     tasks = [Task("consolidation", _text(group, model)) for group in groups]
     outcomes: list[Outcome[str | None]] = yield Together(tasks)
@@ -110,17 +110,23 @@ def _merged(group: Sequence[Memory], text: str) -> Memory:
 
 
 def _groups(known: Sequence[tuple[Memory, Vector]], similarity: float) -> list[list[Memory]]:
-    """Group memories of one type and scope that are near the first of the group; oldest first."""
+    """Group memories of one kind that are near the first of the group; oldest first."""
     kinds: dict[object, list[tuple[Memory, Vector]]] = {}
     for memory, vector in sorted(known, key=lambda each: (each[0].timestamp, each[0].id)):
         if len(vector):
-            kinds.setdefault((memory.memory_type, memory.scope), []).append((memory, vector))
+            kinds.setdefault(_kind(memory), []).append((memory, vector))
     return [
         group
         for members in kinds.values()
         for group in _near(members, similarity)
         if len(group) > 1
     ]
+
+
+def _kind(memory: Memory) -> object:
+    """Return what merged memories have in common: a session must not read another's."""
+    chat = (memory.metadata.get(SESSION_KEY), memory.metadata.get(ROLE_KEY))
+    return memory.memory_type, memory.scope, chat
 
 
 def _near(members: Sequence[tuple[Memory, Vector]], similarity: float) -> list[list[Memory]]:

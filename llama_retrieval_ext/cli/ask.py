@@ -44,7 +44,7 @@ def ask(  # noqa: PLR0913 - a command's options are its parameters
 ) -> None:
     """Answer a question from the passages of a knowledge base, by a language model.
 
-    Each citation names its document. What the cited passages do not support is said.
+    Each citation names its document. Statements that the cited passages do not support are listed.
     """
     llm = llm_of(llm_url, llm_model, key_env=llm_key_env, context=llm_context, timeout_s=timeout)
     if llm is None:

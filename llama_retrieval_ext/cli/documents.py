@@ -98,7 +98,7 @@ def delete(
         typer.Argument(
             metavar="ID...",
             help="Files, folders, patterns such as 'docs/*.md', or ids of documents; see list. "
-            "A file need not exist any more.",
+            "A file may be gone from disk.",
             show_default=False,
         ),
     ],
@@ -218,20 +218,22 @@ def copy(
         str, typer.Option("--from", metavar="URL", help="The knowledge base.", show_default=False)
     ],
     target: Annotated[
-        str, typer.Option("--to", metavar="URL", help="Where a copy goes.", show_default=False)
+        str,
+        typer.Option(
+            "--to", metavar="URL", help="The knowledge base to copy to.", show_default=False
+        ),
     ],
     many_tenants: Annotated[
         bool,
         typer.Option(
             "--many-tenants",
-            help="Have the engine keep what belongs to a tenant together, where the copy is made.",
+            help="Store the data of each tenant together; applies when the copy is created.",
         ),
     ] = False,
     mirror: Annotated[
         bool,
         typer.Option(
-            "--mirror",
-            help="Remove from the copy what the knowledge base does not have, or not any more.",
+            "--mirror", help="Delete documents from the copy that the source does not have."
         ),
     ] = False,
     graph: Annotated[

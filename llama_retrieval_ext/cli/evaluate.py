@@ -37,18 +37,21 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
     kb: Url = DEFAULT_KB,
     modes: Annotated[
         list[str] | None,
-        typer.Option("--mode", help="How to search; each way that there is unless given."),
+        typer.Option(
+            "--mode", help="How to search. May be repeated; all available modes unless given."
+        ),
     ] = None,
     measures: Annotated[
         list[str] | None,
         typer.Option("--measure", metavar="MEASURE", help="Such as nDCG@10, R@100, RR, AP."),
     ] = None,
-    top_k: Annotated[int, typer.Option(min=1, help="How many hits each search gives.")] = _TOP_K,
+    top_k: Annotated[int, typer.Option(min=1, help="Number of hits per search.")] = _TOP_K,
     baseline: Annotated[
-        SearchKind | None, typer.Option(help="What the others are tested against; the first mode.")
+        SearchKind | None,
+        typer.Option(help="The mode that others are compared with; the first one unless given."),
     ] = None,
     folder: Annotated[
-        Path | None, typer.Option(help="Where answers are kept, so that a killed run goes on.")
+        Path | None, typer.Option(help="Where to keep answers, so that a killed run can resume.")
     ] = None,
     tune: Annotated[
         bool, typer.Option("--tune", help="Also tune hybrid search on the questions.")

@@ -176,7 +176,7 @@ class _Parser:
         if not value:
             raise self._error("has a value that is empty")
         if value.startswith(_OPERATOR_SIGNS):
-            raise self._error("has a value that begins as an operator")
+            raise self._error("has two operators in a row; write one, or quote the value")
         self._advance(len(value))
         return value if as_text else _number_or_text(value)
 

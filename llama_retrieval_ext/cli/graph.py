@@ -65,7 +65,7 @@ def info(
     kb_id: KbId = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how many nodes of each label a graph has, and which relations join them."""
+    """Show how many nodes of each label a graph has, and the relations between them."""
     from llama_retrieval_ext.execution.drivers import run  # noqa: PLC0415 - imports LlamaIndex
     from llama_retrieval_ext.graph.backend import summary  # noqa: PLC0415 - likewise
 
@@ -118,7 +118,7 @@ def path(
 def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A YAML file of rules.")],
 ) -> None:
-    """Check a file of rules: an error names line, column and the nearest right spelling."""
+    """Check a file of rules, with line, column and the closest valid name for errors."""
     rules = ext.load_rules(file)
     say(f"{file}: {counted(len(rules), 'rule')}, no errors")
     say_table(

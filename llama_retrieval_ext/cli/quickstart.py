@@ -87,14 +87,15 @@ def quickstart(
     ] = None,
     *,
     ask: Annotated[
-        list[str] | None, typer.Option(metavar="QUESTION", help="Ask this. May be repeated.")
+        list[str] | None,
+        typer.Option(metavar="QUESTION", help="A question to answer. May be repeated."),
     ] = None,
     kb: Annotated[
         str,
         typer.Option(
             metavar="URL",
             help="Where to keep the index; left out, it is not kept. One that holds other "
-            "documents is asked as it is: samples are not added to it.",
+            "documents is searched as it is; no samples are added.",
         ),
     ] = "embedded::memory:",
     embed_model: EmbedModel = "local",

@@ -35,7 +35,7 @@ FilterOptions = Annotated[
         "--filter",
         metavar="FILTER",
         help="Only what has this metadata: key=value, key!=value, key>=value, key>value, "
-        "key<=value, key<value, key~part for a part of a string, whatever the case, or "
+        "key<=value, key<value, key~part for a part of a string, ignoring case, or "
         "key in (value, value). Combine them with and, or, not and parentheses: "
         "'lang=zh or not (year<2020 and draft=yes)'. Numbers are recognised; in quotes a value is "
         "a string: 'article=\"3\"'. May be repeated: all must hold.",
@@ -45,13 +45,13 @@ FilterOptions = Annotated[
 
 def search(  # noqa: PLR0913 - a command's options are its parameters
     words: Annotated[
-        list[str], typer.Argument(metavar="QUERY...", help="What to look for.", show_default=False)
+        list[str], typer.Argument(metavar="QUERY...", help="The question.", show_default=False)
     ],
     *,
     kb: Url = DEFAULT_KB,
     mode: Annotated[
         SearchKind | None,
-        typer.Option(help="How to search; hybrid unless given.", show_default=False),
+        typer.Option(help="How to search; hybrid unless set.", show_default=False),
     ] = None,
     pipeline: Annotated[
         Path | None,
@@ -72,14 +72,18 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
         bool, typer.Option("--full", help="Show whole passages, not the lines that match best.")
     ] = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Also show what ran, and the account of each hit.")
+        bool,
+        typer.Option(
+            "--explain",
+            help="Also show the steps with times, and why each hit ranks where it does.",
+        ),
     ] = False,
     why_not: Annotated[
         list[str] | None,
         typer.Option(
             "--why-not",
             metavar="NODE_ID",
-            help="Also say why this passage is not among the hits. May be repeated.",
+            help="Also show why this passage is not among the hits. May be repeated.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -166,7 +170,7 @@ def validate(
 ) -> None:
     """Check a pipeline file, without opening anything that it names.
 
-    Each problem has its line and field. The program ends with 0 if there is none, else with 1.
+    Each problem has its line and field. Exit code: 0 without problems, else 1.
     """
     # The import of LlamaIndex takes two seconds; --help does not need it.
     from llama_retrieval_ext.config.yaml import read_file  # noqa: PLC0415

@@ -124,7 +124,7 @@ def plot_overlap(
     labels = drawable(cut(name, _COLUMNS) for name in names)
     axes.set_xticks(range(len(names)), labels, rotation=20, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(len(names)), labels)
-    return finished(axes, title=f"In both, of the first {count}")
+    return finished(axes, title=f"Overlap of the top {count}")
 
 
 def plot_ranks(

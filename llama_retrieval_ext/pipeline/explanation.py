@@ -221,7 +221,7 @@ class Explanation(SearchResult):
         >>> print(explanation.why_not("sick"))
         'sick' was left out by Top(k=1), which kept 1: rank 2 before
         >>> print(explanation.why_not("lunch"))
-        'lunch' was not found by any leg: bm25 looked at 2, the last with 0.5235
+        'lunch' was not found by any leg: bm25 returned 2 hits; the lowest scored 0.5235
 
     """
 

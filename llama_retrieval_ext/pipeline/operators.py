@@ -41,16 +41,20 @@ def then(left: object, right: object) -> object:
         return NotImplemented
     if is_function(left) and kinds[1] != "refine":
         raise CompositionError(
-            f"a function stands for a refinement, behind a retriever: retriever >> "
+            f"a function is a refinement, which follows a retriever: retriever >> "
             f"{written(left)}; to change the query write a Rewrite, to find hits a Retriever"
         )
     build = _THEN.get(kinds)  # type: ignore[arg-type]  # None was ruled out
     if build is None:
         raise CompositionError(
-            f"a {kinds[1]} cannot follow a {kinds[0]}: {written(left)} >> {written(right)}; "
-            + instead(kinds, left, right)
+            f"{_named(kinds[1])} cannot directly follow {_named(kinds[0])}: "
+            f"{written(left)} >> {written(right)}; " + instead(kinds, left, right)
         )
     return build(left, right)
+
+
+def _named(kind: str | None) -> str:
+    return {"branches": "parallel retrievers", "refine": "a refinement"}.get(f"{kind}", f"a {kind}")
 
 
 def beside(left: object, right: object) -> Branches:
@@ -61,13 +65,13 @@ def beside(left: object, right: object) -> Branches:
     if not _SIDES.issuperset(kinds):
         follows = f"one follows the other: {written(left)} >> {grouped(right)}"
         raise CompositionError(
-            f"only retrievers stand side by side, got {written(left)} | {written(right)}; "
+            f"only retrievers can be combined by |, got {written(left)} | {written(right)}; "
             + (follows if kinds in _THEN else instead(kinds, left, right))
         )
     for part in (left, right):
         if isinstance(part, Branches) and (part.rewrites or part.fan_out is not None):
             raise CompositionError(
-                f"{part!r} still needs a fusion before anything stands beside it: "
+                f"{part!r} still needs a fusion before it can be combined by |: "
                 f"({side(left)}) | ({side(right)})"
             )
     legs = unique_legs([*_legs(left), *_legs(right)])

@@ -52,8 +52,9 @@ class Depth:
     def __str__(self) -> str:
         if not self.count:
             return f"{self.leg} found nothing"
-        last = "" if self.last_score is None else f", the last with {self.last_score:.4g}"
-        return f"{self.leg} looked at {self.count}{last}"
+        last = "" if self.last_score is None else f"; the lowest scored {self.last_score:.4g}"
+        hits = "1 hit" if self.count == 1 else f"{self.count} hits"
+        return f"{self.leg} returned {hits}{last}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,3 +86,53 @@ def test_a_manager_is_a_block_of_llama_index_memory(forgetful_kb: KnowledgeBase)
     assert "lemon" not in content
     assert texts(manager.retrieve("Rome", scope=ACME, top_k=1)) == ["I moved to Rome"]
     assert asyncio.run(block.atruncate("one line\nand another", 2)) == "one line"
+
+
+def said(role: str, content: str, session: str) -> ChatMessage:
+    return ChatMessage(role=role, content=content, additional_kwargs={"session_id": session})
+
+
+async def test_a_memory_block_recalls_its_own_session_only(forgetful_kb: KnowledgeBase) -> None:
+    manager = MemoryManager(forgetful_kb)
+    manager.remember("The office PIN rule: six digits", scope=ACME)
+    block = manager.as_memory_block(scope=ACME)
+    await block.aput([said("user", "My PIN is 4711", "anna")])
+    await block.aput([ChatMessage(role="user", content="My PIN is 9999")], session_id="bob")
+    question = [ChatMessage(role="user", content="What is the PIN?")]
+    anna, bob, nobody = [
+        await block.aget(question, session_id=session) for session in ("anna", "bob", None)
+    ]
+    assert ("4711" in anna, "9999" in anna) == (True, False)
+    assert ("4711" in bob, "9999" in bob) == (False, True)
+    assert ("4711" in nobody, "9999" in nobody) == (False, False)
+    assert all("six digits" in recalled for recalled in (anna, bob, nobody))
+    across = manager.as_memory_block(scope=ACME, across_sessions=True)
+    assert "4711" in await across.aget(question, session_id="bob")
+
+
+async def test_a_memory_block_stores_messages_of_the_assistant(forgetful_kb: KnowledgeBase) -> None:
+    block = MemoryManager(forgetful_kb).as_memory_block(scope=ACME)
+    messages = [
+        said("system", "You are a bot for trains", "anna"),
+        said("user", "When does the train leave?", "anna"),
+        said("assistant", "The train leaves at 9:15", "anna"),
+        said("assistant", "", "anna"),
+    ]
+    await block.aput(messages)
+    question = [ChatMessage(role="user", content="train")]
+    lines = (await block.aget(question, session_id="anna")).splitlines()
+    assert sorted(line.partition(" ")[2] for line in lines) == [
+        "When does the train leave?",
+        "assistant: The train leaves at 9:15",
+    ]
+
+
+async def test_consolidation_keeps_sessions_apart(forgetful_kb: KnowledgeBase) -> None:
+    manager = MemoryManager(forgetful_kb, scope=ACME)
+    block = manager.as_memory_block()
+    for session in ("anna", "anna", "bob"):
+        await block.aput([said("user", "I prefer tea", session)])
+    assert [len(replaced) for replaced in manager.consolidate().replaced] == [2]
+    question = [ChatMessage(role="user", content="tea")]
+    for session in ("anna", "bob"):
+        assert (await block.aget(question, session_id=session)).count("I prefer tea") == 1

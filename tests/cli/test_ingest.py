@@ -155,7 +155,7 @@ def test_one_that_requires_a_scope_is_used_with_one_only(
 
 
 def test_a_url_without_a_place_is_an_error(run: Run, handbook: Path) -> None:
-    assert "names no store" in run("ingest", handbook, "--kb", "qdrant").stderr
+    assert "is not a store URL" in run("ingest", handbook, "--kb", "qdrant").stderr
 
 
 def test_row_that_its_file_no_longer_has_is_not_found(run: Run, url: str, handbook: Path) -> None:

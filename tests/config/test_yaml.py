@@ -62,7 +62,7 @@ def document(pipeline: str) -> str:
             "",
         ),
         ("", 1, "empty"),
-        ("- a\n- b: [", 3, "no YAML"),
+        ("- a\n- b: [", 3, "not valid YAML"),
     ],
 )
 def test_a_problem_of_a_yaml_file_is_reported_with_its_line_and_advice(

@@ -138,3 +138,13 @@ def namespace() -> ModuleType:
     module = ModuleType("llama_index.embeddings")
     module.__path__ = []
     return module
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["sk-SECRET-0123456789", "opnai:sk-SECRET", "openai_key=SECRET", "x" * 20 + "SECRET" * 5],
+)
+def test_a_text_that_may_be_an_api_key_is_not_shown(spec: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        resolve_embed_model(spec)
+    assert "SECRET" not in str(raised.value)

@@ -1,6 +1,7 @@
 """The threads of the drivers: the pool for blocking calls and the loop thread."""
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
@@ -187,3 +188,27 @@ def test_a_forked_child_makes_its_own_loop_thread() -> None:
     """
     done = script(code)
     assert (done.stderr, done.returncode, done.stdout) == ("", 0, "closed\n" * 3)
+
+
+def test_an_error_after_the_caller_was_cancelled_is_not_logged() -> None:
+    loop = LoopThread("late")
+    logged: list[object] = []
+    ended = threading.Event()
+
+    async def fails_when_cancelled() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            ended.set()
+            raise ConnectionError("the answer came too late") from None
+
+    async def impatient() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(loop.run(fails_when_cancelled()), 0.05)
+
+    asyncio.run(impatient())
+    assert ended.wait(5)
+    loop.close()
+    gc.collect()
+    assert logged == []

@@ -99,8 +99,8 @@ def test_parts_that_fit_make_the_documented_kind() -> None:
 def test_parts_that_do_not_fit_are_refused_with_a_working_correction() -> None:
     wrong = pairs(fit=False)
     assert len(wrong) > 100
-    for left, right, first, second in wrong:
-        with pytest.raises(CompositionError, match=f"a {second} cannot follow a {first}") as caught:
+    for left, right, _first, _second in wrong:
+        with pytest.raises(CompositionError, match="cannot directly follow") as caught:
             rshift(left, right)
         assert " at 0x" not in str(caught.value)
         assert is_right(corrected(caught.value)), str(caught.value)
@@ -204,13 +204,13 @@ def test_a_function_after_a_retriever_is_a_refinement(searched: Searched) -> Non
 @pytest.mark.parametrize(
     ("compose", "message"),
     [
-        (lambda: str.upper >> either, "a function stands for a refinement, behind a retriever"),
+        (lambda: str.upper >> either, "a function is a refinement, which follows a retriever"),
         (lambda: either >> (lambda a, b, c: a), r"takes \(query, hits\) or \(hits\)"),
         (lambda: either >> (lambda: [1]), r"takes \(query, hits\) or \(hits\)"),
         (lambda: either >> asyncio.sleep, "async function"),
         (lambda: either >> Top, r"Top is a class.*write Top\(...\)"),
         (lambda: (either | either) >> laws, "put a Fusion between them"),
-        (lambda: either | laws, "only retrievers stand side by side"),
+        (lambda: either | laws, "only retrievers can be combined by"),
     ],
 )
 def test_a_function_in_another_place_is_refused_with_advice(

@@ -60,7 +60,7 @@ def test_why_not_of_a_node_that_no_leg_found_holds_the_depth_of_each_leg() -> No
     missing = explanation.why_not("globex-travel")
     assert missing.reason is WhyNotReason.NOT_FOUND
     assert [(each.leg, each.count) for each in missing.depths] == [("words", 2), ("meaning", 3)]
-    assert "'globex-travel' was not found by any leg: words looked at 2" in str(missing)
+    assert "'globex-travel' was not found by any leg: words returned 2 hits" in str(missing)
     below = (branches(words=bm25, meaning=vector) >> RRF() >> Top(1)).explain(QUERY)
     ids = {id_ for stage in below.stages for id_ in stage.ranks} - {below.hits[0].node_id}
     fallen = {below.why_not(id_).stage for id_ in ids}

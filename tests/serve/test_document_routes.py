@@ -1,5 +1,7 @@
 """Routes for documents: add, list, read, delete."""
 
+import pytest
+
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.serve import ServeLimits
@@ -48,3 +50,10 @@ def test_more_documents_than_the_limit_are_refused(connect: Connect) -> None:
     documents = [{"id": str(i), "text": "Text."} for i in range(2)]
     assert client.post("/v1/documents", json={"documents": documents}).status_code == 422
     assert client.get("/v1/documents?limit=100000").status_code == 422
+
+
+@pytest.mark.parametrize("name", ["~nobody-has-this-name", "%00", "%ED%A0%80", "a%0Ab"])
+def test_an_odd_document_id_is_not_found(connect: Connect, name: str) -> None:
+    client = connect()
+    for method in ("GET", "DELETE"):
+        assert client.request(method, f"/v1/documents/{name}").status_code == 404

@@ -1,5 +1,6 @@
 """API keys: how they are read, and which scope each has."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -102,3 +103,10 @@ def test_two_keys_may_not_be_alike() -> None:
         )
         with pytest.raises(ConfigurationError, match="two keys have the same"):
             ApiKeys.parse(both)
+
+
+def test_a_large_file_of_keys_is_refused_at_once(tmp_path: Path) -> None:
+    text = "keys:\n" + "- {name: a, key: 0123456789abcdef, everything: true}\n" * 100_000
+    (tmp_path / "keys.yaml").write_text(text)
+    with pytest.raises(ConfigurationError, match="longer than 1,000,000 bytes"):
+        ApiKeys.load(tmp_path / "keys.yaml")

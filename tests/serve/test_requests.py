@@ -1,7 +1,9 @@
 """Requests that are refused, with what to write instead."""
 
 import pytest
+from pydantic import ValidationError
 
+from llama_retrieval_ext.serve.requests import FieldCondition
 from tests.serve.conftest import Connect
 
 
@@ -25,3 +27,10 @@ def test_a_body_that_is_no_json_is_named_as_such(connect: Connect) -> None:
     headers = {"Content-Type": "application/json"}
     answer = connect().post("/v1/search", content=b"{query", headers=headers)
     assert answer.json()["error"]["message"] == "the body is not valid JSON"
+
+
+@pytest.mark.parametrize("value", [["a"], [1], [1.5]])
+def test_the_values_of_a_condition_are_limited(value: list[object]) -> None:
+    assert FieldCondition(key="k", operator="in", value=value * 100).to_filter().value  # type: ignore[arg-type]
+    with pytest.raises(ValidationError, match="at most 100 items"):
+        FieldCondition(key="k", operator="in", value=value * 101)  # type: ignore[arg-type]

@@ -35,7 +35,7 @@ def test_a_url_opens_a_directory_and_what_was_added_is_there_again(tmp_path: Pat
 
 @pytest.mark.parametrize("url", ["", "embedded", "embedded:", "./kb", "memory", "sqlite:./kb"])
 def test_a_url_without_an_engine_is_refused(url: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"names no store\. A URL begins"):
+    with pytest.raises(ConfigurationError, match=r"is not a store URL\. A URL begins"):
         open_store(url)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from llama_retrieval_ext.errors import RuleSyntaxError
+from llama_retrieval_ext.graph.rules.yaml import parse_rules
 from llama_retrieval_ext.text.yaml_nodes import Fields, Reader, composed
 
 
@@ -24,7 +25,7 @@ def test_fields_are_read_with_their_type_or_default() -> None:
     ("text", "message"),
     [
         ("", "the text is empty; write 'rules:' and a list"),
-        ("a: [", "no YAML"),
+        ("a: [", "not valid YAML"),
         ("a: &x 1\nb: *x", r"references \(& and \*\) are not allowed in rules"),
         ("[" * 13 + "]" * 13, "the YAML is nested too deeply"),
         ("name: " + "x" * 2_000_000, "the text is longer than"),
@@ -61,3 +62,11 @@ def test_an_error_names_file_line_and_column() -> None:
         fields("name: x\n\nwrong: y")
     assert (caught.value.line, caught.value.column) == (3, 1)
     assert "rules.yaml" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ['rules: ["\\ud800"]', 'rules:\n  - name: "\\uD800"', "rules: \ud800"]
+)
+def test_half_of_a_surrogate_pair_is_a_syntax_error(text: str) -> None:
+    with pytest.raises(RuleSyntaxError):
+        parse_rules(text)

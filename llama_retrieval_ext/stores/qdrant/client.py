@@ -32,7 +32,7 @@ from llama_retrieval_ext.stores.engine.collection import CollectionMissingError
 from llama_retrieval_ext.stores.engine.connection import AsyncClient, Connection, SharedByPath
 from llama_retrieval_ext.stores.engine.steps import Steps
 from llama_retrieval_ext.stores.qdrant_common.filters import Clause, Contains, Group
-from llama_retrieval_ext.urls import Address, UrlForm
+from llama_retrieval_ext.urls import Address, UrlForm, local_path
 
 MEMORY: Final = ":memory:"
 FORM: Final = UrlForm(
@@ -198,7 +198,7 @@ def _local(path: str) -> tuple[QdrantClient, Callable[[], None]]:
     if path == MEMORY:
         client = QdrantClient(MEMORY)
         return client, client.close
-    return _directories.acquire(Path(path).expanduser().resolve())
+    return _directories.acquire(local_path(path))
 
 
 def _remote(address: Address) -> tuple[QdrantClient, Callable[[], None]]:

@@ -130,9 +130,9 @@ def rule(**changes: str) -> str:
         ("rules:\n  - &a {id: x}\n  - *a\n", 2, "references"),
         ("rules:\n  - !!python/object/apply:os.system ['x']\n", 2, "has the fields"),
         (rule(id="id: !!python/name:os.system x"), 2, "no value"),
-        ("rules: [}", 1, "no YAML"),
+        ("rules: [}", 1, "not valid YAML"),
         ("", 1, "empty"),
-        ("rules: " + "[" * 5000, 1, "nested too deeply|no YAML"),
+        ("rules: " + "[" * 5000, 1, "nested too deeply|not valid YAML"),
     ],
 )
 def test_an_unreadable_rule_file_is_an_error_with_its_line(

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.knowledge_base.readers.files import iter_documents, read_documents
+from llama_retrieval_ext.knowledge_base import read_documents
+from llama_retrieval_ext.knowledge_base.readers.files import iter_documents
 
 
 def read(paths: list[Path], **options: Any) -> Any:
@@ -154,3 +155,30 @@ def test_globs_and_patterns_choose_files(tmp_path: Path) -> None:
     for wrong in ({"paths": 3}, {"paths": [""]}, {"paths": tmp_path, "include": "*.md"}):
         with pytest.raises(ConfigurationError):
             read_documents(**wrong)
+
+
+def test_file_outside_of_the_folder_is_read_only_if_symbolic_links_are_followed(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "secret.txt").write_text("Secret.")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "own.txt").write_text("Own.")
+    (folder / "alias.txt").symlink_to(folder / "own.txt")
+    (folder / "leak.txt").symlink_to(tmp_path / "secret.txt")
+    (folder / "loop.txt").symlink_to(folder / "loop.txt")
+    documents = read_documents(folder)
+    assert {document.text for document in documents} == {"Own."}
+    assert [path.name for path in documents.left_out] == ["leak.txt"]
+    assert "follow_symlinks" in documents.left_out[folder / "leak.txt"]
+    followed = read_documents(folder, follow_symlinks=True)
+    assert {document.text for document in followed} == {"Own.", "Secret."}
+    assert read_documents(tmp_path / "folder" / "leak.txt")[0].text == "Secret."
+
+
+def test_loop_of_symbolic_links_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "loop.txt").symlink_to(tmp_path / "loop.txt")
+    (tmp_path / "own.txt").write_text("Own.")
+    documents = read_documents([tmp_path / "loop.txt", tmp_path / "own.txt"])
+    assert [document.text for document in documents] == ["Own."]
+    assert list(documents.left_out.values()) == ["it is a loop of symbolic links"]

@@ -1,12 +1,16 @@
 """Each format of a user's files."""
 
 import sys
+import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from llama_retrieval_ext.knowledge_base.readers.files import iter_documents, read_documents
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.knowledge_base import read_documents
+from llama_retrieval_ext.knowledge_base.readers.files import iter_documents
 from tests.knowledge_base.readers.sample_files import write_docx, write_pdf
 
 HTML = """<!doctype html><html><head><meta charset="{charset}"><title>Fire
@@ -151,3 +155,96 @@ def test_long_text_is_read_to_its_end(tmp_path: Path, encoding: str) -> None:
     text = "第九条 the 😀 end\n" * 9_000
     (tmp_path / "note.txt").write_bytes(text.encode(encoding))
     assert texts(tmp_path / "note.txt") == [text]
+
+
+def test_csv_with_a_huge_field_is_left_out_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "huge.csv").write_text("name,text\na,b\nc," + "x" * 200_000)
+    (tmp_path / "small.csv").write_text("name\nAnn")
+    documents = read_documents(tmp_path)
+    assert [document.text for document in documents] == ["name: Ann"]
+    (reason,) = documents.left_out.values()
+    assert "line 3" in reason
+    assert "field_size_limit" in reason
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
+@pytest.mark.parametrize("name", ["a.txt", "a.csv"])
+def test_text_in_a_named_encoding_is_read(tmp_path: Path, encoding: str, name: str) -> None:
+    (tmp_path / name).write_bytes("title\nÜber die Größe".encode(encoding))
+    (tmp_path / "utf-8.txt").write_text("Über", encoding="utf-8")
+    documents = read_documents(tmp_path, encoding=encoding)
+    assert "Über die Größe" in documents[0].text
+    assert documents[1].text == "Über"
+    assert documents.left_out == {}
+
+
+def test_unknown_encoding_is_a_configuration_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="encoding"):
+        read_documents(tmp_path, encoding="latin-99")
+
+
+def test_spreadsheet_that_claims_too_many_cells_is_read_by_what_it_has(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.append(["name", "city"])
+    book.active.append(["Ann", "York"])
+    book.save(tmp_path / "small.xlsx")
+    with (
+        zipfile.ZipFile(tmp_path / "small.xlsx") as source,
+        zipfile.ZipFile(tmp_path / "claims.xlsx", "w") as target,
+    ):
+        for name in source.namelist():
+            text = source.read(name).decode()
+            text = text.replace('ref="A1:B2"', 'ref="A1:XFD32000"')
+            target.writestr(name, text)
+    start = time.monotonic()
+    documents = read_documents(tmp_path / "claims.xlsx")
+    assert [document.text for document in documents] == ["name: Ann\ncity: York"]
+    assert time.monotonic() - start < 3
+
+
+@pytest.mark.parametrize(("column", "row"), [("XFD", 3), ("B", 1_048_576)])
+def test_spreadsheet_with_a_far_cell_is_read_at_once(tmp_path: Path, column: str, row: int) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.append(["name", "city"])
+    book.active.append(["Ann", "York"])
+    book.active[f"{column}{row}"] = "far"
+    book.save(tmp_path / "far.xlsx")
+    start = time.monotonic()
+    documents = read_documents(tmp_path / "far.xlsx")
+    assert documents[0].text == "name: Ann\ncity: York"
+    assert "far" in documents[-1].text
+    assert len(documents) == 2
+    assert time.monotonic() - start < 8
+
+
+def test_html_nested_deeply_is_read_at_once(tmp_path: Path) -> None:
+    pytest.importorskip("bs4")
+    (tmp_path / "deep.html").write_text("<div>" * 8000 + "deep" + "<p>text" * 8000)
+    start = time.monotonic()
+    documents = read_documents(tmp_path)
+    assert time.monotonic() - start < 5
+    assert documents[0].text == "deep" + "\ntext" * 8000
+
+
+def test_html_of_many_paragraphs_without_end_tags_is_read(tmp_path: Path) -> None:
+    pytest.importorskip("bs4")
+    (tmp_path / "list.html").write_text("".join(f"<p>Line {n}<br>" for n in range(3000)))
+    assert len(read_documents(tmp_path)[0].text.splitlines()) == 3000
+
+
+@pytest.mark.parametrize("suffix", ["docx", "xlsx", "pptx"])
+def test_office_file_that_unpacks_to_too_much_is_left_out_unopened(
+    tmp_path: Path, suffix: str
+) -> None:
+    with (
+        zipfile.ZipFile(tmp_path / f"bomb.{suffix}", "w", zipfile.ZIP_DEFLATED) as bomb,
+        bomb.open("word/document.xml", "w", force_zip64=True) as part,
+    ):
+        for _ in range(310):
+            part.write(b" " * 1_000_000)
+    start = time.monotonic()
+    documents = read_documents(tmp_path)
+    assert time.monotonic() - start < 8
+    assert "unpacks to 310,000,000 bytes" in next(iter(documents.left_out.values()))
