@@ -129,8 +129,8 @@ def open_store(
     near = [] if scheme in schemes else difflib.get_close_matches(scheme, schemes, n=1)
     advice = f"; did you mean {near[0]}:...?" if near else "."
     raise ConfigurationError(
-        f"{shown_url(url)} is not a store URL{advice} A URL begins with one of {', '.join(schemes)}, "
-        "as in embedded:./directory or qdrant://host:6333/collection"
+        f"{shown_url(url)} is not a store URL{advice} A URL begins with one of "
+        f"{', '.join(schemes)}, as in embedded:./directory or qdrant://host:6333/collection"
     )
 
 

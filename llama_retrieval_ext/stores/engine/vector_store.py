@@ -14,7 +14,7 @@ from llama_index.core.vector_stores.types import (
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreError
 from llama_retrieval_ext.execution.context import call
-from llama_retrieval_ext.execution.plan import Call, Plan
+from llama_retrieval_ext.execution.plan import Call, Plan, finished
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.backend import Candidate
@@ -83,9 +83,8 @@ class EngineStore(BasePydanticVectorStore):
             StoreClosedError: The store was closed.
         """
         _refuse(kwargs, "add")
-        if nodes:
-            yield self._add(_unique(nodes))
-        return [node.node_id for node in nodes]
+        ids = [node.node_id for node in nodes]
+        return call(self._add(_unique(nodes)).then(lambda _: ids)) if nodes else finished(ids)
 
     async_add = asynchronous(add)  # type: ignore[arg-type]  # its self is this class
 
@@ -145,7 +144,7 @@ class EngineStore(BasePydanticVectorStore):
         Raises:
             InvalidFilterError: The filters are invalid.
         """
-        return (yield from call(self._nodes(node_ids, filters)))
+        return call(self._nodes(node_ids, filters))
 
     aget_nodes = asynchronous(get_nodes)  # type: ignore[arg-type]  # its self is this class
 
@@ -186,7 +185,7 @@ class EngineStore(BasePydanticVectorStore):
             UnsupportedFilterError: The engine cannot evaluate the filters.
             DimensionMismatchError: The dimension of the embedding differs from the store's.
         """
-        return (yield from call(self._search(query, kwargs).then(_result)))
+        return call(self._search(query, kwargs).then(_result))
 
     aquery = asynchronous(query)  # type: ignore[arg-type]  # its self is this class
 
