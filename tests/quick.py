@@ -1,23 +1,24 @@
-"""What is slow, and how `pytest -m "not slow"` gets by in less than a minute.
+"""The quick run, `pytest -m "not slow"`: fewer trials, no slow imports, temporary files in memory.
 
-The full run collects every test, tries as many examples as the tests ask for, and keeps its stores
-on a disk. The quick one has the same assertions over fewer examples, and waits for no disk.
+Slow tests are marked where they stand. Marked here is what has no line of its own for a mark:
+examples in the package, parameters that are named after an engine's client, and the promises of
+the contract classes that the quick run checks for basic retrievers only.
 """
 
 import gc
-import os
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
+from multiprocessing.util import get_temp_dir
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-# What starts processes or servers, compiles, draws, or takes seconds to try much.
-SLOW_PLACES = (
+# Examples that draw, or import the client of a server.
+_SLOW_EXAMPLES = (
     "llama_retrieval_ext/evaluation/axes.py",
     "llama_retrieval_ext/evaluation/plots.py",
     "llama_retrieval_ext/evaluation/retrieval_plots.py",
@@ -25,25 +26,17 @@ SLOW_PLACES = (
     "llama_retrieval_ext/stores/elasticsearch",
     "llama_retrieval_ext/stores/milvus",
     "llama_retrieval_ext/stores/qdrant",
-    "tests/cli",
-    "tests/evaluation/test_plots.py",
-    "tests/test_readme.py",
 )
-_PLACES = tuple(place for place in SLOW_PLACES if "::" not in place)
-_WITHIN = tuple(place for place in SLOW_PLACES if "::" in place)
-# A module all of whose tests are slow.
-_ALL_SLOW = re.compile(r"^pytestmark = (?:\[[^\]]*?)?pytest\.mark\.slow\b", re.MULTILINE)
-# The quick run has these promises for retrievers that are no composites.
-_HOSTS = re.compile(
+_CLIENT = re.compile(r"\[(.*-)?(elasticsearch|milvus|qdrant)\b")
+# A quarter of the time of the contracts; the quick run has them for basic retrievers and BM25.
+_PROMISES = re.compile(
     r"tests/retrievers/(?!test_store_retriever_contract|bm25/).*::Test\w+::"
     r"test_(threads_|many_queries_at_once_|a_query_of_ten_thousand_words_|it_works_under_uvloop"
     r"|it_is_a_leg_of_a_fusion_|it_is_a_tool_|a_query_engine_|sync_calls_work_inside_)"
 )
-# Of its four queries the quick run has the Chinese one and the one with a tie.
-_CORPUS = "llama_retrieval_ext.testing.corpus"
-_CLIENT = re.compile(r"\[(.*-)?(elasticsearch|milvus|qdrant)\b")
+_MODULE_MARK = re.compile(r"^pytestmark = (?:\[[^\]]*?)?pytest\.mark\.slow\b", re.MULTILINE)
+# New stores wait for the disk: four folders took 150 s with files in memory, else over 400 s.
 _MEMORY = Path("/dev/shm")
-_ROOM_BYTES = 2 * 2**30
 
 # A shared machine is slow at times; a test that hangs is ended by pytest-timeout.
 settings.register_profile("full", deadline=None)
@@ -62,85 +55,52 @@ def examples(number: int) -> settings:
 
 
 class SlowTests:
-    """Marks what is slow, and does not even import it where it is left out."""
-
-    # Of the quick run; Python's own are 700, 10, 10.
-    _GARBAGE = (10_000, 20, 50)
+    """A pytest plugin that marks slow tests, and in the quick run does not import their modules."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._root = config.rootpath
-        self._left_out = config.option.markexpr == "not slow"
-        self._in_worker = hasattr(config, "workerinput")
-        settings.load_profile("quick" if self._left_out else "full")
+        self._is_quick = config.option.markexpr == "not slow"
+        self._is_worker = hasattr(config, "workerinput")
+        settings.load_profile("quick" if self._is_quick else "full")
+        if self._is_quick and _MEMORY.is_dir():
+            get_temp_dir()  # that of multiprocessing is removed after pytest has ended
+            tempfile.tempdir = tempfile.mkdtemp(prefix="llama-retrieval-", dir=_MEMORY)
+
+    def pytest_unconfigure(self) -> None:
+        """Remove the temporary files."""
+        if self._is_quick and tempfile.tempdir and _MEMORY in Path(tempfile.tempdir).parents:
+            shutil.rmtree(tempfile.tempdir, ignore_errors=True)
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
-        """Whether it is a file or a folder that would only be left out."""
-        if not self._left_out or not collection_path.is_relative_to(self._root):
+        """Leave out a module whose tests are all slow: clients of servers import for seconds."""
+        if not self._is_quick:
             return None
-        tests = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
-        slow = tests and _ALL_SLOW.search(collection_path.read_text(encoding="utf-8"))
-        if os.environ.get("X_IGN"):
-            return None
-        return bool(slow) or self._place(collection_path) in _PLACES or None
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_collect_file(
-        self, file_path: Path
-    ) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
-        """The quick run does not import a module to find that it has no examples."""
-        collectors = yield
-        if (
-            os.environ.get("X_DOC")
-            or not self._left_out
-            or ">>>" in file_path.read_text(encoding="utf-8", errors="ignore")
-        ):
-            return collectors
-        return [each for each in collectors if type(each).__name__ != "DoctestModule"]
+        name = collection_path.name
+        is_test = name.startswith("test_") and name.endswith(".py")
+        all_slow = is_test and _MODULE_MARK.search(collection_path.read_text(encoding="utf-8"))
+        return bool(all_slow) or self._is_slow_example(collection_path) or None
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collection(self) -> Iterator[None]:
-        """Nothing of what is collected becomes garbage: looking for it takes seconds."""
-        if os.environ.get("X_GCC"):
-            return (yield)
+        """Nothing of what is collected is garbage: to look for it takes 6 s in addition to 9 s."""
         gc.disable()
         try:
-            yield
+            return (yield)
         finally:
             gc.freeze()
             gc.enable()
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Mark the slow ones; workers begin with them, so that they end at the same time."""
+        """Mark what has no mark of its own; workers begin with slow tests, to end together."""
         for item in items:
-            place = self._place(item.path)
-            inside = any(place == slow or place.startswith(f"{slow}/") for slow in _PLACES)
-            if (
-                inside
-                or item.nodeid.startswith(_WITHIN)
-                or (_HOSTS.match(item.nodeid) and not os.environ.get("X_HOST"))
-                or _CLIENT.search(item.nodeid)
-            ):
+            promise = _CLIENT.search(item.nodeid) or _PROMISES.match(item.nodeid)
+            if promise or self._is_slow_example(item.path):
                 item.add_marker(pytest.mark.slow)
-        if not os.environ.get("X_Q") and self._left_out and (corpus := sys.modules.get(_CORPUS)):
+        if self._is_quick and (corpus := sys.modules.get("llama_retrieval_ext.testing.corpus")):
+            # The Chinese query and the one with a tie: with all four, contracts take 20 % longer.
             corpus.RetrieverFixtures.queries = corpus.SAMPLE_QUERIES[1::2]
-        if self._in_worker:
+        if self._is_worker:
             items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtestloop(self) -> Iterator[None]:
-        """In the quick run there is less garbage collection; temporary folders are in memory."""
-        if self._left_out and not os.environ.get("X_GCT"):
-            gc.set_threshold(*self._GARBAGE)
-        enough = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ROOM_BYTES
-        if os.environ.get("X_TMP") or not self._left_out or not enough:
-            return (yield)
-        before = tempfile.tempdir
-        with tempfile.TemporaryDirectory(dir=_MEMORY, ignore_cleanup_errors=True) as place:
-            tempfile.tempdir = place
-            try:
-                return (yield)
-            finally:
-                tempfile.tempdir = before
-
-    def _place(self, path: Path) -> str:
-        return path.relative_to(self._root).as_posix() if path.is_relative_to(self._root) else ""
+    def _is_slow_example(self, path: Path) -> bool:
+        return path.as_posix().removeprefix(f"{self._root.as_posix()}/").startswith(_SLOW_EXAMPLES)

@@ -117,17 +117,3 @@ def test_a_process_in_english_has_proofs_in_english(run: Run) -> None:
     answered = run("rules", "run", "sample", "--process", "wlding")
     assert answered.stdout == finished.stdout
     assert "took 'wlding' for 'welding'" in answered.stderr
-
-
-@pytest.mark.parametrize("command", [("graph",), ("rules",), ("rules", "run"), ("graph", "path")])
-def test_help_imports_no_llama_index(command: tuple[str, ...]) -> None:
-    program = (
-        "import sys\nfrom llama_retrieval_ext.cli import main\n"
-        f"try: main([*{command!r}, '--help'])\nexcept SystemExit: pass\n"
-        "print('llama_index' in sys.modules)"
-    )
-    finished = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert finished.stdout.splitlines()[-1] == "False", finished.stderr
-    assert finished.stdout.isascii()

@@ -15,6 +15,7 @@ from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
 QUERIES = {f"q{n}": f"question {n}" for n in range(24)}
+QUESTIONS = [*QUERIES.values()][:3]
 RELEVANT = {id_: {f"n{number}": 1 + number % 2} for number, id_ in enumerate(QUERIES)}
 JUDGED = Judgements(QUERIES, RELEVANT, Level.NODE)
 

@@ -8,10 +8,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.evaluation.comparison import compare
 from llama_retrieval_ext.evaluation.experiment import Experiment
 from llama_retrieval_ext.testing.fakes import FakeRetriever
-from tests.display.conftest import printed
-from tests.evaluation.conftest import Shifted
-
-QUESTIONS = [f"question {number}" for number in range(3)]
+from tests.evaluation.conftest import QUESTIONS, Shifted
 
 
 def test_the_most_different_question_comes_first() -> None:
@@ -44,14 +41,3 @@ def test_only_nodes_found_for_questions_of_the_comparison_can_be_marked() -> Non
             comparison.mark(question, node_id)
     with pytest.raises(ConfigurationError, match="two retrievers"):
         compare([Shifted(1)], QUESTIONS)
-
-
-def test_text_and_html_show_marks_and_nodes_that_one_retriever_alone_found() -> None:
-    comparison = compare({"<one>": Shifted(1), "two": Shifted(2)}, QUESTIONS[:1], top_k=2)
-    comparison.mark(0, "n0")
-    html, text = comparison._repr_html_(), printed(comparison)
-    for shown in (html, text):
-        assert "✓ n0" in shown
-        assert "+ n1" in shown
-        assert "1 marked" in shown
-    assert "<one>" not in html

@@ -1,4 +1,4 @@
-"""Experiments: what is measured, how significant it is, and how it is shown."""
+"""Experiments: what is measured, and with which arguments."""
 
 import ir_measures
 import pytest
@@ -6,8 +6,6 @@ import pytest
 from llama_retrieval_ext import RRF, branches
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.evaluation.experiment import Experiment
-from llama_retrieval_ext.evaluation.judgements import KNOWN_ITEMS, Judgements, Level
-from tests.display.conftest import printed
 from tests.evaluation.conftest import JUDGED, QUERIES, RELEVANT, Shifted
 
 
@@ -40,24 +38,6 @@ def test_values_are_those_of_ranx() -> None:
     }
     qrels = ranx.Qrels(RELEVANT)
     assert row["nDCG@10"] == pytest.approx(ranx.evaluate(qrels, ranx.Run(run), "ndcg@10"), abs=1e-6)
-
-
-def test_significant_differences_are_marked_in_text_and_html() -> None:
-    judged = Judgements(QUERIES, RELEVANT, Level.NODE, KNOWN_ITEMS)
-    retrievers = {"<first>": Shifted(2), "better": Shifted(1), "same": Shifted(2)}
-    experiment = Experiment(retrievers, judged, measures=["RR"]).run(progress=False)
-    rows = experiment.significance.set_index("retriever")
-    assert rows.loc["better", "is_significant"]
-    assert rows.loc["better", "difference"] == pytest.approx(0.5)
-    assert rows.loc["same", "p_holm"] == 1.0
-    for table in (experiment.results, experiment.per_query, experiment.significance):
-        assert set(table["questions"]) == {"synthetic: known items"}
-    lines = printed(experiment)
-    assert "1.0000*↑" in lines
-    assert "synthetic: known items" in lines
-    html = experiment._repr_html_()
-    assert "<b>1.0000*↑</b>" in html
-    assert "&lt;first&gt;" in html
 
 
 def test_top_k_limits_the_hits_of_each_retriever() -> None:

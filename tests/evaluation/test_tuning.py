@@ -1,4 +1,4 @@
-"""Tuning from labels: its verdict, its gain, and how they are shown."""
+"""Tuning from labels: its verdict and its gain."""
 
 from pathlib import Path
 
@@ -8,7 +8,6 @@ from llama_retrieval_ext import RRF, BM25Retriever, Top, WeightedSum, branches
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.evaluation.tuning import Tuning, tune
 from llama_retrieval_ext.testing.corpus import sample_nodes
-from tests.display.conftest import printed
 from tests.evaluation.conftest import JUDGED, QUERIES, Noisy, tuned
 
 
@@ -44,15 +43,6 @@ def test_progress_is_shown_of_answers_and_of_settings(capsys: pytest.CaptureFixt
     shown = capsys.readouterr().err
     assert "answer/s]" in shown
     assert "setting/s]" in shown
-
-
-def test_a_tuning_shows_its_verdict_and_reasons() -> None:
-    good, bad = Noisy("good", lambda n: True), Noisy("bad", lambda n: False)
-    result = tuned(branches(good=good, bad=bad) >> WeightedSum())
-    for shown in (printed(result), result._repr_html_()):
-        assert "fusion and weights" in shown
-        assert "It gains" in shown
-    assert repr(result) == result.verdict
 
 
 def test_a_tuned_pipeline_is_written_as_a_preset(tmp_path: Path) -> None:
