@@ -124,7 +124,7 @@ def test_an_interrupted_clear_leaves_whole_documents(
         calls.append(keys)
         if len(calls) == 2:
             raise StoreUnavailableError("the server is away")
-        delete(writer, keys)  # type: ignore[arg-type]  # what it was given
+        delete(writer, keys)  # type: ignore[arg-type]  # as the method has them
 
     monkeypatch.setattr(Writer, "delete", failing)
     with pytest.raises(StoreUnavailableError, match="away"):

@@ -6,10 +6,7 @@ from qdrant_client import models
 from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError
 from llama_retrieval_ext.stores.qdrant.store import QdrantStore
 from llama_retrieval_ext.text.tokenizer import Tokenizer
-from tests.stores.qdrant.conftest import fake
 from tests.stores.qdrant.fake_server import FakeServer
-
-__all__ = ["fake"]
 
 pytestmark = pytest.mark.slow
 
