@@ -76,7 +76,7 @@ def url(engine: str, fast_disk: Path, request: pytest.FixtureRequest) -> Iterato
 
 @pytest.fixture
 def open_kb(url: str, model: PickyEmbedding) -> Iterator[Callable[..., KnowledgeBase]]:
-    """Opens the knowledge base on disk, as often as wanted."""
+    """Opens the knowledge base on disk, as often as needed."""
     opened: list[KnowledgeBase] = []
 
     def open_(**options: Any) -> KnowledgeBase:

@@ -111,8 +111,8 @@ def killed_in_the_middle(url: str, first: int, delay_s: float) -> int:
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     acknowledged = first - 1
-    while told := os.read(reader, 4):
-        acknowledged = int.from_bytes(told, "big")
+    while version := os.read(reader, 4):
+        acknowledged = int.from_bytes(version, "big")
     os.close(reader)
     return acknowledged
 

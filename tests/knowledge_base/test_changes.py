@@ -265,14 +265,6 @@ async def test_aadd_and_adelete_add_and_delete(kb: KnowledgeBase) -> None:
     assert kb.count() == 0
 
 
-def test_delete_removes_all_nodes_of_the_document_and_no_other(kb: KnowledgeBase) -> None:
-    kb.add([Document(id_="d", text=LONG), Document(id_="e", text="leave")])
-    assert kb.documents()[0].n_nodes > 1
-    assert kb.delete("d") == 1
-    assert list(found(kb).values()) == ["leave"]
-    assert kb.delete("d") == 0
-
-
 def test_a_transformation_that_embeds_is_not_followed_by_another_embedding(
     open_kb: Open, model: FakeEmbedding
 ) -> None:

@@ -12,26 +12,12 @@ from llama_index.core.chat_engine.types import ChatMode
 from llama_index.core.llms import ChatMessage, MockLLM
 from llama_index.core.postprocessor import SimilarityPostprocessor
 from llama_index.core.response_synthesizers import Refine
-from llama_index.core.schema import Document
-from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from tests.knowledge_base.test_searching import YEAR, filled
 
-YEAR = MetadataFilters.from_dicts([{"key": "year", "value": 2024}])
-
-
-@pytest.fixture
-def filled(kb: KnowledgeBase) -> KnowledgeBase:
-    kb.add(
-        [
-            Document(id_=f"{year}{n}", text=f"annual leave {n}", metadata={"year": year})
-            for year in (2023, 2024)
-            for n in range(4)
-        ],
-        show_progress=False,
-    )
-    return kb
+__all__ = ["filled"]
 
 
 async def test_engines_answer_from_the_hits_of_the_knowledge_base(filled: KnowledgeBase) -> None:

@@ -1,5 +1,5 @@
-"""Every engine is asked from everywhere: a script, threads, one event loop after another, uvloop,
-and code that runs in a loop, as a notebook's cells do."""
+"""Every engine can be searched from a script, threads, one event loop after another, uvloop, and
+code that runs in a loop, as the cells of a notebook do."""
 
 import asyncio
 import subprocess

@@ -52,8 +52,8 @@ def test_get_returns_only_documents_of_the_scope(open_kb: Open) -> None:
     kb = open_kb()
     for scope in (ACME, GLOBEX, None):
         kb.add([Document(id_="d", text=f"leave of {scope}")], scope=scope, show_progress=False)
-    for asked in (ACME, GLOBEX, None):
-        assert [each.get_content() for each in kb.get("d", scope=asked)] == [f"leave of {asked}"]
+    for scope in (ACME, GLOBEX, None):
+        assert [each.get_content() for each in kb.get("d", scope=scope)] == [f"leave of {scope}"]
     assert kb.get("d", scope=Scope("umbrella")) == []
 
 
@@ -124,7 +124,7 @@ def test_an_interrupted_clear_leaves_whole_documents(
         calls.append(keys)
         if len(calls) == 2:
             raise StoreUnavailableError("the server is away")
-        delete(writer, keys)  # type: ignore[arg-type]  # what it was given
+        delete(writer, keys)  # type: ignore[arg-type]  # as the method has them
 
     monkeypatch.setattr(Writer, "delete", failing)
     with pytest.raises(StoreUnavailableError, match="away"):

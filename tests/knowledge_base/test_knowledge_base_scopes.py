@@ -129,16 +129,16 @@ def test_a_required_scope_is_required_of_every_query(
     kb.add([Document(id_="d", text="annual leave")], scope=ACME)
     model.calls.clear()
     retriever = kb.retriever(kind)
-    asks: list[Callable[[], object]] = [
+    calls: list[Callable[[], object]] = [
         lambda: retriever.retrieve("annual leave"),
         lambda: retriever.retrieve(Query("annual leave")),
         lambda: retriever.retrieve(""),
         lambda: retriever.search("annual leave"),
         lambda: asyncio.run(retriever.aretrieve("annual leave")),
     ]
-    for ask in asks:
+    for call in calls:
         with pytest.raises(ScopeRequiredError):
-            ask()
+            call()
     assert model.calls == []
     assert len(retriever.for_scope(ACME).retrieve("annual leave")) == 1
     assert len(retriever.retrieve(Query("annual leave", scope=ACME))) == 1

@@ -20,7 +20,6 @@ from llama_retrieval_ext.errors import (
     ModelMismatchError,
     StoreClosedError,
 )
-from llama_retrieval_ext.knowledge_base.kinds import Kind
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
@@ -98,11 +97,6 @@ def test_nothing_to_add_is_an_empty_report(kb: KnowledgeBase) -> None:
     report = kb.add([])
     assert (report.added, report.n_nodes, report.failures) == (0, 0, {})
     assert kb.add(iter(())).added == 0
-
-
-@pytest.mark.parametrize("kind", ["vector", "keyword", "hybrid"])
-def test_an_empty_knowledge_base_answers_nothing(kb: KnowledgeBase, kind: Kind) -> None:
-    assert kb.retriever(kind).retrieve("leave") == []
 
 
 @pytest.mark.parametrize("items", [[3], ["text"], [Document(text="x"), None], iter([b"bytes"])])

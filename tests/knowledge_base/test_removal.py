@@ -41,6 +41,10 @@ class Killed(BaseException):
     """The process ends here."""
 
 
+def killed(*_: object) -> None:
+    raise Killed
+
+
 def fill(open_kb: Open, **options: Any) -> None:
     with open_kb(**options) as kb:
         kb.add([Document(id_=name, text=f"leave {name}") for name in "abc"], show_progress=False)
@@ -87,14 +91,25 @@ def test_removal_of_a_store_without_a_ledger_is_refused(url: str) -> None:
         assert store.count() == 1
 
 
-@pytest.mark.parametrize("after", ["noting", "the nodes"])
+@pytest.mark.parametrize("after_nodes", [False, True])
+@pytest.mark.parametrize("error", [Killed(), StoreUnavailableError("the server is away")], ids=repr)
 def test_an_interrupted_removal_blocks_opening_and_can_be_repeated(
-    open_kb: Open, url: str, after: str, monkeypatch: pytest.MonkeyPatch
+    open_kb: Open,
+    url: str,
+    error: BaseException,
+    after_nodes: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    def failing(*collections: Any) -> None:
+        if after_nodes:
+            collections[0].clear()
+        raise error
+
     fill(open_kb)
     with monkeypatch.context() as patched:
-        interrupt(patched, after)
-        with pytest.raises(Killed):
+        for name in ("_drop", "_delete"):
+            patched.setattr(storage, name, failing)
+        with pytest.raises(type(error)):
             KnowledgeBase.remove(url)
     for _ in range(2):
         with pytest.raises(StoreUnavailableError, match=r"is being removed.*remove"):
@@ -104,36 +119,6 @@ def test_an_interrupted_removal_blocks_opening_and_can_be_repeated(
     KnowledgeBase.remove(url)
     with pytest.raises(ConfigurationError, match="there is no knowledge base"):
         KnowledgeBase.remove(url)
-    assert open_kb().count() == 0
-
-
-def killed(*_: object) -> None:
-    raise Killed
-
-
-def interrupt(patched: pytest.MonkeyPatch, after: str) -> None:
-    def only_nodes(*collections: Any) -> None:
-        collections[0].clear()
-        raise Killed
-
-    for name in ("_drop", "_delete"):
-        patched.setattr(storage, name, killed if after == "noting" else only_nodes)
-
-
-def test_a_removal_that_failed_in_the_engine_can_be_repeated(
-    open_kb: Open, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fill(open_kb)
-
-    def failing(*_: object) -> None:
-        raise StoreUnavailableError("the server is away")
-
-    with monkeypatch.context() as patched:
-        for name in ("_drop", "_delete"):
-            patched.setattr(storage, name, failing)
-        with pytest.raises(StoreUnavailableError, match="away"):
-            KnowledgeBase.remove(url)
-    KnowledgeBase.remove(url)
     assert open_kb().count() == 0
 
 
@@ -289,11 +274,3 @@ def test_removal_is_refused_during_writes_and_works_after_the_writer_died(
     KnowledgeBase.remove(url)
     with pytest.raises(ConfigurationError, match="there is no knowledge base"):
         open_kb(must_exist=True)
-
-
-@ON_SERVERS
-def test_removal_on_a_server(open_kb: Open, url: str) -> None:
-    fill(open_kb)
-    KnowledgeBase.remove(url)
-    with pytest.raises(ConfigurationError, match="there is no knowledge base"):
-        KnowledgeBase.remove(url)

@@ -66,8 +66,8 @@ def _fusions(backend: Backend) -> Iterator[FusedSearch]:
 def _searches(draw: st.DrawFn) -> Search:
     scope = draw(st.sampled_from([None, Scope("t0"), Scope("t1")]))
     page = Compare("page", FilterOperator.EQ, draw(st.integers(0, 7)))
-    wanted: Condition | None = draw(st.sampled_from([None, page, Not(page)]))
+    filters: Condition | None = draw(st.sampled_from([None, page, Not(page)]))
     within = None if scope is None else scope.condition
-    parts = [part for part in (within, wanted) if part is not None]
+    parts = [part for part in (within, filters) if part is not None]
     condition = AllOf(tuple(parts)) if len(parts) > 1 else next(iter(parts), None)
     return Search(draw(st.sampled_from([1, 5, 10])), condition, scope)

@@ -1,4 +1,4 @@
-"""Whatever a user has leads to the backend that knows how to ask it."""
+"""URLs, stores, indexes and backends, and the backend that each of them has."""
 
 from pathlib import Path
 

@@ -4,33 +4,19 @@ import sys
 import time
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.knowledge_base import read_documents
-from llama_retrieval_ext.knowledge_base.readers.files import iter_documents
+from llama_retrieval_ext.knowledge_base.readers.files import read_documents
 from tests.knowledge_base.readers.sample_files import write_docx, write_pdf
+from tests.knowledge_base.readers.test_files import read, texts
 
 HTML = """<!doctype html><html><head><meta charset="{charset}"><title>Fire
  drill</title><style>p {{ color: red }}</style></head><body><script>var hidden = 1;</script>
 <!-- not text --><h1>疏散</h1><p>Leave by the <b>near</b>est
 door.</p><table><tr><td>floor</td><td>2</td></tr>
 </table></body></html>"""
-
-
-def read(paths: list[Path], **options: Any) -> Any:
-    """All documents, read."""
-    reading = iter_documents(paths, **options)
-    reading.documents = list(reading.documents)
-    return reading
-
-
-def texts(path: Path) -> list[str]:
-    reading = read([path])
-    assert reading.left_out == {}
-    return [document.text for document in reading.documents]
 
 
 @pytest.mark.parametrize("name", ["note.txt", "note.md", "note.rst", "note", "NOTE.TXT"])

@@ -169,8 +169,8 @@ def test_the_deadline_of_a_query_holds_while_shards_recover(
 
 
 def test_an_index_with_a_missing_shard_is_unavailable(halved: ElasticsearchVectorStore) -> None:
-    for ask in (halved.count, halved.get_nodes):
+    for read in (halved.count, halved.get_nodes):
         started = time.monotonic()
         with pytest.raises(StoreUnavailableError, match="in trouble"):
-            ask()
+            read()
         assert time.monotonic() - started < 20

@@ -1,4 +1,4 @@
-"""Space that deleted nodes took is given back, and nothing else changes."""
+"""Compaction gives back the space of deleted nodes, and changes nothing else."""
 
 import random
 import time

@@ -170,12 +170,6 @@ def test_metadata_is_searched_unless_it_is_excluded(store: EmbeddedVectorStore) 
     assert hits == {"giraffe": {"n"}, "zebra": set(), "okapi": set(), "gnu": set(), "text": {"n"}}
 
 
-def test_a_very_long_query_is_answered(store: EmbeddedVectorStore) -> None:
-    store.add(nodes(TEXTS))
-    query = " ".join(f"word{number}" for number in range(10_000)) + " tree"
-    assert set(scores(store, query)) == {"4"}
-
-
 def test_nodes_without_any_term_can_be_all_there_is(store: EmbeddedVectorStore) -> None:
     store.add(nodes(["", "..."]))
     assert scores(store, "leave") == {}

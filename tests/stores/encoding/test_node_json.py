@@ -110,13 +110,6 @@ def test_a_node_comes_back_as_it_went_in(store: EmbeddedVectorStore, name: str) 
     assert repr(back.relationships) == repr(node.relationships)
 
 
-def test_get_nodes_returns_the_embedding(store: EmbeddedVectorStore) -> None:
-    store.add([TextNode(id_="n", text="text", embedding=EMBEDDING)])
-    (back,) = store.get_nodes(["n"])
-    assert back.embedding == pytest.approx(EMBEDDING)
-    assert back.text == "text" if isinstance(back, TextNode) else False
-
-
 def test_changing_a_returned_node_does_not_change_the_store(store: EmbeddedVectorStore) -> None:
     store.add([NODES["full"].model_copy(update={"embedding": EMBEDDING})])
     changed = nearest(store)

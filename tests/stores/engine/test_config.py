@@ -1,4 +1,4 @@
-"""Settings of the engine that are given again: what cannot be honoured is refused."""
+"""Settings of an engine when a store is opened again: those that cannot be honoured are refused."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

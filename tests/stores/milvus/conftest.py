@@ -39,8 +39,8 @@ def opened(url: str) -> "Iterator[Callable[..., MilvusStore]]":
 
     stores: list[MilvusStore] = []
 
-    def again(**asked: object) -> "MilvusStore":
-        stores.append(open_milvus(url, **asked))  # type: ignore[arg-type]
+    def again(**settings: object) -> "MilvusStore":
+        stores.append(open_milvus(url, **settings))  # type: ignore[arg-type]
         return stores[-1]
 
     yield again

@@ -64,7 +64,7 @@ OURS = OddMetadata(
 )
 NODES = OURS.nodes(200, seed=7)
 FLAT = OddMetadata(strings=STRINGS, numbers=NUMBERS, sizes=NUMBERS, texts=[TEXT], least=1)
-# More may be stored than can be asked for.
+# More may be stored than a condition can name.
 FLAT_NODES = OddMetadata(
     strings=STRINGS,
     numbers=[*NUMBERS, 2**53, 2**60],

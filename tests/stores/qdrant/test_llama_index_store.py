@@ -148,18 +148,6 @@ async def test_a_store_without_an_async_client_works_in_async_code(fake: FakeSer
     client.close()
 
 
-async def test_a_store_without_a_sync_client_works_in_both(fake: FakeServer) -> None:
-    client = QdrantClient(fake.url, check_compatibility=False)
-    llama_index_store(client).add(nodes_with_uuids(MODEL))
-    client.close()
-    aclient = AsyncQdrantClient(fake.url, check_compatibility=False)
-    backend = LlamaIndexQdrantBackend(llama_index_store(None, aclient))
-    assert backend.features.real_async
-    retriever = VectorRetriever(backend, embed_model=MODEL, top_k=4)
-    assert retriever.retrieve("leave") == await retriever.aretrieve("leave")
-    await aclient.close()
-
-
 def test_a_key_of_the_store_is_not_shown(fake: FakeServer) -> None:
     client = QdrantClient(fake.url, check_compatibility=False, headers={"api-key": KEY})
     backend = LlamaIndexQdrantBackend(llama_index_store(client, api_key=KEY))

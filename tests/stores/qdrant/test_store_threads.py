@@ -1,4 +1,4 @@
-"""Local mode is not made for threads; here it is asked by one at a time."""
+"""Requests to local mode, which is not thread-safe, are made one at a time."""
 
 from concurrent.futures import ThreadPoolExecutor
 
