@@ -108,7 +108,7 @@ class Hit(Viewed, NodeWithScore):
     Examples:
         >>> from llama_index.core.schema import TextNode
         >>> hit = Hit(node=TextNode(id_="n1", text="..."), score=0.5, source="vector")
-        >>> hit.to_dict()["chunk_id"]
+        >>> hit.to_dict()["node_id"]
         'n1'
 
     """
@@ -137,14 +137,14 @@ class Hit(Viewed, NodeWithScore):
         return f"{type(self).__name__}({id_!r}, {score=}, {source=}, text={shown!r})"
 
     def to_dict(self, **_: object) -> dict[str, object]:
-        """Return the hit as JSON, under the names that applications use."""
+        """Return the hit as JSON; HTTP, MCP and the command line have the same names."""
         node = self.node
         known: dict[str, object] = {
-            "chunk_id": node.node_id,
+            "node_id": node.node_id,
             "text": node.get_content(),
             "score": self.score,
             "metadata": dict(node.metadata),
-            "knowledge_base_id": node.metadata.get(KB_KEY),
+            "kb_id": node.metadata.get(KB_KEY),
             "document_id": _document_id(node),
             "source": self.source,
         }
@@ -228,7 +228,7 @@ class SearchResult(Viewed, Sequence[Hit]):
 def passage_to_dict(node: BaseNode) -> dict[str, object]:
     """Return a stored passage as JSON, under the names of `Hit.to_dict`."""
     return {
-        "chunk_id": node.node_id,
+        "node_id": node.node_id,
         "document_id": _document_id(node),
         "text": node.get_content(),
         "metadata": node.metadata,

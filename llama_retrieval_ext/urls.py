@@ -64,13 +64,42 @@ class Location:
         collection = parse_qs(query).get("collection", [""])[0]
         if name == _MEMORY or engine not in _ON_THIS_MACHINE:
             return cls(engine, collection)
-        path = Path(unquote(name) if engine == "milvus" else name).expanduser().resolve()
+        path = local_path(unquote(name) if engine == "milvus" else name)
         return cls(engine, collection, path, identity=(engine, path, collection or _COLLECTION))
 
     @property
     def is_in_memory(self) -> bool:
         """Whether the data is lost on close."""
         return self.identity is None and self.engine in _ON_THIS_MACHINE
+
+
+def local_path(path: str | Path) -> Path:
+    """Return an absolute path, without ``~`` and symbolic links.
+
+    Raises:
+        ConfigurationError: As for `expanded_path`, or symbolic links form a loop.
+    """
+    try:
+        return expanded_path(path).resolve()
+    except (OSError, RuntimeError) as error:  # RuntimeError before Python 3.13
+        raise ConfigurationError(f"the path {str(path)!r} cannot be resolved: {error}") from error
+
+
+def expanded_path(path: str | Path) -> Path:
+    """Return a path without ``~``.
+
+    Raises:
+        ConfigurationError: ``~name`` names no user, or the path contains NUL.
+    """
+    if "\0" in str(path):
+        raise ConfigurationError(f"{str(path)!r} cannot be a path: it contains the character NUL")
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise ConfigurationError(
+            f"the path {str(path)!r} begins with the home folder of an unknown user; write "
+            f"{f'./{path}'!r} if the name begins with ~"
+        ) from error
 
 
 def _on_server(place: str, default_port: int | None) -> tuple[str, str, str]:
@@ -225,6 +254,17 @@ def _options(query: str, known: Collection[str]) -> dict[str, str]:
             f"{', '.join(sorted(known))}, other settings go into store_params"
         )
     return options
+
+
+def shown_url(url: str) -> str:
+    """Return a URL for a message; only its scheme if the rest may hold credentials.
+
+    Examples:
+        >>> shown_url("embeded:./kb"), shown_url("postgres://me:password@host/db")
+        ("'embeded:./kb'", 'the URL with postgres:')
+
+    """
+    return repr(url) if not re.search("[@?]", url) else f"the URL with {url.partition(':')[0]}:"
 
 
 def bracketed(hostname: str) -> str:

@@ -30,15 +30,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    hosts = given_hosts()
-    for item in items:
-        if hosts:
+    if hosts := given_hosts():
+        for item in items:
             item.add_marker(pytest.mark.allow_hosts(["127.0.0.1", *hosts]))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    modules = {getattr(item, "module", None) for item in session.items}
-    chosen = any(hasattr(module, "neo4j_url") for module in modules)
+    slow = [item for item in session.items if item.get_closest_marker("slow")]
+    chosen = any(hasattr(getattr(item, "module", None), "neo4j_url") for item in slow)
     if chosen and not session.config.option.collectonly:
         neo4j.prefetch()
 

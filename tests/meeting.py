@@ -36,7 +36,7 @@ class Meeting:
 
 
 class Meets(FakeRetriever):
-    """A `FakeRetriever` that answers once all of its meeting were asked; by a blocking call only.
+    """A `FakeRetriever` that answers when all of its meeting are there; by a blocking call only.
 
     Args:
         rows: As for `FakeRetriever`.
@@ -67,8 +67,8 @@ async def met_by_the_loop(retriever: Retriever, *meetings: Meeting) -> SearchRes
 
     A retriever that blocks the loop instead of a thread keeps it from ever coming.
     """
-    asked = asyncio.create_task(retriever.asearch("query"))
-    await asyncio.sleep(0)  # it is asked first
+    answer = asyncio.create_task(retriever.asearch("query"))
+    await asyncio.sleep(0)  # it begins first
     for meeting in meetings:
         await asyncio.to_thread(meeting.join)
-    return await asked
+    return await answer

@@ -4,6 +4,10 @@
 one; times, ids and pictures may. ``--write`` writes what comes out into the notebooks. The second
 notebook has four engines if ``KB_ELASTICSEARCH_URL`` names a server, as it does under
 ``python -m tests.servers.with_elasticsearch``.
+
+Plugins were tried, in November 2026. nbmake compares no outputs. nbval (0.11) runs cells without
+history, so that ``plot(...);`` shows the value that the semicolon hides: each cell with a plot
+fails; it cannot round numbers, and writes nothing.
 """
 
 import difflib

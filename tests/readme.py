@@ -8,6 +8,10 @@ block is what it prints; times, ids, sizes and the working directory may differ.
 
 ``python -m tests.readme FILE...`` writes what the blocks print into the files; ``--check`` fails
 where it differs.
+
+Plugins were tried, in November 2026. sybil finds blocks and lets them share names, but captures,
+compares and writes nothing: its evaluators would be this file. pytest-examples compares ``#>``
+comments in Python blocks; it knows neither ``text`` nor shell blocks.
 """
 
 import contextlib

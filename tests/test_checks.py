@@ -19,7 +19,6 @@ from llama_retrieval_ext.errors import ArgumentError, ConfigurationError
 from llama_retrieval_ext.execution.legs import CircuitBreaker
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
-from tests.cases import each_case
 
 GOOD = FixedRetriever()
 MODEL = FakeEmbedding()
@@ -121,9 +120,11 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
 }
 
 
-@each_case(("make", "told"), WRONG.values(), ids=WRONG)
-def test_it_is_refused_with_what_to_write(make: Callable[[], object], told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+@pytest.mark.parametrize(("make", "message"), WRONG.values(), ids=WRONG)
+def test_an_argument_of_another_type_is_refused_with_advice(
+    make: Callable[[], object], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         make()
 
 
@@ -208,7 +209,7 @@ DESIGN_NAMES: Mapping[str, tuple[Callable[..., object], str]] = {
 }
 
 
-@each_case("name", DESIGN_NAMES)
+@pytest.mark.parametrize("name", DESIGN_NAMES)
 def test_a_name_of_the_designs_is_answered_with_ours(name: str) -> None:
     make, problem = DESIGN_NAMES[name]
     with pytest.raises(ArgumentError, match=f"no argument {name!r}; ") as caught:
@@ -232,7 +233,7 @@ def test_options_of_retrieve_are_answered_with_search() -> None:
         asyncio.run(GOOD.aretrieve("leave", top_k=3))  # type: ignore[call-arg]
 
 
-@each_case("call", CALLS)
+@pytest.mark.parametrize("call", CALLS)
 def test_a_call_that_does_not_fit_says_what_to_write(call: str) -> None:
     make, problem = CALLS[call]
     with pytest.raises(ConfigurationError, match=problem) as caught:
@@ -280,13 +281,13 @@ def test_llama_index_s_word_for_the_number_of_hits_works_where_ours_does(tmp_pat
         made[0].similarity_top_k = 0
 
 
-def test_two_names_of_one_number_are_refused_by_position_too() -> None:
+def test_a_number_by_position_and_by_name_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="give one"):
         ext.QueryFusionRetriever([GOOD], None, None, "simple", 5, 1, top_k=3)
 
 
 @pytest.mark.parametrize("query", [None, ["a"], 7])
-def test_what_is_no_query_is_refused_by_every_search(query: Any) -> None:
+def test_every_search_refuses_anything_but_a_query(query: Any) -> None:
     searches: list[Callable[[], object]] = [
         lambda: GOOD.search(query),
         lambda: GOOD.explain(query),

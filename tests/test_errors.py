@@ -1,5 +1,7 @@
 import pickle
 
+import pytest
+
 from llama_retrieval_ext import errors
 from llama_retrieval_ext.errors import (
     CompositionError,
@@ -21,7 +23,6 @@ from llama_retrieval_ext.errors import (
     UnsupportedFilterError,
     UnsupportedModeError,
 )
-from tests.cases import each_case
 
 ALL = [
     value
@@ -32,18 +33,18 @@ ALL = [
 ]
 
 
-@each_case("error", ALL, ids=lambda error: error.__name__)
-def test_every_error_hangs_on_the_one_root(error: type[BaseException]) -> None:
+@pytest.mark.parametrize("error", ALL, ids=lambda error: error.__name__)
+def test_every_error_derives_from_the_root(error: type[BaseException]) -> None:
     assert issubclass(error, RetrievalExtError)
     assert error.__doc__
 
 
-@each_case("error", ALL, ids=lambda error: error.__name__)
+@pytest.mark.parametrize("error", ALL, ids=lambda error: error.__name__)
 def test_every_error_is_drawn_in_the_tree(error: type[BaseException]) -> None:
     assert error.__name__ in (errors.__doc__ or "")
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("error", "builtin"),
     [
         (ConfigurationError, ValueError),
@@ -62,7 +63,7 @@ def test_every_error_is_drawn_in_the_tree(error: type[BaseException]) -> None:
         (StoreUnavailableError, ConnectionError),
     ],
 )
-def test_who_expects_a_builtin_error_catches_it(
+def test_an_error_is_also_the_builtin_error_that_callers_expect(
     error: type[BaseException], builtin: type[BaseException]
 ) -> None:
     assert issubclass(error, builtin)
@@ -89,7 +90,7 @@ def test_a_missing_package_that_no_extra_brings_is_named_likewise() -> None:
     assert str(error).endswith("pip install 'llama-index-embeddings-fastembed'")
 
 
-def test_errors_say_what_they_are_about() -> None:
+def test_errors_have_attributes_for_their_subject() -> None:
     cause = OSError("down")
     assert DuplicateNodeError("taken", "n1").node_id == "n1"
     assert ScopeViolationError("leak", ("n1", "n2")).node_ids == ("n1", "n2")
@@ -105,7 +106,7 @@ def test_the_causes_are_a_copy() -> None:
     assert error.causes
 
 
-@each_case(
+@pytest.mark.parametrize(
     "error",
     [
         errors.DuplicateNodeError("taken", "n1"),

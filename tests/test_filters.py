@@ -1,3 +1,5 @@
+"""Conditions written as LlamaIndex filters mean what they meant."""
+
 from enum import Enum
 from typing import Any
 
@@ -19,12 +21,14 @@ from llama_retrieval_ext.filters import (
     Condition,
     Not,
     Value,
+    as_metadata_filters,
     both,
     matches,
     parse_filters,
+    simplified,
 )
 from llama_retrieval_ext.testing.corpus import SAMPLE_CONDITIONS, sample_nodes
-from tests.cases import each_case
+from tests.quick import examples
 
 OP = FilterOperator
 ACME = Compare("tenant_id", OP.EQ, "acme")
@@ -86,7 +90,7 @@ TABLE: list[tuple[FilterOperator, Value, list[object], list[object]]] = [
 ]
 
 
-@each_case(("operator", "value", "yes", "no"), TABLE, ids=str)
+@pytest.mark.parametrize(("operator", "value", "yes", "no"), TABLE, ids=str)
 def test_an_operator_means_what_the_table_says(
     operator: FilterOperator, value: Value, yes: list[object], no: list[object]
 ) -> None:
@@ -109,7 +113,7 @@ def test_no_condition_is_always_satisfied() -> None:
     assert not matches(AnyOf(()), {})
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("condition", "matched"),
     [
         (AllOf((ACME, OLD)), {"acme old"}),
@@ -118,9 +122,9 @@ def test_no_condition_is_always_satisfied() -> None:
         (Not(AnyOf((ACME, OLD))), {"nothing"}),
         (AnyOf((AllOf((ACME, Not(OLD))), Not(ACME))), {"acme new", "other old", "nothing"}),
     ],
-    ids=lambda given: ", ".join(sorted(given)) if isinstance(given, set) else repr(given),
+    ids=lambda case: ", ".join(sorted(case)) if isinstance(case, set) else repr(case),
 )
-def test_groups_nest(condition: Condition, matched: set[str]) -> None:
+def test_groups_of_conditions_nest(condition: Condition, matched: set[str]) -> None:
     metadata: dict[str, dict[str, object]] = {
         "acme old": {"tenant_id": "acme", "year": 2000},
         "acme new": {"tenant_id": "acme", "year": 2024},
@@ -130,7 +134,7 @@ def test_groups_nest(condition: Condition, matched: set[str]) -> None:
     assert {name for name, fields in metadata.items() if matches(condition, fields)} == matched
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("filters", "condition"),
     [
         (group(one("year", 2024)), Compare("year", OP.EQ, 2024)),
@@ -163,8 +167,8 @@ def test_filters_of_llama_index_become_a_condition(
     assert parse_filters(filters) == condition
 
 
-@each_case(
-    ("filters", "told"),
+@pytest.mark.parametrize(
+    ("filters", "message"),
     [
         (group(), "filters=None"),
         (group(one("a", "x"), group()), "empty group"),
@@ -184,29 +188,27 @@ def test_filters_of_llama_index_become_a_condition(
         (group(one("a", 1, OP.TEXT_MATCH)), "TEXT_MATCH on 'a' takes a string, got 1"),
         (group(one("a", ["x"], OP.CONTAINS)), "CONTAINS on 'a' takes a string or a finite number"),
     ],
-    ids=lambda given: given if isinstance(given, str) else "",
+    ids=lambda case: case if isinstance(case, str) else "",
 )
-def test_filters_that_mean_nothing_are_refused_with_what_to_write(
-    filters: MetadataFilters, told: str
-) -> None:
+def test_invalid_filters_are_refused_with_advice(filters: MetadataFilters, message: str) -> None:
     with pytest.raises(InvalidFilterError) as caught:
         parse_filters(filters)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert isinstance(caught.value, ConfigurationError)
 
 
-@each_case(
+@pytest.mark.parametrize(
     "key",
     ["", " ", "a ", " a", "a\n", "a'b", 'a"b', "a`b", "a\\b", "a;b", "a[0]", "a{b", "a\x00b"]  # noqa: RUF005
     + ["$a", "a" * 129, "a=b", "a,b", "(a)", ".a", "a."],
     ids=repr,
 )
-def test_odd_keys_are_refused(key: str) -> None:
+def test_invalid_filter_keys_are_refused(key: str) -> None:
     with pytest.raises(InvalidFilterError, match="filter key"):
         parse_filters(group(one(key, "x")))
 
 
-@each_case(
+@pytest.mark.parametrize(
     "key",
     [
         "a",
@@ -236,7 +238,7 @@ SCALARS = st.sampled_from(["a", "b", "ab", ""]) | st.integers(-3, 3) | st.sample
 LISTS = st.lists(SCALARS, max_size=3)
 FIELDS = SCALARS | LISTS | st.none() | st.booleans()
 METADATA = st.dictionaries(st.sampled_from(["x", "y"]), FIELDS)
-LEAVES = st.one_of(
+LEAVES: st.SearchStrategy[Condition] = st.one_of(
     st.builds(Compare, st.sampled_from("xy"), st.sampled_from([OP.EQ, OP.NE]), SCALARS),
     st.builds(Compare, st.sampled_from("xy"), st.just(OP.CONTAINS), SCALARS),
     st.builds(
@@ -253,15 +255,21 @@ LEAVES = st.one_of(
     ),
     st.builds(Compare, st.sampled_from("xy"), st.just(OP.IS_EMPTY), st.none()),
 )
-CONDITIONS: st.SearchStrategy[Condition] = st.recursive(
-    LEAVES,
-    lambda parts: st.one_of(
-        st.builds(Not, parts),
-        st.builds(AllOf, st.lists(parts, max_size=3).map(tuple)),
-        st.builds(AnyOf, st.lists(parts, max_size=3).map(tuple)),
-    ),
-    max_leaves=6,
-)
+
+
+def nested(leaves: st.SearchStrategy[Condition]) -> st.SearchStrategy[Condition]:
+    return st.recursive(
+        leaves,
+        lambda parts: st.one_of(
+            st.builds(Not, parts),
+            st.builds(AllOf, st.lists(parts, max_size=3).map(tuple)),
+            st.builds(AnyOf, st.lists(parts, max_size=3).map(tuple)),
+        ),
+        max_leaves=6,
+    )
+
+
+CONDITIONS = nested(LEAVES)
 
 
 @given(CONDITIONS, METADATA)
@@ -278,11 +286,11 @@ def test_both_holds_where_both_hold(
 
 
 @given(CONDITIONS, CONDITIONS, METADATA)
-def test_neither_is_not_one_and_not_the_other(
+def test_not_any_of_two_is_not_one_and_not_the_other(
     one: Condition, other: Condition, metadata: dict[str, object]
 ) -> None:
-    neither = matches(AllOf((Not(one), Not(other))), metadata)
-    assert matches(Not(AnyOf((one, other))), metadata) is neither
+    expected = matches(AllOf((Not(one), Not(other))), metadata)
+    assert matches(Not(AnyOf((one, other))), metadata) is expected
 
 
 @given(SCALARS, METADATA)
@@ -302,21 +310,52 @@ def test_a_number_is_below_equal_or_above(value: int, metadata: dict[str, Any]) 
     assert sum(found) == is_number
 
 
-def test_the_sample_conditions_try_every_operator_both_ways() -> None:
-    nodes = sample_nodes()
-    counts = {
-        name: sum(matches(condition, node.metadata) for node in nodes)
-        for name, condition in SAMPLE_CONDITIONS.items()
-    }
-    tried = {each.operator for each in SAMPLE_CONDITIONS.values() if isinstance(each, Compare)}
-    assert tried == set(FilterOperator)
-    assert counts["EQ a whole number"] == 3
-    assert counts["NE on a field that no node has"] == len(nodes)
-    assert counts["IN nothing"] == counts["EQ a number written as a string"] == 0
-    assert sum(0 < count < len(nodes) for count in counts.values()) > 30
-
-
-@pytest.mark.parametrize("given", [[one("a", 1)], one("a", 1), {"a": 1}, "a == 1"], ids=repr)
-def test_what_are_no_filters_is_refused_with_what_to_write(given: Any) -> None:
+@pytest.mark.parametrize("filters", [[one("a", 1)], one("a", 1), {"a": 1}, "a == 1"], ids=repr)
+def test_filters_of_another_type_are_refused_with_advice(filters: Any) -> None:
     with pytest.raises(InvalidFilterError, match="write MetadataFilters"):
-        parse_filters(given)
+        parse_filters(filters)
+
+
+SAMPLE_METADATA = [node.metadata for node in sample_nodes()]
+
+
+def groups(filters: MetadataFilters) -> list[MetadataFilters]:
+    inner = [part for part in filters.filters if isinstance(part, MetadataFilters)]
+    return [filters, *(each for part in inner for each in groups(part))]
+
+
+@examples(60)
+@given(nested(st.sampled_from([ACME, OLD, Compare("tags", OP.ANY, ("hr", "food"))])))
+def test_a_condition_survives_being_written_and_read(condition: Condition) -> None:
+    simple = simplified(condition)
+    if isinstance(simple, bool):
+        assert {matches(condition, metadata) for metadata in SAMPLE_METADATA} == {simple}
+        return
+    filters = as_metadata_filters(simple)
+    assert all(group.filters for group in groups(filters))
+    read = parse_filters(filters)
+    for metadata in SAMPLE_METADATA:
+        assert matches(read, metadata) is matches(condition, metadata)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [each for name, each in SAMPLE_CONDITIONS.items() if name not in {"everything", "nothing"}],
+    ids=repr,
+)
+def test_every_operator_survives(condition: Condition) -> None:
+    read = parse_filters(as_metadata_filters(condition))
+    assert [matches(read, metadata) for metadata in SAMPLE_METADATA] == [
+        matches(condition, metadata) for metadata in SAMPLE_METADATA
+    ]
+
+
+def test_groups_are_flat_where_one_level_is_enough() -> None:
+    filters = as_metadata_filters(AllOf((ACME, AllOf((OLD, AllOf((ACME,)))))))
+    assert filters.condition is FilterCondition.AND
+    assert [part.key for part in filters.filters if isinstance(part, MetadataFilter)] == [
+        "tenant_id",
+        "year",
+        "tenant_id",
+    ]
+    assert len(groups(as_metadata_filters(ACME))) == 1

@@ -21,11 +21,12 @@ BY_NAME = {
 
 
 def imports_by_name(path: Path) -> bool:
-    return any(
+    text = path.read_text(encoding="utf-8")
+    return "import_module" in text and any(
         isinstance(node, ast.Call)
         and getattr(node.func, "id", getattr(node.func, "attr", "")) == "import_module"
         and "llama_retrieval_ext" in ast.unparse(node.args[0])
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(ast.parse(text))
     )
 
 

@@ -29,8 +29,8 @@ from llama_retrieval_ext import (
     testing,
     text,
 )
-from tests.cases import each_case
 
+pytestmark = pytest.mark.slow
 ROOT = Path(llama_retrieval_ext.__file__).parent
 REFERENCE = ROOT / "README.md"
 # The folders that have public names; each name of theirs resolves at the top, too.
@@ -77,8 +77,8 @@ def run_python(program: str) -> str:
 
 
 def loaded_after(program: str) -> set[str]:
-    told = run_python(f"{program}\nimport sys\nprint(*{{m.split('.')[0] for m in sys.modules}})")
-    return set(told.split())
+    modules = run_python(f"{program}\nimport sys\nprint(*{{m.split('.')[0] for m in sys.modules}})")
+    return set(modules.split())
 
 
 @pytest.mark.parametrize("package", [TOP, *TIERS], ids=lambda each: each.__name__)
@@ -100,7 +100,7 @@ def test_each_name_is_in_one_folder() -> None:
     assert [name for name, count in Counter(names).items() if count > 1] == []
 
 
-def test_the_top_is_what_a_reader_can_take_in() -> None:
+def test_the_top_level_has_twenty_to_thirty_names() -> None:
     assert 20 <= len(TOP.__all__) <= 30
 
 
@@ -116,7 +116,7 @@ def test_the_stub_of_the_top_has_the_names_of_each_folder() -> None:
 
 
 # A type alias and a mapping have neither a name nor a docstring.
-@each_case("name", sorted({*ALL_NAMES} - {"Plan"}))
+@pytest.mark.parametrize("name", sorted({*ALL_NAMES} - {"Plan"}))
 def test_public_name_is_there_and_says_what_it_is(name: str) -> None:
     value = getattr(llama_retrieval_ext, name)
     assert value.__name__ == name
@@ -125,7 +125,7 @@ def test_public_name_is_there_and_says_what_it_is(name: str) -> None:
     assert not value.__doc__.startswith(f"{name}(")
 
 
-def test_b5_everything_can_be_imported_at_once() -> None:
+def test_everything_can_be_imported_with_a_star() -> None:
     names: dict[str, object] = {}
     for package in [*LAZY, errors]:
         exec(f"from {package.__name__} import *", names)
@@ -137,38 +137,42 @@ def test_unknown_name_is_an_attribute_error() -> None:
         _ = llama_retrieval_ext.Retreiver  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_importing_the_package_loads_no_llama_index() -> None:
     assert not loaded_after("import llama_retrieval_ext") & {"llama_index", "numpy", "qdrant_edge"}
 
 
+@pytest.mark.slow
 def test_public_names_load_no_optional_dependency() -> None:
     loaded = loaded_after("import llama_retrieval_ext as e\n[getattr(e, n) for n in dir(e)]")
     assert "llama_index" in loaded
     assert not loaded & OPTIONAL
 
 
+@pytest.mark.slow
 def test_missing_extra_is_named() -> None:
-    told = run_python(
+    printed = run_python(
         "import sys\n"
         "sys.modules['wordllama'] = None\n"
         "from llama_retrieval_ext import LocalEmbedding, MissingDependencyError\n"
         "try: LocalEmbedding()\n"
         "except MissingDependencyError as error: print(error.extra, error, sep='|')\n"
     )
-    extra, message = told.strip().split("|")
+    extra, message = printed.strip().split("|")
     assert extra == "local"
     assert "pip install '.[local]'" in message
 
 
+@pytest.mark.slow
 def test_a_defect_of_ours_is_not_taken_for_a_missing_extra() -> None:
-    told = run_python(
+    printed = run_python(
         "import sys\n"
         "sys.modules['llama_retrieval_ext.embeddings.local'] = None\n"
         "import llama_retrieval_ext\n"
         "try: llama_retrieval_ext.LocalEmbedding\n"
         "except ImportError as error: print(type(error).__name__)\n"
     )
-    assert told.strip() == "ModuleNotFoundError"
+    assert printed.strip() == "ModuleNotFoundError"
 
 
 def test_the_reference_lists_exactly_the_public_names() -> None:

@@ -9,8 +9,7 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter,
 
 from llama_retrieval_ext.errors import ConfigurationError, InvalidFilterError, ScopeError
 from llama_retrieval_ext.filters import AllOf, Compare, matches
-from llama_retrieval_ext.query import Query, Scope, check_top_k, narrowed_filters
-from tests.cases import each_case
+from llama_retrieval_ext.query import Query, Scope, check_top_k, narrowed_filters, reworded
 
 ENGLISH = MetadataFilters(filters=[MetadataFilter(key="lang", value="en")])
 RECENT = MetadataFilters(
@@ -43,8 +42,8 @@ def test_a_scope_is_a_value() -> None:
         Scope("acme").tenant_id = "globex"  # type: ignore[misc]
 
 
-@each_case(
-    ("tenant_id", "kb_ids", "told"),
+@pytest.mark.parametrize(
+    ("tenant_id", "kb_ids", "message"),
     [
         (None, [], "needs a tenant_id or at least one of kb_ids"),
         (None, 5, "kb_ids must be a list of ids, got 5"),
@@ -58,14 +57,14 @@ def test_a_scope_is_a_value() -> None:
     ],
 )
 def test_a_scope_that_isolates_nothing_is_refused(
-    tenant_id: object, kb_ids: object, told: str
+    tenant_id: object, kb_ids: object, message: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+    with pytest.raises(ConfigurationError, match=message):
         Scope(tenant_id, kb_ids)  # type: ignore[arg-type]
 
 
 @given(SCOPES, SCOPES, METADATA)
-def test_a_narrowed_scope_sees_what_both_see(
+def test_a_narrowed_scope_is_the_intersection_of_both(
     one: Scope, other: Scope, metadata: dict[str, object]
 ) -> None:
     seen = matches(one.condition, metadata) and matches(other.condition, metadata)
@@ -101,7 +100,9 @@ def test_a_node_is_put_into_one_tenant_and_one_knowledge_base() -> None:
 
 
 @given(st.sampled_from(["acme", "globex"]), st.none() | IDS)
-def test_a_scope_sees_what_was_put_into_it(tenant: str, kb_id: str | None) -> None:
+def test_a_scope_matches_metadata_of_its_tenant_and_knowledge_bases(
+    tenant: str, kb_id: str | None
+) -> None:
     scope = Scope(tenant, [] if kb_id is None else [kb_id])
     assert matches(scope.condition, scope.metadata())
 
@@ -112,7 +113,7 @@ def test_a_query_is_a_query_bundle_of_llama_index() -> None:
     assert (str(query), query.embedding_strs, query.embedding) == ("annual leave", ["leave"], [0.5])
 
 
-def test_text_and_bundles_become_queries_and_queries_stay_what_they_are() -> None:
+def test_text_and_bundles_become_queries_and_queries_stay_unchanged() -> None:
     query = Query("leave", top_k=3)
     assert Query.of(query) is query
     assert Query.of("leave") == Query("leave")
@@ -120,8 +121,8 @@ def test_text_and_bundles_become_queries_and_queries_stay_what_they_are() -> Non
     assert Query.of(bundle) == Query("leave", "picture.png", ["annual"], [0.5])
 
 
-@each_case(
-    ("wrong", "told"),
+@pytest.mark.parametrize(
+    ("wrong", "message"),
     [
         ({"query_str": None}, "a query is a string"),
         ({"top_k": 0}, "top_k must be a whole number of at least 1, got 0"),
@@ -140,8 +141,8 @@ def test_text_and_bundles_become_queries_and_queries_stay_what_they_are() -> Non
     ],
     ids=str,
 )
-def test_a_query_that_cannot_be_answered_is_refused(wrong: dict[str, object], told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+def test_a_query_that_cannot_be_answered_is_refused(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         Query(**{"query_str": "leave", **wrong})  # type: ignore[arg-type]
 
 
@@ -152,7 +153,7 @@ def test_filters_are_checked_where_they_come_in() -> None:
         Query("leave").but(filters=MetadataFilters(filters=[MetadataFilter(key="a", value=None)]))
 
 
-def test_a_scope_that_is_none_is_refused_before_it_is_narrowed() -> None:
+def test_query_but_refuses_anything_but_a_scope() -> None:
     with pytest.raises(ConfigurationError, match="got 'acme'; write Scope"):
         Query("leave").but(scope="acme")  # type: ignore[arg-type]
 
@@ -165,14 +166,14 @@ def test_the_condition_is_the_scope_and_the_filters() -> None:
     assert whole.condition == AllOf((IS_ACME, IS_ENGLISH))
 
 
-def test_but_replaces_numbers_and_joins_the_context() -> None:
+def test_query_but_replaces_numbers_and_joins_the_context() -> None:
     query = Query("leave", top_k=3, timeout_s=5, context={"a": 1, "b": 1})
     changed = query.but(top_k=7, context={"b": 2})
     assert (changed.top_k, changed.timeout_s, changed.context) == (7, 5, {"a": 1, "b": 2})
     assert query == Query("leave", top_k=3, timeout_s=5, context={"a": 1, "b": 1})
 
 
-def test_but_narrows_filters_and_scope() -> None:
+def test_query_but_narrows_filters_and_scope() -> None:
     query = Query("leave", filters=ENGLISH, scope=Scope("acme"))
     changed = query.but(filters=RECENT, scope=Scope("acme", ["a"]))
     assert changed.scope == Scope("acme", ["a"])
@@ -184,7 +185,7 @@ def test_but_narrows_filters_and_scope() -> None:
         query.but(scope=Scope("globex"))
 
 
-def test_but_without_anything_is_the_same_query() -> None:
+def test_query_but_without_arguments_is_an_equal_copy() -> None:
     query = Query("leave", "picture.png", ["annual"], [0.5], ENGLISH, Scope("acme"), 3, 5.0, {})
     assert query.but() == query
     assert query.but() is not query
@@ -229,3 +230,22 @@ def test_narrowed_filters_hold_where_both_hold() -> None:
     assert narrowed_filters(None, RECENT) is RECENT
     narrowed = Query("leave", filters=narrowed_filters(ENGLISH, RECENT)).condition
     assert narrowed == AllOf((IS_ENGLISH, IS_RECENT))
+
+
+def test_a_reworded_query_keeps_all_but_what_was_embedded() -> None:
+    query = Query(
+        "leave",
+        custom_embedding_strs=["leave"],
+        embedding=[1.0],
+        scope=Scope("acme"),
+        top_k=3,
+        context={"user": "ann"},
+    )
+    other = reworded(query, "days off")
+    assert (other.query_str, other.embedding_strs, other.embedding) == (
+        "days off",
+        ["days off"],
+        None,
+    )
+    assert (other.scope, other.top_k, other.context) == (query.scope, 3, {"user": "ann"})
+    assert (query.query_str, query.embedding) == ("leave", [1.0])

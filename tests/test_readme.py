@@ -57,7 +57,7 @@ def named(path: Path) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", PAGES, ids=named)
-def test_every_block_runs_from_top_to_bottom_and_prints_what_stands_below_it(
+def test_every_block_runs_from_top_to_bottom_and_prints_the_text_below_it(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
@@ -147,7 +147,7 @@ def test_the_layers_of_the_page_are_those_of_import_linter() -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_the_tables_of_engines_say_what_the_backends_declare(
+def test_the_tables_of_engines_agree_with_the_features_of_the_backends(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     start(engine, request)

@@ -1,14 +1,16 @@
-"""Hits with other scores: in the order that was given, with their history."""
+"""Hits with other scores: in a new order, with their contributions."""
 
 import math
 from random import Random
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext.reordering import in_order, reranked
+from llama_retrieval_ext.errors import ScoreError
+from llama_retrieval_ext.reordering import ScoreKind, calibrated, in_order, reranked
 from llama_retrieval_ext.results import Contribution, Hit, node_ids, ordered, score_of
 
 SCORES = st.lists(st.sampled_from([-1.0, 0.0, 0.3, 0.5, 1.0]), min_size=1, max_size=8)
@@ -22,7 +24,7 @@ def hits(*ids: str) -> list[Hit]:
 
 
 @given(SCORES, st.randoms(use_true_random=False))
-def test_the_order_given_is_the_order_by_score(scores: list[float], random: Random) -> None:
+def test_reranked_scores_fall_in_the_new_order(scores: list[float], random: Random) -> None:
     ids = [str(number) for number in range(len(scores))]
     random.shuffle(ids)
     found = reranked(hits(*ids), list(enumerate(scores)), by="x", ceiling=1.0)
@@ -55,10 +57,10 @@ def test_the_shares_sum_to_the_score_and_the_history_stays() -> None:
     assert sum(part.share for part in found.contributions) == found.score == 0.4
 
 
-def test_nothing_that_came_in_is_changed() -> None:
-    given_hits = hits("b", "a")
-    reranked(given_hits, [(1, 0.9), (0, 0.1)], by="x")
-    assert given_hits == hits("b", "a")
+def test_reranking_changes_no_input_hit() -> None:
+    original = hits("b", "a")
+    reranked(original, [(1, 0.9), (0, 0.1)], by="x")
+    assert original == hits("b", "a")
 
 
 def test_in_order_keeps_the_first_of_a_repeated_id_and_raises_the_rest() -> None:
@@ -76,3 +78,33 @@ def test_in_order_gives_a_hit_without_a_score_the_lowest() -> None:
     none = Hit(node=a.node, score=None)
     assert [hit.score for hit in in_order([b, none])] == [math.nextafter(0.5, 1.0), 0.5]
     assert in_order([none])[0].score == 0.0
+
+
+def test_a_logit_becomes_the_probability_it_stands_for() -> None:
+    assert calibrated(0.0, "logit") == 0.5
+    assert calibrated(2.0, "logit") == pytest.approx(1 / (1 + math.exp(-2.0)))
+    assert calibrated(-2.0, "logit") == pytest.approx(1 / (1 + math.exp(2.0)))
+
+
+@pytest.mark.parametrize("logit", [1e308, -1e308])
+def test_extreme_logits_do_not_overflow(logit: float) -> None:
+    assert calibrated(logit, "logit") in {0.0, 1.0}
+
+
+def test_a_score_does_not_depend_on_the_others_of_its_result() -> None:
+    weak = [calibrated(score, "logit") for score in (-4.0, -5.0)]
+    assert max(weak) < 0.02  # min-max would have made it 1
+
+
+def test_rounding_is_forgiven_to_probabilities_and_nothing_else_is() -> None:
+    assert calibrated(1.0000001, "probability") == 1.0
+    assert calibrated(-1e-9, "probability") == 0.0
+    with pytest.raises(ScoreError, match="logit"):
+        calibrated(3.2, "probability")
+
+
+@pytest.mark.parametrize("kind", get_args(ScoreKind))
+@pytest.mark.parametrize("score", [math.nan, math.inf])
+def test_scores_that_are_no_numbers_are_refused(kind: ScoreKind, score: float) -> None:
+    with pytest.raises(ScoreError, match="finite"):
+        calibrated(score, kind)

@@ -64,7 +64,7 @@ def test_ordered_keeps_each_node_once_with_its_best_score(hits: list[Hit]) -> No
 
 
 @given(HITS, st.randoms(use_true_random=False))
-def test_ordered_does_not_depend_on_the_order_of_what_came_in(hits: list[Hit], random) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+def test_ordered_does_not_depend_on_the_order_of_its_input(hits: list[Hit], random) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
     shuffled = random.sample(hits, len(hits))
     assert [(h.node_id, h.score) for h in ordered(shuffled)] == [
         (h.node_id, h.score) for h in ordered(hits)
@@ -84,7 +84,7 @@ def test_every_finite_number_is_a_score(score: float) -> None:
     assert score_of(hit("n1", score)) == score
 
 
-def test_a_plain_hit_becomes_a_fresh_one_with_the_source_given() -> None:
+def test_as_hit_makes_a_new_hit_with_the_source() -> None:
     plain = NodeWithScore(node=full_node(), score=0.5)
     made = as_hit(plain, source="vector")
     assert (made.node, made.score, made.source) == (plain.node, 0.5, "vector")
@@ -109,22 +109,22 @@ def test_a_hit_is_a_node_with_score_of_llama_index() -> None:
     assert found.class_name() == "Hit"
 
 
-def test_a_hit_is_json_under_the_names_that_applications_use() -> None:
-    told = json.loads(json.dumps(Hit(node=full_node(), score=0.5, source="vector").to_dict()))
-    assert told == {
-        "chunk_id": "n1",
+def test_a_hit_is_json_with_documented_names() -> None:
+    data = json.loads(json.dumps(Hit(node=full_node(), score=0.5, source="vector").to_dict()))
+    assert data == {
+        "node_id": "n1",
         "text": "annual leave",
         "score": 0.5,
         "metadata": {"kb_id": "handbook", "year": 2024},
-        "knowledge_base_id": "handbook",
+        "kb_id": "handbook",
         "document_id": "doc1",
         "source": "vector",
     }
 
 
-def test_a_hit_of_a_bare_node_has_nothing_to_tell_of_its_origin() -> None:
-    told = hit("n1", 0.5).to_dict()
-    assert (told["knowledge_base_id"], told["document_id"], told["metadata"]) == (None, None, {})
+def test_the_json_of_a_bare_node_has_no_origin() -> None:
+    data = hit("n1", 0.5).to_dict()
+    assert (data["kb_id"], data["document_id"], data["metadata"]) == (None, None, {})
 
 
 def test_a_hit_is_shown_in_a_line_and_prints_as_llama_index_s() -> None:
@@ -137,16 +137,16 @@ def test_a_hit_is_shown_in_a_line_and_prints_as_llama_index_s() -> None:
     assert str(found) == str(NodeWithScore(node=found.node, score=0.5))
 
 
-def test_priority_and_contributions_are_told_where_they_exist() -> None:
+def test_the_json_of_a_hit_has_priority_and_contributions_where_they_exist() -> None:
     part = Contribution(leg="vector", rank=1, score=0.9, weight=0.7, share=0.0115)
-    told = Hit(node=full_node(), score=0.5, priority=0, contributions=(part,)).to_dict()
-    assert told["priority"] == 0
-    assert told["contributions"] == [
+    data = Hit(node=full_node(), score=0.5, priority=0, contributions=(part,)).to_dict()
+    assert data["priority"] == 0
+    assert data["contributions"] == [
         {"leg": "vector", "rank": 1, "score": 0.9, "weight": 0.7, "share": 0.0115}
     ]
 
 
-def test_what_is_done_to_the_json_does_not_reach_the_node() -> None:
+def test_changing_the_json_of_a_hit_does_not_change_the_node() -> None:
     found = Hit(node=full_node(), score=0.5)
     metadata = found.to_dict()["metadata"]
     assert isinstance(metadata, dict)
@@ -154,23 +154,23 @@ def test_what_is_done_to_the_json_does_not_reach_the_node() -> None:
     assert found.node.metadata == {"kb_id": "handbook", "year": 2024}
 
 
-def test_a_result_is_json_with_details_beside_the_hits() -> None:
+def test_the_json_of_a_result_has_its_details() -> None:
     result = SearchResult(
         [hit("n1", 0.5)],
         (Degradation("leg", "OSError: down"),),
         Trace("root", duration_s=0.1),
         {"generated_queries": ["one"]},
     )
-    told = json.loads(json.dumps(result.to_dict()))
-    assert told["hits"][0]["chunk_id"] == "n1"
-    assert told["degraded"] == [{"where": "leg", "reason": "OSError: down"}]
-    assert told["trace"]["name"] == "root"
-    assert told["generated_queries"] == ["one"]
+    data = json.loads(json.dumps(result.to_dict()))
+    assert data["hits"][0]["node_id"] == "n1"
+    assert data["degraded"] == [{"where": "leg", "reason": "OSError: down"}]
+    assert data["trace"]["name"] == "root"
+    assert data["generated_queries"] == ["one"]
 
 
 def test_a_result_without_a_trace_is_json_too() -> None:
-    told = SearchResult([], query="leave").to_dict()
-    assert told == {"query": "leave", "hits": [], "degraded": [], "trace": None}
+    data = SearchResult([], query="leave").to_dict()
+    assert data == {"query": "leave", "hits": [], "degraded": [], "trace": None}
 
 
 def test_a_result_is_the_sequence_of_its_hits() -> None:
@@ -184,7 +184,7 @@ def test_a_result_is_the_sequence_of_its_hits() -> None:
     assert not SearchResult([], (Degradation("leg", "down"),))
 
 
-def test_contributions_are_short() -> None:
+def test_a_contribution_prints_short_numbers() -> None:
     part = Contribution("vector", 1, 2 / 3, 0.7, 1 / 60)
     expected = "Contribution('vector', rank=1, score=0.6667, weight=0.7, share=0.01667)"
     assert repr(part) == expected

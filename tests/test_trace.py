@@ -51,12 +51,12 @@ def test_a_snapshot_stays_as_it_is() -> None:
     assert snapshot.children[0].duration_s is None
 
 
-def test_it_is_json_with_times_in_milliseconds_from_the_start() -> None:
+def test_a_trace_is_json_with_times_in_milliseconds_from_the_start() -> None:
     trace = Trace("root", started=100.0, duration_s=0.05, count=2, notes={"top": ["n1"]})
     trace.children.append(Trace("leg", started=100.02, duration_s=0.0301))
     trace.children[0].children.append(Trace("deep", started=100.03, error="OSError: down"))
-    told = json.loads(json.dumps(trace.to_dict()))
-    assert told == {
+    data = json.loads(json.dumps(trace.to_dict()))
+    assert data == {
         "name": "root",
         "start_ms": 0.0,
         "duration_ms": 50.0,
@@ -102,6 +102,6 @@ def test_a_trace_prints_as_its_outline() -> None:
     assert str(trace) == repr(trace) == trace.outline() == "root: 50.0 ms, 2 hits\n  leg: 30.0 ms"
 
 
-def test_an_error_is_told_in_one_line() -> None:
+def test_an_error_is_described_in_one_line() -> None:
     assert describe(ConnectionError("backend down")) == "ConnectionError: backend down"
     assert describe(TimeoutError()) == "TimeoutError"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
 TYPED = Path(__file__).parent / "typing"
 ROOT = TYPED.parent.parent
 FILES = sorted(TYPED.glob("*.py"))
@@ -37,14 +38,12 @@ def test_there_are_wrong_pipelines_to_check() -> None:
     assert len(EXPECTED) > 40
 
 
-@pytest.mark.slow
 def test_mypy_finds_the_wrong_lines_and_no_others() -> None:
     found = output_of("mypy", "--no-error-summary", "--hide-error-context")
     errors = re.findall(r"(\w+\.py):(\d+): error:", found)
     assert {(name, int(number)) for name, number in errors} == EXPECTED, found
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("pyright") is None, reason="pyright comes with the extra dev"
 )

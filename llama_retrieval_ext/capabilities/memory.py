@@ -17,8 +17,8 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore, Metada
 from llama_retrieval_ext.capabilities.consolidation import (
     DAY_S,
     Consolidation,
-    Fading,
     merged_memories,
+    strength,
 )
 from llama_retrieval_ext.capabilities.language_model import (
     GENERATION_TIMEOUT_S,
@@ -27,6 +27,8 @@ from llama_retrieval_ext.capabilities.language_model import (
     Tokenize,
 )
 from llama_retrieval_ext.capabilities.memory_storage import (
+    ROLE_KEY,
+    SESSION_KEY,
     Memory,
     MemoryConditions,
     MemoryStorage,
@@ -34,6 +36,7 @@ from llama_retrieval_ext.capabilities.memory_storage import (
     memory_of,
     microseconds,
     node_of,
+    session_filters,
 )
 from llama_retrieval_ext.checks import checked_arguments, checked_call, is_number
 from llama_retrieval_ext.errors import ConfigurationError
@@ -44,6 +47,8 @@ from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
 from llama_retrieval_ext.results import score_of
 from llama_retrieval_ext.stores.engine.backend import Backend
 
+# Share of its similarity to the query that a memory of strength 0 loses.
+_FADING: Final = 0.3
 EPISODIC: Final = "episodic"
 _CANDIDATES_PER_MEMORY: Final = 4
 
@@ -60,7 +65,6 @@ class MemoryManager:
         embed_model: The model of a vector store; a knowledge base has its own.
         llm: Merges memories in `consolidate`; None to merge only memories with the same words.
         scope: The scope of every call; a call can narrow it. None if each call passes its own.
-        fading: Loss of strength with age.
         clock: Gives the current, aware time.
         timeout_s: Seconds that one answer of the model may take.
         tokenize: Counts tokens; None for LlamaIndex's tokenizer.
@@ -85,7 +89,6 @@ class MemoryManager:
         embed_model: BaseEmbedding | None = None,
         llm: LLM | Caller | None = None,
         scope: Scope | None = None,
-        fading: Fading | None = None,
         clock: Callable[[], datetime] | None = None,
         timeout_s: float = GENERATION_TIMEOUT_S,
         tokenize: Tokenize | None = None,
@@ -93,7 +96,6 @@ class MemoryManager:
         self._storage = MemoryStorage(storage, embed_model)
         self._model = None if llm is None else LanguageModel(llm, timeout_s, tokenize)
         self.scope = None if scope is None else check_scope(scope)
-        self.fading = fading or Fading()
         self._now = clock or (lambda: datetime.now(UTC))
 
     @blocking
@@ -214,7 +216,7 @@ class MemoryManager:
     def strength(self, memory: Memory) -> float:
         """Return the current strength of a memory, in (0, 1]."""
         age_days = (self._now() - memory.timestamp).total_seconds() / DAY_S
-        return self.fading.strength(age_days=age_days, importance=memory.importance)
+        return strength(age_days=age_days, importance=memory.importance)
 
     @blocking
     def forget(self, memory_id: str, *, scope: Scope | None = None) -> Plan[bool]:
@@ -272,6 +274,7 @@ class MemoryManager:
         *,
         scope: Scope | None = None,
         top_k: int = 5,
+        across_sessions: bool = False,
         name: str = "memories",
         priority: int = 1,
     ) -> "MemoryBlock":
@@ -280,16 +283,22 @@ class MemoryManager:
         Args:
             scope: Narrows the manager's scope.
             top_k: Number of memories to recall.
+            across_sessions: Whether messages of other sessions are recalled as well.
             name: Name of the block in the prompt.
             priority: LlamaIndex's priority; 0 is never truncated.
         """
         return MemoryBlock(
-            manager=self, scope=self._within(scope), top_k=top_k, name=name, priority=priority
+            manager=self,
+            scope=self._within(scope),
+            top_k=top_k,
+            across_sessions=across_sessions,
+            name=name,
+            priority=priority,
         )
 
     def _faded(self, memory: Memory) -> Memory:
         score = memory.score or 0.0
-        loss = self.fading.weight * (1 - self.strength(memory)) * abs(score)
+        loss = _FADING * (1 - self.strength(memory)) * abs(score)
         return replace(memory, score=score - loss)
 
     def _find(
@@ -315,12 +324,16 @@ class MemoryManager:
         return moment.astimezone(UTC)
 
 
-# Number of latest messages that form the query.
-_RECENT = 3
+# Number of the user's latest messages that form the query.
+_RECENT: Final = 3
+_STORED_ROLES: Final = (MessageRole.USER, MessageRole.ASSISTANT)
 
 
 class MemoryBlock(BaseMemoryBlock[str]):
     """LlamaIndex block that stores messages leaving short-term memory and recalls memories.
+
+    It stores what the user and the assistant said, and recalls memories of the same session and
+    those of no session, which ``MemoryManager.remember`` stored.
 
     Created by ``MemoryManager.as_memory_block``, for
     ``llama_index.core.memory.Memory.from_defaults(memory_blocks=[...])``.
@@ -329,6 +342,7 @@ class MemoryBlock(BaseMemoryBlock[str]):
         manager: Stores and recalls the memories.
         scope: Their scope; None for the manager's.
         top_k: Number of memories to recall.
+        across_sessions: Whether messages of other sessions are recalled as well.
 
     Examples:
         >>> from llama_index.core import MockEmbedding
@@ -344,24 +358,33 @@ class MemoryBlock(BaseMemoryBlock[str]):
     manager: MemoryManager
     scope: Scope | None = None
     top_k: int = 5
+    across_sessions: bool = False
 
     async def _aget(
         self,
         messages: list[ChatMessage] | None = None,
+        session_id: str | None = None,
         **_: Any,  # noqa: ANN401 - LlamaIndex's
     ) -> str:
-        query = "\n".join(_texts(messages or [])[-_RECENT:])
+        users = (each for each in messages or () if each.role == MessageRole.USER)
+        query = "\n".join(list(filter(None, map(_text, users)))[-_RECENT:])
         if not query:
             return ""
-        memories = await self.manager.aretrieve(query, top_k=self.top_k, scope=self.scope)
-        return "\n".join(f"{each.timestamp:%Y-%m-%d}: {each.text}" for each in memories)
+        filters = None if self.across_sessions else session_filters(session_id)
+        memories = await self.manager.aretrieve(
+            query, top_k=self.top_k, filters=filters, scope=self.scope
+        )
+        return "\n".join(map(_line, memories))
 
     async def _aput(self, messages: list[ChatMessage]) -> None:
         for message in messages:
-            session_id = message.additional_kwargs.get("session_id")
-            metadata = {} if session_id is None else {"session_id": session_id}
-            for text in _texts([message]):
-                await self.manager.aremember(text, metadata=metadata, scope=self.scope)
+            text = _text(message)
+            if message.role not in _STORED_ROLES or not text:
+                continue
+            session_id = message.additional_kwargs.get(SESSION_KEY)
+            metadata = {} if session_id is None else {SESSION_KEY: session_id}
+            metadata[ROLE_KEY] = message.role.value
+            await self.manager.aremember(text, metadata=metadata, scope=self.scope)
 
     async def atruncate(self, content: str, tokens_to_truncate: int) -> str | None:
         """Return the content without its last lines; None if nothing is left."""
@@ -373,7 +396,11 @@ class MemoryBlock(BaseMemoryBlock[str]):
         return "\n".join(lines) or None
 
 
-def _texts(messages: Sequence[ChatMessage]) -> list[str]:
-    """Return the texts of the user's messages."""
-    texts = (each.content or "" for each in messages if each.role == MessageRole.USER)
-    return [text for text in texts if text.strip()]
+def _text(message: ChatMessage) -> str:
+    return (message.content or "").strip()
+
+
+def _line(memory: Memory) -> str:
+    """Return a memory for a prompt."""
+    is_reply = memory.metadata.get(ROLE_KEY) == MessageRole.ASSISTANT.value
+    return f"{memory.timestamp:%Y-%m-%d}: {'assistant: ' if is_reply else ''}{memory.text}"

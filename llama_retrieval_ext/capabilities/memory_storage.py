@@ -34,6 +34,9 @@ TIME_KEY: Final = "memory_time"
 IMPORTANCE_KEY: Final = "memory_importance"
 MERGED_KEY: Final = "memory_merged"
 MEMORY_KEYS: Final = (TYPE_KEY, TIME_KEY, IMPORTANCE_KEY, MERGED_KEY)
+# Metadata of the messages of a chat.
+SESSION_KEY: Final = "session_id"
+ROLE_KEY: Final = "role"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 # Conditions on metadata, or the values that it must have.
@@ -171,6 +174,13 @@ def memory_filters(
         if value is not None
     ]
     return MetadataFilters(filters=[*parts, *([] if filters is None else [filters])])
+
+
+def session_filters(session_id: str | None) -> MetadataFilters:
+    """Return the filter for memories of a session, and those of no session."""
+    none = MetadataFilter(key=SESSION_KEY, value=None, operator=FilterOperator.IS_EMPTY)
+    own = [] if session_id is None else [MetadataFilter(key=SESSION_KEY, value=session_id)]
+    return MetadataFilters(filters=[none, *own], condition=FilterCondition.OR)
 
 
 def _equal(key: str, value: Any) -> MetadataFilter | MetadataFilters:  # noqa: ANN401 - JSON

@@ -13,7 +13,7 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilters
 from llama_retrieval_ext.capabilities.memory import MemoryManager
 from llama_retrieval_ext.capabilities.memory_storage import documents_only
 from llama_retrieval_ext.checks import of_type
-from llama_retrieval_ext.config.models import unknown_name
+from llama_retrieval_ext.config.models import did_you_mean
 from llama_retrieval_ext.config.parts import RegistryParts
 from llama_retrieval_ext.config.registry import PRESETS, default_registry
 from llama_retrieval_ext.errors import ConfigurationError
@@ -63,7 +63,9 @@ class CapabilityParts:
         """Return the retriever of a preset; see `CapabilityFactory.create_retriever`."""
         of_type(use_graph, bool, "use_graph")
         if preset not in PRESETS:
-            raise ConfigurationError(unknown_name("preset", preset, PRESETS))
+            names = ", ".join(map(repr, PRESETS))
+            advice = did_you_mean(str(preset), PRESETS, otherwise="write one of them")
+            raise ConfigurationError(f"there is no preset {preset!r}, only {names}; {advice}")
         self._check_preset(preset, use_graph=use_graph)
         parts = self._registry_parts
         parts = parts if use_graph else replace(parts, graph=None)

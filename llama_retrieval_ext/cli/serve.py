@@ -52,6 +52,12 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
     max_top_k: Annotated[int, typer.Option(min=1, help="Maximum hits of a search.")] = 100,
     max_body: Annotated[int, typer.Option(min=1, help="Maximum bytes of a request.")] = 8_000_000,
     concurrency: Concurrency = 32,
+    per_key: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Maximum of them for one key; default: half if there are several."
+        ),
+    ] = None,
     timeout: Timeout = 30.0,
     llm_url: LLMUrl = None,
     llm_model: LLMModel = None,
@@ -64,7 +70,11 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
     """
     options = _options(kb, embed_model, tenant, kb_id, read_only=read_only)
     limits = servers.ServeLimits(
-        max_body_bytes=max_body, max_top_k=max_top_k, concurrency=concurrency, timeout_s=timeout
+        max_body_bytes=max_body,
+        max_top_k=max_top_k,
+        concurrency=concurrency,
+        per_key=per_key,
+        timeout_s=timeout,
     )
     loaded = None if keys is None else servers.ApiKeys.load(keys)
     llm = llm_of(llm_url, llm_model, key_env=llm_key_env, context=llm_context, timeout_s=timeout)

@@ -69,7 +69,7 @@ def retrieval_pipeline(
     """Return a pipeline built step by step."""
     pipe = RetrievalPipeline(name, top_k=top_k, description=description)
     for stage in stages:
-        pipe = pipe.add_stage(stage)
+        pipe.add_stage(stage)
     return pipe
 
 

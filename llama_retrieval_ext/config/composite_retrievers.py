@@ -18,7 +18,6 @@ from llama_retrieval_ext.config.definitions import (
 )
 from llama_retrieval_ext.config.embedding import EmbeddingConfig
 from llama_retrieval_ext.config.parts import RegistryParts
-from llama_retrieval_ext.config.searches import TopK, Weight
 from llama_retrieval_ext.config.store_retrievers import weighted_sum
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.legs import Leg
@@ -37,7 +36,7 @@ from llama_retrieval_ext.retrievers.kg_rule import KGRetriever, KGRuleRetriever
 from llama_retrieval_ext.retrievers.knowledge import KnowledgeRetriever
 from llama_retrieval_ext.retrievers.knowledge_response import KnowledgePolicy, knowledge_query
 from llama_retrieval_ext.retrievers.llm_queries import HyDERetriever, MultiQueryRetriever
-from llama_retrieval_ext.retrievers.presets import PRESETS
+from llama_retrieval_ext.retrievers.presets import PRESETS, Count, Share, Weight
 from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever
 from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
@@ -47,7 +46,6 @@ from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rerank.chain import AnyReranker
 
 Base: TypeAlias = BaseRetriever | str
-Count: TypeAlias = Annotated[int, Field(ge=1)]
 Params: TypeAlias = Mapping[str, object] | None
 _ROOT = "root"
 # Number of candidates of each leg.
@@ -64,7 +62,7 @@ def fusion(  # noqa: PLR0913 - the parameters of the name
     rerank: bool = False,
     rerank_model: str | Refine | None = None,
     embedding_config: EmbeddingConfig | None = None,
-    top_k: TopK = 10,
+    top_k: Count = 10,
 ) -> BaseRetriever:
     """Fuse ``dense`` and ``bm25`` by rank or by weighted sum, with an optional reranker."""
     depth = max(_CANDIDATES, top_k)
@@ -93,7 +91,7 @@ def hyde(  # noqa: PLR0913 - the parameters of the name
     max_tokens: Count = 2000,
     base_retriever_params: Params = None,
     llm: LLM | None = None,
-    top_k: TopK = 10,
+    top_k: Count = 10,
 ) -> BaseRetriever:
     """Search the base retriever with the query and hypothetical answers of an LLM."""
     return HyDERetriever(
@@ -115,7 +113,7 @@ def multi_query(  # noqa: PLR0913 - the parameters of the name
     rrf_k: Annotated[float, Field(ge=0)] = 60,
     base_retriever_params: Params = None,
     llm: LLM | None = None,
-    top_k: TopK = 10,
+    top_k: Count = 10,
 ) -> BaseRetriever:
     """Search the base retriever with several rewordings of the query by an LLM."""
     return MultiQueryRetriever(
@@ -136,7 +134,7 @@ def router(  # noqa: PLR0913 - the parameters of the name
     selector: Literal["rules", "embedding", "llm"] | Selector = "rules",
     fallback: str | None = None,
     llm: LLM | None = None,
-    top_k: TopK = 10,
+    top_k: Count = 10,
 ) -> BaseRetriever:
     """Route each query to one retriever.
 
@@ -176,7 +174,7 @@ def recursive(  # noqa: PLR0913 - the parameters of the name
     max_depth: Count = 8,
     max_fan_out: Count = 100,
     policy: ScorePolicy = "child",
-    top_k: TopK = 10,
+    top_k: Count = 10,
 ) -> BaseRetriever:
     """Return the base retriever's hits, with index nodes replaced by their targets."""
     others = {name: parts.retriever(base) for name, base in (retrievers or {}).items()}
@@ -200,7 +198,7 @@ def rerank(
     rerank_model: str | Refine | None = None,
     fetch_k: Count = 50,
     base_retriever_params: Params = None,
-    top_k: TopK = 10,
+    top_k: Count = 10,
 ) -> BaseRetriever:
     """Return the base retriever's hits in the order of a reranker, by default rules.
 
@@ -215,11 +213,11 @@ def auto_merging(  # noqa: PLR0913 - the parameters of the name
     parts: RegistryParts,
     *,
     base_retriever: Base = "hybrid",
-    simple_ratio_thresh: Annotated[float, Field(ge=0, le=1)] = 0.5,
+    simple_ratio_thresh: Share = 0.5,
     merged_score: MergedScore = "mean",
     base_retriever_params: Params = None,
     docstore: BaseDocumentStore | None = None,
-    top_k: TopK = 10,
+    top_k: Count = 10,
 ) -> BaseRetriever:
     """Return the base retriever's hits, with a parent in place of many of its children."""
     return AutoMergingRetriever(
@@ -236,7 +234,7 @@ def fallback(
     *,
     retrievers: Sequence[Base] = ("hybrid", "bm25"),
     enough: Count = 1,
-    top_k: TopK = 10,
+    top_k: Count = 10,
 ) -> BaseRetriever:
     """Return the answer of the first retriever that finds enough."""
     legs = [
@@ -255,7 +253,7 @@ def graph(  # noqa: PLR0913 - the parameters of the name
     max_hops: Count = 2,
     max_entities: Count = 10,
     fan_out: Count | None = 50,
-    top_k: TopK = 10,
+    top_k: Count = 10,
 ) -> BaseRetriever:
     """Return passages linked in the graph to the seed's hits, or to names in the query."""
     graphs = parts.need_graph("graph")
@@ -278,7 +276,7 @@ def kg_rule(
     *,
     rules: str | RuleSet | None = None,
     linker: EntityLinker | None = None,
-    top_k: TopK = 10,
+    top_k: Count = 10,
 ) -> BaseRetriever:
     """Return conclusions of rules about the processes named in a query, with proofs.
 
@@ -314,7 +312,7 @@ def knowledge(  # noqa: PLR0913 - the parameters of the name
     engineering_type: str | None = None,
     processes: Sequence[str] | None = None,
     base_retriever_params: Params = None,
-    top_k: TopK = 10,
+    top_k: Count = 10,
 ) -> BaseRetriever:
     """Return sentences of rules, followed by cases and templates of a base retriever."""
     side = {"rules": rules, "linker": linker, "top_k": top_k}

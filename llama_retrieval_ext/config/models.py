@@ -165,9 +165,9 @@ def _path_in(data: Any, location: Sequence[str | int]) -> Path:  # noqa: ANN401 
     """Return pydantic's location as a path in the data, without union members."""
     path: list[str | int] = []
     for part in location:
-        is_item = isinstance(data, list | tuple) and isinstance(part, int) and part < len(data)
-        if is_item or (isinstance(data, Mapping) and part in data):
-            data = data[part]
+        known: Any = dict(enumerate(data)) if isinstance(data, list | tuple) else data
+        if isinstance(known, Mapping) and part in known:
+            data = known[part]
             path.append(part)
     return tuple(path)
 

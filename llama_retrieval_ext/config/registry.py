@@ -18,9 +18,8 @@ from llama_index.core.storage.docstore.types import BaseDocumentStore
 
 from llama_retrieval_ext.config.definitions import Definition, definition_of
 from llama_retrieval_ext.config.models import Definitions, problems_of, unknown_name
-from llama_retrieval_ext.config.operators import OperatorFactory
+from llama_retrieval_ext.config.operators import OperatorFactory, answers_records, record_retriever
 from llama_retrieval_ext.config.parts import RegistryParts
-from llama_retrieval_ext.config.records import answers_records, record_retriever
 from llama_retrieval_ext.errors import ArgumentError, ConfigurationError
 from llama_retrieval_ext.graph.open import Graph
 

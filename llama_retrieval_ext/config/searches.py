@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, TypeAlias
+from typing import ClassVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from pydantic import Field
 
 from llama_retrieval_ext.config.definitions import Definition, definitions_of
 from llama_retrieval_ext.config.embedding import EmbeddingConfig
@@ -19,12 +18,9 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import with_score
 from llama_retrieval_ext.results import Hit, score_of
 from llama_retrieval_ext.retrievers.hybrid import CANDIDATES, HybridRetriever
+from llama_retrieval_ext.retrievers.presets import Count, Share, Weight
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages.selection import Collapse
-
-TopK: TypeAlias = Annotated[int, Field(ge=1)]
-Weight: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -49,17 +45,12 @@ class MinMaxScores(Refine):
     def refine(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
         """Return the hits with their new scores."""
         answer = hits[: query.top_k]
-        scores = {hit.node.node_id: score_of(hit) for hit in answer}
-        if len(set(scores.values())) == 1:
-            level = 1.0 if next(iter(scores.values())) > 0 else 0.0
-            scores = dict.fromkeys(scores, level)
-        else:
-            scores = min_max(scores)
+        scores = min_max({hit.node.node_id: score_of(hit) for hit in answer})
         return [with_score(hit, scores[hit.node.node_id], hit.contributions) for hit in answer]
 
 
 def vector(
-    parts: RegistryParts, *, collapse: Collapse | None = None, top_k: TopK = 10
+    parts: RegistryParts, *, collapse: Collapse | None = None, top_k: Count = 10
 ) -> BaseRetriever:
     """Return hits by meaning, with the scores of the engine."""
     backend, model = parts.need_backend("vector"), parts.model("vector")
@@ -67,7 +58,7 @@ def vector(
 
 
 def keyword(
-    parts: RegistryParts, *, collapse: Collapse | None = None, top_k: TopK = 10
+    parts: RegistryParts, *, collapse: Collapse | None = None, top_k: Count = 10
 ) -> BaseRetriever:
     """Return hits by words, with the BM25 scores of the engine."""
     retriever = KeywordRetriever(parts.need_backend("keyword"), collapse=collapse, top_k=top_k)
@@ -76,14 +67,14 @@ def keyword(
 
 
 def dense(
-    parts: RegistryParts, *, embedding_config: EmbeddingConfig | None = None, top_k: TopK = 10
+    parts: RegistryParts, *, embedding_config: EmbeddingConfig | None = None, top_k: Count = 10
 ) -> BaseRetriever:
     """Return hits by meaning, like ``vector``."""
     backend, model = parts.need_backend("dense"), parts.model("dense", embedding_config)
     return VectorRetriever(backend, embed_model=model, top_k=top_k, name="dense")
 
 
-def bm25(parts: RegistryParts, *, top_k: TopK = 10) -> BaseRetriever:
+def bm25(parts: RegistryParts, *, top_k: Count = 10) -> BaseRetriever:
     """Return hits by words, like ``keyword``; scores are min-max normalised over the answer."""
     retriever = KeywordRetriever(parts.need_backend("bm25"), top_k=top_k, name="bm25")
     retriever.embed_model = parts.embed_model  # for later stages, such as MMR
@@ -97,11 +88,11 @@ def hybrid(  # noqa: PLR0913 - the parameters of the name
     sparse_weight: Weight = 0.3,
     alpha: Share | None = None,
     fusion: Fusion | None = None,
-    candidates: TopK = CANDIDATES,
+    candidates: Count = CANDIDATES,
     pushdown: bool = False,
     collapse: Collapse | None = None,
     embedding_config: EmbeddingConfig | None = None,
-    top_k: TopK = 10,
+    top_k: Count = 10,
 ) -> BaseRetriever:
     """Return hits by meaning and words, in one request if the engine supports it.
 

@@ -15,18 +15,18 @@ from llama_retrieval_ext.checks import check_count, check_seconds, of_type
 from llama_retrieval_ext.config.definitions import Definition, definitions_of
 from llama_retrieval_ext.config.embedding import EmbeddingConfig, resolved
 from llama_retrieval_ext.config.parts import NodeSource, RegistryParts
-from llama_retrieval_ext.config.searches import MinMaxScores, TopK, Weight
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import hits_of
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.branches import branches
-from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
+from llama_retrieval_ext.pipeline.pipeline import FusionRetriever
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.bm25.retriever import BM25Retriever
+from llama_retrieval_ext.retrievers.presets import Count, Weight
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.stages.fusion import WeightedSum
 from llama_retrieval_ext.stores.engine.backend import Backend
@@ -135,7 +135,7 @@ _TYPES: Final[Mapping[str, StoreType]] = {
 def llama_dense(
     parts: RegistryParts,
     *,
-    top_k: TopK = 5,
+    top_k: Count = 5,
     store_type: StoreType | None = None,
     store_params: Mapping[str, object] | None = None,
     embedding_config: EmbeddingConfig | None = None,
@@ -160,8 +160,8 @@ def llama_dense(
 def llama_bm25(
     parts: RegistryParts,
     *,
-    top_k: TopK = 5,
-    max_chunks: Annotated[int, Field(ge=1)] = 5000,
+    top_k: Count = 5,
+    max_chunks: Count = 5000,
     cache_ttl: Annotated[float, Field(gt=0)] = 60,
 ) -> BaseRetriever:
     """Return hits by BM25 in memory over the nodes of a scope; scores are min-max normalised.
@@ -169,8 +169,7 @@ def llama_bm25(
     Nodes are read again after ``cache_ttl`` seconds.
     """
     kb = parts.need_kb("llama_bm25")
-    kept = KeptBM25Retriever(kb, top_k=top_k, max_chunks=max_chunks, cache_ttl=cache_ttl)
-    return Pipeline(kept, refines=[MinMaxScores()], top_k=top_k, name="llama_bm25")
+    return KeptBM25Retriever(kb, top_k=top_k, max_chunks=max_chunks, cache_ttl=cache_ttl)
 
 
 def llama_hybrid(
@@ -178,7 +177,7 @@ def llama_hybrid(
     *,
     dense_weight: Weight = 0.7,
     bm25_weight: Weight = 0.3,
-    top_k: TopK = 5,
+    top_k: Count = 5,
     embedding_config: EmbeddingConfig | None = None,
 ) -> BaseRetriever:
     """Fuse ``llama_dense``, with its scores as they are, and ``llama_bm25`` by weighted sum."""

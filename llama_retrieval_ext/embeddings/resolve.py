@@ -1,5 +1,6 @@
 """Parses the notation for embedding models, and returns the name that a store records."""
 
+import re
 from difflib import get_close_matches
 from importlib import import_module
 from typing import NamedTuple
@@ -34,6 +35,8 @@ _NEUTRAL = {
     *("api_version", "default_headers", "max_retries", "timeout", "reuse_client", "keep_alive"),
     "client_kwargs",
 }
+# What looks like an API key: a known beginning, an option of a URL, or many characters.
+_KEY = re.compile(r"(?i)\b(?:sk|pk|hf|gsk|xai|key|api|token)[-_]|[?@=]|[\w-]{40}")
 _ACCEPTED = (_LOCAL, *(f"{key}:NAME" for key in _INTEGRATIONS))
 
 
@@ -74,7 +77,8 @@ ollama:NAME, or a LlamaIndex embedding object
     key, _, name = spec.partition(":")
     if key not in _INTEGRATIONS or not name.strip():
         raise ConfigurationError(
-            f"unknown embedding model {spec!r}{_suggestion(key, name)} {_accepted()}"
+            f"unknown embedding model {_shown(spec)}{_suggestion(key, _shown_name(name))} "
+            f"{_accepted()}"
         )
     return build_embed_model(key, name)
 
@@ -146,6 +150,18 @@ def provider_of(model: BaseEmbedding) -> tuple[str, str] | None:
 
 def _accepted() -> str:
     return f"Accepted: {', '.join(_ACCEPTED)}, or a LlamaIndex embedding object"
+
+
+def _shown_name(name: str) -> str:
+    return "NAME" if _KEY.search(name) else name
+
+
+def _shown(spec: str) -> str:
+    """Return a specification for a message; without what may be an API key."""
+    if not _KEY.search(spec):
+        return repr(spec)
+    key, colon, _ = spec.partition(":")
+    return f"{key}:..." if colon and not _KEY.search(key) else "(not shown: it may be an API key)"
 
 
 def _suggestion(key: str, name: str) -> str:

@@ -360,7 +360,16 @@ class LoopThread:
 
     async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Return the result of the coroutine; cancelling the caller cancels the coroutine."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
+        watched = _watched(coroutine)
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(watched, self._loop))
+
+    def run_blocking(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """`run` for another thread, which it blocks; an interrupt cancels the coroutine."""
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # no effect on a completed one
 
     def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
         """Run a last coroutine, cancel the others, then stop the loop and the thread."""
@@ -378,6 +387,14 @@ class LoopThread:
     def _run(self) -> None:
         self._loop.run_forever()
         self._loop.close()
+
+
+async def _watched(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Return the result; an error after the caller was cancelled is not logged by asyncio."""
+    task = asyncio.current_task()
+    if task is not None:
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return await coroutine
 
 
 async def _ended(last: Coroutine[Any, Any, object] | None) -> None:

@@ -158,22 +158,14 @@ def callers(
             made = plan(*args, **kwargs)
         return call(made) if isinstance(made, Call) else made
 
-    def blocked(*args: P.args, **kwargs: P.kwargs) -> T:
-        return run(planned(*args, **kwargs))
-
-    async def awaited(*args: P.args, **kwargs: P.kwargs) -> T:
-        return await arun(planned(*args, **kwargs))
-
-    prefix = source.__qualname__.rpartition("plan_")[0]
-    name = source.__name__.removeprefix("plan_")
-    twins: list[Any] = [blocked, awaited]
-    for twin in twins:
-        _show(twin, plan)
-        twin.__isabstractmethod__ = False
-    blocked.__name__, blocked.__qualname__ = name, prefix + name
-    awaited.__name__, awaited.__qualname__ = f"a{name}", f"{prefix}a{name}"
-    awaited.__doc__ = f"`{name}` without blocking the event loop."
-    return blocked, awaited
+    named: Any = wraps(plan)(planned)
+    named.__name__ = source.__name__.removeprefix("plan_")
+    named.__qualname__ = source.__qualname__.replace(source.__name__, named.__name__)
+    named.__signature__ = signature(plan)
+    named.__isabstractmethod__ = False
+    del named.__wrapped__  # `asynchronous` runs this function
+    blocked = blocking(planned)
+    return blocked, asynchronous(blocked)
 
 
 def streamed(reporting: Callable[P, Reporting[T]]) -> Callable[P, Iterator[T]]:

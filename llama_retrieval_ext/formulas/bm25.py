@@ -1,6 +1,5 @@
-"""BM25: inverse document frequency and term weight."""
+"""BM25: the weight of a term in a document."""
 
-import math
 from typing import Any, overload
 
 import numpy as np
@@ -11,39 +10,6 @@ from llama_retrieval_ext.formulas.scores import LARGEST
 
 Floats = npt.NDArray[np.floating[Any]]  # Any: of whichever width
 Numbers = npt.NDArray[np.integer[Any]] | Floats
-
-
-def bm25_idf(n_docs: float, doc_freq: float) -> float:
-    r"""Return the inverse document frequency of a term.
-
-    .. math:: \mathrm{idf}(t) = \ln\left(1 + \frac{N - n_t + 0.5}{n_t + 0.5}\right)
-
-    Args:
-        n_docs: Documents in the collection, *N*.
-        doc_freq: Documents with the term, from 0 to *N*.
-
-    Returns:
-        The weight, above 0; higher is rarer.
-
-    Raises:
-        ConfigurationError: The frequency is below 0 or above ``n_docs``.
-
-    Source:
-        Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009, the
-        Robertson/Sparck Jones weight, https://doi.org/10.1561/1500000019, with the 1 inside the
-        logarithm by which Lucene's BM25Similarity and Qdrant keep it positive.
-
-    Examples:
-        >>> bm25_idf(9, 2)  # ln(1 + 7.5 / 2.5)
-        1.3862943611198906
-
-    """
-    if not 0 <= doc_freq <= n_docs:
-        raise ConfigurationError(
-            f"got a document frequency of {doc_freq} in {n_docs} documents; expected 0 to the "
-            "number of documents: is the order (n_docs, doc_freq)?"
-        )
-    return math.log1p((n_docs - doc_freq + 0.5) / (doc_freq + 0.5))
 
 
 @overload
@@ -75,8 +41,8 @@ def bm25_term_weight(
         b: Effect of length, from 0 (none) to 1 (full). 0.75 is their default.
 
     Returns:
-        The weight, in ``(0, k1 + 1]``; multiply by `bm25_idf` and sum over the query's terms. A
-        float, or an array of floats.
+        The weight, in ``(0, k1 + 1]``; multiply by the inverse document frequency and sum over the
+        query's terms. A float, or an array of floats.
 
     Raises:
         ConfigurationError: ``average_length``, ``k1`` or ``b`` is out of range.

@@ -23,6 +23,7 @@ MAX_HOPS: Final = 6
 _MAX_TOKENS: Final = 600
 _WORDY: Final = ("s", "i", "n", "k")
 # Filters do not commute with a limit, not even with one that keeps every row.
+_DIGITS: Final = 18
 _BARRIER: Final = f"LIMIT {2**63 - 1}"
 _TOKEN: Final = re.compile(
     r"""\s*(?:
@@ -276,7 +277,8 @@ def _returned(tokens: list[_Token], limit: int) -> str:
         number = tokens[at + 1 :]
         if len(number) != 1 or not number[0].text.isdigit():
             raise StatementRefusedError("LIMIT takes one number, at the end")
-        limit, tokens = min(limit, int(number[0].text)), tokens[:at]
+        # Python refuses numbers of thousands of digits.
+        limit, tokens = min(limit, int(number[0].text[:_DIGITS])), tokens[:at]
     if tokens and tokens[0].kind == "*":
         raise StatementRefusedError("RETURN * is refused: name what to return")
     return f"{_text(_expression(tokens))} LIMIT {limit}"

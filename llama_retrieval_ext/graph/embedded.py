@@ -21,6 +21,7 @@ from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Hop, P
 from llama_retrieval_ext.graph.sqlite_rows import FILE, Doomed, GraphRows, locked
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.files import DirectoryLock
+from llama_retrieval_ext.urls import local_path
 
 MEMORY: Final = ":memory:"
 # Maximum number of cached nodes.
@@ -54,7 +55,7 @@ class EmbeddedGraph(WritableGraph):
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = str(directory)
-        resolved = MEMORY if self.directory == MEMORY else Path(directory).expanduser().resolve()
+        resolved = MEMORY if self.directory == MEMORY else local_path(directory)
         self.url = f"graph:{resolved}"
         self._lock = RLock()
         self._guard: DirectoryLock | None = None

@@ -52,7 +52,7 @@ _ARROWS: Final = {
 class Neo4jGraph(WritableGraph):
     """Graph backend on a Neo4j server, 5.26 or newer.
 
-    Reads run in READ transactions, one round trip each; coroutines use the async driver.
+    Reads run in READ transactions, one round trip each.
 
     Args:
         connection: Connection to the database; see `open` and `from_store`.
@@ -78,16 +78,14 @@ class Neo4jGraph(WritableGraph):
 
     @classmethod
     def from_store(cls, store: PropertyGraphStore) -> Self:
-        """Return the graph of a LlamaIndex ``Neo4jPropertyGraphStore``, over its drivers."""
+        """Return the graph of a LlamaIndex ``Neo4jPropertyGraphStore``, over its async driver."""
         # LlamaIndex creates an async driver without a public name, and never uses it.
         private: Any = store
         return cls(
             Neo4jConnection(
-                store.client,
                 lambda: private._async_driver,  # noqa: SLF001
                 "the server of the Neo4jPropertyGraphStore",
                 private._database,  # noqa: SLF001
-                owned=False,
             )
         )
 

@@ -1,10 +1,10 @@
-"""`Neo4jConnection`: statements over a Neo4j server's drivers, in threads and on event loops."""
+"""`Neo4jConnection`: statements over a Neo4j server's driver, for threads and event loops."""
 
-from collections.abc import Callable, Iterator, Mapping
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import Lock
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 import neo4j
@@ -12,17 +12,20 @@ from neo4j.exceptions import AuthError, ConstraintError, DriverError, Neo4jError
 
 from llama_retrieval_ext.errors import (
     ConfigurationError,
+    DeadlineExceededError,
     DuplicateNodeError,
     StoreClosedError,
     StoreError,
     StoreUnavailableError,
 )
+from llama_retrieval_ext.execution.context import current_context
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.cypher import Rows
 from llama_retrieval_ext.stores.engine.connection import AsyncClient
 from llama_retrieval_ext.urls import bracketed, seconds, secret
 
 T = TypeVar("T")
+Send: TypeAlias = Callable[[neo4j.AsyncDriver], Coroutine[Any, Any, T]]
 
 DEFAULT_TIMEOUT_S: Final = 30.0
 _SCHEMES: Final = {"neo4j": "neo4j", "neo4js": "neo4j+s", "bolt": "bolt", "bolts": "bolt+s"}
@@ -86,22 +89,19 @@ class Neo4jAddress:
 class Neo4jConnection:
     """Connection that runs each statement in one transaction with a time limit.
 
-    The async driver, created on first use, runs on its own loop, so one connection serves any event
-    loop. ``where`` names the server in messages; `close` closes the drivers if they are ``owned``.
+    All statements go through one async driver on a loop of its own, those of threads as well: only
+    there a statement can be cancelled when its time is over, with its connection. ``where`` names
+    the server in messages.
     """
 
-    driver: neo4j.Driver
-    async_driver: Callable[[], neo4j.AsyncDriver]
+    driver: Callable[[], neo4j.AsyncDriver]
     where: str
     database: str | None = None
     timeout_s: float = DEFAULT_TIMEOUT_S
-    owned: bool = True
-    _closed: bool = False
-    _lock: Lock = field(default_factory=Lock)
-    _async_client: AsyncClient[neo4j.AsyncDriver] = field(init=False)
+    _client: AsyncClient[neo4j.AsyncDriver] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._async_client = AsyncClient(self.async_driver, self._closed_error)
+        self._client = AsyncClient(self.driver, self._closed_error)
 
     @classmethod
     def open(cls, address: Neo4jAddress) -> "Neo4jConnection":
@@ -110,12 +110,11 @@ class Neo4jConnection:
         options: dict[str, Any] = {
             "auth": address.auth(),
             "connection_timeout": min(5.0, address.timeout_s),
-            "connection_acquisition_timeout": min(10.0, address.timeout_s + 5),
+            "connection_acquisition_timeout": min(10.0, address.timeout_s),
             "max_transaction_retry_time": 2.0,
             "notifications_min_severity": "OFF",
         }
         return cls(
-            neo4j.GraphDatabase.driver(address.uri, **options),
             lambda: neo4j.AsyncGraphDatabase.driver(address.uri, **options),
             address.uri,
             address.database,
@@ -136,14 +135,8 @@ class Neo4jConnection:
         return self._call(f"EXPLAIN {statement}", parameters, read, _kind)
 
     def close(self) -> None:
-        """Close the drivers if they are owned; a second call does nothing."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-        self._async_client.close()  # also a store's driver: it can be closed only on its loop
-        if self.owned:
-            self.driver.close()
+        """Close the driver; a second call does nothing."""
+        self._client.close()
 
     def _call(
         self,
@@ -158,20 +151,40 @@ class Neo4jConnection:
 
         options: dict[str, Any] = {"routing_": routing, "database_": self.database}
 
-        def function() -> T:
-            if self._closed:
-                raise self._closed_error()
-            with self._errors():
-                return take(self.driver.execute_query(query, values, **options))
-
-        async def coroutine() -> T:
-            return await self._async_client.run(send)
-
         async def send(driver: neo4j.AsyncDriver) -> T:
             with self._errors():
                 return take(await driver.execute_query(query, values, **options))
 
-        return Call(function, coroutine)
+        return Call(
+            lambda: self._client.run_blocking(self._in_time(send)),
+            lambda: self._client.run(self._in_time(send)),
+        )
+
+    def _in_time(self, send: Send[T]) -> Send[T]:
+        """Return the function with the limit of the connection, and of the query in progress.
+
+        The server's own limit does not help if the connection is silent.
+        """
+        left_s = current_context().remaining_s()
+        limit_s = self.timeout_s if left_s is None else min(left_s, self.timeout_s)
+
+        async def limited(driver: neo4j.AsyncDriver) -> T:
+            try:
+                async with asyncio.timeout(limit_s) as limit:
+                    return await send(driver)
+            except (TimeoutError, StoreUnavailableError) as error:
+                if not limit.expired():
+                    raise
+                if limit_s < self.timeout_s:
+                    raise DeadlineExceededError("the time of the query ran out") from error
+                raise self._late_error() from error
+
+        return limited
+
+    def _late_error(self) -> StoreUnavailableError:
+        return StoreUnavailableError(
+            f"{self.where} did not answer within {self.timeout_s:g} s; raise timeout_s"
+        )
 
     def _closed_error(self) -> StoreClosedError:
         return StoreClosedError(f"the graph at {self.where} was closed; open it again")
@@ -194,9 +207,7 @@ class Neo4jConnection:
             ) from error
         except Neo4jError as error:
             if "TransactionTimedOut" in (error.code or ""):
-                raise StoreUnavailableError(
-                    f"{self.where} did not answer within {self.timeout_s:g} s; raise timeout_s"
-                ) from error
+                raise self._late_error() from error
             raise StoreError(f"{self.where} refuses the request: {error.message}") from error
         except DriverError as error:
             raise StoreUnavailableError(f"the driver of {self.where} failed: {error}") from error

@@ -17,6 +17,7 @@ from llama_retrieval_ext.graph.elements import Contents, Edge, EdgeId, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.embedded_store import EmbeddedPropertyGraphStore
 from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.urls import shown_url
 
 T = TypeVar("T")
 Graph: TypeAlias = str | PropertyGraphStore | PropertyGraphIndex | GraphBackend
@@ -58,9 +59,8 @@ def open_graph(url: str) -> WritableGraph:
     schemes = (_EMBEDDED, *_NEO4J)
     near = [] if scheme in schemes else difflib.get_close_matches(scheme, schemes, n=1)
     advice = f" Did you mean {near[0]}:...?" if near else ""
-    shown = repr(url) if "@" not in url else f"the URL with {scheme}:"
     raise ConfigurationError(
-        f"{shown} names no graph.{advice} Write graph:./directory, graph::memory: or "
+        f"{shown_url(url)} names no graph.{advice} Write graph:./directory, graph::memory: or "
         "neo4j://host:7687/database"
     )
 

@@ -29,6 +29,8 @@ SAYS: Final = "SAYS"
 _BY_TITLES: Final = 0.5
 _CONTEXT: Final = 6.0
 _RARITY_POWER: Final = 3
+# Maximum number of links of a path.
+_LONGEST_PATH: Final = 4
 # Memory of an empty graph.
 _EMPTY_BYTES: Final = 10_000
 # Maximum number of conditions with cached masks.
@@ -169,13 +171,13 @@ class PassageGraph:
         total = float(restart.sum())
         return Walk(restart / total if total else restart, scores, transitions, damping)
 
-    def path(self, walk: Walk, node: int, *, longest: int = 4) -> list[int]:
+    def path(self, walk: Walk, node: int) -> list[int]:
         """Return the path through which a walk mainly reaches a node.
 
         It starts at a node with more restarts than arrivals by links.
         """
         matrix, found = walk.transitions, [node]
-        while len(found) <= longest:
+        while len(found) <= _LONGEST_PATH:
             low, high = matrix.indptr[found[-1] : found[-1] + 2]
             sources = matrix.indices[low:high]
             flows = walk.damping * matrix.data[low:high] * walk.scores[sources]

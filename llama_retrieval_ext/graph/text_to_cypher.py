@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 
 from llama_index.core.llms import LLM
 
-from llama_retrieval_ext.checks import check_count, of_type
+from llama_retrieval_ext.checks import of_type
 from llama_retrieval_ext.errors import ConfigurationError, StoreError, StoreUnavailableError
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.execution.plan import Call, Plan
@@ -24,6 +24,7 @@ _READS: Final = "r"
 _UNCOMPILED: Final = "the server cannot compile it: check its syntax, variables and functions"
 _FAILED: Final = "it fails on the data: an expression meets values that it is not defined for"
 _SCHEMA_LINES: Final = 60
+_MOST_ROWS: Final = 20
 _FENCED: Final = re.compile(r"```(?:cypher\b)?(.*?)```", re.DOTALL | re.IGNORECASE)
 _PROMPT: Final = """\
 Write one Cypher statement that answers the question from this graph. Only MATCH, OPTIONAL MATCH,
@@ -71,13 +72,12 @@ class TextToCypher:
     Args:
         graph: A graph on Neo4j.
         llm: Any LlamaIndex LLM.
-        max_rows: Maximum number of rows of a statement.
 
     Raises:
         ConfigurationError: The graph does not support Cypher.
     """
 
-    def __init__(self, graph: GraphBackend, llm: LLM, *, max_rows: int = 20) -> None:
+    def __init__(self, graph: GraphBackend, llm: LLM) -> None:
         if not isinstance(graph, CypherGraph):
             raise ConfigurationError(
                 f"text-to-Cypher needs a graph on Neo4j, got {graph!r}; the rules need none"
@@ -85,7 +85,6 @@ class TextToCypher:
         self.graph: CypherGraph = graph
         self.backend = of_type(graph, GraphBackend, "graph")
         self.writer = LLMWriter(llm, share=1.0)
-        self.max_rows = check_count(max_rows, "max_rows")
 
     def plan_answer(
         self, question: str, *, scope: Scope | None = None
@@ -109,7 +108,7 @@ class TextToCypher:
     answer, aanswer = callers(plan_answer)
 
     def _run(self, statement: str, scope: Scope | None) -> Plan[CypherAnswer]:
-        own = guarded(statement, scope=scope, limit=self.max_rows)
+        own = guarded(statement, scope=scope, limit=_MOST_ROWS)
         parameters = scope_parameters(scope)
         kind = yield from _answered(self.graph.plan_explain(own, parameters), _UNCOMPILED)
         if kind != _READS:

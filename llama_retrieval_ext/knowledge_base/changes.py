@@ -19,17 +19,10 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.filters import as_metadata_filters, parse_filters
 from llama_retrieval_ext.knowledge_base.access import Access
-from llama_retrieval_ext.knowledge_base.documents import (
-    DocumentKey,
-    Prepared,
-    ReaderIds,
-    SourceDocument,
-    batched,
-    key_of_node,
-    name_of,
-)
+from llama_retrieval_ext.knowledge_base.documents import ReaderIds, SourceDocument, batched, name_of
 from llama_retrieval_ext.knowledge_base.ledger.journal import WriteOutcome
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, Ledger
+from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared, key_of_node
 from llama_retrieval_ext.knowledge_base.preparation import Preparation, PreparedBatch
 from llama_retrieval_ext.knowledge_base.report import IngestionReport
 from llama_retrieval_ext.knowledge_base.storage import Storage, batches

@@ -16,7 +16,6 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.knowledge_base.changes import progress
-from llama_retrieval_ext.knowledge_base.documents import DocumentKey, Prepared
 from llama_retrieval_ext.knowledge_base.graph import GraphSide, open_graph_side, open_recorded
 from llama_retrieval_ext.knowledge_base.ledger.ledger import (
     Entry,
@@ -24,6 +23,7 @@ from llama_retrieval_ext.knowledge_base.ledger.ledger import (
     Ledger,
     is_same_graph,
 )
+from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared
 from llama_retrieval_ext.knowledge_base.opening import graph_target, open_ledger, writer_of
 from llama_retrieval_ext.knowledge_base.report import CopyReport
 from llama_retrieval_ext.knowledge_base.storage import (

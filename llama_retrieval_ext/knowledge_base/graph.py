@@ -35,13 +35,13 @@ from llama_retrieval_ext.graph.passage_links import (
     passage_rows,
 )
 from llama_retrieval_ext.knowledge_base.documents import (
-    Prepared,
     check_transformations,
     each_or_error,
     fingerprint_of,
 )
+from llama_retrieval_ext.knowledge_base.ledger.prepared import Prepared
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
-from llama_retrieval_ext.urls import Location
+from llama_retrieval_ext.urls import Location, local_path
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
@@ -108,7 +108,7 @@ def directory_of(url: str) -> Path | None:
     """Return the directory of an embedded graph; None for any other URL."""
     scheme, _, name = url.partition(":")
     is_directory = scheme == "graph" and name not in ("", MEMORY) and not name.startswith("//")
-    return Path(name).expanduser().resolve() if is_directory else None
+    return local_path(name) if is_directory else None
 
 
 # Module state: a process can open a directory only once, but a knowledge base many times.

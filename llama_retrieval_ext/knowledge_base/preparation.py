@@ -28,20 +28,22 @@ from pydantic import BaseModel
 
 from llama_retrieval_ext.errors import ConfigurationError, DuplicateNodeError
 from llama_retrieval_ext.knowledge_base.documents import (
-    DocumentKey,
-    Prepared,
     SourceDocument,
     check_ids,
     check_transformations,
     digest_of,
     each_or_error,
     fingerprint_of,
-    key_of_node,
     name_of,
-    ref_of,
     stamped,
 )
 from llama_retrieval_ext.knowledge_base.graph import Extraction
+from llama_retrieval_ext.knowledge_base.ledger.prepared import (
+    DocumentKey,
+    Prepared,
+    key_of_node,
+    ref_of,
+)
 from llama_retrieval_ext.knowledge_base.long_texts import for_long_texts
 
 T = TypeVar("T")

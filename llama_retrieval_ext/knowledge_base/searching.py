@@ -11,6 +11,8 @@ from llama_retrieval_ext.arguments import record_argument, takes_argument
 from llama_retrieval_ext.checks import checked_call, one_top_k
 from llama_retrieval_ext.config.parts import RegistryParts
 from llama_retrieval_ext.config.registry import default_registry
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.running import asynchronous, blocking, called
 from llama_retrieval_ext.knowledge_base.access import Access
 from llama_retrieval_ext.knowledge_base.engines import chat_engine, query_engine
 from llama_retrieval_ext.knowledge_base.kinds import (
@@ -174,7 +176,7 @@ class Searchable:
                 record_argument(retriever, "name", name)
         return retriever
 
-    @checked_call
+    @blocking
     def search(  # noqa: PLR0913 - what a search takes
         self,
         query: QueryType,
@@ -185,7 +187,7 @@ class Searchable:
         scope: Scope | None = None,
         collapse: Collapse | None = None,
         timeout_s: float | None = None,
-    ) -> SearchResult:
+    ) -> Plan[SearchResult]:
         """Return the best hits for a query; ``retriever(mode, ...).search(query)``.
 
         Args:
@@ -207,25 +209,9 @@ class Searchable:
         retriever = self.retriever(
             mode, top_k=top_k, filters=filters, scope=scope, collapse=collapse
         )
-        return retriever.search(query, timeout_s=timeout_s)
+        return called(retriever.search, retriever.asearch, query, timeout_s=timeout_s)
 
-    @checked_call
-    async def asearch(  # noqa: PLR0913 - what a search takes
-        self,
-        query: QueryType,
-        mode: Kind = "hybrid",
-        *,
-        top_k: int = 10,
-        filters: MetadataFilters | None = None,
-        scope: Scope | None = None,
-        collapse: Collapse | None = None,
-        timeout_s: float | None = None,
-    ) -> SearchResult:
-        """Run `search` without blocking the event loop."""
-        retriever = self.retriever(
-            mode, top_k=top_k, filters=filters, scope=scope, collapse=collapse
-        )
-        return await retriever.asearch(query, timeout_s=timeout_s)
+    asearch = asynchronous(search)
 
     def as_retriever(
         self,

@@ -25,7 +25,7 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.knowledge_base.documents import DocumentKey, Prepared, each_or_error
+from llama_retrieval_ext.knowledge_base.documents import each_or_error
 from llama_retrieval_ext.knowledge_base.ledger.journal import (
     Claim,
     Journal,
@@ -33,6 +33,7 @@ from llama_retrieval_ext.knowledge_base.ledger.journal import (
     Reply,
     WriteOutcome,
 )
+from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared
 
 T = TypeVar("T")
 

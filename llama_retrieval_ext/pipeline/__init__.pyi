@@ -5,5 +5,3 @@ from llama_retrieval_ext.pipeline.retriever import Retriever as Retriever
 from llama_retrieval_ext.pipeline.stages import FanOut as FanOut
 from llama_retrieval_ext.pipeline.stages import Refine as Refine
 from llama_retrieval_ext.pipeline.stages import Rewrite as Rewrite
-from llama_retrieval_ext.pipeline.why_not import WhyNot as WhyNot
-from llama_retrieval_ext.pipeline.why_not import WhyNotReason as WhyNotReason

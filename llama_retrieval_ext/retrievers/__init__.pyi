@@ -6,8 +6,6 @@ from llama_retrieval_ext.retrievers.hybrid import HybridRetriever as HybridRetri
 from llama_retrieval_ext.retrievers.intent import IntentAdaptive as IntentAdaptive
 from llama_retrieval_ext.retrievers.intent import IntentAdaptiveRetriever as IntentAdaptiveRetriever
 from llama_retrieval_ext.retrievers.intent import IntentProfile as IntentProfile
-from llama_retrieval_ext.retrievers.intent import default_intent_profiles as default_intent_profiles
-from llama_retrieval_ext.retrievers.intent import default_intent_rules as default_intent_rules
 from llama_retrieval_ext.retrievers.kg_rule import KGRetriever as KGRetriever
 from llama_retrieval_ext.retrievers.kg_rule import KGRuleRetriever as KGRuleRetriever
 from llama_retrieval_ext.retrievers.knowledge import KnowledgeRetriever as KnowledgeRetriever
@@ -16,8 +14,6 @@ from llama_retrieval_ext.retrievers.knowledge_response import KnowledgeResponse 
 from llama_retrieval_ext.retrievers.knowledge_response import RetrievalItem as RetrievalItem
 from llama_retrieval_ext.retrievers.llm_queries import HyDERetriever as HyDERetriever
 from llama_retrieval_ext.retrievers.llm_queries import MultiQueryRetriever as MultiQueryRetriever
-from llama_retrieval_ext.retrievers.presets import PresetParts as PresetParts
-from llama_retrieval_ext.retrievers.presets import build_preset as build_preset
 from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever as QueryFusionRetriever
 from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever as RecursiveRetriever
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever as RerankRetriever

@@ -72,7 +72,6 @@ class KGRuleRetriever(Retriever):
         filters: Conditions on the metadata of a hit: ``rule``, ``kind``, ``process``,
             ``confidence``.
         scope: Visible rows; applies to every name, edge and node behind a sentence.
-        topics: Kinds of conclusions, and the query words that select them.
         name: Name in traces and ``Hit.source``.
 
     Raises:
@@ -89,7 +88,6 @@ class KGRuleRetriever(Retriever):
         top_k: int | None = None,
         filters: MetadataFilters | None = None,
         scope: Scope | None = None,
-        topics: Mapping[str, Sequence[str]] = TOPICS,
         name: str = SOURCE,
     ) -> None:
         super().__init__(top_k=top_k, filters=filters, scope=scope, name=name)
@@ -97,7 +95,6 @@ class KGRuleRetriever(Retriever):
         self.graph = graph_of(graph)
         self.linker = EntityLinker(self.graph) if linker is None else linker
         of_type(self.linker, EntityLinker, "linker")
-        self.topics = {kind: tuple(words) for kind, words in topics.items()}
 
     @blocking
     def requirements(
@@ -195,7 +192,7 @@ class KGRuleRetriever(Retriever):
     def _kinds(self, text: str) -> set[str]:
         """Return the kinds of conclusions that the words of a query select; empty for all."""
         lowered = text.casefold()
-        return {kind for kind, words in self.topics.items() if any(w in lowered for w in words)}
+        return {kind for kind, words in TOPICS.items() if any(w in lowered for w in words)}
 
     def _hit(
         self, conclusion: Conclusion, linked: Mapping[str, float], kinds: set[str], query: Query

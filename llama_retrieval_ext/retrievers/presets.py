@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import wraps
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
@@ -149,31 +150,15 @@ def semantic(
     )
 
 
-def auto(  # noqa: PLR0913 - the options of `advanced`
-    parts: PresetParts,
-    *,
-    fusion: Literal["weighted", "rrf"] = "weighted",
-    vector_weight: Weight = 0.6,
-    graph_weight: Weight = 0.4,
-    keyword_weight: Weight = 0.3,
-    enable_multi_hop: bool | None = None,
-    max_hops: Count | None = None,
-    top_k: Count = 10,
-) -> RetrievalPipeline:
+@wraps(advanced, assigned=["__annotations__"])
+def auto(parts: PresetParts, **options: Any) -> RetrievalPipeline:  # noqa: ANN401 - of `advanced`
     """``advanced`` if there is a graph or keyword search, else ``basic``, as ``description`` says.
 
     The options are those of ``advanced``; without a graph those of the graph have no effect.
     """
-    hops: dict[str, Any] = {"enable_multi_hop": enable_multi_hop, "max_hops": max_hops}
-    chosen = advanced(
-        parts,
-        fusion=fusion,
-        vector_weight=vector_weight,
-        graph_weight=graph_weight,
-        keyword_weight=keyword_weight,
-        top_k=top_k,
-        **(hops if parts.graph is not None else {}),
-    )
+    if parts.graph is None:
+        options = {name: each for name, each in options.items() if name not in Hops.__annotations__}
+    chosen = advanced(parts, **options)
     reasons = {"graph": "a graph", "keyword": "keyword search"}
     there = [reason for part, reason in reasons.items() if part in parts.present]
     what = there[0] if there else "neither a graph nor keyword search"

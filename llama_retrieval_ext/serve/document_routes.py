@@ -40,7 +40,7 @@ _PASSAGES: Final = {
     "document_id": "leave",
     "passages": [
         {
-            "chunk_id": "5e1c",
+            "node_id": "5e1c",
             "document_id": "leave",
             "text": "Annual leave is 25 days.",
             "metadata": {"file_path": "handbook.md", "year": 2025},

@@ -10,8 +10,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any, Final, TypeAlias
@@ -21,6 +20,7 @@ from llama_retrieval_ext.errors import ConfigurationError, DeadlineExceededError
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of, raised_at
 from llama_retrieval_ext.serve.keys import ApiKeys, KeyHolder
+from llama_retrieval_ext.serve.turns import Turns
 
 # ASGI types; values are strings, bytes, numbers and lists.
 Message: TypeAlias = MutableMapping[str, Any]
@@ -46,24 +46,43 @@ class ServeLimits:
         max_top_k: Hits per request.
         max_documents: Documents per request that adds documents.
         concurrency: Requests that run at the same time.
+        per_key: Requests of one key that run at the same time; None for half of ``concurrency``
+            if the server has several keys. A key gets the same part of queue and memory.
         max_waiting: Requests in the queue; further requests are refused with 503.
         timeout_s: Default and maximum deadline of a request, in seconds.
 
     Raises:
-        ConfigurationError: A limit is below 1, or ``timeout_s`` is not above 0.
+        ConfigurationError: A limit is below 1, ``per_key`` is above ``concurrency``, or
+            ``timeout_s`` is not above 0.
     """
 
     max_body_bytes: int = 8_000_000
     max_top_k: int = 100
     max_documents: int = 1000
     concurrency: int = 32
+    per_key: int | None = None
     max_waiting: int = 1000
     timeout_s: float = 30.0
 
     def __post_init__(self) -> None:
         for name in ("max_body_bytes", "max_top_k", "max_documents", "concurrency", "max_waiting"):
             check_count(getattr(self, name), name)
+        if self.per_key is not None and check_count(self.per_key, "per_key") > self.concurrency:
+            raise ConfigurationError(
+                f"per_key must be at most concurrency, {self.concurrency}, got {self.per_key}"
+            )
         check_seconds(self.timeout_s, "timeout_s")
+
+    def turns(self, n_keys: int) -> Turns:
+        """Return the turns of a server with this number of keys."""
+        half = (self.concurrency + 1) // 2
+        per_key = self.per_key or (half if n_keys > 1 else self.concurrency)
+        return Turns(
+            concurrency=self.concurrency,
+            per_key=per_key,
+            max_waiting=self.max_waiting,
+            max_body_bytes=self.max_body_bytes,
+        )
 
 
 @dataclass(slots=True)
@@ -116,8 +135,7 @@ class Guard:
         self._keys = None if keys is None else keys.within(scope)
         self._local = KeyHolder(_KEYLESS, scope, may_write=True)
         self._open_paths = open_paths
-        self._turns = asyncio.Semaphore(limits.concurrency)
-        self._n_pending = 0
+        self._turns = limits.turns(1 if keys is None else len(keys))
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Handle HTTP requests, pass on the lifespan, refuse websockets."""
@@ -140,9 +158,7 @@ class Guard:
             context = RequestContext(self._caller(scope), start + self._seconds(scope))
             response.request_id = context.request_id
             scope.setdefault("state", {})[CONTEXT] = context
-            async with self._turn(context):
-                body = await _body(scope, receive, self._limits.max_body_bytes, context)
-                await self._app(scope, body, response)
+            await self._pass_on(scope, receive, response, context)
         except Exception as error:  # noqa: BLE001 - logged, and answered without its content
             response.error = error
             await response.fail(http_error_of(error))
@@ -171,21 +187,15 @@ class Guard:
             message = f"{DEADLINE_HEADER} must be a number of seconds above 0, got {value[:50]!r}"
             raise HttpError(422, "bad_deadline", message) from error
 
-    @asynccontextmanager
-    async def _turn(self, context: RequestContext) -> AsyncIterator[None]:
-        """Wait in the queue within the deadline; refuse if the queue is full."""
-        if self._n_pending >= self._limits.concurrency + self._limits.max_waiting:
-            raise HttpError(503, "busy", "too many requests are waiting; try again later")
-        self._n_pending += 1
-        try:
-            async with asyncio.timeout(context.left_s):
-                await self._turns.acquire()
-            try:
-                yield
-            finally:
-                self._turns.release()
-        finally:
-            self._n_pending -= 1
+    async def _pass_on(
+        self, scope: Message, receive: Receive, response: "_Response", context: RequestContext
+    ) -> None:
+        """Read the body first: a client that sends it slowly must not take a turn meanwhile."""
+        key = context.caller.name
+        with self._turns.pending(key) as hold:
+            body = await _body(scope, receive, self._limits.max_body_bytes, context, hold)
+            async with self._turns.turn(key, timeout_s=context.left_s):
+                await self._app(scope, body, response)
 
 
 class _Response:
@@ -216,8 +226,14 @@ class _Response:
         await self({"type": "http.response.body", "body": body})
 
 
-async def _body(scope: Message, receive: Receive, most: int, context: RequestContext) -> Receive:
-    """Read the body, and return a function that replays it."""
+async def _body(
+    scope: Message,
+    receive: Receive,
+    most: int,
+    context: RequestContext,
+    hold: Callable[[int], None],
+) -> Receive:
+    """Read the body, and return a function that replays it; ``hold`` counts its bytes."""
     length = _header(scope, "Content-Length")
     if length.isdecimal() and int(length) > most:
         raise _too_large(most)
@@ -232,6 +248,7 @@ async def _body(scope: Message, receive: Receive, most: int, context: RequestCon
         size, more = size + len(parts[-1]), message.get("more_body", False)
         if size > most:
             raise _too_large(most)
+        hold(len(parts[-1]))
     messages = [{"type": "http.request", "body": b"".join(parts), "more_body": False}]
 
     async def replay() -> Message:

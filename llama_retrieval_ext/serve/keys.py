@@ -21,6 +21,8 @@ _ENV: Final = "env:"
 _FIELDS: Final = ("name", "key", "sha256", "tenant_id", "kb_ids", "everything", "write")
 # Keys must be generated secrets: a password typed by a person is guessed within hours.
 _LEAST_LENGTH: Final = 16
+# YAML of this size takes seconds to parse; it has thousands of keys.
+_MAX_BYTES: Final = 1_000_000
 _DIGEST: Final = re.compile(r"(?:\s*[0-9a-fA-F]{2}){32}\s*", re.ASCII)
 
 
@@ -113,7 +115,8 @@ class ApiKeys:
         if text.startswith(_ENV):
             return cls.parse(_variable(text.removeprefix(_ENV)), where=text)
         try:
-            content = Path(text).read_text(encoding="utf-8")
+            with Path(text).open("rb") as file:
+                content = file.read(_MAX_BYTES + 1).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(f"the keys in {text} cannot be read: {error}") from error
         return cls.parse(content, where=text)
@@ -129,6 +132,8 @@ class ApiKeys:
         Raises:
             ConfigurationError: The text has no valid keys. Messages contain no secrets.
         """
+        if len(text) > _MAX_BYTES:
+            raise ConfigurationError(f"{where} is longer than {_MAX_BYTES:,} bytes, the limit")
         try:
             content = yaml.safe_load(text)
         except yaml.YAMLError:  # its message quotes the text, which contains secrets
@@ -166,6 +171,9 @@ class ApiKeys:
 
     def __iter__(self) -> Iterator[KeyHolder]:
         return (each.caller for each in self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
 
     def __repr__(self) -> str:
         return f"ApiKeys({', '.join(caller.name for caller in self)})"

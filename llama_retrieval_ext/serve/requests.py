@@ -1,7 +1,7 @@
 """Request models for HTTP and MCP; an unknown field is an error."""
 
 from datetime import date
-from typing import Annotated, Final, Literal, TypeAlias, Union
+from typing import Annotated, Final, Literal, TypeAlias, TypeVar, Union
 
 from llama_index.core.vector_stores.types import (
     FilterCondition,
@@ -27,6 +27,7 @@ from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Scope
 
 _MAX_TEXT = 10_000
 _MAX_CONDITIONS = 100
+_MAX_VALUES = 100
 _MAX_HOPS = 5
 SCOPE_KEYS: Final = (TENANT_KEY, KB_KEY)
 
@@ -46,8 +47,10 @@ OperatorSign: TypeAlias = Literal[
     "text_match_insensitive",
     "is_empty",
 ]
+V = TypeVar("V")
+Values: TypeAlias = Annotated[list[V], Field(max_length=_MAX_VALUES)]
 ComparedValue: TypeAlias = (
-    StrictInt | StrictFloat | str | list[str] | list[StrictInt] | list[StrictFloat]
+    StrictInt | StrictFloat | str | Values[str] | Values[StrictInt] | Values[StrictFloat]
 )
 
 

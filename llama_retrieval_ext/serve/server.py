@@ -1,5 +1,6 @@
 """Runs an application with uvicorn: address check, shutdown and logs."""
 
+import asyncio
 import json
 import logging
 import signal
@@ -9,9 +10,10 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from socket import AF_INET, AF_INET6, create_server
 from types import FrameType
-from typing import Final
+from typing import ClassVar, Final
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.serve.guard import App, is_loopback, log
@@ -44,16 +46,7 @@ def check_host(host: str, keys: ApiKeys | None) -> None:
 
 def run_server(app: App, *, host: str, port: int) -> None:
     """Serve an application until the process gets a signal to stop; see `serve_http`."""
-    config = uvicorn.Config(
-        app,
-        host=host,
-        port=port,
-        access_log=False,  # it has paths, which contain ids of documents
-        log_config=None,
-        timeout_graceful_shutdown=_GRACE_S,
-        timeout_keep_alive=_KEEP_ALIVE_S,
-        server_header=False,
-    )
+    config = uvicorn_config(app, host=host, port=port)
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
     _check_port(host, port)
     if sys.stderr.isatty():
@@ -64,6 +57,60 @@ def run_server(app: App, *, host: str, port: int) -> None:
             uvicorn.Server(config).run()
         finally:
             log.info("stopped", extra={"facts": {}})
+
+
+class TimedHeaders(H11Protocol):
+    """uvicorn's protocol, which also closes connections that do not send a request in time.
+
+    uvicorn itself has a limit for idle connections after an answer only.
+    """
+
+    headers_s: ClassVar[float] = 20.0
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for the first request."""
+        super().connection_made(transport)
+        self._time_headers()
+
+    def data_received(self, data: bytes) -> None:
+        """Handle data, which may begin or end the headers of a request."""
+        super().data_received(data)
+        self._time_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the timer."""
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def _time_headers(self) -> None:
+        # In uvicorn, a cycle is a request from the end of its headers to the end of its answer.
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop_timer()
+        elif self._timer is None:
+            self._timer = self.loop.call_later(self.headers_s, self.transport.close)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def uvicorn_config(
+    app: App, *, host: str, port: int, http: type[H11Protocol] = TimedHeaders
+) -> uvicorn.Config:
+    """Return how uvicorn serves an application."""
+    return uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        http=http,
+        access_log=False,  # it has paths, which contain ids of documents
+        log_config=None,
+        timeout_graceful_shutdown=_GRACE_S,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        server_header=False,
+    )
 
 
 def _check_port(host: str, port: int) -> None:

@@ -30,11 +30,11 @@ _READY_TIMEOUT_S: Final = 5.0
 _WRITERS: Final = 4
 _EVENT_STREAM: Final = "text/event-stream"
 HIT_EXAMPLE: Final = {
-    "chunk_id": "5e1c",
+    "node_id": "5e1c",
     "text": "Annual leave is 25 days.",
     "score": 0.0328,
     "metadata": {"file_path": "handbook.md", "year": 2025},
-    "knowledge_base_id": None,
+    "kb_id": None,
     "document_id": "leave",
     "source": "hybrid",
     "contributions": [],

@@ -34,13 +34,13 @@ from llama_retrieval_ext.services import (
     DocumentResult,
     KnowledgeService,
     MimicService,
-    RelatedEntity,
     ReportService,
     SearchService,
-    TimelineEvent,
     WeeklyReport,
-    WorkLog,
 )
+from llama_retrieval_ext.services.knowledge import TimelineEvent
+from llama_retrieval_ext.services.related import RelatedEntity
+from llama_retrieval_ext.services.report import WorkLog
 from llama_retrieval_ext.trace import Degradation
 
 _NO_LLM: Final = "this server has no LLM; start it with --llm-url and --llm-model (in Python llm=)"
@@ -60,7 +60,7 @@ _DOCUMENTS: Final = {
 }
 _REPLY: Final = {
     "text": "Cheers, at ten then!",
-    "examples": [{**HIT_EXAMPLE, "chunk_id": "77aa", "text": "Cheers, works for me!"}],
+    "examples": [{**HIT_EXAMPLE, "node_id": "77aa", "text": "Cheers, works for me!"}],
     "degraded": [],
 }
 _LOG: Final = WorkLog(

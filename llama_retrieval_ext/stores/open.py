@@ -25,7 +25,7 @@ from llama_retrieval_ext.stores.engine.config import params_of
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.generic import GenericBackend, Lookup
 from llama_retrieval_ext.text.tokenizer import Tokenizer
-from llama_retrieval_ext.urls import ENGINES
+from llama_retrieval_ext.urls import ENGINES, shown_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +129,8 @@ def open_store(
     near = [] if scheme in schemes else difflib.get_close_matches(scheme, schemes, n=1)
     advice = f"; did you mean {near[0]}:...?" if near else "."
     raise ConfigurationError(
-        f"{url!r} is not a store URL{advice} A URL begins with one of {', '.join(schemes)}, as in "
-        "embedded:./directory or qdrant://host:6333/collection"
+        f"{shown_url(url)} is not a store URL{advice} A URL begins with one of "
+        f"{', '.join(schemes)}, as in embedded:./directory or qdrant://host:6333/collection"
     )
 
 

@@ -141,7 +141,7 @@ class RankingContract(RetrieverFixtures):
         assert " at 0x" not in before
 
 
-_HIT_KEYS = {"chunk_id", "text", "score", "metadata", "knowledge_base_id", "document_id", "source"}
+_HIT_KEYS = {"node_id", "text", "score", "metadata", "kb_id", "document_id", "source"}
 
 
 class ResultContract(RetrieverFixtures):
@@ -203,9 +203,9 @@ class ResultContract(RetrieverFixtures):
         assert len(parsed["hits"]) == len(result.hits)
         for shown, hit in zip(parsed["hits"], result.hits, strict=True):
             assert shown.keys() >= _HIT_KEYS
-            assert shown["chunk_id"] == hit.node.node_id
+            assert shown["node_id"] == hit.node.node_id
             assert shown["text"] == hit.node.get_content()
-            assert shown["knowledge_base_id"] == hit.node.metadata.get("kb_id")
+            assert shown["kb_id"] == hit.node.metadata.get("kb_id")
             assert shown["document_id"] == hit.node.ref_doc_id
 
 

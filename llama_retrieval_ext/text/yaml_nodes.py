@@ -1,6 +1,7 @@
 """YAML nodes with line numbers; errors list the expected names and values."""
 
 import difflib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -10,6 +11,8 @@ from llama_retrieval_ext.errors import RetrievalExtError, RuleSyntaxError
 
 T = TypeVar("T")
 
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_HALF: Final = "half of a surrogate pair, which is no character: write the character itself"
 MAX_BYTES: Final = 1_000_000
 # The C parser is ten times as fast, but PyYAML may be built without it.
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -19,6 +22,8 @@ def composed(text: str, reader: "Reader") -> yaml.Node:
     """Parse a text and return its root node."""
     if len(text.encode("utf-8", "replace")) > reader.max_bytes:
         raise reader.error(None, f"the text is longer than {reader.max_bytes} bytes")
+    if _SURROGATE.search(text):
+        raise reader.error(None, f"the text has {_HALF}")
     try:
         _check_events(text, reader)
         node: yaml.Node | None = yaml.compose(text, Loader=_LOADER)
@@ -87,9 +92,12 @@ class Reader:
         if not isinstance(node, yaml.ScalarNode):
             raise self.error(node, "expected a value or a list of values")
         try:
-            return yaml.constructor.SafeConstructor().construct_object(node)
+            value = yaml.constructor.SafeConstructor().construct_object(node)
         except (yaml.YAMLError, ValueError) as error:
             raise self.error(node, f"no value: {error}") from error
+        if isinstance(value, str) and _SURROGATE.search(value):
+            raise self.error(node, f"no value: it has {_HALF}")
+        return value
 
 
 def position(at: object) -> tuple[int, int]:

@@ -9,7 +9,8 @@ import pytest
 from llama_index.core.base.response.schema import PydanticResponse
 from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext.capabilities import Analysis, DataAnalyzer
+from llama_retrieval_ext.capabilities import DataAnalyzer
+from llama_retrieval_ext.capabilities.analysis import Analysis
 from llama_retrieval_ext.capabilities.query_engine import as_hits
 from llama_retrieval_ext.errors import ConfigurationError, GenerationError
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
@@ -65,8 +66,9 @@ def test_streaming_yields_the_findings_of_each_part() -> None:
 
 def test_one_document_that_is_too_long_is_cut_in_parts() -> None:
     llm = ScriptedLLM(findings, context_window=1200, num_output=200)
-    long = " ".join(f"Day {n}: digging." for n in range(300))
+    long = " ".join(f"Day {n}: digging." for n in range(200))
     analysis = DataAnalyzer(llm=llm).analyze([TextNode(id_="long", text=long)])
+    assert len(llm.prompts) > 1
     assert analysis.metrics["key_tasks"][0].sources == ["long"]
 
 

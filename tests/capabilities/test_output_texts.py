@@ -23,7 +23,7 @@ CHINESE = "现有文档无法回答这个问题。"
         ("年假有几天？", "en", ENGLISH),
     ],
 )
-def test_no_answer_is_in_the_language_of_the_question_or_the_given_one(
+def test_no_answer_is_in_the_language_of_the_question_or_of_the_argument(
     question: str, language: str | None, text: str
 ) -> None:
     rag = RAGGenerator(FakeRetriever([]), llm=ScriptedLLM([]))

@@ -3,7 +3,8 @@
 import pytest
 from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext.capabilities import DataAnalyzer, Insight, RAGGenerator, StyleGenerator
+from llama_retrieval_ext.capabilities import DataAnalyzer, RAGGenerator, StyleGenerator
+from llama_retrieval_ext.capabilities.insight import Insight
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.testing import FakeRetriever, ScriptedLLM
@@ -12,7 +13,7 @@ LEAVE = FakeRetriever([("leave", 0.9, "Annual leave is 25 days.")])
 INSIGHTS = [Insight(title="Leave grows", explanation="It was 20.", evidence=["2024"])]
 
 
-def test_a_mapping_as_context_is_sections_of_the_prompt_beside_the_passages() -> None:
+def test_a_mapping_as_context_adds_sections_to_the_prompt() -> None:
     llm = ScriptedLLM(["Annual leave is 25 days [1]."])
     rag = RAGGenerator(LEAVE, llm=llm)
     answer = rag.generate("How much?", context={"insights": INSIGHTS, "style": "formal"})
@@ -39,7 +40,7 @@ def test_sections_go_with_a_scope_as_passages_are_retrieved() -> None:
     assert rag.generate("How much?", {"style": "formal"}, scope=Scope("acme")).is_supported
 
 
-def test_a_mapping_as_style_references_is_sections_beside_the_examples() -> None:
+def test_a_mapping_as_style_references_adds_sections_to_the_prompt() -> None:
     llm = ScriptedLLM(["Cheers!"])
     history = FakeRetriever([("m1", 0.9, "Cheers, works for me!")])
     text = StyleGenerator(history, llm=llm).generate("Confirm", {"tone": ["warm", "short"]})

@@ -1,10 +1,8 @@
-"""Texts in the style of examples."""
-
-import asyncio
+"""Texts in a style: which examples are chosen."""
 
 import pytest
 
-from llama_retrieval_ext.capabilities import CallableLLM, StyleGenerator
+from llama_retrieval_ext.capabilities import StyleGenerator
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.testing import FakeEmbedding, ScriptedLLM
@@ -38,34 +36,3 @@ def test_a_scope_without_a_retrieval_is_refused_with_its_reason(kb: KnowledgeBas
         StyleGenerator(llm=llm).generate("a task", scope=ACME)
     with pytest.raises(ConfigurationError, match="with style_references= nothing is retrieved"):
         StyleGenerator(kb.retriever(), llm=llm).generate("a task", ["Tea"], scope=ACME)
-
-
-def test_temperature_is_set_for_one_answer_or_refused() -> None:
-    temperatures: list[float] = []
-
-    def caller(prompt: str, temperature: float = 0.1) -> str:
-        temperatures.append(temperature)
-        return prompt[:2]
-
-    style = StyleGenerator(llm=CallableLLM(caller))
-    style.generate("a task", temperature=0.9)
-    style.generate("a task")
-    assert temperatures == [0.9, 0.1]
-    with pytest.raises(ConfigurationError, match="takes no temperature"):
-        StyleGenerator(llm=lambda prompt: prompt).generate("a task", temperature=0.9)
-    with pytest.raises(ConfigurationError, match="temperature must be"):
-        style.generate("a task", temperature=-1)
-
-
-def test_a_function_as_model_is_sync_or_async_in_any_loop() -> None:
-    async def caller(prompt: str) -> str:
-        await asyncio.sleep(0)
-        return prompt[:5]
-
-    style = StyleGenerator(llm=caller)
-
-    async def both() -> tuple[str, str]:  # the sync way also inside a running loop
-        return style.generate("x").text, (await style.agenerate("x")).text
-
-    assert asyncio.run(both()) == ("Write", "Write")
-    assert [each.text for each in StyleGenerator(llm=lambda p: p[:5]).stream("x")][-1] == "Write"

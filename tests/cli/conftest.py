@@ -1,5 +1,6 @@
-"""Runs the program as a shell would."""
+"""Runs the program as a shell would, and ingests a folder of three files."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -8,11 +9,13 @@ import pytest
 
 from llama_retrieval_ext.cli import main
 
+Run = Callable[..., "CompletedProcess[str]"]
+
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., "CompletedProcess[str]"]:
-    def finished(*given: str | Path) -> CompletedProcess[str]:
-        args = [str(arg) for arg in given]
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def finished(*arguments: str | Path) -> CompletedProcess[str]:
+        args = [str(argument) for argument in arguments]
         with pytest.raises(SystemExit) as exited:
             main(args)
         out, err = capsys.readouterr()
@@ -33,3 +36,19 @@ def handbook(tmp_path: Path) -> Path:
     }.items():
         (folder / name).write_text(text, encoding="utf-8")
     return folder
+
+
+@pytest.fixture
+def url(tmp_path: Path, run: Run, handbook: Path) -> str:
+    """A knowledge base with the handbook in it."""
+    url = f"embedded:{tmp_path / 'kb'}"
+    finished = run("ingest", handbook, "--kb", url)
+    assert finished.returncode == 0, finished.stderr
+    return url
+
+
+def best(run: Run, *args: str) -> list[str]:
+    """The files of the hits of a search, best first."""
+    finished = run("search", *args, "--json")
+    assert finished.returncode == 0, finished.stderr
+    return [hit["metadata"]["file_name"] for hit in json.loads(finished.stdout)["hits"]]

@@ -2,15 +2,15 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib.metadata import entry_points
 
 import pytest
 
 from llama_retrieval_ext import ConfigurationError, __version__
 from llama_retrieval_ext.cli import main
+from tests.cli.conftest import Run
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
+pytestmark = pytest.mark.slow
 
 
 def test_version(run: Run) -> None:
@@ -18,10 +18,10 @@ def test_version(run: Run) -> None:
     assert (finished.returncode, finished.stdout) == (0, f"llama-retrieval {__version__}\n")
 
 
-def test_without_a_command_it_says_what_there_is(run: Run) -> None:
+def test_without_a_command_the_commands_are_listed(run: Run) -> None:
     finished = run()
-    told = finished.stdout + finished.stderr
-    assert all(command in told for command in ("quickstart", "ingest", "search"))
+    shown = finished.stdout + finished.stderr
+    assert all(command in shown for command in ("quickstart", "ingest", "search"))
 
 
 @pytest.mark.parametrize("command", ["quickstart", "ingest", "search"])
@@ -33,7 +33,7 @@ def test_help_is_plain_text(run: Run, command: str) -> None:
 
 
 def test_help_of_search_has_the_grammar_of_filters(run: Run) -> None:
-    told = " ".join(run("search", "--help").stdout.split())
+    shown = " ".join(run("search", "--help").stdout.split())
     for notation in (
         "key=value",
         "key!=value",
@@ -44,7 +44,7 @@ def test_help_of_search_has_the_grammar_of_filters(run: Run) -> None:
         "or",
         "not",
     ):
-        assert notation in told
+        assert notation in shown
 
 
 def test_error_is_one_line_and_exit_code_1(run: Run) -> None:
@@ -75,10 +75,10 @@ def test_help_does_not_import_llama_index() -> None:
         "try: main(['--help'])\nexcept SystemExit: pass\n"
         "print('llama_index' in sys.modules)"
     )
-    told = subprocess.run(
+    shown = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert told.stdout.splitlines()[-1] == "False"
+    assert shown.stdout.splitlines()[-1] == "False"
 
 
 def test_program_is_installed() -> None:

@@ -1,21 +1,11 @@
 """`ask`: an answer of a language model with the documents that it cites."""
 
-from collections.abc import Callable
-from pathlib import Path
-from subprocess import CompletedProcess
-
 import pytest
 
+from tests.cli.conftest import Run
 from tests.servers.openai import FakeOpenAI
 
-Run = Callable[..., "CompletedProcess[str]"]
-
-
-@pytest.fixture
-def url(tmp_path: Path, run: Run, handbook: Path) -> str:
-    url = f"embedded:{tmp_path / 'kb'}"
-    assert run("ingest", handbook, "--kb", url).returncode == 0
-    return url
+pytestmark = pytest.mark.slow
 
 
 def test_ask_prints_the_answer_with_the_documents_that_it_cites(run: Run, url: str) -> None:

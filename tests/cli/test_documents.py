@@ -1,19 +1,19 @@
 """`list`, `show`, `delete` and `info`: what a knowledge base holds, from the command line."""
 
+import io
 import json
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 
-from tests.knowledge_base.test_readers import write_pdf
+from tests.cli.conftest import Run, best
+from tests.knowledge_base.readers.sample_files import write_pdf
 
-Run = Callable[..., "CompletedProcess[str]"]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def url(tmp_path: Path, run: Run, handbook: Path) -> str:
+def library(tmp_path: Path, run: Run, handbook: Path) -> str:
     write_pdf(handbook / "law.pdf", "Exits must be marked.", "Drills are held twice a year.")
     url = f"embedded:{tmp_path / 'kb'}"
     finished = run("ingest", handbook, "--kb", url)
@@ -22,69 +22,69 @@ def url(tmp_path: Path, run: Run, handbook: Path) -> str:
 
 
 def test_list_has_every_file_with_its_documents_and_passages(
-    run: Run, url: str, handbook: Path
+    run: Run, library: str, handbook: Path
 ) -> None:
-    finished = run("list", "--kb", url)
+    finished = run("list", "--kb", library)
     assert (finished.returncode, finished.stderr) == (0, "")
     header, *rows = [line.split() for line in finished.stdout.splitlines()]
     assert header == ["passages", "documents", "source"]
     assert ["2", "2", str(handbook / "law.pdf")] in rows
     assert ["1", "1", str(handbook / "leave.md")] in rows
     assert len(rows) == 4
-    listed = json.loads(run("list", "--kb", url, "--json").stdout)
+    listed = json.loads(run("list", "--kb", library, "--json").stdout)
     assert {each["source"] for each in listed} == {row[2] for row in rows}
 
 
 def test_show_has_the_whole_text_and_metadata_of_a_file(
-    run: Run, url: str, handbook: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, library: str, handbook: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(handbook)
-    shown = run("show", "law.pdf", "--kb", url)
+    shown = run("show", "law.pdf", "--kb", library)
     assert shown.returncode == 0
     assert shown.stdout.startswith("law.pdf: 2 passages\n")
     assert "page_label=2" in shown.stdout
     assert shown.stdout.index("Exits must") < shown.stdout.index("Drills are")
-    nodes = json.loads(run("show", handbook / "law.pdf", "--kb", url, "--json").stdout)
+    nodes = json.loads(run("show", handbook / "law.pdf", "--kb", library, "--json").stdout)
     assert [node["metadata"]["page_label"] for node in nodes] == ["1", "2"]
 
 
 @pytest.mark.parametrize("pattern", [".", "*.txt"], ids=["folder", "pattern"])
 def test_a_folder_or_a_pattern_deletes_every_file_that_it_names(
-    run: Run, url: str, handbook: Path, pattern: str
+    run: Run, library: str, handbook: Path, pattern: str
 ) -> None:
-    assert run("delete", handbook / pattern, "--kb", url).returncode == 0
-    left = run("list", "--kb", url).stdout
+    assert run("delete", handbook / pattern, "--kb", library).returncode == 0
+    left = run("list", "--kb", library).stdout
     assert ("lunch.txt" in left, "law.pdf" in left) == (False, pattern == "*.txt")
 
 
-def test_deleted_file_is_not_found_any_more(run: Run, url: str, handbook: Path) -> None:
+def test_deleted_file_is_not_found_any_more(run: Run, library: str, handbook: Path) -> None:
     (handbook / "law.pdf").unlink()
-    finished = run("delete", handbook / "law.pdf", handbook / "lunch.txt", "--kb", url)
+    finished = run("delete", handbook / "law.pdf", handbook / "lunch.txt", "--kb", library)
     assert (finished.returncode, finished.stderr) == (0, "")
     assert finished.stdout.splitlines() == [
         f"deleted {handbook / 'law.pdf'}: 2 documents",
         f"deleted {handbook / 'lunch.txt'}: 1 document",
     ]
-    assert "nothing found" in run("search", "drills", "--kb", url, "--mode", "keyword").stdout
+    assert "nothing found" in run("search", "drills", "--kb", library, "--mode", "keyword").stdout
     assert (handbook / "lunch.txt").exists()
 
 
 @pytest.mark.parametrize("command", ["show", "delete"])
 def test_unknown_document_is_an_error_that_names_the_likely_one(
-    run: Run, url: str, handbook: Path, command: str
+    run: Run, library: str, handbook: Path, command: str
 ) -> None:
-    finished = run(command, "elsewhere/law.pdf", "--kb", url)
+    finished = run(command, "elsewhere/law.pdf", "--kb", library)
     assert (finished.returncode, finished.stdout) == (1, "")
     assert f"did you mean {str(handbook / 'law.pdf')!r}?" in finished.stderr
-    assert "list shows what there is" in run(command, "zeppelin", "--kb", url).stderr
+    assert "list shows what there is" in run(command, "zeppelin", "--kb", library).stderr
 
 
-def test_info_says_what_a_knowledge_base_is(run: Run, url: str) -> None:
-    finished = run("info", "--kb", url)
+def test_info_lists_the_facts_of_a_knowledge_base(run: Run, library: str) -> None:
+    finished = run("info", "--kb", library)
     assert finished.returncode == 0
     facts = dict(line.split("  ", 1) for line in finished.stdout.splitlines())
     assert {name: value.strip() for name, value in facts.items() if name != "size"} == {
-        "URL": url,
+        "URL": library,
         "engine": "embedded",
         "embedding model": "LocalEmbedding:wordllama-l2-supercat-256, 256 dimensions",
         "files or sources": "4",
@@ -94,7 +94,7 @@ def test_info_says_what_a_knowledge_base_is(run: Run, url: str) -> None:
         "many tenants": "no",
     }
     assert facts["size"].split()[1] in {"kB", "MB"}
-    assert json.loads(run("info", "--kb", url, "--json").stdout)["nodes"] == 5
+    assert json.loads(run("info", "--kb", library, "--json").stdout)["nodes"] == 5
 
 
 @pytest.mark.parametrize("command", [("list",), ("show", "x"), ("delete", "x"), ("info",)])
@@ -119,3 +119,53 @@ def test_each_tenant_has_its_own_documents(run: Run, tmp_path: Path, handbook: P
     assert run("delete", leave, "--kb", url, "--tenant", "acme").returncode == 0
     assert run("list", "--kb", url, "--tenant", "acme").stdout == "no documents\n"
     assert len(run("list", "--kb", url, "--tenant", "globex").stdout.splitlines()) == 2
+
+
+def test_copy_moves_a_knowledge_base_and_counts_its_documents(
+    run: Run, url: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("qdrant_client")
+    target = f"qdrant:{tmp_path / 'qdrant'}"
+    copied = run("copy", "--from", url, "--to", target, "--many-tenants")
+    assert (copied.returncode, copied.stderr) == (0, "")
+    assert copied.stdout.startswith("3 copied, 0 unchanged; 3 nodes in ")
+    assert "0 copied, 3 unchanged" in run("copy", "--from", url, "--to", target).stdout
+    assert best(run, "年假", "--kb", target)[0] == "年假.txt"
+    assert run("remove", url, "--yes").stdout == f"removed {url}\n"
+    run("ingest", tmp_path / "handbook" / "leave.md", "--kb", url)
+    outdated = run("copy", "--from", url, "--to", target)
+    assert "2 only at the target" in outdated.stdout
+    assert "--mirror" in outdated.stderr
+    assert "2 removed" in run("copy", "--from", url, "--to", target, "--mirror").stdout
+    missing = run("copy", "--from", f"embedded:{tmp_path / 'typo'}", "--to", target)
+    assert missing.returncode == 1
+    assert "there is no knowledge base" in missing.stderr
+
+
+def test_remove_needs_a_confirmation_and_deletes_the_knowledge_base(
+    run: Run, url: str, tmp_path: Path
+) -> None:
+    refused = run("remove", url)
+    assert refused.returncode == 1
+    assert "add --yes" in refused.stderr
+    assert run("search", "leave", "--kb", url).returncode == 0
+    removed = run("remove", url, "--yes")
+    assert (removed.returncode, removed.stdout) == (0, f"removed {url}\n")
+    again = run("remove", url, "--yes")
+    assert again.returncode == 1
+    assert "there is no knowledge base" in again.stderr
+
+
+@pytest.mark.parametrize(("answer", "is_there"), [("n", True), ("y", False)])
+def test_remove_on_a_terminal_can_be_declined(
+    run: Run, url: str, monkeypatch: pytest.MonkeyPatch, answer: str, is_there: bool
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr("sys.stdin", Terminal(f"{answer}\n"))
+    prompted = run("remove", url)
+    assert "with all its documents?" in prompted.stdout + prompted.stderr
+    assert prompted.returncode == (1 if is_there else 0)
+    assert (run("search", "leave", "--kb", url).returncode == 0) is is_there

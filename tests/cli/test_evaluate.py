@@ -1,27 +1,19 @@
 """`llama-retrieval eval`."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 
-Run = Callable[..., "CompletedProcess[str]"]
+from tests.cli.conftest import Run
+
+pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def kb(run: Run, handbook: Path, tmp_path: Path) -> str:
-    url = f"embedded:{tmp_path / 'kb'}"
-    assert run("ingest", handbook, "--kb", url).returncode == 0
-    return url
-
-
-@pytest.mark.slow
-def test_files_are_named_in_a_csv(run: Run, kb: str, tmp_path: Path) -> None:
+def test_files_are_named_in_a_csv(run: Run, url: str, tmp_path: Path) -> None:
     judged = tmp_path / "judged.csv"
     judged.write_text("question,file\nannual leave of an employee,leave.md\nlunch,lunch.txt\n")
-    args = ("eval", judged, "--kb", kb, "--measure", "RR", "--folder", tmp_path / "runs")
+    args = ("eval", judged, "--kb", url, "--measure", "RR", "--folder", tmp_path / "runs")
     shown = run(*args, "--mode", "keyword", "--mode", "hybrid", "--tune")
     assert shown.returncode == 0
     assert "1.0000*" in shown.stdout
@@ -33,12 +25,13 @@ def test_files_are_named_in_a_csv(run: Run, kb: str, tmp_path: Path) -> None:
     assert (tmp_path / "runs" / "answers.jsonl").read_text().count("\n") == 6
 
 
-@pytest.mark.slow
-def test_without_questions_known_items_are_made_and_said_to_be_synthetic(run: Run, kb: str) -> None:
-    shown = run("eval", "--kb", kb)
+def test_without_questions_known_items_are_made_and_said_to_be_synthetic(
+    run: Run, url: str
+) -> None:
+    shown = run("eval", "--kb", url)
     assert shown.returncode == 0
     assert "synthetic questions" in shown.stderr
     assert "(synthetic: known items)" in shown.stdout
-    wrong = run("eval", "--kb", kb, "--measure", "nope")
+    wrong = run("eval", "--kb", url, "--measure", "nope")
     assert wrong.returncode == 1
     assert "measures are those of ir-measures" in wrong.stderr

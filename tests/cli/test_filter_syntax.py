@@ -11,7 +11,6 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter
 from llama_retrieval_ext.cli.filter_syntax import parse_filter_options
 from llama_retrieval_ext.errors import InvalidFilterError
 from llama_retrieval_ext.filters import matches, parse_filters
-from tests.cases import each_case
 
 
 def parsed(option: str) -> MetadataFilter:
@@ -22,7 +21,7 @@ def parsed(option: str) -> MetadataFilter:
     return one
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("option", "key", "operator", "value"),
     [
         ("lang=zh", "lang", FilterOperator.EQ, "zh"),
@@ -77,7 +76,7 @@ def test_all_options_must_hold() -> None:
 ROWS = [(year, lang) for year in (2020, 2021) for lang in ("en", "zh", "de")]
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("option", "holds"),
     [
         ("year=2020 and lang=zh", lambda year, lang: year == 2020 and lang == "zh"),
@@ -106,7 +105,7 @@ def test_conditions_are_combined(option: str, holds: Callable[[int, str], bool])
         assert matches(condition, {"year": year, "lang": lang}) == holds(year, lang)
 
 
-@each_case(
+@pytest.mark.parametrize(
     "option",
     [
         "title=war and peace",
@@ -144,13 +143,13 @@ def test_number_beyond_every_float_is_text() -> None:
     assert parsed(f"n={'9' * 400}").value == "9" * 400
 
 
-@each_case("option", ["", "year", "=2024", "year=", ' ="x"', "~part"])
-def test_what_is_no_filter_is_refused_with_the_grammar(option: str) -> None:
+@pytest.mark.parametrize("option", ["", "year", "=2024", "year=", ' ="x"', "~part"])
+def test_an_option_that_is_no_filter_is_refused_with_the_grammar(option: str) -> None:
     with pytest.raises(InvalidFilterError, match="KEY=VALUE"):
         parse_filter_options([option])
 
 
-@each_case("option", ["year==2024", "year=>2024", "year=<2024", "year=>", "a~=b"])
+@pytest.mark.parametrize("option", ["year==2024", "year=>2024", "year=<2024", "year=>", "a~=b"])
 def test_twisted_operator_is_refused_and_does_not_just_find_nothing(option: str) -> None:
     with pytest.raises(InvalidFilterError, match="two operators in a row"):
         parse_filter_options([option])

@@ -5,15 +5,15 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from llama_retrieval_ext import open_graph
 from llama_retrieval_ext.graph.elements import Edge
+from tests.cli.conftest import Run
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -114,9 +114,9 @@ def test_a_process_in_english_has_proofs_in_english(run: Run) -> None:
     assert "welding -HAS_HAZARD-> fire from hot work" in finished.stdout
     assert "焊接作业" not in finished.stdout
     assert finished.stderr == ""
-    asked = run("rules", "run", "sample", "--process", "wlding")
-    assert asked.stdout == finished.stdout
-    assert "took 'wlding' for 'welding'" in asked.stderr
+    answered = run("rules", "run", "sample", "--process", "wlding")
+    assert answered.stdout == finished.stdout
+    assert "took 'wlding' for 'welding'" in answered.stderr
 
 
 @pytest.mark.parametrize("command", [("graph",), ("rules",), ("rules", "run"), ("graph", "path")])

@@ -1,12 +1,12 @@
 """Options that all commands share: where the knowledge base is."""
 
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 
-Run = Callable[..., "CompletedProcess[str]"]
+from tests.cli.conftest import Run
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)

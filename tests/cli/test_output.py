@@ -3,15 +3,13 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 from rich.cells import cell_len
 from rich.text import Text
 
 from llama_retrieval_ext.cli.output import one_line, quote, say, say_table, say_wrapped, say_wrong
-from llama_retrieval_ext.text.highlighting import matched_spans
-from tests.cases import each_case
+from tests.cli.conftest import Run
 
 Captured = pytest.CaptureFixture[str]
 
@@ -49,8 +47,8 @@ def test_table_has_no_lines_and_a_pipe_gets_whole_rows(capsys: Captured) -> None
     assert capsys.readouterr().out.splitlines()[1].rstrip() == "x" * 160 + "  " + "y" * 135
 
 
-@each_case("text", ["", "short", "long " * 30, "安全生产许可证" * 30, "a安" * 50])
-@each_case("cells", [10, 11])
+@pytest.mark.parametrize("text", ["", "short", "long " * 30, "安全生产许可证" * 30, "a安" * 50])
+@pytest.mark.parametrize("cells", [10, 11])
 def test_cut_line_fits(text: str, cells: int) -> None:
     cut = one_line(text, cells=cells)
     assert cell_len(cut) <= cells
@@ -94,7 +92,7 @@ def test_quote_is_the_whole_passage_if_that_fits() -> None:
     assert quote(row, "Rome 675", width=80, lines=3) == row.splitlines()
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("text", "question", "quoted"),
     [
         ("Lunch is free. Leave is 25 days.", "days of leave", ["Leave is 25 days."]),
@@ -112,8 +110,8 @@ def test_quote_begins_with_the_sentence_that_answers(
     assert quote(text, question, width=25, lines=1) == quoted
 
 
-@each_case("lines", [1, 2, 3])
-@each_case("text", ["word " * 90, "安全生产 " * 90, "Donaudampfschifffahrt" * 20])
+@pytest.mark.parametrize("lines", [1, 2, 3])
+@pytest.mark.parametrize("text", ["word " * 90, "安全生产 " * 90, "Donaudampfschifffahrt" * 20])
 def test_quote_fills_its_lines_and_ends_with_a_word(text: str, lines: int) -> None:
     quoted = quote(text, "", width=30, lines=lines)
     assert len(quoted) == lines
@@ -159,25 +157,6 @@ def test_prose_that_is_indented_is_no_code() -> None:
     assert quote(text, "str.split", width=40, lines=1) == ["str.split(sep=None) Return a list of…"]
 
 
-@each_case(
-    ("text", "question", "matched"),
-    [
-        ("Leaves are paid.", "leave", ["Leaves"]),
-        ("C++ is not C.", "C++", ["C++"]),
-        ("call os.path.join twice", "os.path.join", ["os.path.join"]),
-        ("安全生产许可证", "生产许可", ["生产许可"]),
-        ("年假 is leave", "leave 年假", ["年假", "leave"]),
-        ("Nothing here.", "zeppelin", []),
-    ],
-)
-def test_terms_of_the_question_are_found_in_the_text(
-    text: str, question: str, matched: list[str]
-) -> None:
-    assert [text[start:end] for start, end in matched_spans(text, question)] == matched
-
-
-Run = Callable[..., "CompletedProcess[str]"]
-
 LONG = "\n\n".join(f"Paragraph {number} is about leave and lunch." for number in range(40))
 
 
@@ -205,6 +184,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return set_width
 
 
+@pytest.mark.slow
 def test_hit_has_rank_score_document_and_its_rank_in_each_leg(search: Callable[..., str]) -> None:
     head, passage, *_ = search("annual leave").splitlines()
     assert head.split()[0] == "1"
@@ -213,10 +193,12 @@ def test_hit_has_rank_score_document_and_its_rank_in_each_leg(search: Callable[.
     assert passage == "    # Leave"
 
 
+@pytest.mark.slow
 def test_pipe_gets_plain_text(search: Callable[..., str]) -> None:
     assert "\x1b" not in search("annual leave", "--full")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [60, 120, 200])
 def test_passage_takes_the_width_of_the_terminal(
     search: Callable[..., str], terminal: Callable[[int], None], columns: int
@@ -228,6 +210,7 @@ def test_passage_takes_the_width_of_the_terminal(
     assert columns - 12 < max(widths) <= columns
 
 
+@pytest.mark.slow
 def test_matched_terms_are_highlighted_on_a_terminal(
     search: Callable[..., str], terminal: Callable[[int], None]
 ) -> None:
@@ -236,6 +219,7 @@ def test_matched_terms_are_highlighted_on_a_terminal(
     assert "\x1b[1;33m年假\x1b[0m" in search("年假")
 
 
+@pytest.mark.slow
 def test_full_shows_the_whole_passage_in_its_own_lines(search: Callable[..., str]) -> None:
     shown = search("lunch", "--filter", "file_name=long.md", "--full")
     assert "\n".join(line[4:] for line in shown.splitlines()[1:]).strip() == LONG

@@ -3,7 +3,7 @@
 import io
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import openpyxl
@@ -18,10 +18,12 @@ from llama_retrieval_ext.cli.quickstart import (
     samples,
     table_of,
 )
-from tests.knowledge_base.test_readers import write_pdf
+from tests.cli.conftest import Run
+from tests.knowledge_base.readers.sample_files import write_pdf
+
+pytestmark = pytest.mark.slow
 
 Shown = subprocess.CompletedProcess[str]
-Run = Callable[..., Shown]
 
 EXPECTED = (
     {"python/try", "python/compound", "python/exceptions", "python/execmodel"},
@@ -100,7 +102,7 @@ def test_quickstart_prints_the_five_lines(shown: Shown) -> None:
     assert shown.stdout.rstrip().splitlines()[-5:] == five_lines(QUESTIONS[0]).splitlines()
 
 
-def test_own_files_are_asked_own_questions(
+def test_questions_about_own_files_are_answered_from_them(
     run: Run, handbook: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     finished = run("quickstart", handbook, "--ask", "员工年假", "--ask", "annual leave")
@@ -154,11 +156,11 @@ def test_samples_are_not_added_to_other_documents(
 ) -> None:
     url = f"embedded:{tmp_path / 'kb'}"
     assert run("ingest", handbook, "--kb", url).returncode == 0
-    asked = run("quickstart", "--kb", url, "--ask", "annual leave")
-    assert asked.returncode == 0, asked.stderr
-    assert f"{url} holds 3 documents; the samples are not added" in asked.stdout
-    assert "leave.md" in asked.stdout
-    exec("\n".join(asked.stdout.rstrip().splitlines()[-5:]), {})
+    answered = run("quickstart", "--kb", url, "--ask", "annual leave")
+    assert answered.returncode == 0, answered.stderr
+    assert f"{url} holds 3 documents; the samples are not added" in answered.stdout
+    assert "leave.md" in answered.stdout
+    exec("\n".join(answered.stdout.rstrip().splitlines()[-5:]), {})
     assert "25 days" in capsys.readouterr().out
     refused = run("quickstart", "--kb", url)
     assert (refused.returncode, refused.stdout) == (1, "")
@@ -203,7 +205,7 @@ class Somebody(io.StringIO):
         return True
 
 
-def test_somebody_who_is_there_is_asked_until_there_is_no_question(
+def test_on_a_terminal_questions_are_read_until_an_empty_line(
     run: Run, handbook: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", Somebody("annual leave\nlunch\n\nnever read\n"))

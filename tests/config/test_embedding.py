@@ -48,8 +48,8 @@ def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("acme")
 def test_any_installed_integration_is_found_by_its_name() -> None:
-    given = {"provider": "acme", "model": "large", "base_url": "http://host", "dim": 8}
-    config = EmbeddingConfig.model_validate(given)
+    data = {"provider": "acme", "model": "large", "base_url": "http://host", "dim": 8}
+    config = EmbeddingConfig.model_validate(data)
     model = config.resolve()
     assert embed_model_name(model) == "AcmeEmbedding:large"
     assert vars(model)["api_base"] == "http://host"
@@ -101,7 +101,7 @@ def test_another_model_than_the_knowledge_bases_is_an_error_that_names_both() ->
             from_yaml(text, registry)
 
 
-def test_what_is_not_installed_or_no_integration_is_refused() -> None:
+def test_an_embedding_provider_that_is_no_installed_integration_is_refused() -> None:
     with pytest.raises(MissingDependencyError, match="llama-index-embeddings-ollama"):
         EmbeddingConfig(provider="ollama", model="bge-m3").resolve()
     for provider in ("os.path", "../os", "OS", "", "openai; import os", "__main__"):

@@ -58,7 +58,7 @@ def test_a_bound_composite_shows_its_scope_around_its_expression() -> None:
     assert repr(fallback) == "FallbackRetriever(a, b, enough=3, scope=Scope(tenant_id='acme'))"
 
 
-def test_legs_keep_the_names_they_were_given() -> None:
+def test_legs_keep_the_names_of_their_branches() -> None:
     a, b = FixedRetriever(name="dense"), FixedRetriever(name="bm25")
     fused = branches(meaning=a, terms=b) >> RRF()
     assert repr(fused) == "branches(meaning=dense, terms=bm25) >> RRF()"

@@ -8,7 +8,8 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.evaluation.comparison import compare
 from llama_retrieval_ext.evaluation.experiment import Experiment
 from llama_retrieval_ext.testing.fakes import FakeRetriever
-from tests.evaluation.test_experiment import Shifted, printed
+from tests.display.conftest import printed
+from tests.evaluation.conftest import Shifted
 
 QUESTIONS = [f"question {number}" for number in range(3)]
 
@@ -36,7 +37,7 @@ def test_marks_are_kept_and_an_experiment_takes_them(tmp_path: Path) -> None:
     assert found.results["RR"].tolist() == [1.0, 0.5]
 
 
-def test_what_was_not_found_or_asked_cannot_be_marked() -> None:
+def test_only_nodes_found_for_questions_of_the_comparison_can_be_marked() -> None:
     comparison = compare([Shifted(1), Shifted(2)], QUESTIONS)
     for question, node_id in ((0, "n99"), (7, "n1"), ("other", "n1")):
         with pytest.raises(ConfigurationError, match="question"):
@@ -45,7 +46,7 @@ def test_what_was_not_found_or_asked_cannot_be_marked() -> None:
         compare([Shifted(1)], QUESTIONS)
 
 
-def test_both_views_show_marks_and_what_one_alone_found() -> None:
+def test_text_and_html_show_marks_and_nodes_that_one_retriever_alone_found() -> None:
     comparison = compare({"<one>": Shifted(1), "two": Shifted(2)}, QUESTIONS[:1], top_k=2)
     comparison.mark(0, "n0")
     html, text = comparison._repr_html_(), printed(comparison)

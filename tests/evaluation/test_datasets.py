@@ -1,4 +1,4 @@
-"""Judgements from all that people have them in, at each level."""
+"""Judgements from each source that people have them in."""
 
 import json
 import sys
@@ -7,12 +7,11 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 from pydantic import BaseModel
 
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
 from llama_retrieval_ext.evaluation.datasets import load_judgements
-from llama_retrieval_ext.evaluation.judgements import BY_LLM, Judgements, Level
+from llama_retrieval_ext.evaluation.judgements import Judgements, Level
 
 
 class Pairs:
@@ -51,12 +50,6 @@ def test_csv_tsv_jsonl_and_pandas_say_the_same(tmp_path: Path) -> None:
     )
     for source in (table, *(tmp_path / f"a.{kind}" for kind in ("csv", "tsv", "jsonl"))):
         assert load_judgements(source) == expected
-
-
-def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
-    known = Judgements({"q1": "leave?"}, {"q1": {"n1": 2, "n2": 0}}, Level.NODE, BY_LLM)
-    known.save(tmp_path / "judged.jsonl")
-    assert load_judgements(tmp_path / "judged.jsonl") == known
 
 
 @pytest.mark.parametrize("qrels", ["qrels.tsv", "qrels/test.tsv"])
@@ -98,7 +91,7 @@ def test_ir_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
         load_judgements("ir_datasets:beir/scifact/test")
 
 
-def test_errors_say_what_is_missing(tmp_path: Path) -> None:
+def test_a_source_without_judgements_is_an_error_with_the_expected_form(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("question,where\nleave,here\n")
     with pytest.raises(ConfigurationError, match=r"document.*'where': 'here'|'where': 'here'"):
         load_judgements(tmp_path / "a.csv")
@@ -113,25 +106,3 @@ def test_errors_say_what_is_missing(tmp_path: Path) -> None:
             load_judgements(source)
     with pytest.raises(ConfigurationError, match="nothing is relevant"):
         Judgements({"q1": "leave"}, {"q1": {"n1": 0}})
-
-
-def test_each_level_knows_a_node_by_its_own_names() -> None:
-    node = TextNode(
-        id_="n1",
-        text="Everybody has  25 days\nof leave.",
-        metadata={"file_path": "/hr/leave.pdf", "file_name": "leave.pdf"},
-        relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id="d1")},
-    )
-    queries = {"q": "leave"}
-    documents = Judgements(queries, {"q": {"leave.pdf": 1}})
-    assert documents.names_of(node, "q") == ["d1", "/hr/leave.pdf", "leave.pdf", "n1"]
-    assert documents.names_of(TextNode(id_="alone"), "q") == ["alone"]
-    assert Judgements(queries, {"q": {"n1": 1}}, Level.NODE).names_of(node, "q") == ["n1"]
-    passage = Judgements(queries, {"q": {"25 days of leave": 1, "noon": 1}}, Level.PASSAGE)
-    assert passage.names_of(node, "q") == ["25 days of leave", "n1"]
-
-
-def test_a_document_counts_once_where_its_first_hit_stands() -> None:
-    judged = Judgements({"q": "leave"}, {"q": {"leave.pdf": 1}})
-    hits = [["pay.pdf"], ["d1", "leave.pdf"], ["d1", "leave.pdf"], ["lunch.md"]]
-    assert list(judged.run_of("q", hits)) == ["pay.pdf", "leave.pdf", "lunch.md"]

@@ -1,47 +1,14 @@
-"""Experiments: what is measured, asked once, kept, counted and shown."""
-
-import io
-from pathlib import Path
+"""Experiments: what is measured, how significant it is, and how it is shown."""
 
 import ir_measures
 import pytest
-from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
-from rich.console import Console
 
-from llama_retrieval_ext import RRF, BM25Retriever, VectorRetriever, branches
+from llama_retrieval_ext import RRF, branches
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.evaluation.experiment import Experiment
 from llama_retrieval_ext.evaluation.judgements import KNOWN_ITEMS, Judgements, Level
-from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
-from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
-
-QUERIES = {f"q{n}": f"question {n}" for n in range(20)}
-RELEVANT = {id_: {f"n{number}": 1 + number % 2} for number, id_ in enumerate(QUERIES)}
-JUDGED = Judgements(QUERIES, RELEVANT, Level.NODE)
-
-
-class Shifted(BaseRetriever):
-    """Gives node n..n+9 for question n, the right one at a rank of its own."""
-
-    def __init__(self, rank: int, *, fails_at: int | None = None) -> None:
-        super().__init__()
-        self.rank, self.fails_at, self.calls = rank, fails_at, list[str]()
-
-    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        self.calls.append(query_bundle.query_str)
-        number = int(query_bundle.query_str.split()[1])
-        if number == self.fails_at:
-            raise KeyboardInterrupt
-        ids = [f"n{number - self.rank + place}" for place in range(1, 11)]
-        return [NodeWithScore(node=TextNode(id_=id_), score=-float(p)) for p, id_ in enumerate(ids)]
-
-
-def printed(value: object) -> str:
-    console = Console(file=io.StringIO(), width=200, color_system=None)
-    console.print(value)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+from tests.display.conftest import printed
+from tests.evaluation.conftest import JUDGED, QUERIES, RELEVANT, Shifted
 
 
 def test_values_are_those_of_ir_measures() -> None:
@@ -75,76 +42,7 @@ def test_values_are_those_of_ranx() -> None:
     assert row["nDCG@10"] == pytest.approx(ranx.evaluate(qrels, ranx.Run(run), "ndcg@10"), abs=1e-6)
 
 
-def test_a_leg_of_several_retrievers_is_asked_once_and_charged_to_each() -> None:
-    shared = Shifted(1)
-    retrievers = {
-        "a": branches(x=shared, y=Shifted(2)) >> RRF(),
-        "b": branches(x=shared, y=FakeRetriever([("n1", 1.0)])) >> RRF(),
-        "alone": shared,
-    }
-    found = Experiment(retrievers, JUDGED, measures=["RR"]).run(progress=False)
-    assert shared.calls == list(QUERIES.values())
-    times = found.per_query.pivot_table(index="query_id", columns="retriever", values="ms")
-    assert (times["alone"] > 0).all()
-
-
-def test_calls_of_models_are_counted_for_each_retriever_that_needs_them() -> None:
-    model = FakeEmbedding()
-    with EmbeddedVectorStore(":memory:") as store:
-        store.add([TextNode(id_="n1", text="leave", embedding=model.get_text_embedding("leave"))])
-        vector = VectorRetriever(store, embed_model=model)
-        retrievers = {
-            "vector": vector,
-            "fused": branches(vector=vector, other=FakeRetriever([("n2", 1.0)])) >> RRF(),
-            "other": FakeRetriever([("n2", 1.0)]),
-        }
-        results = Experiment(retrievers, JUDGED.only(["q1"])).run(progress=False).results
-    assert results["embeddings"].tolist() == [1.0, 1.0, 0.0]
-    assert results["llm_calls"].tolist() == [0.0, 0.0, 0.0]
-
-
-def test_a_run_that_was_killed_goes_on(tmp_path: Path) -> None:
-    killed = Shifted(1, fails_at=9)
-    with pytest.raises(KeyboardInterrupt):
-        Experiment({"one": killed}, JUDGED, folder=tmp_path).run(progress=False)
-    with (tmp_path / "answers.jsonl").open("a") as file:
-        file.write('{"retriever": "one", "query_id": "q9", "hi')  # as if killed while it wrote
-    again = Shifted(1)
-    found = Experiment({"one": again}, JUDGED, folder=tmp_path).run(progress=False)
-    assert again.calls == [text for text in QUERIES.values() if text not in killed.calls[:9]]
-    whole = Experiment({"one": Shifted(1)}, JUDGED).run(progress=False)
-    assert found.rankings.equals(whole.rankings)
-    # A retriever that is added later is the only one asked; another one under the name is refused.
-    again.calls.clear()
-    Experiment({"one": again, "two": Shifted(3)}, JUDGED, folder=tmp_path).run(progress=False)
-    assert again.calls == []
-    with pytest.raises(ConfigurationError, match="another retriever 'one'"):
-        Experiment({"one": BM25Retriever([TextNode(text="a")])}, JUDGED, folder=tmp_path)
-
-
-@pytest.mark.parametrize("question", ["annual\u2028leave\x85", "annual \ud800"])
-def test_an_answer_to_any_question_is_read_again(question: str, tmp_path: Path) -> None:
-    judged = Judgements({"q": question}, {"q": {"a": 1}})
-    for hits in ([("a", 1.0)], []):  # the second retriever is not called
-        experiment = Experiment([FakeRetriever(hits)], judged, measures=["RR"], folder=tmp_path)
-        assert experiment.run(progress=False).results["RR"].tolist() == [1.0]
-
-
-def test_a_question_that_fails_counts_as_unanswered_and_is_asked_again(tmp_path: Path) -> None:
-    retrievers = {"down": FakeRetriever(error=ConnectionError("down")), "up": Shifted(1)}
-    experiment = Experiment(retrievers, JUDGED, measures=["RR"], folder=tmp_path)
-    results = experiment.run(progress=False).results
-    assert results["RR"].tolist() == [0.0, 1.0]
-    assert results["failed"].tolist() == [20, 0]
-    assert experiment.per_query["error"][0] == "ConnectionError: down"
-    mended = {"down": FakeRetriever([("n0", 1.0)]), "up": Shifted(1)}
-    results = (
-        Experiment(mended, JUDGED, measures=["RR"], folder=tmp_path).run(progress=False).results
-    )
-    assert results["failed"].tolist() == [0, 0]
-
-
-def test_what_is_significant_is_marked_in_text_and_html() -> None:
+def test_significant_differences_are_marked_in_text_and_html() -> None:
     judged = Judgements(QUERIES, RELEVANT, Level.NODE, KNOWN_ITEMS)
     retrievers = {"<first>": Shifted(2), "better": Shifted(1), "same": Shifted(2)}
     experiment = Experiment(retrievers, judged, measures=["RR"]).run(progress=False)
@@ -162,13 +60,13 @@ def test_what_is_significant_is_marked_in_text_and_html() -> None:
     assert "&lt;first&gt;" in html
 
 
-def test_depth_is_what_each_retriever_is_asked_for() -> None:
+def test_top_k_limits_the_hits_of_each_retriever() -> None:
     found = Experiment([Shifted(5)], JUDGED, measures=["RR"], top_k=3).run(progress=False)
     assert found.results["RR"][0] == 0.0
     assert found.rankings.groupby("query_id").size().unique().tolist() == [3]
 
 
-def test_mistakes_are_said_at_once() -> None:
+def test_wrong_arguments_of_an_experiment_are_refused_before_it_runs() -> None:
     for arguments, what in (
         ({"measures": ["nope@x"]}, "measures are those of ir-measures"),
         ({"measures": "nDCG@10"}, "a list"),

@@ -1,4 +1,4 @@
-"""A composite, a leg that embeds, and legs that hang, for the tests of the engine."""
+"""A composite, a leg that embeds, and legs that hang."""
 
 import asyncio
 from collections.abc import Callable, Generator
@@ -21,7 +21,7 @@ Search: TypeAlias = Callable[[Retriever, QueryType], SearchResult]
 
 
 class FusionRetriever(Retriever):
-    """The smallest composite: every leg is asked, the best score of a node counts."""
+    """The smallest composite: searches every leg; the best score of a node counts."""
 
     def __init__(
         self, *legs: Leg | BaseRetriever, min_success: int = 1, name: str = "fused"
@@ -65,7 +65,7 @@ def embedded() -> type[Embedded]:
 
 @pytest.fixture
 def hanging() -> Generator[Callable[[], HangingRetriever]]:
-    """Makes retrievers that hang, and lets them go when the test is over."""
+    """Make retrievers that hang until the test is over."""
     made: list[HangingRetriever] = []
 
     def make() -> HangingRetriever:
@@ -94,13 +94,13 @@ def inside_a_running_loop(retriever: Retriever, query: QueryType) -> SearchResul
 
 @pytest.fixture(params=[in_threads, on_a_loop], ids=lambda way: way.__name__)
 def search(request: pytest.FixtureRequest) -> Search:
-    """Asks a retriever by either driver."""
+    """Search by either driver."""
     way: Search = request.param
     return way
 
 
 @pytest.fixture(params=[in_threads, on_a_loop, inside_a_running_loop], ids=lambda way: way.__name__)
 def search_anywhere(request: pytest.FixtureRequest) -> Search:
-    """Asks a retriever in each of the ways there are, a notebook's included."""
+    """Search by either driver, and by the blocking one inside a running event loop."""
     way: Search = request.param
     return way

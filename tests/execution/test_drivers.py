@@ -76,7 +76,7 @@ def test_a_plan_without_effects_gives_its_value(drive: Driver) -> None:
 
 
 @both_drivers
-def test_a_plan_may_live_with_an_error(drive: Driver) -> None:
+def test_a_plan_can_handle_an_error_of_a_call(drive: Driver) -> None:
     def plan() -> Plan[object]:
         try:
             answer: object = yield raising(ConnectionError("down"))
@@ -89,7 +89,7 @@ def test_a_plan_may_live_with_an_error(drive: Driver) -> None:
 
 
 @both_drivers
-def test_an_error_that_no_plan_handles_comes_out_as_it_is(drive: Driver) -> None:
+def test_an_unhandled_error_of_a_plan_is_raised_unchanged(drive: Driver) -> None:
     error = ConnectionError("down")
     with pytest.raises(ConnectionError) as caught:
         drive(plan_of(raising(error)))
@@ -97,7 +97,7 @@ def test_an_error_that_no_plan_handles_comes_out_as_it_is(drive: Driver) -> None
 
 
 @both_drivers
-def test_tasks_give_their_outcomes_in_order_whoever_ends_first(drive: Driver) -> None:
+def test_outcomes_of_tasks_are_in_the_order_of_the_tasks(drive: Driver) -> None:
     def slow() -> Plan[str]:
         yield Sleep(0.05)
         return "slow"
@@ -114,11 +114,11 @@ def test_tasks_give_their_outcomes_in_order_whoever_ends_first(drive: Driver) ->
         outcomes[1].result()
 
 
-def test_none_is_a_value() -> None:
+def test_an_outcome_can_be_none() -> None:
     assert Outcome(None).result() is None
 
 
-def test_a_coroutine_is_used_on_a_loop_where_there_is_one() -> None:
+def test_the_async_driver_prefers_the_coroutine_of_a_call() -> None:
     async def coroutine() -> str:
         return "async"
 
@@ -128,7 +128,7 @@ def test_a_coroutine_is_used_on_a_loop_where_there_is_one() -> None:
 
 
 @pytest.mark.parametrize("kind", [Meets, MeetsAsync])
-def test_three_legs_are_asked_side_by_side(
+def test_legs_are_searched_concurrently(
     fused: Composite, search_anywhere: Search, kind: type[Meets]
 ) -> None:
     meeting = Meeting(3)
@@ -136,7 +136,7 @@ def test_three_legs_are_asked_side_by_side(
     assert node_ids(result.hits) == ["a", "b", "c"]
 
 
-def test_many_queries_on_one_loop_are_answered_side_by_side(fused: Composite) -> None:
+def test_many_queries_on_one_event_loop_run_concurrently(fused: Composite) -> None:
     everyone = Meeting(20)
     retriever = fused(Meets([("a", 0.5)], everyone), Meets([("b", 0.4)], everyone))
 
@@ -153,7 +153,7 @@ def test_legs_without_async_never_block_the_event_loop(fused: Composite) -> None
     assert node_ids(result.hits) == ["a", "b", "c"]
 
 
-def test_a_leg_without_async_leaves_the_thread_of_the_loop(fused: Composite) -> None:
+def test_a_leg_without_async_runs_in_another_thread(fused: Composite) -> None:
     foreign, native = TellsWhere(), TellsWhereAsync()
     asyncio.run(fused(foreign, native).aretrieve("query"))
     assert foreign.threads != [get_ident()]
@@ -203,19 +203,19 @@ def test_an_interrupt_in_a_leg_with_a_timeout_ends_the_query(fused: Composite) -
         fused(leg, FakeRetriever([("a", 0.5)])).retrieve("query")
 
 
-def test_a_cancelled_query_ends_at_once_though_its_legs_hang(
+def test_a_cancelled_query_ends_at_once_while_its_legs_hang(
     fused: Composite, hanging: Callable[[], HangingRetriever]
 ) -> None:
     leg = hanging()
     retriever = fused(leg, fused(hanging()))
 
     async def cancel_it() -> float:
-        asked = asyncio.create_task(retriever.aretrieve("query"))
+        answer = asyncio.create_task(retriever.aretrieve("query"))
         await asyncio.to_thread(leg.asked.wait)
-        asked.cancel()
+        answer.cancel()
         began = time.perf_counter()
         with pytest.raises(asyncio.CancelledError):
-            await asked
+            await answer
         return time.perf_counter() - began
 
     assert asyncio.run(cancel_it()) < 1
@@ -243,7 +243,7 @@ def test_a_cancelled_query_cancels_its_async_legs(fused: Composite) -> None:
     assert ends == ["cancelled", "cancelled"]
 
 
-def test_a_late_async_leg_is_cancelled_once_the_answer_is_there(fused: Composite) -> None:
+def test_a_late_async_leg_is_cancelled_with_the_answer(fused: Composite) -> None:
     ends: list[str] = []
 
     class Waits(FakeRetriever):
@@ -272,7 +272,7 @@ def test_a_leg_that_raises_stop_iteration_fails_like_any_other(
 
 
 @pytest.mark.parametrize("leg", [FakeRetriever, FakeAsyncRetriever])
-def test_a_leg_that_is_cancelled_by_something_of_its_own_fails_like_any_other(
+def test_a_leg_that_is_cancelled_from_inside_fails_like_any_other(
     fused: Composite, search_anywhere: Search, leg: type[FakeRetriever]
 ) -> None:
     own = leg(error=asyncio.CancelledError("a connection was closed"))
@@ -282,22 +282,7 @@ def test_a_leg_that_is_cancelled_by_something_of_its_own_fails_like_any_other(
     assert "was cancelled" in result.degraded[0].reason
 
 
-def test_it_works_in_a_thread(fused: Composite) -> None:
-    retriever = fused(FakeRetriever([("a", 0.5)]), FakeRetriever([("b", 0.4)]))
-    found: list[list[str]] = []
-    ways: list[Callable[[], list[NodeWithScore]]] = [
-        lambda: retriever.retrieve("query"),
-        lambda: asyncio.run(retriever.aretrieve("query")),
-    ]
-    threads = [Thread(target=lambda way=way: found.append(node_ids(way()))) for way in ways]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [["a", "b"], ["a", "b"]]
-
-
-def test_it_works_under_uvloop(fused: Composite) -> None:
+def test_a_search_works_under_uvloop(fused: Composite) -> None:
     uvloop = pytest.importorskip("uvloop")
     legs = [FakeRetriever([("a", 0.5)], delay_s=0.02), FakeAsyncRetriever([("b", 0.4)])]
     late = Leg("late", FakeAsyncRetriever(delay_s=5), timeout_s=0.05)
@@ -307,7 +292,7 @@ def test_it_works_under_uvloop(fused: Composite) -> None:
     assert [part.where for part in result.degraded] == ["late"]
 
 
-def test_a_loop_closed_right_after_the_answer_leaves_nothing_behind(
+def test_a_loop_can_be_closed_while_a_late_leg_runs(
     fused: Composite, hanging: Callable[[], HangingRetriever]
 ) -> None:
     leg = hanging()

@@ -29,13 +29,12 @@ from llama_retrieval_ext.testing.fakes import (
     FlakyRetriever,
     HangingRetriever,
 )
-from tests.cases import each_case
 from tests.meeting import Meeting, Meets
 
 Search = Callable[[Retriever, QueryType], SearchResult]
 Composite = Callable[..., Retriever]
 
-MISTAKES = [
+CALLER_ERRORS = [
     CompositionError("these do not fit"),
     ConfigurationError("no such option"),
     DimensionMismatchError("3, not 4"),
@@ -83,15 +82,15 @@ def test_a_required_leg_that_is_late_ends_the_query(
         fused(leg, works()).retrieve("query")
 
 
-def test_an_error_deep_in_a_tree_names_its_way_out(fused: Composite) -> None:
+def test_an_error_deep_in_a_tree_has_a_note_for_each_leg(fused: Composite) -> None:
     inner = fused(Leg("inner", down(), required=True))
     with pytest.raises(ConnectionError) as caught:
         fused(Leg("outer", inner, required=True)).retrieve("query")
     assert caught.value.__notes__ == ["in leg 'inner'", "in leg 'outer'"]
 
 
-def test_a_runtime_error_of_a_leg_is_not_dressed_up(fused: Composite) -> None:
-    """LlamaIndex's fusion turns it into "Detected nested async" (F5)."""
+def test_a_runtime_error_of_a_leg_keeps_its_message(fused: Composite) -> None:
+    """The fusion of LlamaIndex replaces it by "Detected nested async"."""
     leg = Leg("broken", FakeAsyncRetriever(error=RuntimeError("backend down")), required=True)
     with pytest.raises(RuntimeError) as caught:
         fused(leg).retrieve("query")
@@ -112,8 +111,10 @@ def test_a_query_fails_where_every_leg_does(fused: Composite, search: Search) ->
     assert caught.value.__cause__ is caught.value.causes["one"]
 
 
-@each_case(("min_success", "enough"), [(0, True), (2, True), (3, False), (9, False)])
-def test_so_many_legs_must_answer(fused: Composite, *, min_success: int, enough: bool) -> None:
+@pytest.mark.parametrize(("min_success", "enough"), [(0, True), (2, True), (3, False), (9, False)])
+def test_at_least_min_success_legs_must_answer(
+    fused: Composite, *, min_success: int, enough: bool
+) -> None:
     retriever = fused(works(), down(), works(), min_success=min_success)
     if enough:
         assert node_ids(retriever.retrieve("query")) == ["a"]
@@ -122,11 +123,11 @@ def test_so_many_legs_must_answer(fused: Composite, *, min_success: int, enough:
             retriever.retrieve("query")
 
 
-def test_with_more_than_there_are_legs_all_must_answer(fused: Composite) -> None:
+def test_a_min_success_above_the_number_of_legs_means_all(fused: Composite) -> None:
     assert fused(works(), works(), min_success=9).retrieve("query")
 
 
-def test_a_leg_that_finds_nothing_has_answered(fused: Composite, search: Search) -> None:
+def test_a_leg_without_hits_has_answered(fused: Composite, search: Search) -> None:
     result = search(fused(FakeRetriever(), FakeRetriever()), "query")
     assert (result.hits, result.degraded) == ([], ())
 
@@ -139,18 +140,18 @@ def test_answers_come_in_the_order_of_the_legs() -> None:
     assert found == [("slow", ["a"]), ("fast", ["b"])]
 
 
-def test_one_leg_may_be_asked_several_queries_at_once() -> None:
+def test_a_leg_can_answer_several_queries_concurrently() -> None:
     retriever = Meets([("a", 0.5)], Meeting(3))
     asks = {text: Ask(Leg("leg", retriever), Query(text)) for text in ("one", "two", "three")}
     assert [node_ids(ranking) for ranking in run(ask(asks)).values()] == [["a"]] * 3
     assert sorted(bundle.query_str for bundle in retriever.calls) == ["one", "three", "two"]
 
 
-def test_no_leg_to_ask_is_no_answer() -> None:
+def test_ask_without_legs_returns_no_rankings() -> None:
     assert run(ask({})) == {}
 
 
-def test_a_leg_that_fails_is_asked_again(fused: Composite, search: Search) -> None:
+def test_a_failing_leg_is_retried(fused: Composite, search: Search) -> None:
     flaky = FlakyRetriever([("a", 0.5)], failures=2)
     result = search(fused(Leg("flaky", flaky, retries=2, backoff_s=0.001)), "query")
     assert node_ids(result.hits) == ["a"]
@@ -158,14 +159,14 @@ def test_a_leg_that_fails_is_asked_again(fused: Composite, search: Search) -> No
     assert len(flaky.calls) == 3
 
 
-def test_a_leg_is_asked_no_more_often_than_said(fused: Composite, search: Search) -> None:
+def test_a_leg_is_retried_at_most_as_often_as_configured(fused: Composite, search: Search) -> None:
     flaky = FlakyRetriever([("a", 0.5)], failures=9)
     result = search(fused(Leg("flaky", flaky, retries=2, backoff_s=0.001), works()), "query")
     assert len(flaky.calls) == 3
     assert [part.where for part in result.degraded] == ["flaky"]
 
 
-def test_each_pause_before_a_retry_is_twice_the_last(fused: Composite) -> None:
+def test_the_pause_before_a_retry_doubles(fused: Composite) -> None:
     flaky = FlakyRetriever([("a", 0.5)], failures=3)
     retriever = fused(Leg("flaky", flaky, retries=3, backoff_s=0.02))
     for search_it in (retriever.search, lambda query: asyncio.run(retriever.asearch(query))):
@@ -175,7 +176,7 @@ def test_each_pause_before_a_retry_is_twice_the_last(fused: Composite) -> None:
         assert 0.14 <= time.perf_counter() - began < 5  # 0.02 + 0.04 + 0.08
 
 
-def test_retries_stay_within_the_time_of_the_leg(fused: Composite, search: Search) -> None:
+def test_retries_stay_within_the_timeout_of_the_leg(fused: Composite, search: Search) -> None:
     flaky = FlakyRetriever(failures=99)
     leg = Leg("flaky", flaky, retries=99, backoff_s=0.06, timeout_s=0.6)
     began = time.perf_counter()
@@ -184,9 +185,7 @@ def test_retries_stay_within_the_time_of_the_leg(fused: Composite, search: Searc
     assert 2 <= len(flaky.calls) <= 4
 
 
-def test_a_leg_without_time_for_a_retry_fails_at_once_with_its_own_error(
-    fused: Composite, search: Search
-) -> None:
+def test_a_leg_without_time_for_a_retry_fails_at_once(fused: Composite, search: Search) -> None:
     leg = Leg("broken", down(), retries=3, backoff_s=60, timeout_s=5)
     began = time.perf_counter()
     result = search(fused(leg, works()), "query")
@@ -194,19 +193,21 @@ def test_a_leg_without_time_for_a_retry_fails_at_once_with_its_own_error(
     assert [part.reason for part in result.degraded] == ["ConnectionError: backend down"]
 
 
-@each_case("mistake", MISTAKES, ids=lambda mistake: type(mistake).__name__)
-def test_a_mistake_is_never_swallowed_nor_tried_again(
-    fused: Composite, search: Search, mistake: Exception
+@pytest.mark.parametrize("error", CALLER_ERRORS, ids=lambda error: type(error).__name__)
+def test_an_error_of_the_caller_is_raised_without_a_retry(
+    fused: Composite, search: Search, error: Exception
 ) -> None:
-    leg = FakeRetriever(error=mistake)
+    leg = FakeRetriever(error=error)
     inner = fused(Leg("mistaken", leg, retries=3, backoff_s=0.0), works())
-    with pytest.raises(type(mistake)) as caught:
+    with pytest.raises(type(error)) as caught:
         search(fused(inner, works()), "query")
-    assert caught.value is mistake
+    assert caught.value is error
     assert len(leg.calls) == 1
 
 
-def test_a_leg_that_keeps_failing_is_left_alone(fused: Composite, search: Search) -> None:
+def test_the_circuit_breaker_opens_for_a_leg_that_keeps_failing(
+    fused: Composite, search: Search
+) -> None:
     retriever = down()
     leg = Leg("broken", retriever, breaker=CircuitBreaker(failures=2, reset_s=60))
     composite = fused(leg, works())
@@ -217,7 +218,7 @@ def test_a_leg_that_keeps_failing_is_left_alone(fused: Composite, search: Search
     assert result.degraded[0].reason.startswith("CircuitOpenError: left alone after 2 failures")
 
 
-def test_a_leg_that_works_again_is_taken_back(fused: Composite) -> None:
+def test_the_circuit_breaker_closes_when_the_leg_answers_again(fused: Composite) -> None:
     now = [0.0]
     flaky = FlakyRetriever([("b", 0.4)], failures=2)
     breaker = CircuitBreaker(failures=2, reset_s=60, clock=lambda: now[0])
@@ -230,7 +231,7 @@ def test_a_leg_that_works_again_is_taken_back(fused: Composite) -> None:
     assert not breaker.is_open
 
 
-def test_a_leg_that_is_late_counts_as_failing(
+def test_a_late_leg_opens_the_circuit_breaker(
     fused: Composite, hanging: Callable[[], HangingRetriever]
 ) -> None:
     late = hanging()
@@ -242,14 +243,14 @@ def test_a_leg_that_is_late_counts_as_failing(
     assert leg.breaker.is_open
 
 
-def test_a_required_leg_that_is_left_alone_ends_the_query(fused: Composite) -> None:
+def test_an_open_circuit_breaker_of_a_required_leg_ends_the_query(fused: Composite) -> None:
     breaker = CircuitBreaker(failures=1)
     breaker.failed()
     with pytest.raises(CircuitOpenError):
         fused(Leg("broken", down(), required=True, breaker=breaker), works()).retrieve("query")
 
 
-def test_an_impatient_caller_does_not_open_the_breaker(
+def test_a_short_timeout_of_the_query_does_not_open_the_circuit_breaker(
     fused: Composite, hanging: Callable[[], HangingRetriever]
 ) -> None:
     leg = Leg("slow", hanging(), breaker=CircuitBreaker(failures=1))
@@ -258,14 +259,14 @@ def test_an_impatient_caller_does_not_open_the_breaker(
     assert not leg.breaker.is_open
 
 
-def test_a_mistake_does_not_open_the_breaker(fused: Composite) -> None:
-    leg = Leg("mistaken", FakeRetriever(error=MISTAKES[1]), breaker=CircuitBreaker(failures=1))
+def test_an_error_of_the_caller_does_not_open_the_circuit_breaker(fused: Composite) -> None:
+    leg = Leg("mistaken", FakeRetriever(error=CALLER_ERRORS[1]), breaker=CircuitBreaker(failures=1))
     with pytest.raises(ConfigurationError):
         fused(leg, works()).retrieve("query")
     assert not leg.breaker.is_open
 
 
-def test_an_open_breaker_further_down_is_no_failure_of_its_own(fused: Composite) -> None:
+def test_an_open_circuit_breaker_of_a_child_does_not_open_that_of_the_leg(fused: Composite) -> None:
     breaker = CircuitBreaker(failures=1)
     breaker.failed()
     inner = fused(Leg("broken", down(), required=True, breaker=breaker))
@@ -274,8 +275,8 @@ def test_an_open_breaker_further_down_is_no_failure_of_its_own(fused: Composite)
     assert not leg.breaker.is_open
 
 
-@each_case(
-    ("wrong", "told"),
+@pytest.mark.parametrize(
+    ("wrong", "message"),
     [
         ({"name": ""}, "name"),
         ({"weight": -0.1}, "weight of leg 'leg'"),
@@ -291,7 +292,7 @@ def test_an_open_breaker_further_down_is_no_failure_of_its_own(fused: Composite)
     ],
     ids=str,
 )
-def test_a_leg_that_cannot_work_is_refused(wrong: dict[str, float | str], told: str) -> None:
+def test_a_leg_refuses_impossible_arguments(wrong: dict[str, float | str], message: str) -> None:
     options: dict[str, object] = {"name": "leg", **wrong}
-    with pytest.raises(ConfigurationError, match=told):
+    with pytest.raises(ConfigurationError, match=message):
         Leg(retriever=works(), **options)  # type: ignore[arg-type]

@@ -1,12 +1,16 @@
 """Functions made from plans: what they show to readers and tools."""
 
+import asyncio
 import inspect
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextvars import ContextVar
+from threading import Event, Thread
 from typing import get_type_hints
 
 import pytest
 
 from llama_retrieval_ext import Retriever, SearchResult
+from llama_retrieval_ext.execution.running import astream, stream
 from llama_retrieval_ext.pipeline import Explanation
 
 
@@ -23,9 +27,106 @@ from llama_retrieval_ext.pipeline import Explanation
         ("astream", AsyncIterator[SearchResult]),
     ],
 )
-def test_methods_show_their_names_and_results_not_those_of_plans(name: str, result: object) -> None:
+def test_methods_made_from_plans_have_their_own_name_and_result_type(
+    name: str, result: object
+) -> None:
     method = getattr(Retriever, name)
     assert method.__name__ == name
     assert inspect.signature(method).return_annotation == result
     assert get_type_hints(method)["return"] == result
     assert inspect.iscoroutinefunction(method) is (name.startswith("a") and name != "astream")
+
+
+Report = Callable[[str], object]
+USER: ContextVar[str] = ContextVar("user", default="nobody")
+
+
+def work(report: Report) -> str:
+    report("first")
+    report("second")
+    return "last"
+
+
+async def awork(report: Report) -> str:
+    report("first")
+    await asyncio.sleep(0)
+    report("second")
+    return "last"
+
+
+def test_stream_yields_reports_in_order_and_the_result_last() -> None:
+    assert list(stream(work)) == ["first", "second", "last"]
+
+
+def test_stream_yields_a_report_at_once() -> None:
+    def slow(report: Report) -> str:
+        report("early")
+        assert reporting.wait(10)
+        return "late"
+
+    reporting = Event()
+    reports = stream(slow)
+    assert next(reports) == "early"
+    reporting.set()
+    assert next(reports) == "late"
+
+
+def test_stream_passes_context_variables_to_the_work() -> None:
+    token = USER.set("ada")
+    try:
+        assert list(stream(lambda report: USER.get())) == ["ada"]
+    finally:
+        USER.reset(token)
+
+
+def test_stream_raises_an_error_after_the_reports_before_it() -> None:
+    def fails(report: Report) -> str:
+        report("first")
+        raise ConnectionError("down")
+
+    reports = stream(fails)
+    assert next(reports) == "first"
+    with pytest.raises(ConnectionError, match="down"):
+        next(reports)
+
+
+async def test_astream_yields_reports_in_order_and_the_result_last() -> None:
+    assert [value async for value in astream(awork)] == ["first", "second", "last"]
+
+
+async def test_astream_yields_reports_of_threads() -> None:
+    async def threaded(report: Report) -> str:
+        thread = Thread(target=report, args=("from a thread",))
+        thread.start()
+        await asyncio.to_thread(thread.join)
+        return "last"
+
+    assert [value async for value in astream(threaded)] == ["from a thread", "last"]
+
+
+async def test_astream_raises_an_error_after_the_reports_before_it() -> None:
+    async def fails(report: Report) -> str:
+        report("first")
+        raise ConnectionError("down")
+
+    reports = astream(fails)
+    assert await anext(reports) == "first"
+    with pytest.raises(ConnectionError, match="down"):
+        await anext(reports)
+
+
+async def test_closing_astream_cancels_the_work() -> None:
+    ended = asyncio.Event()
+
+    async def endless(report: Report) -> str:
+        report("first")
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+        return "never"
+
+    reports = astream(endless)
+    assert await anext(reports) == "first"
+    await reports.aclose()  # type: ignore[attr-defined]
+    await asyncio.wait_for(ended.wait(), 1)

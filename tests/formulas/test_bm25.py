@@ -6,27 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.formulas.bm25 import bm25_idf, bm25_term_weight
-from tests.cases import each_case
+from llama_retrieval_ext.formulas.bm25 import bm25_term_weight
 from tests.quick import examples
 
 tfs = st.integers(1, 1000)
 lengths = st.integers(1, 10_000)
-
-
-def test_idf_is_the_logarithm_of_the_odds_plus_one() -> None:
-    assert bm25_idf(100, 7) == pytest.approx(math.log(1 + (100 - 7 + 0.5) / (7 + 0.5)))
-
-
-def test_idf_stays_positive_for_a_term_in_every_document() -> None:
-    assert bm25_idf(100, 100) == pytest.approx(math.log(1 + 0.5 / 100.5))
-    assert bm25_idf(100, 100) > 0
-
-
-@pytest.mark.parametrize("frequency", [-1, 11, math.nan])
-def test_a_frequency_beyond_the_collection_is_refused(frequency: float) -> None:
-    with pytest.raises(ConfigurationError, match="expected 0 to the number of documents"):
-        bm25_idf(10, frequency)
 
 
 def test_the_weight_is_that_of_the_paper() -> None:
@@ -81,7 +65,7 @@ def test_the_weight_is_in_range_and_grows_with_tf_and_shortness(
     assert weight <= more * nearly <= (k1 + 1) * nearly**2
 
 
-@each_case(
+@pytest.mark.parametrize(
     "wrong",
     [
         {"average_length": 0.0},

@@ -17,7 +17,7 @@ def test_the_best_score_of_any_leg_wins() -> None:
     }
 
 
-def test_missing_from_a_leg_is_not_zero_in_it() -> None:
+def test_an_id_missing_from_a_leg_does_not_count_as_zero() -> None:
     assert comb_max([{"a": -0.5}, {"b": 1.0}]) == {"a": -0.5, "b": 1.0}
 
 
@@ -26,6 +26,6 @@ def test_the_best_weighted_score_wins() -> None:
     assert fused == {"a": 4 * 0.25, "b": 1 * 0.5}
 
 
-def test_nothing_gives_nothing() -> None:
+def test_the_maximum_over_no_legs_is_empty() -> None:
     assert comb_max([]) == {}
     assert comb_max([{}]) == {}

@@ -28,11 +28,11 @@ def test_cosines_agree_with_numpy() -> None:
     assert cosines(matrix(vectors.tolist(), dim=16), query) == pytest.approx(expected, abs=1e-6)
 
 
-def test_the_zero_vector_is_like_nothing() -> None:
+def test_the_cosine_with_a_zero_vector_is_zero() -> None:
     assert cosines(matrix([[0, 0], [1, 1]], dim=2), [0, 0]).tolist() == [0.0, 0.0]
 
 
-def test_another_dimension_is_refused() -> None:
+def test_an_embedding_of_another_dimension_is_refused() -> None:
     with pytest.raises(DimensionMismatchError, match="embedding 1 has 3 dimensions"):
         matrix([[1, 0], [1, 0, 0]], dim=2)
 
@@ -44,6 +44,6 @@ def test_values_that_are_not_finite_or_too_large_are_refused(value: float) -> No
 
 
 @pytest.mark.parametrize("value", [None, "1", 10**400])
-def test_what_is_no_number_is_refused(value: object) -> None:
+def test_values_that_are_not_numbers_are_refused(value: object) -> None:
     with pytest.raises(ScoreError, match="embedding 0"):
         matrix([[value, 0.0]], dim=2)  # type: ignore[list-item]

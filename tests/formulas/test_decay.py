@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from llama_retrieval_ext.errors import ConfigurationError, ScoreError
 from llama_retrieval_ext.formulas.decay import exponential_decay, gaussian_decay, linear_decay
-from tests.cases import each_case
 from tests.quick import examples
 
 Decay = Callable[..., float]
@@ -31,18 +30,18 @@ def test_the_line_follows_elasticsearch() -> None:
 
 
 @every_decay
-def test_new_counts_in_full_and_half_at_the_half_life(decay: Decay) -> None:
+def test_the_factor_is_one_at_age_zero_and_one_half_at_the_half_life(decay: Decay) -> None:
     assert decay(0, half_life=12.5) == 1.0
     assert decay(12.5, half_life=12.5) == 0.5
 
 
 @every_decay
-def test_a_clock_that_is_ahead_does_not_matter(decay: Decay) -> None:
+def test_a_negative_age_has_the_factor_one(decay: Decay) -> None:
     assert decay(-3, half_life=1) == 1.0
 
 
 @every_decay
-def test_infinitely_old_counts_nothing(decay: Decay) -> None:
+def test_an_infinite_age_has_the_factor_zero(decay: Decay) -> None:
     assert decay(math.inf, half_life=1) == 0.0
 
 
@@ -57,8 +56,10 @@ def test_the_factor_is_in_range_and_never_grows_with_age(
 
 
 @every_decay
-@each_case("half_life", [0.0, -1.0, math.nan, math.inf])
-def test_a_half_life_that_cannot_work_is_refused(decay: Decay, half_life: float) -> None:
+@pytest.mark.parametrize("half_life", [0.0, -1.0, math.nan, math.inf])
+def test_a_half_life_that_is_not_positive_and_finite_is_refused(
+    decay: Decay, half_life: float
+) -> None:
     with pytest.raises(ConfigurationError, match="half_life must be finite and above 0"):
         decay(1, half_life=half_life)
 

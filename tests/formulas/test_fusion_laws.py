@@ -1,4 +1,4 @@
-"""Laws that hold for every fusion formula, on any input."""
+"""Laws of every fusion formula (rrf, comb, weighted_sum), on any input."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from llama_retrieval_ext.errors import ConfigurationError, ScoreError
 from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
-from tests.cases import each_case
 from tests.quick import examples
 
 Array = npt.NDArray[np.floating[Any]]
@@ -51,7 +50,7 @@ def test_the_score_is_relevance_less_the_nearest_pick() -> None:
     )
 
 
-def test_m1_a_repeat_of_any_earlier_pick_comes_last() -> None:
+def test_a_repeat_of_any_earlier_pick_comes_last() -> None:
     # LlamaIndex compares with the latest pick alone: A, B, A again, C.
     similarity = [0.9, 0.85, 0.9, 0.7]
     assert picks(similarity, angles(0, 90, 0, 45), top_k=4) == [0, 1, 3, 2]
@@ -76,16 +75,16 @@ def test_the_length_of_an_embedding_does_not_matter() -> None:
     assert picks(similarity, stretched, top_k=4) == picks(similarity, rows, top_k=4)
 
 
-def test_a_zero_embedding_repeats_nothing() -> None:
+def test_a_zero_embedding_has_no_redundancy() -> None:
     result = maximal_marginal_relevance([0.9, 0.5], [[1.0, 0.0], [0.0, 0.0]], top_k=2)
     assert result == [(0, 0.5 * 0.9), (1, 0.5 * 0.5)]
 
 
-def test_fewer_candidates_than_asked_for_are_all_picked() -> None:
+def test_all_candidates_are_picked_where_there_are_fewer_than_top_k() -> None:
     assert sorted(picks([0.1, 0.2], angles(0, 90), top_k=10)) == [0, 1]
 
 
-def test_no_candidates_give_nothing() -> None:
+def test_no_candidates_give_no_picks() -> None:
     assert maximal_marginal_relevance([], [], top_k=3) == []
     assert maximal_marginal_relevance([], np.empty((0, 384)), top_k=3) == []
 
@@ -111,7 +110,7 @@ def test_the_arguments_are_left_as_they_are() -> None:
     top_k=st.integers(1, 14),
     lambda_mult=st.floats(0, 1),
 )
-def test_it_picks_what_the_definition_picks(
+def test_the_picks_are_those_of_the_definition(
     seed: int, n: int, top_k: int, lambda_mult: float
 ) -> None:
     random = np.random.default_rng(seed)
@@ -132,7 +131,7 @@ def test_lambda_out_of_range_is_refused(lambda_mult: float) -> None:
         maximal_marginal_relevance([0.5], [[1.0]], top_k=1, lambda_mult=lambda_mult)
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("similarity", "rows"),
     [
         ([0.5], [[1.0], [2.0]]),

@@ -1,63 +1,190 @@
+"""Every normalisation against values worked out by hand, and laws on any finite scores."""
+
 import math
+from collections.abc import Callable
+from functools import partial
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
-from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.formulas.normalisation import theoretical_min_max
+from llama_retrieval_ext.errors import ConfigurationError, ScoreError
+from llama_retrieval_ext.formulas.normalisation import (
+    deviations,
+    distribution_based,
+    min_max,
+    rank_normalise,
+    theoretical_min_max,
+    z_score,
+)
+from tests.quick import examples
 
+Scores = dict[str, float]
+Normalise = Callable[[Scores], Scores]
 
-def test_scores_lie_between_the_least_possible_and_the_highest_at_hand() -> None:
-    assert theoretical_min_max({"a": 8.0, "b": 3.0}, low=0) == {"a": 1.0, "b": 3.0 / 8.0}
+laws = examples(40)
+finite = st.floats(-1e100, 1e100) | st.floats(-1, 1) | st.integers(-3, 3).map(float)
+any_scores = st.dictionaries(st.sampled_from("abcdefghijklmnopqrst"), finite)
+low = partial(partial, theoretical_min_max)
+in_unit_range = [min_max, low(low=0.0), low(low=-1.0, high=1.0), rank_normalise]
+every = pytest.mark.parametrize("normalise", [*in_unit_range, distribution_based, z_score])
 
-
-def test_scores_lie_between_the_least_and_the_highest_possible() -> None:
-    assert theoretical_min_max({"a": 0.8, "b": -0.5}, low=-1, high=1) == {
-        "a": (0.8 - -1) / (1 - -1),
-        "b": (-0.5 - -1) / (1 - -1),
-    }
-
-
-def test_f10_close_scores_stay_close() -> None:
-    result = theoretical_min_max({"a": 0.91, "b": 0.90}, low=-1)
-    assert result == {"a": 1.0, "b": (0.90 + 1) / (0.91 + 1)}
-
-
-def test_a_single_score_lies_where_the_scale_puts_it() -> None:
-    assert theoretical_min_max({"a": 0.5}, low=0, high=2) == {"a": 0.5 / 2}
-    assert theoretical_min_max({"a": 0.5}, low=0) == {"a": 1.0}
-
-
-def test_equal_scores_lie_where_the_scale_puts_them() -> None:
-    assert theoretical_min_max({"a": 3.0, "b": 3.0}, low=0) == {"a": 1.0, "b": 1.0}
-    assert theoretical_min_max({"a": 3.0, "b": 3.0}, low=0, high=4) == {"a": 0.75, "b": 0.75}
-
-
-def test_scores_at_the_least_are_worth_nothing_also_when_all_are() -> None:
-    assert theoretical_min_max({"a": 0.0, "b": 0.0}, low=0) == {"a": 0.0, "b": 0.0}
+MEAN = (9 + 5 + 1) / 3
+SAMPLE_DEVIATION = math.sqrt(((9 - MEAN) ** 2 + (5 - MEAN) ** 2 + (1 - MEAN) ** 2) / (3 - 1))
+POPULATION_DEVIATION = math.sqrt(((9 - MEAN) ** 2 + (5 - MEAN) ** 2 + (1 - MEAN) ** 2) / 3)
+as_llama_index = partial(distribution_based, as_llama_index=True)
 
 
-def test_a_score_outside_the_scale_is_cut_to_it() -> None:
-    scores = {"a": 1.0000001, "b": 0.0, "c": -1.0000001}
-    assert theoretical_min_max(scores, low=-1, high=1) == {"a": 1.0, "b": 0.5, "c": 0.0}
+@pytest.mark.parametrize(
+    ("normalise", "scores", "expected"),
+    [
+        (min_max, [7.5, 4.0, 2.5], [1.0, (4.0 - 2.5) / (7.5 - 2.5), 0.0]),
+        (min_max, [-1.0, -2.0, -5.0], [1.0, (-2.0 - -5.0) / (-1.0 - -5.0), 0.0]),
+        # Equal scores are 1 if above 0, else 0.
+        (min_max, [0.3, 0.3], [1.0, 1.0]),
+        (min_max, [0.0, 0.0], [0.0, 0.0]),
+        (min_max, [-0.2], [0.0]),
+        # Ranks: evenly spaced, equal scores share the best of theirs.
+        (rank_normalise, [-4.0, 100.0, 0.5, -4.5], [2 / 4, 4 / 4, 3 / 4, 1 / 4]),
+        (rank_normalise, [2.0, 1.0, 1.0, 0.0], [4 / 4, 3 / 4, 3 / 4, 1 / 4]),
+        (rank_normalise, [-1.0, -1.0], [1.0, 1.0]),
+        (z_score, [9, 5, 1], [4 / POPULATION_DEVIATION, 0.0, -4 / POPULATION_DEVIATION]),
+        (z_score, [0.1, 0.1, 0.1], [0.0, 0.0, 0.0]),
+        (z_score, [1000.0 + math.ulp(1000.0), 1000.0], [1.0, -1.0]),
+        # Within three deviations of a sample below and above the mean.
+        (
+            distribution_based,
+            [9, 5, 1],
+            [0.5 + 4 / (6 * SAMPLE_DEVIATION), 0.5, 0.5 - 4 / (6 * SAMPLE_DEVIATION)],
+        ),
+        (distribution_based, [0.1, 0.1, 0.1], [0.5, 0.5, 0.5]),
+        (distribution_based, [-7.0], [0.5]),
+        # LlamaIndex divides by n and gives equal scores 1 or 0.
+        (
+            as_llama_index,
+            [9, 5, 1],
+            [0.5 + 4 / (6 * POPULATION_DEVIATION), 0.5, 0.5 - 4 / (6 * POPULATION_DEVIATION)],
+        ),
+        (as_llama_index, [0.4], [1.0]),
+        (as_llama_index, [0.0], [0.0]),
+        # From the least possible score to the highest possible or at hand.
+        (low(low=0), [8.0, 3.0], [1.0, 3.0 / 8.0]),
+        (low(low=-1, high=1), [0.8, -0.5], [(0.8 - -1) / (1 - -1), (-0.5 - -1) / (1 - -1)]),
+        (low(low=-1), [0.91, 0.90], [1.0, (0.90 + 1) / (0.91 + 1)]),
+        (low(low=0, high=4), [3.0, 3.0], [0.75, 0.75]),
+        (low(low=0), [3.0, 3.0], [1.0, 1.0]),
+        (low(low=0), [0.0, 0.0], [0.0, 0.0]),
+        (low(low=-1, high=1), [1.0000001, 0.0, -1.0000001], [1.0, 0.5, 0.0]),
+        (low(low=-1e100, high=1e100), [0.0], [0.5]),
+        (low(low=1e100), [1e100], [0.0]),
+        (deviations, [0.5, 0.25, 0.0], [0.25, 0.0, -0.25]),
+        # The plain mean of three 0.1 is not 0.1.
+        (deviations, [0.1, 0.1, 0.1], [0.0, 0.0, 0.0]),
+        (
+            deviations,
+            [1000.0 + math.ulp(1000.0), 1000.0],
+            [math.ulp(1000.0) / 2, -math.ulp(1000.0) / 2],
+        ),
+    ],
+)
+def test_a_normalisation_gives_the_values_worked_out_by_hand(
+    normalise: Normalise, scores: list[float], expected: list[float]
+) -> None:
+    named = dict(zip("abcd", scores, strict=False))
+    result = normalise(named)
+    assert list(result) == list(named)
+    assert list(result.values()) == pytest.approx(expected, rel=1e-12, abs=0)
 
 
-def test_the_widest_scale_still_works() -> None:
-    assert theoretical_min_max({"a": 0.0}, low=-1e100, high=1e100) == {"a": 0.5}
-    assert theoretical_min_max({"a": 1e100}, low=1e100) == {"a": 0.0}
+def test_scores_beyond_three_deviations_are_not_clipped() -> None:
+    scores = {f"n{i}": 0.0 for i in range(30)} | {"n30": 1.0}
+    assert distribution_based(scores)["n30"] > 1.0
 
 
-def test_nothing_gives_nothing() -> None:
-    assert theoretical_min_max({}, low=0) == {}
-    assert theoretical_min_max({}, low=-1, high=1) == {}
-
-
-@pytest.mark.parametrize("low", [math.nan, math.inf, -math.inf])
-def test_a_least_score_that_is_not_finite_is_refused(low: float) -> None:
+@pytest.mark.parametrize("least", [math.nan, math.inf, -math.inf])
+def test_a_least_score_that_is_not_finite_is_refused(least: float) -> None:
     with pytest.raises(ConfigurationError, match="use min_max for scores without a known least"):
-        theoretical_min_max({"a": 1.0}, low=low)
+        theoretical_min_max({"a": 1.0}, low=least)
 
 
 @pytest.mark.parametrize("high", [0.0, -1.0, math.nan, math.inf])
 def test_a_highest_score_not_above_the_least_is_refused(high: float) -> None:
     with pytest.raises(ConfigurationError, match="high must be a finite number above low = 0"):
         theoretical_min_max({"a": 1.0}, low=0, high=high)
+
+
+@pytest.mark.parametrize("normalise", in_unit_range)
+@laws
+@given(scores=any_scores)
+def test_normalised_scores_lie_in_the_unit_range(normalise: Normalise, scores: Scores) -> None:
+    assert all(0.0 <= value <= 1.0 for value in normalise(scores).values())
+
+
+@laws
+@given(scores=any_scores)
+def test_z_scores_are_finite_and_bounded(scores: Scores) -> None:
+    assert all(abs(value) <= math.sqrt(len(scores)) for value in z_score(scores).values())
+
+
+@every
+@laws
+@given(scores=any_scores)
+def test_a_better_score_is_never_normalised_to_a_worse(
+    normalise: Normalise, scores: Scores
+) -> None:
+    result = normalise(scores)
+    order = sorted(scores, key=lambda node_id: (scores[node_id], result[node_id]))
+    assert [result[node_id] for node_id in order] == sorted(result.values())
+
+
+@every
+@laws
+@given(scores=any_scores)
+def test_equal_scores_are_normalised_to_equal_scores(normalise: Normalise, scores: Scores) -> None:
+    result = normalise({**scores, "one": 0.5, "other": 0.5})
+    assert result["one"] == result["other"]
+
+
+@every
+@laws
+@given(scores=any_scores)
+def test_every_id_comes_out_and_the_input_stays(normalise: Normalise, scores: Scores) -> None:
+    before = dict(scores)
+    assert list(normalise(scores)) == list(before)
+    assert scores == before
+
+
+@pytest.mark.parametrize("normalise", [min_max, z_score, distribution_based, rank_normalise])
+@laws
+@given(
+    ranks=st.dictionaries(st.text(max_size=3), st.integers(-50, 50).map(float), max_size=20),
+    factor=st.sampled_from([0.125, 0.5, 2.0, 1024.0]),
+    shift=st.integers(-100, 100),
+)
+def test_the_scale_of_the_retriever_does_not_matter(
+    normalise: Normalise, ranks: Scores, factor: float, shift: int
+) -> None:
+    assume(len({*ranks.values()}) != 1)  # min-max gives equal scores 1 or 0, by their sign
+    rescaled = {node_id: factor * score + shift for node_id, score in ranks.items()}
+    assert normalise(rescaled) == pytest.approx(normalise(ranks))
+
+
+@pytest.mark.parametrize("normalise", [*in_unit_range, distribution_based, z_score, deviations])
+def test_normalising_no_scores_gives_none(normalise: Normalise) -> None:
+    assert normalise({}) == {}
+
+
+@pytest.mark.parametrize(
+    "normalise", [min_max, rank_normalise, z_score, distribution_based, deviations]
+)
+@pytest.mark.parametrize("wrong", [None, math.nan, -math.inf])
+def test_a_score_that_is_not_finite_is_refused(normalise: Normalise, wrong: float) -> None:
+    with pytest.raises(ScoreError, match=f"the score of 'b' is {wrong}"):
+        normalise({"a": 0.5, "b": wrong})
+
+
+@every
+def test_the_smallest_differences_do_not_break_the_arithmetic(normalise: Normalise) -> None:
+    result = normalise({f"n{i}": 0.0 for i in range(20)} | {"top": 5e-324})
+    assert all(math.isfinite(value) for value in result.values())
+    assert result["top"] >= result["n0"]

@@ -27,7 +27,7 @@ def test_scores_solve_the_equation_with_weights_and_dangling_nodes() -> None:
     assert scores == pytest.approx(expected, abs=1e-5)
 
 
-def test_nothing_restarted_is_nothing_scored() -> None:
+def test_without_restart_nodes_every_score_is_zero() -> None:
     assert personalised_pagerank(transition_matrix([0], [1], size=2), [0, 0]).tolist() == [0, 0]
 
 
@@ -41,7 +41,7 @@ def test_nothing_restarted_is_nothing_scored() -> None:
         ({"restart": [1, float("nan")]}, ScoreError),
     ],
 )
-def test_what_cannot_be_computed_is_refused(
+def test_arguments_of_pagerank_out_of_range_are_refused(
     options: dict[str, float], error: type[Exception]
 ) -> None:
     walk = transition_matrix([0], [1], size=2)
@@ -52,7 +52,7 @@ def test_what_cannot_be_computed_is_refused(
 @pytest.mark.parametrize(
     ("edges", "weights"), [(([0], [2]), None), (([0], [1, 1]), None), (([0], [1]), [0.0])]
 )
-def test_edges_that_are_none_are_refused(
+def test_edges_outside_the_matrix_or_without_weight_are_refused(
     edges: tuple[list[int], list[int]], weights: list[float] | None
 ) -> None:
     with pytest.raises(ConfigurationError):

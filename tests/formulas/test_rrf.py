@@ -41,7 +41,7 @@ def test_a_leg_of_weight_zero_is_left_out_with_what_only_it_found() -> None:
     assert reciprocal_rank_fusion([["a"], ["b", "a"]], weights=[1, 0]) == {"a": 1 / 61}
 
 
-def test_nothing_gives_nothing() -> None:
+def test_fusing_no_rankings_gives_no_scores() -> None:
     assert reciprocal_rank_fusion([]) == {}
     assert reciprocal_rank_fusion([], weights=[]) == {}
     assert reciprocal_rank_fusion([[], []]) == {}
@@ -54,6 +54,6 @@ def test_the_rankings_are_left_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("k", [-1.0, math.nan, math.inf])
-def test_a_k_that_cannot_work_is_refused(k: float) -> None:
+def test_a_k_below_zero_or_not_finite_is_refused(k: float) -> None:
     with pytest.raises(ConfigurationError, match="k must be a finite number of 0 or more"):
         reciprocal_rank_fusion([["a"]], k=k)

@@ -1,10 +1,19 @@
+"""The sum of legs, the weights of legs, the check of scores, and their order."""
+
 import math
 import re
+import sys
+from functools import reduce
+from itertools import permutations
+from operator import add
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.formulas.scores import weighted_legs
+from llama_retrieval_ext.errors import ConfigurationError, ScoreError
+from llama_retrieval_ext.formulas.scores import check_scores, ranked, sum_of_legs, weighted_legs
+from tests.quick import examples
 
 
 def test_without_weights_every_leg_counts_as_one() -> None:
@@ -19,11 +28,6 @@ def test_the_largest_weight_still_counts() -> None:
     assert weighted_legs(["x"], weights=[1e100]) == [("x", 1e100)]
 
 
-def test_no_legs_need_no_weights() -> None:
-    assert weighted_legs([], weights=[]) == []
-    assert weighted_legs([], weights=None) == []
-
-
 @pytest.mark.parametrize("weights", [[], [1.0], [1.0, 1.0, 1.0]])
 def test_the_number_of_weights_must_be_that_of_the_legs(weights: list[float]) -> None:
     with pytest.raises(ConfigurationError, match=f"got {len(weights)} weights for 2 rankings"):
@@ -31,7 +35,7 @@ def test_the_number_of_weights_must_be_that_of_the_legs(weights: list[float]) ->
 
 
 @pytest.mark.parametrize("weight", [-0.1, math.nan, math.inf, 1e200])
-def test_a_weight_that_cannot_work_is_named_with_its_place(weight: float) -> None:
+def test_an_invalid_weight_is_refused_with_its_position(weight: float) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(f"weight 1 is {weight}; pass")):
         weighted_legs(["x", "y"], weights=[1.0, weight])
 
@@ -39,3 +43,57 @@ def test_a_weight_that_cannot_work_is_named_with_its_place(weight: float) -> Non
 def test_weights_that_are_all_zero_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="pass at least one above 0"):
         weighted_legs(["x", "y"], weights=[0.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    "score", [None, math.nan, math.inf, -math.inf, sys.float_info.max, -sys.float_info.max]
+)
+def test_a_missing_or_infinite_score_is_refused_with_its_id(score: float | None) -> None:
+    with pytest.raises(ScoreError, match="the score of 'n2' is"):
+        check_scores({"n1": 0.5, "n2": score})
+
+
+@pytest.mark.parametrize("score", [0.0, -0.0, 5e-324, -17.5, 3.4e38, 1e100, -1e100, 1])
+def test_finite_scores_of_any_sign_and_size_pass(score: float) -> None:
+    scores = {"n1": score}
+    check_scores(scores)
+    assert scores == {"n1": score}
+
+
+def test_zero_and_minus_zero_are_equal() -> None:
+    assert [node_id for node_id, _ in ranked({"b": 0.0, "a": -0.0})] == ["a", "b"]
+
+
+@examples(50)
+@given(st.dictionaries(st.text(max_size=2), st.floats(-3, 3) | st.sampled_from([0.0, 1.0])))
+def test_ranked_orders_by_score_then_id(scores: dict[str, float]) -> None:
+    assert ranked(scores) == sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))
+
+
+def test_ids_missing_from_a_leg_get_nothing_from_it() -> None:
+    assert sum_of_legs([{"a": 0.25, "b": 0.5}, {"b": 0.125, "c": 1.0}]) == {
+        "a": 0.25,
+        "b": 0.5 + 0.125,
+        "c": 1.0,
+    }
+
+
+def test_the_sum_does_not_depend_on_the_order_of_the_legs() -> None:
+    legs = [{"a": 0.1}, {"a": 0.2}, {"a": 0.3}, {"a": -0.6}]
+    plain = {reduce(add, order) for order in permutations([0.1, 0.2, 0.3, -0.6])}
+    assert len(plain) > 1  # as they do
+    assert len({sum_of_legs(order)["a"] for order in permutations(legs)}) == 1
+
+
+def test_the_sum_of_no_legs_is_empty() -> None:
+    assert sum_of_legs([]) == {}
+    assert sum_of_legs([{}, {}]) == {}
+    assert sum_of_legs([{}, {}, {}]) == {}
+
+
+def test_summing_does_not_change_the_legs() -> None:
+    leg = {"a": 1.0}
+    total = sum_of_legs([leg])
+    total["a"] = 2.0
+    sum_of_legs([leg, {"a": 5.0}])
+    assert leg == {"a": 1.0}

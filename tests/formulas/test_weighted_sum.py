@@ -13,7 +13,7 @@ def weighted_sum(
     return sum_of_legs(weighted_sum_shares(scores, weights=weights))
 
 
-def test_without_weights_it_is_the_mean_over_the_legs() -> None:
+def test_a_weighted_sum_without_weights_is_the_mean_over_the_legs() -> None:
     fused = weighted_sum([{"a": 0.75, "b": 0.5}, {"b": 0.25}])
     assert fused == {"a": 0.5 * 0.75, "b": 0.5 * 0.5 + 0.5 * 0.25}
 
@@ -44,7 +44,7 @@ def test_weights_as_small_as_floats_go_still_work() -> None:
     assert weighted_sum([{"a": 1.0}, {"a": 0.5}], weights=[5e-324, 5e-324]) == {"a": 0.75}
 
 
-def test_what_the_legs_give_is_the_fused_score() -> None:
+def test_the_shares_of_the_legs_add_up_to_the_fused_score() -> None:
     first, second = weighted_sum_shares([{"a": 1.0}, {"a": 0.5, "b": 1.0}], weights=[6, 2])
     assert (first, second) == ({"a": 6 / 8 * 1.0}, {"a": 2 / 8 * 0.5, "b": 2 / 8 * 1.0})
     assert weighted_sum([{"a": 1.0}, {"a": 0.5, "b": 1.0}], weights=[6, 2]) == {
@@ -53,12 +53,12 @@ def test_what_the_legs_give_is_the_fused_score() -> None:
     }
 
 
-def test_nothing_gives_nothing() -> None:
+def test_fusing_no_scores_gives_no_scores() -> None:
     assert weighted_sum([]) == {}
     assert weighted_sum([{}, {}]) == {}
 
 
-def test_weights_that_do_not_fit_are_refused() -> None:
+def test_weights_that_are_not_one_for_each_leg_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="got 1 weights for 2 rankings"):
         weighted_sum([{"a": 1.0}, {"a": 1.0}], weights=[1.0])
 

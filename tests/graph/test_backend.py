@@ -12,7 +12,7 @@ from llama_retrieval_ext.graph.expansion import aexpand, expand
 from llama_retrieval_ext.query import Scope
 
 
-def test_upsert_writes_without_anything_behind_it() -> None:
+def test_upsert_writes_at_once() -> None:
     with EmbeddedGraph(":memory:") as graph:
         graph.upsert([GraphNode("ada", "Person", "Ada")])
         graph.upsert([], [Edge("ada", "LIVES_IN", "york")])
@@ -22,7 +22,7 @@ def test_upsert_writes_without_anything_behind_it() -> None:
         assert list(expand(graph, ["ada"], max_hops=1)) == ["ada", "york"]
 
 
-def test_async_twins_do_the_same() -> None:
+def test_async_graph_methods_agree_with_sync_ones() -> None:
     async def found(graph: EmbeddedGraph) -> list[object]:
         await graph.aupsert([GraphNode("ada", "Person", "Ada")], [Edge("ada", "LIVES_IN", "york")])
         linked = await EntityLinker(graph).alink("Where does Ada live?")

@@ -1,12 +1,7 @@
 """The embedded graph on disk, and as LlamaIndex's property graph store."""
 
-import gc
-import random
-import sys
-import time
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from llama_index.core import Document
@@ -22,14 +17,10 @@ from llama_index.core.indices.property_graph import PropertyGraphIndex
 from llama_index.core.schema import BaseNode, TransformComponent
 from llama_index.core.vector_stores.types import VectorStoreQuery
 
-from llama_retrieval_ext.errors import StoreFormatError, StoreUnavailableError, UnsupportedModeError
-from llama_retrieval_ext.graph.elements import Edge, GraphNode, Hop
-from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.graph.embedded_store import EmbeddedPropertyGraphStore
-from llama_retrieval_ext.graph.expansion import expand
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.programs import Program
 
 
 @pytest.fixture
@@ -51,7 +42,8 @@ def test_a_relation_map_goes_both_ways_nearest_first(store: EmbeddedPropertyGrap
     found = store.get_rel_map(store.get(ids=["a"]), depth=3)
     assert triples(found) == [("a", "R", "b"), ("c", "R", "b"), ("c", "R", "d")]
     assert triples(store.get_rel_map(store.get(ids=["a"]), depth=3, limit=1)) == [("a", "R", "b")]
-    assert store.get_rel_map(store.get(ids=["a"]), ignore_rels=["R"]) == []
+    for nothing in ({"ignore_rels": ["R"]}, {"depth": 0}, {"limit": 0}):
+        assert store.get_rel_map(store.get(ids=["a"]), **nothing) == []
 
 
 def test_a_relation_map_walks_along_ignored_relations_and_leaves_them_out(
@@ -62,14 +54,7 @@ def test_a_relation_map_walks_along_ignored_relations_and_leaves_them_out(
     assert triples(found) == [("d", "FAR", "e")]
 
 
-@pytest.mark.parametrize(("depth", "limit"), [(0, 30), (2, 0)])
-def test_a_relation_map_of_nothing_is_empty(
-    store: EmbeddedPropertyGraphStore, depth: int, limit: int
-) -> None:
-    assert store.get_rel_map(store.get(ids=["a"]), depth=depth, limit=limit) == []
-
-
-def test_no_ids_are_no_nodes(store: EmbeddedPropertyGraphStore) -> None:
+def test_an_empty_list_of_ids_gives_no_nodes(store: EmbeddedPropertyGraphStore) -> None:
     assert store.get(ids=[]) == []
     assert len(store.get()) == 4
     assert store.get_triplets() == []
@@ -94,12 +79,14 @@ def test_entities_are_found_by_embedding(store: EmbeddedPropertyGraphStore) -> N
     assert scores == pytest.approx([1, 0.5**0.5])
 
 
-def test_cypher_is_refused(store: EmbeddedPropertyGraphStore) -> None:
+def test_an_embedded_property_graph_store_refuses_cypher(store: EmbeddedPropertyGraphStore) -> None:
     with pytest.raises(UnsupportedModeError, match="neo4j://"):
         store.structured_query("MATCH (n) RETURN n")
 
 
-def test_a_simple_store_comes_over_and_goes_back(store: EmbeddedPropertyGraphStore) -> None:
+def test_a_simple_property_graph_store_is_converted_and_back(
+    store: EmbeddedPropertyGraphStore,
+) -> None:
     simple = store.to_simple()
     assert isinstance(simple, SimplePropertyGraphStore)
     simple.upsert_nodes([ChunkNode(text="t", id_="p", properties={"x": 1})])
@@ -152,7 +139,7 @@ def test_a_property_graph_index_writes_reads_and_deletes() -> None:
         ]
 
 
-def test_tenants_share_a_graph_and_no_row() -> None:
+def test_two_tenants_in_one_property_graph_share_no_row() -> None:
     with EmbeddedPropertyGraphStore(":memory:") as store:
         acme, globex = (store.for_scope(Scope(tenant)) for tenant in ("acme", "globex"))
         written(acme, "pit needs shoring")
@@ -164,79 +151,3 @@ def test_tenants_share_a_graph_and_no_row() -> None:
 
 def names(store: EmbeddedPropertyGraphStore) -> list[tuple[str, str]]:
     return store.graph.names(scope=store.scope)
-
-
-def test_what_is_written_is_there_after_opening_again(tmp_path: Path) -> None:
-    node = GraphNode("a", "X", "Ä", {"tenant_id": "t", "aliases": ["b"]}, embedding=[0.5, 1.0])
-    with EmbeddedGraph(tmp_path) as graph:
-        graph.upsert([node], [Edge.of("a", "R", "c", {"tenant_id": "t"})], source="d")
-    with EmbeddedGraph(tmp_path) as graph:
-        found = graph.nodes(["a"], scope=Scope("t"))["a"]
-        assert (found, found.embedding) == (node, [0.5, 1.0])
-        assert len(expand(graph, ["c"], max_hops=1, scope=Scope("t"))) == 2
-        graph.delete_sources(["d"], scope=None)
-    with EmbeddedGraph(tmp_path) as graph:
-        assert graph.names(scope=None) == []
-
-
-def test_a_source_is_its_whole_name_also_after_a_nul() -> None:
-    with EmbeddedGraph(":memory:") as graph:
-        for source in ("a", "a\0b"):
-            own = [GraphNode(f"{source}-1"), GraphNode(f"{source}-2")]
-            edge = Edge.of(own[0].id, "R", own[1].id)
-            graph.upsert(own, [edge], source=source)
-        assert len(graph.said_by(["a\0b"])["a\0b"].edges) == 1
-        graph.delete_sources(["a\0b"], scope=None)
-        nodes, edges = graph.contents(scope=None)
-        assert {node.id for node in nodes} == {"a-1", "a-2"}
-        assert [edge.source for edge in edges] == ["a-1"]
-
-
-def test_a_directory_is_open_once(tmp_path: Path) -> None:
-    with EmbeddedGraph(tmp_path), pytest.raises(StoreUnavailableError, match="open already"):
-        EmbeddedGraph(tmp_path)
-    EmbeddedGraph(tmp_path).close()
-
-
-def test_another_file_is_no_graph(tmp_path: Path) -> None:
-    (tmp_path / "graph.sqlite3").write_bytes(b"no database" * 100)
-    with pytest.raises(StoreFormatError):
-        EmbeddedGraph(tmp_path)
-
-
-WRITER = """
-import sys
-from llama_retrieval_ext.graph.elements import Edge
-from llama_retrieval_ext.graph.embedded import EmbeddedGraph
-graph = EmbeddedGraph(sys.argv[1])
-for batch in range(100_000):
-    edges = [Edge.of(f"{batch}", "R", f"{batch}-{at}") for at in range(50)]
-    graph.upsert([], edges, source=str(batch))
-    print(batch, flush=True)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="kill -9")
-def test_a_batch_is_there_as_a_whole_after_a_crash(tmp_path: Path) -> None:
-    with Program(WRITER, tmp_path) as process:
-        assert [process.stdout.readline() for _ in range(6)][-1] == "5\n"
-        time.sleep(random.Random().random() / 20)
-        process.kill()
-        confirmed = process.stdout.read().split()
-    with EmbeddedGraph(tmp_path) as graph:
-        (view,) = graph.views(None)
-        batches = {edge.source for edge in view.outgoing()}
-        assert {len(own) for own in view.neighbours(batches, Hop()).values()} == {50}
-        assert {str(at) for at in range(6)} | set(confirmed) <= batches
-
-
-def test_a_small_graph_is_loaded_without_a_look_at_all_that_is_frozen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with EmbeddedGraph(tmp_path) as graph:
-        graph.upsert([GraphNode("a", "X", "A")], [])
-    # It takes a tenth of a second for each million objects, as of a server that was forked.
-    monkeypatch.setattr(gc, "get_freeze_count", lambda: pytest.fail("counted"))
-    with EmbeddedGraph(tmp_path) as graph:
-        assert graph.nodes(["a"], scope=None)

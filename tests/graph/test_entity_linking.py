@@ -53,7 +53,7 @@ class Model:
 
 
 @pytest.mark.parametrize("ner", [Model(), lambda text: ["foundation pit"]])
-def test_a_ner_is_asked_where_no_name_is_written(graph: EmbeddedGraph, ner: Any) -> None:
+def test_a_ner_model_is_called_if_no_name_is_in_the_text(graph: EmbeddedGraph, ner: Any) -> None:
     assert linked(graph, "the hole", ner=ner) == [("pit", "ner")]
     assert linked(graph, "the tower crane", ner=ner) == [("crane", "exact")]
 
@@ -64,7 +64,7 @@ def test_a_name_that_means_the_same_is_linked(graph: EmbeddedGraph) -> None:
     assert linked(graph, "parental leave", **options) == []
 
 
-def test_an_llm_comes_last(graph: EmbeddedGraph) -> None:
+def test_an_llm_links_entities_if_nothing_else_does(graph: EmbeddedGraph) -> None:
     llm = ScriptedLLM(["<think>hm</think>- foundation pit\n"] * 2)
     assert linked(graph, "the hole in the ground", llm=llm) == [("pit", "llm")]
 
@@ -85,6 +85,6 @@ def test_another_tenants_names_are_not_found(graph: EmbeddedGraph) -> None:
     assert linker.link("a tower crain", scope=SCOPE) == before
 
 
-def test_what_is_no_ner_is_refused(graph: EmbeddedGraph) -> None:
+def test_an_object_that_finds_no_names_is_refused_as_ner(graph: EmbeddedGraph) -> None:
     with pytest.raises(ConfigurationError, match="ner is a function"):
         EntityLinker(graph, ner=object())  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from llama_index.core.graph_stores.simple_labelled import SimplePropertyGraphStore
 
-from llama_retrieval_ext.errors import ConfigurationError, StoreUnavailableError
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.embedded_store import EmbeddedPropertyGraphStore
 from llama_retrieval_ext.graph.open import PropertyGraph, graph_of, open_graph
 
@@ -31,7 +31,7 @@ def test_a_directory_and_memory_open_by_url(tmp_path: Path) -> None:
         (3, "named by a URL"),
     ],
 )
-def test_what_names_no_graph_is_refused(url: str, message: str) -> None:
+def test_a_url_that_names_no_graph_is_refused(url: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         open_graph(url)
 
@@ -43,27 +43,7 @@ def test_a_password_in_a_url_is_refused_and_not_shown(url: str) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_credentials_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GRAPH_USER", "me")
-    monkeypatch.setenv("GRAPH_PASSWORD", "secret")
-    query = "user_env=GRAPH_USER&password_env=GRAPH_PASSWORD&timeout_s=5"
-    from llama_retrieval_ext.graph.neo4j_connection import Neo4jAddress  # noqa: PLC0415 - slow to import
-
-    address = Neo4jAddress.parse(f"neo4js://db.example/safety?{query}")
-    assert (address.uri, address.database) == ("neo4j+s://db.example:7687", "safety")
-    assert address.auth() == ("me", "secret")
-    assert "secret" not in repr(address)
-
-
-@pytest.mark.slow
-def test_a_server_that_is_not_there_is_said_to_be_away() -> None:
-    graph = open_graph("bolt://127.0.0.1:1?timeout_s=1")
-    with pytest.raises(StoreUnavailableError, match="cannot be reached"):
-        graph.names(scope=None)
-    graph.close()
-
-
-def test_stores_have_their_backends() -> None:
+def test_property_graph_stores_have_graph_backends() -> None:
     assert isinstance(graph_of(SimplePropertyGraphStore()), PropertyGraph)
     with EmbeddedPropertyGraphStore(":memory:") as store:
         assert graph_of(store) is store.graph

@@ -10,73 +10,17 @@ from llama_retrieval_ext import KGRetriever, KnowledgeRetriever, Scope, TextToCy
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.graph.backend import WritableGraph, summary
-from llama_retrieval_ext.graph.cypher_guard import StatementRefusedError, guarded
 from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.testing.fakes import FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.graph.test_cypher_guard import REFUSED
 from tests.servers.neo4j import neo4j_url
 
 __all__ = ["neo4j_url"]
 
 ACME = Scope("acme")
 GOOD = "MATCH (p:Process)-[:HAS_HAZARD]->(h:Hazard) RETURN p.name AS process, h.name AS hazard"
-
-REFUSED = [
-    "CREATE (n:X) RETURN n",
-    "MATCH (n) DETACH DELETE n",
-    "MATCH (n) SET n.tenant_id = 'acme' RETURN n.name",
-    "MATCH (n) CALL { MATCH (m) RETURN m } RETURN m.name",
-    "CALL db.labels() YIELD label RETURN label",
-    "LOAD CSV FROM 'http://127.0.0.1/' AS row RETURN row",
-    "MATCH (n) WHERE EXISTS { (n)--(m) } RETURN n.name",
-    "MATCH (n) WHERE (n)-->() RETURN n.name",
-    "MATCH (n) WHERE (n)--() RETURN n.name",
-    "MATCH (n) RETURN [(n)--(m) | m.name]",
-    "MATCH (n) RETURN count { MATCH (m) }",
-    "MATCH (n) RETURN *",
-    "MATCH (n) RETURN apoc.cypher.runFirstColumnSingle('MATCH (m) RETURN m.name', {})",
-    "MATCH (n) RETURN `apoc.load.json`('http://127.0.0.1/')",
-    "MATCH (n) RETURN properties(n)",
-    "MATCH p_0 = (n) RETURN n.name",
-    "MATCH (n)-[*]-(m) RETURN m.name",
-    "MATCH (n)-[*1..9]-(m) RETURN m.name",
-    "MATCH shortestPath((n)-[*..3]-(m)) RETURN m.name",
-    "MATCH ((n)-[]-(m)){1,3} RETURN m.name",
-    "MATCH (n {name: [(a)--(b) | a.name][0]}) RETURN n.name",
-    "MATCH (n WHERE (n)--(m)) RETURN n.name",
-    "MATCH (n) RETURN n.name UNION MATCH (m) RETURN m.name",
-    "MATCH (n) WITH n MATCH (m) RETURN m.name",
-    "MATCH (n) WHERE n.name = $scope_tenant RETURN n.name",
-    "MATCH (n) // x\nRETURN n.name",
-    "MATCH (n) /* x */ RETURN n.name",
-    "MATCH (n) WHERE n.name = 'a\\u0027' OR true RETURN n.name",
-    "MATCH (n) WHERE true) OR (true RETURN n.name",
-    "MATCH (n) RETURN n.name LIMIT 1 + 1",
-    "RETURN 1",
-    "",
-]
-
-
-@pytest.mark.parametrize("statement", REFUSED)
-def test_what_is_more_than_plain_reading_is_refused(statement: str) -> None:
-    with pytest.raises(StatementRefusedError):
-        guarded(statement, scope=ACME, limit=5)
-
-
-def test_every_pattern_gets_the_conditions_of_the_scope() -> None:
-    written = guarded(
-        "MATCH (a:Hazard {name: 'x, y'})-[:HAS*1..3]->(b), way = (b)--(c) "
-        "WHERE a.level >= 3 OR true OPTIONAL MATCH (c)<-[:USES]-(d) "
-        "RETURN a.name AS n, count(*) ORDER BY n LIMIT 500",
-        scope=ACME,
-        limit=5,
-    )
-    assert written.count("nodes(") == written.count("relationships(") == 3
-    assert written.count("$scope_tenant") == 6
-    assert "WITH * LIMIT 9223372036854775807 WHERE a.level>=3 OR true" in written
-    assert "{name:'x, y'}" in written
-    assert written.endswith("ORDER BY n LIMIT 5")
 
 
 def test_an_embedded_graph_answers_no_cypher() -> None:
@@ -120,7 +64,7 @@ def test_a_statement_runs_within_the_scope(graph: WritableGraph) -> None:
 @pytest.mark.parametrize(
     "first", ["MATCH (n) DETACH DELETE n", "MATCH (n) RETURN nosuch.name", "MATCH (n RETURN n"]
 )
-def test_a_statement_that_does_not_do_is_repaired_once(graph: WritableGraph, first: str) -> None:
+def test_a_statement_that_fails_is_repaired_once(graph: WritableGraph, first: str) -> None:
     llm = ScriptedLLM([first, GOOD])
     found = asyncio.run(TextToCypher(graph, llm).aanswer("Which?", scope=ACME))
     assert found is not None
@@ -131,7 +75,7 @@ def test_a_statement_that_does_not_do_is_repaired_once(graph: WritableGraph, fir
 
 @slow
 @pytest.mark.parametrize("answers", [["MATCH (n) DELETE n"] * 2, [ConnectionError("down")], [""]])
-def test_where_the_llm_fails_the_rules_stand_alone(
+def test_rules_answer_alone_if_the_llm_writes_no_usable_statement(
     graph: WritableGraph, answers: list[str]
 ) -> None:
     llm = ScriptedLLM(answers)

@@ -168,3 +168,12 @@ def test_index_is_refused_on_other_engines(tmp_path: Path) -> None:
         assert kb.info().index is None
         with pytest.raises(UnsupportedModeError, match="builds its index by itself"):
             kb.index()
+
+
+@pytest.mark.parametrize("document_id", ["~nobody-has-this-name", "~", "nul\0byte", "a\nb"])
+def test_an_id_from_elsewhere_is_never_read_as_a_path(document_id: str) -> None:
+    with KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding()) as kb:
+        assert kb.get(document_id) == []
+        assert kb.delete(document_id) == 0
+        kb.add([Document(id_="~", text="Tilde.")], show_progress=False)
+        assert [node.get_content() for node in kb.get("~")] == ["Tilde."]

@@ -243,13 +243,6 @@ def test_a_copy_to_each_engine_follows_the_source(
         assert report.removed == 6 - len(source.documents()) > 0
 
 
-def test_copying_does_not_change_the_source(urls: list[str], model: PickyEmbedding) -> None:
-    fill(urls[0], model)
-    before = answers(urls[0], model)
-    copy_knowledge_base(*urls, show_progress=False)
-    assert answers(urls[0], model) == before == answers(urls[1], model)
-
-
 def test_copying_to_a_target_with_another_model_is_refused(
     urls: list[str], model: PickyEmbedding
 ) -> None:

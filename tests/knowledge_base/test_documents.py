@@ -14,7 +14,7 @@ from llama_retrieval_ext.errors import UnstableIdWarning
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.knowledge_base.test_readers import write_pdf
+from tests.knowledge_base.readers.sample_files import write_pdf
 
 
 @pytest.fixture

@@ -18,17 +18,11 @@ from llama_retrieval_ext.knowledge_base.kinds import StoreKind
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.cases import each_case
 from tests.knowledge_base.engines import place, start
 
 pytestmark = pytest.mark.slow
 
-ENGINES: Final = ["embedded", "qdrant", "qdrant server", "milvus", "milvus server", "elasticsearch"]
-_CLIENTS: Final = {
-    "qdrant": "qdrant_client",
-    "milvus": "pymilvus",
-    "elasticsearch": "elasticsearch",
-}
+ENGINES: Final = ["embedded", "qdrant", "qdrant-server", "milvus", "milvus-server", "elasticsearch"]
 _TEXT: Final = "25 days of annual leave"
 _QUERY: Final = "annual leave"
 
@@ -84,11 +78,11 @@ def _in_threads(retriever: Retriever) -> list[str]:
 
 
 def _twice(run: Callable[[Coroutine[Any, Any, list[str]]], list[str]]) -> Callable[..., list[str]]:
-    def ask(retriever: Retriever) -> list[str]:
+    def run_twice(retriever: Retriever) -> list[str]:
         assert run(_async(retriever)) == run(_async(retriever))
         return run(_sync_in_a_loop(retriever))
 
-    return ask
+    return run_twice
 
 
 WAYS: Final[dict[str, Callable[[Retriever], list[str]]]] = {
@@ -100,7 +94,7 @@ WAYS: Final[dict[str, Callable[[Retriever], list[str]]]] = {
 }
 
 
-@each_case("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_search_works_from_every_kind_of_program(
     retriever: Retriever, way: Callable[[Retriever], list[str]]
 ) -> None:
@@ -135,8 +129,8 @@ def test_a_plain_script_runs_and_ends(
 ) -> None:
     start(engine, request)
     with place(engine, tmp_path, request) as url:
-        told = _output(_SCRIPT.format(url=url, options=_options(url), text=_TEXT, query=_QUERY))
-    assert told == f"{_TEXT}|{_TEXT}"
+        output = _output(_SCRIPT.format(url=url, options=_options(url), text=_TEXT, query=_QUERY))
+    assert output == f"{_TEXT}|{_TEXT}"
 
 
 def _output(program: str) -> str:

@@ -7,19 +7,10 @@ import pytest
 from llama_index.core import MockEmbedding
 from llama_index.core.schema import Document, TextNode
 
-from llama_retrieval_ext.errors import (
-    ConfigurationError,
-    ModelMismatchError,
-    StoreFormatError,
-    StoreUnavailableError,
-)
+from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError, StoreUnavailableError
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.knowledge_base.ledger.local_ledger import LocalLedger
-from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.stores.open import open_store
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.urls import Location
 from tests.knowledge_base.engines import EMBEDDED
 
@@ -35,7 +26,7 @@ def directory(url: str) -> Path:
     return Path(url.partition(":")[2])
 
 
-def test_what_was_added_is_there_after_reopening(open_kb: Open) -> None:
+def test_added_documents_are_found_after_reopening(open_kb: Open) -> None:
     with open_kb() as kb:
         kb.add([Document(id_="d", text="annual leave")])
     again = open_kb()
@@ -86,55 +77,6 @@ def test_a_copy_to_read_needs_no_embedding_model(open_kb: Open, url: str) -> Non
         assert len(reader.search("leave").hits) == 1
 
 
-def test_another_embedding_model_is_refused_and_both_are_named(open_kb: Open) -> None:
-    with open_kb() as kb:
-        kb.add([Document(text="leave")])
-    with pytest.raises(ModelMismatchError, match=r"PickyEmbedding.*MockEmbedding"):
-        open_kb(embed_model=MockEmbedding(16))
-    assert open_kb().count() == 1  # the failed attempt holds nothing
-
-
-def test_models_of_one_class_are_told_apart_by_their_names(open_kb: Open) -> None:
-    with open_kb(embed_model=FakeEmbedding(model_name="small")) as kb:
-        kb.add([Document(text="leave")])
-    with pytest.raises(ModelMismatchError, match=r"FakeEmbedding:small.*FakeEmbedding:large"):
-        open_kb(embed_model=FakeEmbedding(model_name="large"))
-
-
-def test_the_tokenizer_is_remembered(open_kb: Open) -> None:
-    with open_kb(tokenizer=Tokenizer(language="none")) as kb:
-        kb.add([Document(id_="d", text="leaves")])
-    again = open_kb()
-    assert again.retriever("keyword").retrieve("leave") == []
-    assert len(again.retriever("keyword").retrieve("leaves")) == 1
-
-
-def test_another_tokenizer_is_refused_once_there_is_something_in_it(open_kb: Open) -> None:
-    open_kb().close()
-    with open_kb(tokenizer=Tokenizer(language="none")) as kb:
-        kb.add([Document(text="leave")])
-    with pytest.raises(ConfigurationError, match="tokenizer"):
-        open_kb(tokenizer=Tokenizer(language="german"))
-
-
-def test_an_empty_knowledge_base_keeps_its_settings(open_kb: Open) -> None:
-    open_kb(require_scope=True, tokenizer=Tokenizer(language="none")).close()
-    with pytest.raises(ConfigurationError, match="require_scope"):
-        open_kb(require_scope=False)
-    with pytest.raises(ModelMismatchError):
-        open_kb(embed_model=MockEmbedding(16))
-    kb = open_kb()
-    assert kb.require_scope
-    kb.add([Document(text="leaves")], scope=Scope("acme"))
-    assert kb.retriever("keyword", scope=Scope("acme")).retrieve("leave") == []
-
-
-def test_a_scope_required_with_the_first_document_is_required_of_all(open_kb: Open) -> None:
-    with open_kb(), open_kb(require_scope=True) as kb:
-        kb.add([Document(text="leave")], scope=Scope("acme"))
-    assert open_kb().require_scope
-
-
 @EMBEDDED
 def test_a_directory_with_something_else_in_it_is_refused(open_kb: Open, directory: Path) -> None:
     directory.mkdir()
@@ -175,27 +117,6 @@ def test_a_store_that_lost_nodes_is_reported_and_can_be_filled_again(
     assert len(kb.retriever("keyword").retrieve("leave")) == 3
 
 
-@EMBEDDED
-def test_a_newer_knowledge_base_is_refused(open_kb: Open) -> None:
-    kb = open_kb()
-    assert isinstance(kb._ledger, LocalLedger)
-    with kb._ledger.database.transaction() as connection:
-        connection.execute("UPDATE manifest SET value = '4' WHERE key = 'format'")
-        connection.execute("INSERT INTO manifest VALUES ('novelty', '1')")
-    with pytest.raises(StoreFormatError, match="format 4"):
-        open_kb()
-
-
-@EMBEDDED
-def test_a_ledger_file_that_is_no_database_is_refused(open_kb: Open, directory: Path) -> None:
-    open_kb().close()
-    for path in directory.glob("ledger.sqlite3*"):
-        path.unlink()
-    (directory / "ledger.sqlite3").write_text("not a database, but long enough to look at" * 50)
-    with pytest.raises(StoreFormatError, match=r"ledger\.sqlite3 is no ledger"):
-        open_kb()
-
-
 @pytest.mark.parametrize(
     ("url", "advice"),
     [
@@ -207,12 +128,6 @@ def test_a_ledger_file_that_is_no_database_is_refused(open_kb: Open, directory: 
 def test_a_url_of_no_engine_is_refused(url: str, advice: str) -> None:
     with pytest.raises(ConfigurationError, match=advice):
         KnowledgeBase.open(url, embed_model=MockEmbedding(4))
-
-
-def test_repr_shows_url_counts_and_model(open_kb: Open, url: str) -> None:
-    kb = open_kb()
-    kb.add([Document(text="leave"), TextNode(text="leave")])
-    assert repr(kb) == f"KnowledgeBase({url!r}, 2 documents, 2 nodes, 'PickyEmbedding')"
 
 
 @EMBEDDED
@@ -228,44 +143,6 @@ def test_a_full_disk_of_the_store_loses_no_document(open_kb: Open) -> None:
     store.min_free_bytes = room
     assert [hit.text for hit in kb.retriever("keyword").retrieve("leave")] == ["annual leave"]
     assert kb.add([Document(id_="e", text="leave")]).added == 1
-
-
-@EMBEDDED
-@pytest.mark.parametrize(
-    ("trouble", "relief", "message"),
-    [
-        ("PRAGMA max_page_count = 1", "PRAGMA max_page_count = 1000000", "full"),
-        ("PRAGMA query_only = 1", "PRAGMA query_only = 0", "readonly"),
-    ],
-    ids=["full disk", "read-only directory"],
-)
-def test_a_ledger_that_cannot_be_written_loses_no_document(
-    open_kb: Open, trouble: str, relief: str, message: str
-) -> None:
-    kb = open_kb()
-    kb.add([Document(id_="d", text="annual leave")])
-    assert isinstance(kb._ledger, LocalLedger)
-    kb._ledger.database._connection.execute(trouble)
-    many = [TextNode(id_=f"node {number}", text="leave") for number in range(500)]
-    with pytest.raises(StoreUnavailableError, match=message):
-        kb.add(many)
-    assert len(kb.retriever("keyword").retrieve("leave")) == kb.count() == 1
-    kb._ledger.database._connection.execute(relief)
-    assert kb.add(many).added == 500
-
-
-def test_a_model_of_another_dimension_is_refused_when_it_is_opened(open_kb: Open) -> None:
-    with open_kb(embed_model=MockEmbedding(16)) as kb:
-        kb.add([Document(text="leave")], show_progress=False)
-    with pytest.raises(ModelMismatchError, match=r"dimension 16.*MockEmbedding.*dimension 8"):
-        open_kb(embed_model=MockEmbedding(8))
-    assert open_kb(embed_model=MockEmbedding(16)).count() == 1
-
-
-def test_an_empty_one_may_be_opened_with_another_dimension(open_kb: Open) -> None:
-    open_kb(embed_model=MockEmbedding(16)).close()
-    kb = open_kb(embed_model=MockEmbedding(8))
-    assert kb.add([Document(text="leave")], show_progress=False).added == 1
 
 
 def test_constructing_a_knowledge_base_says_to_open_it() -> None:

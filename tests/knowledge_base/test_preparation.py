@@ -63,14 +63,6 @@ def test_failed_documents_are_reported_and_the_others_stored(open_kb: Open) -> N
     assert kb.count() == len(hits) == len(good)
 
 
-def test_one_text_that_cannot_be_embedded_fails_only_its_document(
-    kb: KnowledgeBase, model: FakeEmbedding
-) -> None:
-    nodes = [TextNode(id_=f"n{n}", text=f"leave {n}") for n in range(20)]
-    report = kb.add([*nodes, TextNode(id_="bad", text="unembeddable")])
-    assert (report.added, list(report.failures)) == (20, ["bad"])
-
-
 def test_a_failed_document_keeps_its_old_version_until_it_is_added_again(kb: KnowledgeBase) -> None:
     kb.add([TextNode(id_="n", text="leave")])
     report = kb.add([TextNode(id_="n", text="unembeddable")])

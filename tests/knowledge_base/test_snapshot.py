@@ -136,7 +136,7 @@ _WRITER = """
 import sys
 sys.path[:0] = {path!r}
 from pathlib import Path
-from tests.knowledge_base.test_read_only import documents, opened
+from tests.knowledge_base.test_snapshot import documents, opened
 with opened(Path({folder!r}), read_only=False, graph={graph!r}) as kb:
     for version in range(1, 10_000):
         kb.add(documents(version), show_progress=False).raise_for_failures()
@@ -186,7 +186,7 @@ def test_a_read_only_copy_opens_on_a_read_only_file_system(tmp_path: Path) -> No
     program = (
         f"import sys; sys.path[:0] = {sys.path!r}\n"
         "from pathlib import Path\n"
-        "from tests.knowledge_base.test_read_only import found, opened\n"
+        "from tests.knowledge_base.test_snapshot import found, opened\n"
         f"folder = Path({str(folder)!r})\n"
         "try:\n    (folder / 'x').touch()\n"
         "except OSError as error:\n    print(error.errno)\n"

@@ -1,7 +1,6 @@
 """The ledger beside the store in an engine, and the settings that it records."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,20 +22,10 @@ from llama_retrieval_ext.stores.open import open_store
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from tests.knowledge_base.engines import BESIDE
-from tests.programs import run_program
 
 pytestmark = [BESIDE, pytest.mark.slow]
 
 Open = Callable[..., KnowledgeBase]
-ANOTHER_PROCESS = """
-import sys
-from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.testing.fakes import FakeEmbedding
-
-with KnowledgeBase.open(sys.argv[1], embed_model=FakeEmbedding(dim=16), must_exist=True) as kb:
-    print(*(hit.node.ref_doc_id for hit in kb.retriever("hybrid").retrieve("annual leave")))
-    print(*(each.document_id for each in kb.documents()), kb.count())
-"""
 
 
 def store_at(url: str) -> Any:
@@ -45,16 +34,6 @@ def store_at(url: str) -> Any:
 
 def ledger_of(store: Any) -> Any:
     return store.beside("__ledger")
-
-
-def test_another_process_finds_what_was_added(open_kb: Open, url: str) -> None:
-    with open_kb(embed_model=FakeEmbedding(dim=16)) as kb:
-        kb.add([Document(id_="leave", text="annual leave"), Document(id_="年假", text="员工年假")])
-    done = run_program(ANOTHER_PROCESS, url)
-    assert done.returncode == 0, done.stderr
-    found, listed = done.stdout.splitlines()
-    assert found.split()[0] == "leave"
-    assert listed == "leave 年假 2"
 
 
 def test_opening_creates_the_ledger_and_no_collection_of_nodes(open_kb: Open, url: str) -> None:
@@ -117,15 +96,6 @@ def test_a_store_that_lost_nodes_opens_without_write_permission(
     assert [hit.node.ref_doc_id for hit in kb.retriever("keyword").retrieve("leave")] == ["b"]
 
 
-def test_documents_added_by_another_object_are_visible(open_kb: Open) -> None:
-    first, second = open_kb(), open_kb()
-    assert first.count() == second.count() == 0
-    first.add([Document(id_="d", text="annual leave")])
-    assert second.count() == 1
-    second.delete("d")
-    assert first.documents() == []
-
-
 def test_a_knowledge_base_recreated_with_another_model_refuses_old_writers(
     open_kb: Open, url: str
 ) -> None:
@@ -138,23 +108,6 @@ def test_a_knowledge_base_recreated_with_another_model_refuses_old_writers(
         with pytest.raises(ModelMismatchError, match=r"MockEmbedding.*PickyEmbedding"):
             old.add([Document(id_="e", text="annual leave")])
     assert new.count() == 0
-
-
-def test_after_store_and_ledger_are_cleared_a_new_knowledge_base_can_be_created(
-    open_kb: Open, url: str
-) -> None:
-    kb = open_kb()
-    kb.add([Document(id_="d", text="leave")])
-    store = store_at(url)
-    ledger_of(store).clear()
-    store.clear()
-    assert kb.documents() == []
-    with pytest.raises(StoreClosedError, match="was removed since it was opened"):
-        kb.add([Document(id_="d", text="leave")])
-    kb = open_kb()
-    assert kb.add([Document(id_="d", text="leave")]).added == 1
-    assert [hit.text for hit in kb.retriever("keyword").retrieve("leave")] == ["leave"]
-    store.close()
 
 
 def test_the_tokenizer_is_recorded_although_the_store_is_empty(open_kb: Open, url: str) -> None:
@@ -244,17 +197,6 @@ def test_recorded_settings_stay_if_only_others_are_passed_again(
 def test_settings_unknown_to_the_engine_are_refused(open_kb: Open) -> None:
     with pytest.raises(ConfigurationError, match="sharks"):
         open_kb(store_params={"sharks": 3})
-
-
-def test_must_exist_creates_nothing(open_kb: Open, url: str) -> None:
-    with pytest.raises(ConfigurationError, match="there is no knowledge base at"):
-        open_kb(must_exist=True)
-    path = url.partition(":")[2]
-    assert path.startswith("//") or not Path(path).exists()
-    with pytest.raises(ConfigurationError, match="there is no knowledge base at"):
-        open_kb(must_exist=True)
-    open_kb().close()
-    assert open_kb(must_exist=True).count() == 0
 
 
 def test_the_url_of_a_ledger_is_refused(url: str, model: FakeEmbedding) -> None:

@@ -1,4 +1,4 @@
-"""A language model that fails, is late, or talks nonsense does no harm."""
+"""Calls of a language model: its failures, timeouts and unusable answers."""
 
 import asyncio
 import copy
@@ -23,7 +23,7 @@ from tests.patience import unless_stalled
 
 
 class BlockingLLM(CustomLLM):
-    """Has a blocking way only, as models that run in the process do, and notes its options."""
+    """Has blocking methods only, as models that run in the process, and records its options."""
 
     seen: list[dict[str, object]] = []  # noqa: RUF012 - pydantic copies it
 
@@ -44,7 +44,7 @@ class BlockingLLM(CustomLLM):
 
 
 class SettableLLM(BlockingLLM):
-    """Says which model it is."""
+    """Answers with the name of the model."""
 
     model: str
 
@@ -57,7 +57,7 @@ Run = Callable[[Plan[list[str]]], tuple[list[str], list[str]]]
 
 @pytest.fixture(params=["sync", "async"])
 def written(request: pytest.FixtureRequest) -> Run:
-    """Carries a plan out; gives its result and the reasons why something is missing."""
+    """Run a plan; return its result and the reasons of its degradations."""
 
     def carry_out(plan: Plan[list[str]]) -> tuple[list[str], list[str]]:
         session = Session()
@@ -68,23 +68,23 @@ def written(request: pytest.FixtureRequest) -> Run:
     return carry_out
 
 
-def test_what_the_model_says_is_read(written: Run) -> None:
+def test_the_answer_of_the_model_is_parsed(written: Run) -> None:
     assert written(LLMWriter(ScriptedLLM(["ab"])).written("X", "?", str.upper)) == (["AB"], [])
 
 
-def test_a_failure_is_noted_and_goes_no_further(written: Run) -> None:
+def test_a_failure_of_the_model_degrades_the_answer(written: Run) -> None:
     writer = LLMWriter(ScriptedLLM([ConnectionError("no route")]))
     assert written(writer.written("X", "?", str.upper)) == ([], ["X: ConnectionError: no route"])
 
 
-def test_nonsense_is_noted_with_what_was_said(written: Run) -> None:
+def test_an_unusable_answer_is_reported_with_its_text(written: Run) -> None:
     writer = LLMWriter(ScriptedLLM(["0"]))
     result, missing = written(writer.written("X", "?", lambda _: ""))
     assert result == []
     assert missing == ["X: the LLM said nothing usable: '0'"]
 
 
-def test_a_late_model_costs_its_time_and_no_more(written: Run) -> None:
+def test_a_late_model_costs_its_timeout(written: Run) -> None:
     writer = LLMWriter(ScriptedLLM([(5.0, "late")]), timeout_s=0.05)
     started = time.perf_counter()
     result, missing = written(writer.written("X", "?", str.upper))
@@ -94,7 +94,7 @@ def test_a_late_model_costs_its_time_and_no_more(written: Run) -> None:
 
 
 @unless_stalled
-def test_a_late_answer_is_there_for_who_asks_next() -> None:
+def test_a_late_answer_is_cached_for_the_next_call() -> None:
     llm, cache = ScriptedLLM([(0.2, "a")]), AnswerCache()
     hasty = LLMWriter(llm, timeout_s=0.02, cache=cache)
     patient = LLMWriter(llm, timeout_s=5, cache=cache)
@@ -125,14 +125,14 @@ def test_the_model_gets_half_of_the_time_that_is_left(written: Run) -> None:
     assert 0.5 < ended[0] - started < 1.1
 
 
-def test_one_of_several_answers_may_be_missing(written: Run) -> None:
+def test_missing_answers_are_counted(written: Run) -> None:
     writer = LLMWriter(ScriptedLLM(["a", ValueError("b"), "c"]))
     result, missing = written(writer.written("X", "?", str.upper, times=3))
     assert sorted(result) == ["A", "C"]
     assert missing == ["X: 1 of 3 answers are missing; ValueError: b"]
 
 
-def test_a_usable_answer_is_used_again(written: Run) -> None:
+def test_a_usable_answer_is_cached(written: Run) -> None:
     llm = ScriptedLLM(["a", "b"])
     writer = LLMWriter(llm)
     assert [written(writer.written("X", "?", str.upper))[0] for _ in range(2)] == [["A"], ["A"]]
@@ -140,7 +140,7 @@ def test_a_usable_answer_is_used_again(written: Run) -> None:
     assert llm.prompts == ["?", "other"]
 
 
-def test_failures_and_nonsense_are_not_used_again(written: Run) -> None:
+def test_failures_and_unusable_answers_are_not_cached(written: Run) -> None:
     llm = ScriptedLLM([ValueError("no"), "", "a"])
     writer = LLMWriter(llm)
     assert [written(writer.written("X", "?", str.upper))[0] for _ in range(4)] == [
@@ -167,7 +167,7 @@ def test_answers_are_those_of_the_model_that_is_set() -> None:
     assert run(writer.written("X", "?", str.upper)) == ["LARGE"]
 
 
-def test_a_model_that_keeps_failing_is_left_alone_for_a_while(written: Run) -> None:
+def test_the_circuit_breaker_opens_for_a_model_that_keeps_failing(written: Run) -> None:
     now = [0.0]
     breaker = CircuitBreaker(failures=2, reset_s=10, clock=lambda: now[0])
     llm = ScriptedLLM([ValueError("1"), ValueError("2"), "a"])
@@ -179,7 +179,7 @@ def test_a_model_that_keeps_failing_is_left_alone_for_a_while(written: Run) -> N
     assert written(writer.written("X", "?", str.upper)) == (["A"], [])
 
 
-def test_impatient_callers_say_nothing_about_the_model(written: Run) -> None:
+def test_a_short_timeout_of_the_caller_does_not_open_the_circuit_breaker(written: Run) -> None:
     breaker = CircuitBreaker(failures=1)
     writer = LLMWriter(ScriptedLLM([(0.2, "late"), "a"]), breaker=breaker)
 
@@ -187,20 +187,20 @@ def test_impatient_callers_say_nothing_about_the_model(written: Run) -> None:
         (outcome,) = yield Together([Task("all", writer.written("X", "first", str), 0.05)])
         return outcome.result() or []
 
-    said, missing = written(impatient())
-    assert (said, len(missing)) == ([], 1)
+    answers, missing = written(impatient())
+    assert (answers, len(missing)) == ([], 1)
     assert not breaker.is_open
     assert written(writer.written("X", "second", str)) == (["a"], [])
 
 
-def test_nonsense_does_not_count_as_a_failing_model(written: Run) -> None:
+def test_an_unusable_answer_does_not_open_the_circuit_breaker(written: Run) -> None:
     breaker = CircuitBreaker(failures=1)
     writer = LLMWriter(ScriptedLLM(["", "a"]), breaker=breaker)
     assert written(writer.written("X", "?", str.upper))[0] == []
     assert written(writer.written("X", "?", str.upper))[0] == ["A"]
 
 
-def test_known_answers_are_given_while_the_model_is_left_alone(written: Run) -> None:
+def test_cached_answers_are_returned_while_the_circuit_breaker_is_open(written: Run) -> None:
     breaker = CircuitBreaker(failures=1)
     writer = LLMWriter(ScriptedLLM(["a", ValueError("down")]), breaker=breaker)
     assert written(writer.written("X", "?", str.upper))[0] == ["A"]
@@ -210,17 +210,17 @@ def test_known_answers_are_given_while_the_model_is_left_alone(written: Run) -> 
     assert breaker.is_open
 
 
-async def test_c2_a_model_without_an_async_way_does_not_block_the_loop() -> None:
+async def test_a_model_without_async_methods_does_not_block_the_event_loop() -> None:
     class Waits(BlockingLLM):
         def complete(self, prompt: str, formatted: bool = False, **_: object) -> CompletionResponse:
             meeting.join()
             return CompletionResponse(text=prompt)
 
     meeting = Meeting(2)
-    asked = asyncio.create_task(arun(LLMWriter(Waits()).written("X", "a", str.upper)))
-    await asyncio.sleep(0)  # it is asked first
+    answer = asyncio.create_task(arun(LLMWriter(Waits()).written("X", "a", str.upper)))
+    await asyncio.sleep(0)  # it begins first
     await asyncio.to_thread(meeting.join)  # which a loop that is blocked would not come to
-    assert await asked == ["A"]
+    assert await answer == ["A"]
 
 
 def test_max_tokens_reach_the_model_only_when_they_are_set() -> None:
@@ -231,7 +231,7 @@ def test_max_tokens_reach_the_model_only_when_they_are_set() -> None:
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1.0, float("inf"), float("nan")])
-def test_a_time_limit_that_is_none_is_refused(timeout_s: float) -> None:
+def test_a_timeout_below_zero_or_infinite_is_refused(timeout_s: float) -> None:
     with pytest.raises(ConfigurationError, match="timeout_s"):
         LLMWriter(ScriptedLLM([]), timeout_s=timeout_s)
 
@@ -244,7 +244,7 @@ def test_a_missing_model_and_an_impossible_length_are_refused() -> None:
 
 
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])
-def test_a_copy_asks_for_itself(again: Callable[[LLMWriter], LLMWriter]) -> None:
+def test_a_copy_of_a_writer_has_its_own_cache(again: Callable[[LLMWriter], LLMWriter]) -> None:
     writer = LLMWriter(BlockingLLM())
     assert run(writer.written("X", "?", str)) == ["?"]
     assert run(again(writer).written("X", "?", str)) == ["?"]

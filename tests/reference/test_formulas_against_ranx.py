@@ -24,6 +24,7 @@ pytest.importorskip("numba", reason="numba comes with ranx").config.reload_confi
 ranx = pytest.importorskip("ranx", reason="ranx is the oracle; the extra 'test' installs it")
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.reference,
     # Those of ranx and numba are not ours.
     pytest.mark.filterwarnings("ignore"),

@@ -1,9 +1,8 @@
-"""Small chunks found, their parents given where enough of them were found."""
+"""Small chunks found, their parents returned where enough of them were found."""
 
 import asyncio
-import time
 from collections.abc import Sequence
-from threading import Barrier, Event
+from threading import Barrier
 
 import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -26,8 +25,6 @@ from llama_retrieval_ext.results import Hit, node_ids
 from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
-from tests.meeting import Meeting, met_by_the_loop
-from tests.patience import unless_stalled
 from tests.searching import Searched
 
 
@@ -73,9 +70,9 @@ def docstore(nodes: Sequence[BaseNode], *, without: Sequence[str] = ()) -> Simpl
     return store
 
 
-def merging(nodes: Sequence[BaseNode], scores: dict[str, float], **given: object) -> Retriever:
+def merging(nodes: Sequence[BaseNode], scores: dict[str, float], **options: object) -> Retriever:
     retriever = Candidate(nodes, scores)
-    return AutoMergingRetriever(retriever, docstore(nodes), **given)  # type: ignore[arg-type]
+    return AutoMergingRetriever(retriever, docstore(nodes), **options)  # type: ignore[arg-type]
 
 
 def scores(hits: Sequence[NodeWithScore]) -> list[tuple[str, float | None]]:
@@ -85,26 +82,39 @@ def scores(hits: Sequence[NodeWithScore]) -> list[tuple[str, float | None]]:
 P = family("P", 4)
 
 
-def test_a_parent_replaces_its_children_when_more_than_the_threshold_were_found(
+# What is found of four or eight children of ``P`` beside another node, and what is returned.
+MERGED: dict[str, tuple[int, dict[str, float], dict[str, object], dict[str, float]]] = {
+    "more than the threshold": (
+        4,
+        {"P0": 0.9, "P1": 0.6, "P2": 0.3, "other": 0.5},
+        {},
+        {"P": 0.6, "other": 0.5},
+    ),
+    "exactly the threshold": (4, {"P0": 0.9, "P1": 0.6}, {}, {"P0": 0.9, "P1": 0.6}),
+    "a lower threshold": (4, {"P0": 0.9, "P1": 0.6}, {"simple_ratio_thresh": 0.49}, {"P": 0.75}),
+    "the best score": (4, {"P0": 0.9, "P1": 0.6, "P2": 0.3}, {"merged_score": "max"}, {"P": 0.9}),
+    "neighbours that were found": (
+        8,
+        {"P0": 0.9, "P1": 0.1, "P2": 0.7, "P3": 0.6},
+        {},
+        {"P0": 0.9, "P2": 0.7, "P3": 0.6, "P1": 0.1},
+    ),
+    "top_k": (2, {"P0": 0.4, "P1": 0.4, "other": 0.9}, {"top_k": 1}, {"other": 0.9}),
+}
+
+
+@pytest.mark.parametrize(("n", "found", "options", "expected"), MERGED.values(), ids=MERGED)
+def test_a_parent_replaces_its_children_if_more_than_the_threshold_were_found(
+    n: int,
+    found: dict[str, float],
+    options: dict[str, object],
+    expected: dict[str, float],
     searched: Searched,
 ) -> None:
-    other = [*P, TextNode(id_="other", text="other")]
-    retriever = merging(other, {"P0": 0.9, "P1": 0.6, "P2": 0.3, "other": 0.5})
-    hits = searched(retriever, "query").hits
-    assert node_ids(hits) == ["P", "other"]
-    assert [hit.score for hit in hits] == pytest.approx([0.6, 0.5])
-
-
-def test_exactly_the_threshold_is_not_enough(searched: Searched) -> None:
-    assert node_ids(searched(merging(P, {"P0": 0.9, "P1": 0.6}), "query").hits) == ["P0", "P1"]
-    lower = merging(P, {"P0": 0.9, "P1": 0.6}, simple_ratio_thresh=0.49)
-    assert node_ids(searched(lower, "query").hits) == ["P"]
-
-
-def test_the_score_of_a_parent_may_be_the_best_of_its_children(searched: Searched) -> None:
-    found = {"P0": 0.9, "P1": 0.6, "P2": 0.3}
-    retriever = merging(P, found, merged_score="max")
-    assert scores(searched(retriever, "query").hits) == [("P", 0.9)]
+    nodes = [*family("P", n), TextNode(id_="other", text="other")]
+    hits = searched(merging(nodes, found, **options), "query").hits
+    assert node_ids(hits) == [*expected]
+    assert [hit.score for hit in hits] == pytest.approx([*expected.values()])
 
 
 def test_a_gap_between_two_neighbours_is_filled_with_the_mean_of_their_scores(
@@ -118,18 +128,7 @@ def test_a_gap_between_two_neighbours_is_filled_with_the_mean_of_their_scores(
     assert result.hits[1].source == "auto_merging"
 
 
-def test_a1_a_neighbour_that_was_found_is_not_counted_twice(searched: Searched) -> None:
-    nodes = family("P", 8)
-    retriever = merging(nodes, {"P0": 0.9, "P1": 0.8, "P2": 0.7, "P3": 0.6})
-    assert len(searched(retriever, "query").hits) == 4  # half of eight is not more than half
-
-
-def test_a1_a_neighbour_that_was_found_keeps_its_own_score(searched: Searched) -> None:
-    retriever = merging(family("P", 8), {"P0": 0.9, "P1": 0.1, "P2": 0.7})
-    assert scores(searched(retriever, "query").hits) == [("P0", 0.9), ("P2", 0.7), ("P1", 0.1)]
-
-
-def test_a1_a_missing_parent_leaves_its_children_and_is_told_once(searched: Searched) -> None:
+def test_a_missing_parent_keeps_its_children_and_degrades_once(searched: Searched) -> None:
     store = docstore(P, without=["P"])
     found = Candidate(P, {"P0": 0.9, "P1": 0.6, "P2": 0.3})
     result = searched(AutoMergingRetriever(found, store), "query")
@@ -137,7 +136,7 @@ def test_a1_a_missing_parent_leaves_its_children_and_is_told_once(searched: Sear
     assert [part.reason for part in result.degraded] == ["the docstore lacks 1 nodes: ['P']"]
 
 
-def test_a1_a_docstore_that_fails_leaves_what_was_found(searched: Searched) -> None:
+def test_a_failing_docstore_keeps_the_found_hits(searched: Searched) -> None:
     class Down(SimpleDocumentStore):
         def get_nodes(self, node_ids: list[str], raise_error: bool = True) -> list[BaseNode]:
             raise ConnectionError("docstore down")
@@ -146,22 +145,6 @@ def test_a1_a_docstore_that_fails_leaves_what_was_found(searched: Searched) -> N
     result = searched(AutoMergingRetriever(found, Down()), "query")
     assert node_ids(result.hits) == ["P0", "P1", "P2"]
     assert {part.reason for part in result.degraded} == {"ConnectionError: docstore down"}
-
-
-def test_a1_parents_of_a_level_are_fetched_at_once(searched: Searched) -> None:
-    calls: list[list[str]] = []
-
-    class Counted(SimpleDocumentStore):
-        def get_nodes(self, node_ids: list[str], raise_error: bool = True) -> list[BaseNode]:
-            calls.append(sorted(node_ids))
-            return super().get_nodes(node_ids, raise_error)
-
-    nodes = [node for name in "ABCD" for node in family(name, 4)]
-    store = Counted()
-    store.add_documents(nodes)
-    retriever = AutoMergingRetriever(Candidate(nodes, {f"{name}0": 0.5 for name in "ABCD"}), store)
-    assert len(searched(retriever, "query").hits) == 4
-    assert calls == [["A", "B", "C", "D"]]
 
 
 class ReadsInPairs(SimpleDocumentStore):
@@ -174,9 +157,7 @@ class ReadsInPairs(SimpleDocumentStore):
         return super().get_document(doc_id, raise_error)
 
 
-def test_parents_are_read_side_by_side_where_the_docstore_reads_one_at_a_time(
-    searched: Searched,
-) -> None:
+def test_parents_are_read_in_parallel_if_the_docstore_has_no_batch_call(searched: Searched) -> None:
     nodes = [node for name in "ABCDEF" for node in family(name, 4)]
     store = ReadsInPairs()
     store.add_documents(nodes)
@@ -213,27 +194,6 @@ def test_gaps_and_parents_of_a_level_are_one_call(searched: Searched) -> None:
     assert calls == [["P", "P1"]]
 
 
-@unless_stalled
-def test_a_docstore_that_hangs_leaves_what_was_found(searched: Searched) -> None:
-    class Hangs(SimpleDocumentStore):
-        def get_document(self, doc_id: str, raise_error: bool = True) -> BaseNode | None:
-            released.wait()
-            return super().get_document(doc_id, raise_error)
-
-    released = Event()
-    store = Hangs()
-    store.add_documents(P)
-    retriever = AutoMergingRetriever(Candidate(P, {"P0": 0.9, "P1": 0.6, "P2": 0.3}), store)
-    started = time.perf_counter()
-    try:
-        result = searched(retriever, Query("query", timeout_s=0.5))
-    finally:
-        released.set()
-    assert time.perf_counter() - started < 5
-    assert node_ids(result.hits) == ["P0", "P1", "P2"]
-    assert [part.where for part in result.degraded] == ["auto_merging"]
-
-
 def test_parents_merge_into_theirs_level_by_level(searched: Searched) -> None:
     top = TextNode(id_="top", text="top")
     top.relationships[NodeRelationship.CHILD] = related("A", "B")
@@ -255,9 +215,7 @@ def test_parents_in_a_circle_come_to_an_end(searched: Searched) -> None:
     assert len(searched(merging([a, b], {"a": 0.9}), "query").hits) == 1
 
 
-def test_what_the_query_may_not_see_is_neither_filled_in_nor_merged_into(
-    searched: Searched,
-) -> None:
+def test_nodes_outside_the_scope_are_not_filled_in_or_merged_into(searched: Searched) -> None:
     ours, theirs = {"tenant_id": "acme"}, {"tenant_id": "globex"}
     nodes = family("P", 3, metadata=ours)
     nodes[0].metadata = theirs  # the parent
@@ -269,49 +227,14 @@ def test_what_the_query_may_not_see_is_neither_filled_in_nor_merged_into(
     assert node_ids(searched(retriever, "query").hits) == ["P"]
 
 
-def test_no_child_list_counts_as_no_other_children(searched: Searched) -> None:
+def test_a_parent_without_a_child_list_replaces_any_child(searched: Searched) -> None:
     nodes = family("P", 2)
     del nodes[0].relationships[NodeRelationship.CHILD]
     assert node_ids(searched(merging(nodes, {"P0": 0.9}), "query").hits) == ["P"]
 
 
-def test_top_k_cuts_after_merging(searched: Searched) -> None:
-    nodes = [*family("P", 2), TextNode(id_="other", text="other")]
-    retriever = merging(nodes, {"P0": 0.4, "P1": 0.4, "other": 0.9}, top_k=1)
-    assert node_ids(searched(retriever, "query").hits) == ["other"]
-    assert node_ids(searched(retriever, Query("query", top_k=9)).hits) == ["other", "P"]
-
-
-def test_foreign_hits_without_scores_keep_their_order(searched: Searched) -> None:
-    foreign = FakeRetriever([("z", None), ("a", None)])
-    result = searched(AutoMergingRetriever(foreign, SimpleDocumentStore()), "query")
-    assert node_ids(result.hits) == ["z", "a"]
-    assert all(hit.score is not None for hit in result.hits)
-
-
-def test_nothing_that_was_found_is_changed(searched: Searched) -> None:
-    foreign = FakeRetriever([("a", 0.5), ("b", 0.9)])
-    retriever = AutoMergingRetriever(foreign, SimpleDocumentStore())
-    first = scores(searched(retriever, "query").hits)
-    assert first == [("b", 0.9), ("a", 0.5)]
-    assert scores(searched(retriever, "query").hits) == first
-    assert scores(foreign.hits) == [("a", 0.5), ("b", 0.9)]
-
-
-def test_c2_a_blocking_docstore_leaves_the_event_loop_free() -> None:
-    class Slow(SimpleDocumentStore):
-        def get_nodes(self, node_ids: list[str], raise_error: bool = True) -> list[BaseNode]:
-            meeting.join()
-            return super().get_nodes(node_ids, raise_error)
-
-    meeting = Meeting(2)
-    retriever = AutoMergingRetriever(Candidate(P, {"P0": 0.9}), Slow())
-    result = asyncio.run(met_by_the_loop(retriever, meeting))
-    assert scores(result.hits) == [("P0", 0.9)]
-
-
 @pytest.mark.parametrize("own", [True, False], ids=["VectorRetriever", "LlamaIndex's"])
-def test_changing_the_import_is_enough(own: bool) -> None:
+def test_the_arguments_of_llama_indexs_auto_merging_work_unchanged(own: bool) -> None:
     nodes = [*family("leave", 4), *family("lunch", 4)]
     context = StorageContext.from_defaults()
     context.docstore.add_documents(nodes)
@@ -334,14 +257,6 @@ def test_changing_the_import_is_enough(own: bool) -> None:
 
 
 @pytest.mark.parametrize("threshold", [-0.1, 1.0, 2.0])
-def test_a_threshold_that_cannot_be_is_refused(threshold: float) -> None:
+def test_a_threshold_outside_0_to_1_is_refused(threshold: float) -> None:
     with pytest.raises(ConfigurationError, match="simple_ratio_thresh"):
         AutoMergingRetriever(FakeRetriever(), SimpleDocumentStore(), threshold)
-
-
-def test_it_says_what_it_is_made_of() -> None:
-    retriever = AutoMergingRetriever(FakeRetriever(), SimpleDocumentStore())
-    assert repr(retriever) == ("AutoMergingRetriever(FakeRetriever(...), SimpleDocumentStore(...))")
-    assert retriever.outline() == (
-        "AutoMergingRetriever(storage_context=SimpleDocumentStore(...))\n└─ FakeRetriever"
-    )

@@ -115,7 +115,7 @@ def test_the_trace_says_that_keywords_are_searched_in_memory(index: VectorStoreI
         assert "BM25 in memory, over the docstore" in str(retriever.explain(QUERY).trace)
 
 
-def test_a_storage_context_is_searched_as_its_index_is(index: VectorStoreIndex) -> None:
+def test_a_storage_context_finds_what_its_index_finds(index: VectorStoreIndex) -> None:
     context = index.storage_context
     expected = node_ids(HybridRetriever(index).retrieve(QUERY))
     assert node_ids(HybridRetriever(context, embed_model=MODEL).retrieve(QUERY)) == expected
@@ -164,7 +164,7 @@ def test_a_store_without_keyword_search_and_without_texts_is_refused(
             kind(storage)
 
 
-def test_hits_in_memory_are_collapsed_too() -> None:
+def test_hits_of_bm25_in_memory_are_collapsed() -> None:
     retriever = KeywordRetriever(simple_index(), top_k=2, collapse=Collapse(1, by="tenant_id"))
     hits = retriever.retrieve("leave")
     assert sorted(hit.node.metadata["tenant_id"] for hit in hits) == ["acme", "globex"]

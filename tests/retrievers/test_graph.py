@@ -79,7 +79,7 @@ class TestEntitySearch:
             opened.upsert(nodes, edges)
             yield opened
 
-    def test_each_hop_counts_seven_tenths(
+    def test_each_hop_multiplies_the_score_by_seven_tenths(
         self, store: EmbeddedVectorStore, graph: EmbeddedGraph
     ) -> None:
         hits = GraphRetriever(store, graph=graph).search("a crane?").hits
@@ -95,7 +95,7 @@ class TestEntitySearch:
         ]
         assert all(hit.matched_entities == ("crane",) for hit in hits)
 
-    def test_hops_are_limited_or_off(
+    def test_max_hops_and_fan_out_limit_the_hops(
         self, store: EmbeddedVectorStore, graph: EmbeddedGraph
     ) -> None:
         near = GraphRetriever(store, graph=graph, max_hops=1)
@@ -105,7 +105,7 @@ class TestEntitySearch:
         one_link = GraphRetriever(store, graph=graph, fan_out=1)
         assert node_ids(one_link.retrieve("crane")) == ["film"]
 
-    def test_what_all_named_entities_lead_to_comes_first(
+    def test_a_passage_that_all_named_entities_lead_to_comes_first(
         self, store: EmbeddedVectorStore, graph: EmbeddedGraph
     ) -> None:
         hits = GraphRetriever(store, graph=graph).search("crane and train").hits
@@ -169,7 +169,7 @@ class TestWalk:
         assert town.to_dict()["matched_entities"] == ["Night Train"]
         assert all(0 < (hit.score or 0) <= 1 for hit in hits)
 
-    def test_the_path_outlives_a_fusion(
+    def test_the_path_of_a_graph_hit_is_kept_by_a_fusion(
         self, store: EmbeddedVectorStore, graph: EmbeddedGraph
     ) -> None:
         walk = GraphRetriever(store, graph=graph, seed=KeywordRetriever(store))
@@ -193,7 +193,7 @@ class TestWalk:
             alone = GraphRetriever(store, graph=empty, seed=KeywordRetriever(store))
             assert set(node_ids(alone.retrieve("film"))) == {"new", "film"}
 
-    def test_what_is_written_is_found_by_the_next_query(
+    def test_a_passage_written_to_the_graph_is_found_by_the_next_query(
         self, store: EmbeddedVectorStore, graph: EmbeddedGraph
     ) -> None:
         retriever = GraphRetriever(store, graph=graph, seed=KeywordRetriever(store))
@@ -203,7 +203,7 @@ class TestWalk:
         graph.upsert(*passage_rows(new, PassageLinks()))
         assert "port" in node_ids(retriever.retrieve("Night Train"))
 
-    def test_a_graph_that_fails_leaves_the_seed_and_says_so(
+    def test_a_failing_graph_keeps_the_hits_of_the_seed_and_degrades(
         self, store: EmbeddedVectorStore
     ) -> None:
         seed = KeywordRetriever(store)
@@ -241,7 +241,7 @@ class TestWalk:
         assert all("Night Train" not in hit.path for hit in hits)
         assert "film" not in node_ids(hits)
 
-    def test_texts_come_in_one_request(self, graph: EmbeddedGraph) -> None:
+    def test_texts_of_a_walk_are_read_in_one_request(self, graph: EmbeddedGraph) -> None:
         requests: list[list[str] | None] = []
 
         class Counting(EmbeddedVectorStore):
@@ -272,25 +272,6 @@ class _Unreachable(EmbeddedGraph):
         return Call(fail)
 
 
-def test_derived_links_are_kept_by_scope_until_something_is_written(graph: EmbeddedGraph) -> None:
-    graphs = PassageGraphs(graph)
-    first = graphs.of(None)
-    assert graphs.of(None) is first
-    assert graphs.of(Scope("acme")) is not first
-    graph.upsert([GraphNode("x")], [])
-    assert graphs.of(None) is not first
-
-
-def test_derived_links_are_bounded_in_memory(graph: EmbeddedGraph) -> None:
-    size = PassageGraphs(graph).of(None).size_bytes
-    graphs = PassageGraphs(graph, max_bytes=size + 10)
-    first = graphs.of(None)
-    graphs.of(Scope("acme"))
-    assert graphs.of(None) is not first
-    with pytest.raises(ConfigurationError, match="max_bytes=10"):
-        PassageGraphs(graph, max_bytes=10).of(None)
-
-
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
@@ -300,7 +281,7 @@ def test_derived_links_are_bounded_in_memory(graph: EmbeddedGraph) -> None:
         ({"seed": 1}, "seed"),
     ],
 )
-def test_wrong_arguments_are_refused(
+def test_graph_retriever_arguments_out_of_range_are_refused(
     store: EmbeddedVectorStore, graph: EmbeddedGraph, wrong: dict[str, int], named: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=named):

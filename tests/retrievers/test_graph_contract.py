@@ -24,13 +24,6 @@ LINKS = PassageLinks(entity_fields=["tags"], gazetteer=["年假", "parse_filters
 
 
 @pytest.fixture(scope="module")
-def store() -> Generator[EmbeddedVectorStore]:
-    with EmbeddedVectorStore(":memory:") as opened:
-        opened.add(sample_nodes(MODEL))
-        yield opened
-
-
-@pytest.fixture(scope="module")
 def graphs() -> Generator[PassageGraphs]:
     with EmbeddedGraph(":memory:") as graph:
         graph.upsert(*passage_rows(sample_nodes(), LINKS))
@@ -58,6 +51,7 @@ class TestWalk(RetrieverContract):
         return GraphRetriever(store, graph=graphs, seed=seed, embed_model=MODEL, top_k=5)
 
 
+@pytest.mark.slow
 class TestWalkOverAnyStore(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self, graphs: PassageGraphs) -> Retriever:
@@ -65,6 +59,7 @@ class TestWalkOverAnyStore(RankingContract, IsolationContract):
         return GraphRetriever(index, graph=graphs, seed=VectorRetriever(index), top_k=5)
 
 
+@pytest.mark.slow
 class TestLegOfAFusion(RankingContract, IsolationContract):
     independent = False
 

@@ -76,7 +76,7 @@ def write(
 
 
 def answers(store: VectorStoreIndex, graph: Graph) -> list[object]:
-    """Return all that a scope is told: linked names, hits, scores, paths, conclusions, proofs."""
+    """Return all that a scope sees: linked names, hits, scores, paths, conclusions, proofs."""
     graphs = PassageGraphs(graph, links=LINKS)
     linker = EntityLinker(graph)
     retrievers = (
@@ -86,13 +86,13 @@ def answers(store: VectorStoreIndex, graph: Graph) -> list[object]:
         ),
         KGRetriever(graph, linker=linker),
     )
-    told: list[object] = [answer(graph.plan_names(scope=SCOPE))]
+    seen: list[object] = [answer(graph.plan_names(scope=SCOPE))]
     for query in QUERIES:
-        told.append(linker.link(query, scope=SCOPE))
+        seen.append(linker.link(query, scope=SCOPE))
         for retriever in retrievers:
             hits = retriever.search(query, scope=SCOPE).hits
-            told.append([(h.to_dict(), h.path, h.hop_distance, h.proof) for h in hits])
-    return told
+            seen.append([(h.to_dict(), h.path, h.hop_distance, h.proof) for h in hits])
+    return seen
 
 
 def check(
@@ -111,7 +111,7 @@ _rows = st.tuples(_passages, _edges)
 
 @settings(examples(25), suppress_health_check=[HealthCheck.too_slow])
 @given(own=_rows, other=_rows, where=_others)
-def test_an_answer_does_not_depend_on_another_s_rows(
+def test_graph_answers_do_not_depend_on_another_tenants_rows(
     own: tuple[Passages, Edges], other: tuple[Passages, Edges], where: dict[str, str]
 ) -> None:
     with EmbeddedGraph(":memory:") as graph:
@@ -119,7 +119,7 @@ def test_an_answer_does_not_depend_on_another_s_rows(
 
 
 @pytest.mark.slow
-def test_an_answer_does_not_depend_on_another_s_rows_on_neo4j(neo4j_url: str) -> None:
+def test_graph_answers_do_not_depend_on_another_tenants_rows_on_neo4j(neo4j_url: str) -> None:
     with closing(open_graph(neo4j_url)) as graph:
 
         @settings(max_examples=4, deadline=None, derandomize=True)

@@ -46,13 +46,6 @@ class CountingGraph(Neo4jGraph):
         return super().plan_read(statement, parameters)
 
 
-@pytest.fixture(scope="module")
-def store() -> Iterator[EmbeddedVectorStore]:
-    with EmbeddedVectorStore(":memory:") as opened:
-        opened.add(sample_nodes(MODEL))
-        yield opened
-
-
 @pytest.fixture
 def embedded() -> Iterator[EmbeddedGraph]:
     with EmbeddedGraph(":memory:") as graph:
@@ -90,7 +83,7 @@ def shown(retriever: GraphRetriever, query: str, scope: Scope | None) -> list[ob
     return [hit.to_dict() for hit in result.hits]
 
 
-def test_hops_and_walks_answer_as_on_the_embedded_graph(
+def test_hops_and_walks_on_neo4j_answer_as_on_the_embedded_graph(
     store: EmbeddedVectorStore, embedded: EmbeddedGraph, server: CountingGraph
 ) -> None:
     pairs = zip(retrievers(store, embedded), retrievers(store, server), strict=True)
@@ -104,7 +97,7 @@ def test_hops_and_walks_answer_as_on_the_embedded_graph(
     assert found > 50
 
 
-def test_one_round_trip_a_hop_and_none_for_a_walk(
+def test_neo4j_gets_one_request_a_hop_and_none_for_a_walk(
     store: EmbeddedVectorStore, server: CountingGraph
 ) -> None:
     expand(server, ["canteen"], max_hops=3, scope=Scope("acme"))

@@ -1,8 +1,6 @@
 """Hybrid search of one store."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
@@ -12,21 +10,21 @@ from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.fusion import Fusion
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
-from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever, VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
-from llama_retrieval_ext.stages.selection import Collapse
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fake_backend import EVERYTHING, FakeBackend
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.cases import each_case
 
 
-@pytest.mark.parametrize("one_round_trip", [True, False])
+@pytest.fixture(params=[True, False], ids=["one round trip", "two requests"])
+def backend(request: pytest.FixtureRequest) -> FakeBackend:
+    features = replace(EVERYTHING, one_round_trip=request.param)
+    return FakeBackend(sample_nodes(FakeEmbedding()), features=features)
+
+
 def test_a_missing_embedding_model_is_an_error_that_names_the_retriever(
-    *, one_round_trip: bool
+    backend: FakeBackend,
 ) -> None:
-    features = replace(EVERYTHING, one_round_trip=one_round_trip)
-    backend = FakeBackend(sample_nodes(FakeEmbedding()), features=features)
     with pytest.raises(ConfigurationError, match="HybridRetriever has no embedding model"):
         HybridRetriever(backend).retrieve("leave")
     assert HybridRetriever(backend, alpha=0.0).retrieve("leave")
@@ -39,41 +37,32 @@ def scored(backend: FakeBackend, query: Query, fusion: Fusion | None = None) -> 
     return {hit.node_id: hit.get_score() for hit in retriever.retrieve(query)}
 
 
-@pytest.mark.parametrize("one_round_trip", [True, False])
-def test_scores_are_summed_from_the_last_candidate_to_the_first(*, one_round_trip: bool) -> None:
-    features = replace(EVERYTHING, one_round_trip=one_round_trip)
-    backend = FakeBackend(sample_nodes(FakeEmbedding()), features=features)
+def test_scores_are_summed_from_the_last_candidate_to_the_first(backend: FakeBackend) -> None:
     query = Query("annual leave", top_k=2)  # which more than two nodes share words with
     assert scored(backend, query) == scored(backend, query, WeightedSum())
 
 
-@pytest.mark.parametrize("one_round_trip", [True, False])
 def test_keyword_scores_are_scaled_from_zero_if_all_matches_are_candidates(
-    *, one_round_trip: bool
+    backend: FakeBackend,
 ) -> None:
-    features = replace(EVERYTHING, one_round_trip=one_round_trip)
-    backend = FakeBackend(sample_nodes(FakeEmbedding()), features=features)
     query = Query("annual leave", top_k=100)
     scales = {"vector": Normalisation.MIN_MAX, "keyword": Normalisation.FROM_ZERO}
     assert scored(backend, query) == scored(backend, query, WeightedSum(normalise=scales))
     assert scored(backend, query) != scored(backend, query, WeightedSum())
 
 
-@pytest.mark.parametrize("one_round_trip", [True, False])
-def test_a_fusion_that_defines_only_fuse_gets_the_hits_of_both(*, one_round_trip: bool) -> None:
+def test_a_fusion_that_defines_only_fuse_gets_the_hits_of_both(backend: FakeBackend) -> None:
     class OneAfterTheOther(Fusion):
         def fuse(self, rankings: Any, **_: Any) -> Any:
             return [*rankings["keyword"], *rankings["vector"]]
 
-    features = replace(EVERYTHING, one_round_trip=one_round_trip)
-    backend = FakeBackend(sample_nodes(FakeEmbedding()), features=features)
     retriever = HybridRetriever(
         backend, embed_model=FakeEmbedding(), fusion=OneAfterTheOther(), top_k=12
     )
     assert len(retriever.retrieve("canteen lunch")) == len(sample_nodes())
 
 
-def test_the_last_of_few_that_share_a_word_still_counts() -> None:
+def test_the_lowest_of_few_keyword_matches_has_a_positive_share() -> None:
     retriever = HybridRetriever(
         FakeBackend(sample_nodes(FakeEmbedding())), embed_model=FakeEmbedding(), top_k=100
     )
@@ -86,31 +75,7 @@ def test_the_last_of_few_that_share_a_word_still_counts() -> None:
     assert min(shares) > 0
 
 
-@each_case(
-    ("retriever", "shown"),
-    [
-        (HybridRetriever, ""),
-        (partial(HybridRetriever, fusion=WeightedSum()), "fusion=WeightedSum()"),
-        (partial(HybridRetriever, alpha=0.5), "alpha=0.5"),
-        (partial(HybridRetriever, similarity_top_k=3, name="both"), "top_k=3, name='both'"),
-        (partial(HybridRetriever, alpha=0.25), "alpha=0.25"),
-        (partial(HybridRetriever, fusion=RRF(k=10.0)), "fusion=RRF(k=10.0)"),
-        (partial(HybridRetriever, collapse=Collapse(2)), "collapse=Collapse(size=2)"),
-        (partial(VectorRetriever, collapse=Collapse(2)), "collapse=Collapse(size=2)"),
-    ],
-)
-def test_repr_shows_the_arguments_that_differ_from_the_defaults(
-    retriever: Callable[..., StoreRetriever], shown: str
-) -> None:
-    made = retriever(FakeBackend(sample_nodes(FakeEmbedding())))
-    arguments = ", ".join(["FakeBackend(...)", *([shown] if shown else [])])
-    assert repr(made) == f"{type(made).__name__}({arguments})"
-
-
-@pytest.mark.parametrize("one_round_trip", [True, False])
-def test_min_success_makes_the_failure_of_a_search_an_error(*, one_round_trip: bool) -> None:
-    features = replace(EVERYTHING, one_round_trip=one_round_trip)
-    backend = FakeBackend(sample_nodes(FakeEmbedding()), features=features)
+def test_min_success_makes_the_failure_of_a_search_an_error(backend: FakeBackend) -> None:
     model = FakeEmbedding(fail=ConnectionError("no model"))
     assert HybridRetriever(backend, embed_model=model).search("annual leave").degraded
     for both in (

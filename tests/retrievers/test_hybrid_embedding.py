@@ -10,7 +10,7 @@ from llama_index.core.schema import TextNode
 from llama_retrieval_ext.errors import StoreUnavailableError, TooFewLegsError
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import SearchResult, node_ids
+from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages.selection import Collapse
@@ -118,26 +118,6 @@ def test_the_error_names_both_legs_when_both_fail(
         searched(HybridRetriever(backend, embed_model=down), "annual leave")
     assert set(raised.value.causes) == {"vector", "keyword"}
     assert len(down.calls) == 1
-
-
-def many(retriever: HybridRetriever) -> list[SearchResult]:
-    return retriever.search_many(SAMPLE_QUERIES)
-
-
-def amany(retriever: HybridRetriever) -> list[SearchResult]:
-    return asyncio.run(retriever.asearch_many(SAMPLE_QUERIES))
-
-
-@pytest.mark.parametrize("search_many", [many, amany])
-def test_each_of_many_texts_calls_a_failing_model_once(
-    store: Storage,
-    down: FakeEmbedding,
-    search_many: Callable[[HybridRetriever], list[SearchResult]],
-) -> None:
-    assert len(SAMPLE_QUERIES) < OPENS_AFTER
-    for result in search_many(HybridRetriever(store, embed_model=down)):
-        assert [part.where for part in result.degraded] == ["vector"]
-    assert sorted(down.calls) == sorted(SAMPLE_QUERIES)
 
 
 def parts(trace: Trace | None) -> dict[str, Trace]:

@@ -139,7 +139,9 @@ def test_a_question_in_chinese_is_answered_in_chinese(graph: WritableGraph) -> N
 
 
 @pytest.mark.parametrize("process", ["pit", "深基坑开挖", "what is a deep pit?"])
-def test_requirements_of_a_process(graph: WritableGraph, process: str) -> None:
+def test_requirements_list_equipment_hazards_and_quality_points(
+    graph: WritableGraph, process: str
+) -> None:
     retriever = KGRetriever(graph, scope=ACME)
     found = retriever.requirements(process)
     assert found.process == "深基坑开挖"
@@ -155,10 +157,10 @@ def test_an_unknown_process_is_an_error_that_names_it(graph: WritableGraph) -> N
     assert KGRetriever(graph).retrieve("tunnelling") == []
 
 
-def test_processes_may_be_given(graph: WritableGraph) -> None:
+def test_processes_are_taken_from_the_context(graph: WritableGraph) -> None:
     retriever = KGRetriever(graph, scope=ACME)
-    given = retriever.search("what is needed?", context={"processes": ["pit"]})
-    assert {hit.text for hit in given} == {hit.text for hit in retriever.search("deep pit")}
+    named = retriever.search("what is needed?", context={"processes": ["pit"]})
+    assert {hit.text for hit in named} == {hit.text for hit in retriever.search("deep pit")}
     with pytest.raises(ConfigurationError, match="processes"):
         retriever.search("what?", context={"processes": [1]})
 
@@ -199,7 +201,7 @@ def test_conditions_see_the_context_of_the_query(graph: WritableGraph) -> None:
     }
 
 
-def test_a_rule_file_by_path(graph: WritableGraph, tmp_path: Path) -> None:
+def test_rules_are_read_from_a_file_path(graph: WritableGraph, tmp_path: Path) -> None:
     path = tmp_path / "rules.yaml"
     path.write_text(
         "rules: [{id: r, match: [{node: p}, {follow: USES, node: e}], then: '{p} {e}'}]",

@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 
@@ -15,17 +14,14 @@ from llama_retrieval_ext import (
     KnowledgeResponse,
     KnowledgeRetriever,
     Query,
-    RetrievalItem,
     Scope,
     VectorRetriever,
     open_graph,
     open_store,
 )
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError, TooFewLegsError
-from llama_retrieval_ext.graph.elements import Edge, GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.results import SearchResult
 from llama_retrieval_ext.samples.construction_safety import (
     construction_safety,
     open_construction_safety,
@@ -51,13 +47,6 @@ PIT = "deep foundation pit excavation"
 
 
 class TestKnowledgeRetriever(RetrieverContract):
-    @pytest.fixture(scope="class")
-    @staticmethod
-    def store() -> Iterator[EmbeddedVectorStore]:
-        with EmbeddedVectorStore(":memory:") as opened:
-            opened.add(sample_nodes(MODEL))
-            yield opened
-
     @pytest.fixture(scope="class")
     @staticmethod
     def graph() -> Iterator[EmbeddedGraph]:
@@ -96,12 +85,7 @@ def test_rules_come_before_cases_and_cases_before_templates(rules: KGRuleRetriev
     assert response.degraded == ()
 
 
-def test_an_item_has_any_mapping_as_metadata() -> None:
-    item = RetrievalItem("text", "vector", 2, 0.5, MappingProxyType({"year": 2024}))
-    assert item.to_dict()["metadata"] == {"year": 2024}
-
-
-def test_sync_and_async_agree(rules: KGRuleRetriever) -> None:
+def test_sync_and_async_knowledge_methods_agree(rules: KGRuleRetriever) -> None:
     knowledge = KnowledgeRetriever(FixedRetriever(CASES), rules, policy=POLICY)
 
     async def every() -> list[object]:
@@ -121,20 +105,20 @@ def test_sync_and_async_agree(rules: KGRuleRetriever) -> None:
 
 
 @pytest.mark.parametrize(
-    ("chapter", "asked"),
+    ("chapter", "searched"),
     [(None, True), ("Safety", True), ("第三章 质量管理", True), ("cost", False), ("进度", False)],
 )
-def test_the_policy_says_which_chapters_ask_the_rules(
-    rules: KGRuleRetriever, chapter: str | None, asked: bool
+def test_the_policy_says_for_which_chapters_rules_are_searched(
+    rules: KGRuleRetriever, chapter: str | None, searched: bool
 ) -> None:
     response = KnowledgeRetriever(FixedRetriever(CASES), rules).search(PIT, chapter=chapter)
-    assert bool(response.regulations) is asked
-    assert response.query_context["rules_asked"] is asked
+    assert bool(response.regulations) is searched
+    assert response.query_context["rules_asked"] is searched
     assert response.cases
     assert response.degraded == ()
 
 
-def test_rules_see_the_chapter(rules: KGRuleRetriever) -> None:
+def test_rules_use_the_chapter_of_the_search(rules: KGRuleRetriever) -> None:
     knowledge = KnowledgeRetriever(rules=rules)
     found = knowledge.search(PIT, chapter="emergency").regulations
     assert any(item.metadata["kind"] == "emergency" for item in found)
@@ -149,22 +133,19 @@ def test_cases_of_another_engineering_type_are_left_out(rules: KGRuleRetriever) 
     assert len(knowledge.retrieve_cases(PIT, limit=1)) == 1
 
 
-def test_either_side_alone(rules: KGRuleRetriever) -> None:
-    only_rules, only_cases = (
-        KnowledgeRetriever(rules=rules),
-        KnowledgeRetriever(FixedRetriever(CASES)),
-    )
+def test_rules_or_cases_can_stand_alone(rules: KGRuleRetriever) -> None:
+    only_rules = KnowledgeRetriever(rules=rules)
     assert only_rules.search(PIT).cases == only_rules.retrieve_cases(PIT) == []
     assert only_rules.retrieve(PIT)
-    assert (
-        only_cases.search(PIT).regulations == only_cases.retrieve_regulations(None, ["pit"]) == []
-    )
+    only_cases = KnowledgeRetriever(FixedRetriever(CASES))
+    assert only_cases.search(PIT).regulations == []
+    assert only_cases.retrieve_regulations(None, ["pit"]) == []
     assert only_cases.retrieve(PIT)
     with pytest.raises(ConfigurationError, match="needs a side"):
         KnowledgeRetriever()
 
 
-def test_a_side_that_is_down_leaves_the_other_and_says_so(rules: KGRuleRetriever) -> None:
+def test_a_failing_side_of_knowledge_keeps_the_other_and_degrades(rules: KGRuleRetriever) -> None:
     down = FakeRetriever(error=ConnectionError("no route to host"))
     response = KnowledgeRetriever(down, rules).search(PIT)
     assert response.regulations
@@ -183,7 +164,9 @@ def test_a_side_that_is_down_leaves_the_other_and_says_so(rules: KGRuleRetriever
         KnowledgeRetriever(down, closed).search(PIT)
 
 
-def test_a_side_that_finds_nothing_leaves_the_other_and_says_so(rules: KGRuleRetriever) -> None:
+def test_a_side_of_knowledge_without_hits_keeps_the_other_and_degrades(
+    rules: KGRuleRetriever,
+) -> None:
     response = KnowledgeRetriever(FixedRetriever(CASES), rules).search("payroll")
     assert response.cases
     assert [part.where for part in response.degraded] == ["rules"]
@@ -193,7 +176,7 @@ def test_a_side_that_finds_nothing_leaves_the_other_and_says_so(rules: KGRuleRet
     assert (part.where, "0.6" in part.reason, "0.4" in part.reason) == ("vector", True, True)
 
 
-def test_the_sides_run_together(rules: KGRuleRetriever) -> None:
+def test_rules_and_cases_are_searched_at_the_same_time(rules: KGRuleRetriever) -> None:
     meeting = Meeting(2)
     sides = (Meets(CASES, meeting), Meets([("r", 0.9, "A rule")], meeting))
     response = KnowledgeRetriever(*sides).search(PIT)
@@ -203,16 +186,17 @@ def test_the_sides_run_together(rules: KGRuleRetriever) -> None:
 def test_infer_rules_takes_a_question_or_a_context(rules: KGRuleRetriever) -> None:
     knowledge = KnowledgeRetriever(rules=rules)
     by_text = knowledge.infer_rules("which measures?", ["deep-pit"])
-    by_context = knowledge.infer_rules({"query": "which measures?"}, ["deep-pit"])
-    named = knowledge.infer_rules({"chapter": "emergency"}, ["deep-pit"])
-    assert by_text == by_context
+    assert by_text == knowledge.infer_rules({"query": "which measures?"}, ["deep-pit"])
     assert by_text[0].metadata["kind"] == "measure"
+    named = knowledge.infer_rules({"chapter": "emergency"}, ["deep-pit"])
     assert any(item.metadata["kind"] == "emergency" for item in named)
+    assert knowledge.infer_rules(PIT) == knowledge.infer_rules({"query": PIT}) != []
+    assert knowledge.infer_rules({"engineering_type": "地铁"})
     with pytest.raises(ConfigurationError, match="TextToCypher"):
         knowledge.infer_rules("which measures?", ["deep-pit"], use_llm=True)
 
 
-def test_from_storage_opens_and_closes_both(tmp_path: Path) -> None:
+def test_from_storage_opens_and_closes_store_and_graph(tmp_path: Path) -> None:
     store_url, graph_url = f"embedded:{tmp_path / 'store'}", f"graph:{tmp_path / 'graph'}"
     with open_store(store_url) as store:
         store.add(sample_nodes(MODEL))
@@ -235,7 +219,7 @@ def test_from_storage_opens_and_closes_both(tmp_path: Path) -> None:
         KnowledgeRetriever.from_storage(store_url, rules="rules.yaml")
 
 
-def test_a_scope_holds_on_both_sides() -> None:
+def test_a_scope_holds_for_rules_and_cases() -> None:
     with topic_graph() as graph, EmbeddedVectorStore(":memory:") as store:
         store.add(sample_nodes(MODEL))
         policy = KnowledgePolicy(case_threshold=0.0)
@@ -244,64 +228,6 @@ def test_a_scope_holds_on_both_sides() -> None:
         assert response.regulations
         assert response.cases
         assert {item.metadata["tenant_id"] for item in response.items} == {"acme"}
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"case_threshold": 2.0}, {"case_top_k": 0}, {"priorities": {"kg_rule": 1}}]
-)
-def test_a_policy_out_of_range_is_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ConfigurationError):
-        KnowledgePolicy(**wrong)  # type: ignore[arg-type]  # on purpose
-
-
-def test_the_confidence_of_the_search_is_that_of_the_response() -> None:
-    assert KnowledgeResponse.of(SearchResult([], confidence=0.4), {}).confidence == 0.4
-
-
-def texts(items: list[RetrievalItem]) -> list[str]:
-    return [item.content for item in items]
-
-
-def test_the_engineering_type_alone_selects_its_processes(rules: KGRuleRetriever) -> None:
-    knowledge = KnowledgeRetriever(rules=rules)
-    metro, hydraulic = (knowledge.retrieve_regulations(name) for name in ("地铁", "水利"))
-    assert {item.metadata["process"] for item in metro} >= {"深基坑开挖", "盾构掘进"}
-    assert "爆破作业" in {item.metadata["process"] for item in hydraulic}
-    assert texts(metro) != texts(hydraulic)
-    searched = knowledge.search("有哪些要求", engineering_type="地铁").regulations
-    assert texts(searched) == texts(metro)
-    assert knowledge.retrieve_regulations("no such type") == knowledge.retrieve_regulations() == []
-
-
-def test_the_engineering_type_narrows_the_processes(rules: KGRuleRetriever) -> None:
-    knowledge = KnowledgeRetriever(rules=rules)
-    both = ["深基坑开挖", "爆破作业", "焊接作业"]
-    found = knowledge.retrieve_regulations("水利", both)
-    assert {item.metadata["process"] for item in found} == {"爆破作业", "焊接作业"}
-    assert knowledge.retrieve_regulations(processes=["爆破作业"])
-
-
-def test_a_process_lists_its_engineering_types_in_a_property() -> None:
-    with EmbeddedGraph(":memory:") as graph:
-        for process, types in (
-            ("pile", ["bridge"]),
-            ("lining", ["tunnel", "bridge"]),
-            ("fence", []),
-        ):
-            node = GraphNode(process, "Process", properties={"engineering_types": types})
-            graph.upsert([node], [Edge(process, "HAS_HAZARD", f"{process} falls")])
-        knowledge = KnowledgeRetriever(rules=KGRetriever(graph))
-        assert len(knowledge.retrieve_regulations("bridge")) == 2
-        (only,) = knowledge.retrieve_regulations("tunnel", ["pile", "lining"])
-        assert "lining falls" in only.content
-        assert len(knowledge.retrieve_regulations("tunnel", ["pile", "fence"])) == 1
-
-
-def test_infer_rules_takes_the_processes_from_the_question(rules: KGRuleRetriever) -> None:
-    knowledge = KnowledgeRetriever(rules=rules)
-    assert knowledge.infer_rules(PIT) == knowledge.infer_rules({"query": PIT})
-    assert knowledge.infer_rules(PIT)
-    assert knowledge.infer_rules({"engineering_type": "地铁"})
 
 
 @pytest.mark.parametrize("key", ["collection", "kb_id"])
@@ -324,13 +250,3 @@ def test_the_query_context_keeps_the_processes_of_the_caller(rules: KGRuleRetrie
     ):
         response = knowledge.search("which?", chapter=chapter, processes=processes)
         assert response.query_context["processes"] == processes
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [("x", "rumour", 1, 0.5), ("x", "vector", 0, 0.5), ("x", "vector", 5, 0.5)]
-    + [("x", "vector", 2, score) for score in (-0.1, 1.1, float("nan"))],
-)
-def test_an_item_out_of_range_is_refused(wrong: tuple[str, str, int, float]) -> None:
-    with pytest.raises(ConfigurationError, match="of an item"):
-        RetrievalItem(*wrong)

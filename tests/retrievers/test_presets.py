@@ -51,7 +51,7 @@ def ids(pipeline: RetrievalPipeline, query: str = "annual leave") -> list[str]:
     return [hit.node_id for hit in pipeline.retrieve(query)]
 
 
-def test_stages_by_preset() -> None:
+def test_each_preset_has_its_stages() -> None:
     parts = PresetParts(
         vector=VECTOR, keyword=WORDS, graph=LINKS, embed_model=FakeEmbedding(), llm=ScriptedLLM([])
     )
@@ -68,7 +68,7 @@ def test_stages_by_preset() -> None:
     assert ids(made["advanced"])[0] == "b"
 
 
-def test_what_is_told_when_something_is_missing_or_unknown() -> None:
+def test_missing_parts_and_unknown_names_of_presets_are_named() -> None:
     alone = PresetParts(vector=VECTOR)
     for name, parts, options, words in (
         ("basics", alone, {}, r"did you mean 'basic'\? There are 'basic', 'advanced', 'semantic'"),
@@ -152,7 +152,7 @@ def test_a_reranker_takes_the_place_of_rules_and_may_fail() -> None:
     assert "down" in result.degraded[0].reason
 
 
-def test_the_llm_is_asked_only_where_it_is_said_and_no_rule_knows() -> None:
+def test_intent_by_llm_calls_the_llm_only_if_no_rule_holds() -> None:
     llm = ScriptedLLM(["1"] * 9)
     parts = PresetParts(vector=VECTOR, embed_model=FakeEmbedding(), llm=llm)
     build_preset("semantic", parts).retrieve("leave for the year")
@@ -179,7 +179,7 @@ def test_a_knowledge_base_gives_presets_by_name(kb: KnowledgeBase) -> None:
     assert "E1205" in found.node.get_content(metadata_mode=MetadataMode.NONE)
 
 
-def test_options_reach_the_graph(kb: KnowledgeBase) -> None:
+def test_max_hops_and_enable_multi_hop_reach_the_graph_leg(kb: KnowledgeBase) -> None:
     pipeline = kb.retriever("advanced", max_hops=1, enable_multi_hop=False)
     (walk,) = [
         leg.retriever

@@ -24,8 +24,8 @@ from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever
-from tests.cases import each_case
-from tests.meeting import Meeting, Meets, MeetsAsync, met_by_the_loop
+from tests.meeting import Meeting, Meets, met_by_the_loop
+from tests.retrievers.references import finding
 from tests.searching import Searched
 
 
@@ -79,7 +79,7 @@ def test_references_are_followed_to_nodes_retrievers_and_engines(searched: Searc
     assert answer == "Query: how many days?\nResponse: 25 days"  # LlamaIndex's template
 
 
-def test_the_template_of_answers_may_be_another() -> None:
+def test_query_response_tmpl_formats_answers_of_engines() -> None:
     root = Linked(("->faq", 0.9))
     retriever = RecursiveRetriever(
         "root", {"root": root}, {"faq": Faq(answer="{5} days")}, query_response_tmpl="{response}!"
@@ -87,7 +87,7 @@ def test_the_template_of_answers_may_be_another() -> None:
     assert retriever.retrieve("query")[0].node.get_content() == "{5} days!"
 
 
-def test_c1_a_circle_comes_to_an_end_and_is_told(searched: Searched) -> None:
+def test_a_circle_of_references_ends_and_degrades_the_answer(searched: Searched) -> None:
     a = Linked(("in a", 0.5), ("->b", 0.9))
     b = Linked(("in b", 0.4), ("->a", 0.8))
     result = searched(RecursiveRetriever("a", {"a": a, "b": b}), "query")
@@ -99,15 +99,9 @@ def test_c1_a_circle_comes_to_an_end_and_is_told(searched: Searched) -> None:
     assert (len(a.calls), len(b.calls)) == (1, 1)
 
 
-def test_c1_a_retriever_that_refers_to_itself_is_asked_once(searched: Searched) -> None:
-    a = Linked(("in a", 0.5), ("->a", 0.9))
-    result = searched(RecursiveRetriever("a", {"a": a}), "query")
-    assert "in a" in node_ids(result.hits)
-    assert [part.reason for part in result.degraded] == ["leads back to itself"]
-    assert len(a.calls) == 1
-
-
-def test_c1_an_id_that_leads_nowhere_is_told_and_the_rest_is_there(searched: Searched) -> None:
+def test_an_unknown_index_id_degrades_the_answer_and_keeps_the_other_hits(
+    searched: Searched,
+) -> None:
     root = Linked(("own", 0.5), ("->lost", 0.9))
     result = searched(RecursiveRetriever("root", {"root": root}), "query")
     assert [hit.node.get_content() for hit in result.hits] == ["->lost", "own"]
@@ -116,13 +110,9 @@ def test_c1_an_id_that_leads_nowhere_is_told_and_the_rest_is_there(searched: Sea
     ]
 
 
-def test_c1_nodes_of_any_kind_come_through(searched: Searched) -> None:
-
-    class Images(FakeRetriever):
-        def _answer(self) -> list[NodeWithScore]:
-            return [NodeWithScore(node=ImageNode(id_="image"), score=0.5)]
-
-    assert node_ids(searched(RecursiveRetriever("r", {"r": Images()}), "q").hits) == ["image"]
+def test_an_image_node_is_a_hit(searched: Searched) -> None:
+    retriever = RecursiveRetriever("r", {"r": finding(ImageNode(id_="image"))})
+    assert node_ids(searched(retriever, "q").hits) == ["image"]
 
 
 def chain(length: int) -> Mapping[str, BaseRetriever]:
@@ -131,9 +121,7 @@ def chain(length: int) -> Mapping[str, BaseRetriever]:
 
 
 @pytest.mark.parametrize("max_depth", [1, 3])
-def test_c1_references_are_followed_so_deep_and_no_deeper(
-    searched: Searched, max_depth: int
-) -> None:
+def test_references_are_followed_to_max_depth(searched: Searched, max_depth: int) -> None:
     retriever = RecursiveRetriever("r0", chain(9), max_depth=max_depth)
     result = searched(retriever, "query")
     found = [id_ for id_ in node_ids(result.hits) if id_.startswith("n")]
@@ -141,7 +129,7 @@ def test_c1_references_are_followed_so_deep_and_no_deeper(
     assert [part.reason for part in result.degraded] == [f"lies deeper than max_depth={max_depth}"]
 
 
-def test_c1_the_best_references_are_followed_and_no_more(searched: Searched) -> None:
+def test_the_best_max_fan_out_references_are_followed(searched: Searched) -> None:
     targets = {f"t{n}": FixedRetriever([(f"n{n}", n / 10)]) for n in range(5)}
     root = Linked(*((f"->t{n}", n / 10) for n in range(5)))
     result = searched(RecursiveRetriever("root", {"root": root, **targets}, max_fan_out=2), "q")
@@ -150,7 +138,7 @@ def test_c1_the_best_references_are_followed_and_no_more(searched: Searched) -> 
     assert len(result.degraded) == 3
 
 
-def test_c3_what_lies_in_a_diamond_is_asked_once(searched: Searched) -> None:
+def test_a_retriever_that_two_references_name_is_searched_once(searched: Searched) -> None:
     shared = FakeRetriever([("shared", 0.7)])
     retriever = RecursiveRetriever(
         "root",
@@ -167,7 +155,7 @@ def test_c3_what_lies_in_a_diamond_is_asked_once(searched: Searched) -> None:
     assert len(shared.calls) == 1
 
 
-def test_however_densely_references_go_to_and_fro_each_target_is_asked_once(
+def test_twelve_retrievers_that_all_refer_to_each_other_are_searched_once_each(
     searched: Searched,
 ) -> None:
     ids = [f"r{n}" for n in range(12)]
@@ -180,7 +168,7 @@ def test_however_densely_references_go_to_and_fro_each_target_is_asked_once(
     assert {part.reason for part in result.degraded} == {"leads back to itself"}
 
 
-def test_c3_the_best_score_of_a_node_counts_and_the_result_is_ordered(searched: Searched) -> None:
+def test_the_best_score_of_a_repeated_node_counts(searched: Searched) -> None:
     retriever = RecursiveRetriever(
         "root",
         {"root": Linked(("x", 0.1), ("->a", 0.05)), "a": FixedRetriever([("t", 0.95), ("x", 0.6)])},
@@ -196,7 +184,7 @@ POLICIES: Mapping[ScorePolicy, dict[str, float]] = {
 }
 
 
-@each_case(("policy", "expected"), POLICIES.items(), ids=str)
+@pytest.mark.parametrize(("policy", "expected"), POLICIES.items(), ids=str)
 def test_scores_of_parent_and_child_become_one_by_policy(
     searched: Searched, policy: ScorePolicy, expected: dict[str, float]
 ) -> None:
@@ -215,7 +203,7 @@ def test_scores_of_parent_and_child_become_one_by_policy(
 
 
 @pytest.mark.parametrize(("policy", "expected"), [("parent", 0.9), ("product", 0.9 * 0.8 * 0.5)])
-def test_the_best_way_to_a_node_counts_even_if_it_is_the_longer(
+def test_the_best_path_to_a_node_counts_even_if_longer(
     searched: Searched, policy: ScorePolicy, expected: float
 ) -> None:
     retriever = RecursiveRetriever(
@@ -230,30 +218,13 @@ def test_the_best_way_to_a_node_counts_even_if_it_is_the_longer(
     assert dict(scores(searched(retriever, "query").hits)) == pytest.approx({"x": expected})
 
 
-def test_b1_zero_is_a_score(searched: Searched) -> None:
-    retriever = RecursiveRetriever(
-        "root",
-        {"root": Linked(("own", 0.5), ("->zero", 0.0))},
-        node_dict={"zero": TextNode(id_="zero")},
-    )
-    assert scores(searched(retriever, "query").hits) == [("own", 0.5), ("zero", 0.0)]
-
-
 def test_a_root_without_scores_keeps_its_order(searched: Searched) -> None:
     root = Linked(("z", None), ("->a", None), ("b", None))
     retriever = RecursiveRetriever("root", {"root": root}, node_dict={"a": TextNode(id_="a")})
     assert node_ids(searched(retriever, "query").hits) == ["z", "a", "b"]
 
 
-def test_c2_siblings_are_asked_side_by_side(searched: Searched) -> None:
-    meeting = Meeting(4)
-    siblings = {f"s{n}": MeetsAsync([(f"n{n}", 0.5)], meeting) for n in range(4)}
-    root = Linked(*((f"->s{n}", 0.9) for n in range(4)))
-    result = searched(RecursiveRetriever("root", {"root": root, **siblings}), "query")
-    assert sorted(node_ids(result.hits)) == ["n0", "n1", "n2", "n3"]
-
-
-def test_c2_the_event_loop_is_free_meanwhile() -> None:
+def test_blocking_retrievers_behind_references_leave_the_event_loop_free() -> None:
     class Root(Linked):
         def _answer(self) -> list[NodeWithScore]:
             at_the_root.join()
@@ -283,18 +254,15 @@ def test_a_root_that_fails_fails_the_query(searched: Searched) -> None:
         searched(retriever, "query")
 
 
-def test_the_scope_holds_on_every_path(searched: Searched) -> None:
+def test_a_bound_scope_holds_on_every_reference(searched: Searched) -> None:
     ours, theirs = {"tenant_id": "acme"}, {"tenant_id": "globex"}
 
-    class Scoped(FakeRetriever):
-        def _answer(self) -> list[NodeWithScore]:
-            nodes: list[BaseNode] = [
-                IndexNode(id_=f"to {id_}", text=id_, index_id=id_)
-                for id_ in ("own", "foreign", "node", "engine")
-            ]
-            for node in nodes:
-                node.metadata = ours
-            return [NodeWithScore(node=node, score=0.9) for node in nodes]
+    links = [
+        IndexNode(id_=f"to {id_}", text=id_, index_id=id_)
+        for id_ in ("own", "foreign", "node", "engine")
+    ]
+    for link in links:
+        link.metadata = ours
 
     class Leaky(CustomQueryEngine):
         def custom_query(self, query_str: str) -> Response:
@@ -304,7 +272,7 @@ def test_the_scope_holds_on_every_path(searched: Searched) -> None:
     rows = [("ours", 0.8, "ours", ours), ("theirs", 0.7, "secret", theirs)]
     retriever = RecursiveRetriever(
         "root",
-        {"root": Scoped(), "own": FixedRetriever(rows), "foreign": FakeRetriever(rows)},
+        {"root": finding(*links), "own": FixedRetriever(rows), "foreign": FakeRetriever(rows)},
         {"engine": Leaky()},
         {"node": TextNode(id_="node", text="secret", metadata=theirs)},
     )
@@ -329,7 +297,7 @@ def test_recursive_retrievers_nest(searched: Searched) -> None:
     assert result.degraded == ()
 
 
-def test_top_k_cuts_what_was_found_at_the_end_of_every_way(searched: Searched) -> None:
+def test_top_k_cuts_after_references_were_followed(searched: Searched) -> None:
     retriever = RecursiveRetriever(
         "root",
         {"root": Linked(("own", 0.5), ("->more", 0.1)), "more": FixedRetriever([("m", 0.9)])},
@@ -339,7 +307,7 @@ def test_top_k_cuts_what_was_found_at_the_end_of_every_way(searched: Searched) -
     assert node_ids(searched(retriever, Query("query", top_k=5)).hits) == ["m", "own"]
 
 
-def test_changing_the_import_is_enough() -> None:
+def test_the_arguments_of_llama_indexs_recursive_retriever_work_unchanged() -> None:
     model = FakeEmbedding()
     chunks = [TextNode(id_="chunk", text="annual leave is 25 days")]
     chunk_retriever = VectorStoreIndex(chunks, embed_model=model).as_retriever()
@@ -358,7 +326,7 @@ def test_changing_the_import_is_enough() -> None:
     assert node_ids(asyncio.run(retriever.aretrieve(QueryBundle("leave")))) == ["chunk"]
 
 
-def test_what_cannot_work_is_refused_at_construction() -> None:
+def test_recursive_arguments_that_cannot_work_are_refused_at_construction() -> None:
     root = {"root": FixedRetriever()}
     with pytest.raises(ConfigurationError, match=r"no retriever under the root id 'top'.*root"):
         RecursiveRetriever("top", root)
@@ -380,15 +348,7 @@ def test_a_score_that_is_no_number_is_refused() -> None:
         retriever.retrieve("query")
 
 
-def test_the_outline_shows_the_root_first() -> None:
-    retriever = RecursiveRetriever(
-        "b", {"a": FixedRetriever(name="other"), "b": FixedRetriever(name="root")}
-    )
-    assert retriever.outline() == "RecursiveRetriever('b')\n├─ root\n└─ other"
-    assert repr(retriever) == "RecursiveRetriever('b', {'a': other, 'b': root})"
-
-
-@each_case(("score", "expected"), [(0.0, 0.0), (0.3, 0.3), (None, 1.0)])
+@pytest.mark.parametrize(("score", "expected"), [(0.0, 0.0), (0.3, 0.3), (None, 1.0)])
 def test_a_node_has_the_score_of_the_reference_or_one_as_in_llama_index(
     score: float | None, expected: float, searched: Searched
 ) -> None:
@@ -442,7 +402,7 @@ def test_retrieve_all_also_gives_the_sources_of_the_engines(retrieved_all: AllRe
     assert scores(additional) == [("b1", 0.8), ("shared", 0.1), ("a1", 0.9)]
 
 
-def test_retrieve_all_gives_the_sources_of_what_it_returns(retrieved_all: AllRetrieved) -> None:
+def test_retrieve_all_gives_only_sources_of_returned_answers(retrieved_all: AllRetrieved) -> None:
     nodes, additional = retrieved_all(two_engines(), Query("q", top_k=2))
     assert node_ids(nodes) == ["b#answer", "own"]
     assert node_ids(additional) == ["b1", "shared"]

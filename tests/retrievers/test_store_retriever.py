@@ -26,7 +26,7 @@ def found(*tenants: str | None) -> list[Candidate]:
     return [Candidate(node, 1.0 - place / 10) for place, node in enumerate(nodes)]
 
 
-def test_without_a_condition_everything_passes() -> None:
+def test_hits_pass_without_a_condition() -> None:
     hits = checked(found("acme", "globex"), None)
     assert [(hit.node_id, hit.score, hit.source) for hit in hits] == [
         ("0-acme", 1.0, "vector"),
@@ -34,33 +34,33 @@ def test_without_a_condition_everything_passes() -> None:
     ]
 
 
-def test_what_satisfies_the_condition_passes_in_its_order() -> None:
+def test_hits_within_the_scope_pass_in_their_order() -> None:
     hits = checked(found("acme", "acme"), ACME)
     assert node_ids(hits) == ["0-acme", "1-acme"]
     assert checked([], ACME) == []
 
 
 @pytest.mark.parametrize("tenant", ["globex", None, "ACME", ""])
-def test_what_does_not_is_an_error_that_names_it(tenant: str | None) -> None:
+def test_a_hit_outside_the_scope_is_an_error_that_names_it(tenant: str | None) -> None:
     with pytest.raises(ScopeViolationError, match="returned 1 of 2 hits") as caught:
         checked(found("acme", tenant), ACME)
     assert caught.value.node_ids == (f"1-{tenant}",)
 
 
-def test_where_that_was_asked_for_it_is_dropped_and_told_without_naming_it(
+def test_drop_violations_drops_hits_outside_the_scope_and_names_them_only_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with entered(Context(Session())) as frame:
         hits = checked(found("globex", "acme"), ACME, drop_violations=True)
     assert node_ids(hits) == ["1-acme"]
-    (told,) = frame.session.degraded
-    assert told.where == "vector"
-    assert "1 of 2 hits" in told.reason
-    assert "0-globex" not in told.reason  # it goes to whoever asked, who may not see even its id
+    (part,) = frame.session.degraded
+    assert part.where == "vector"
+    assert "1 of 2 hits" in part.reason
+    assert "0-globex" not in part.reason  # it goes to whoever asked, who may not see even its id
     assert "0-globex" in caplog.text
 
 
-def test_filters_are_checked_like_scopes() -> None:
+def test_a_hit_outside_the_filters_is_an_error() -> None:
     recent = Compare("year", FilterOperator.GTE, 2020)
     old = [Candidate(TextNode(id_="old", metadata={"year": 2019}), 1.0)]
     with pytest.raises(ScopeViolationError):

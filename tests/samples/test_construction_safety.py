@@ -27,7 +27,7 @@ def test_every_edge_has_its_ends_and_every_entity_two_names() -> None:
     assert touched == ids
 
 
-def test_its_texts_are_articles_of_the_regulations() -> None:
+def test_texts_of_the_sample_graph_are_articles_of_the_regulations() -> None:
     laws = {each.doc_id: each.text for each in zh_safety_laws()}
     passages = [node for node in construction_safety()[0] if node.is_passage]
     assert passages

@@ -7,13 +7,13 @@ from llama_index.core.schema import MetadataMode
 from llama_retrieval_ext.samples.python_topics import python_topics
 
 
-def test_every_topic_is_a_document() -> None:
+def test_every_python_topic_is_a_document() -> None:
     assert [document.doc_id for document in python_topics()] == [
         f"python/{topic}" for topic in sorted(topics)
     ]
 
 
-def test_a_document_names_its_topic_and_python() -> None:
+def test_a_python_topic_document_has_topic_and_version() -> None:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     for document in python_topics():
         assert document.metadata == {
@@ -22,22 +22,15 @@ def test_a_document_names_its_topic_and_python() -> None:
         }
 
 
-def test_the_version_is_not_embedded() -> None:
+def test_the_python_version_of_a_topic_is_not_embedded() -> None:
     document = {document.doc_id: document for document in python_topics()}["python/lambda"]
     embedded = document.get_content(metadata_mode=MetadataMode.EMBED)
     assert embedded.startswith("topic: lambda\n\nLambdas\n\n")
     assert "python: " not in embedded
 
 
-def test_only_lines_under_headings_and_empty_lines_are_lost() -> None:
+def test_a_python_topic_loses_only_underlines_of_headings_and_empty_lines() -> None:
     for document in python_topics():
         original = topics[document.metadata["topic"]]
         kept = re.sub(r"(?m)^[*=~-]{3,}$", "", original).split()
         assert document.text.split() == kept
-
-
-def test_no_two_empty_lines_follow_each_other() -> None:
-    for document in python_topics():
-        assert document.text
-        assert document.text == document.text.strip()
-        assert not re.search(r"\n[ \t]*\n[ \t]*\n", document.text)

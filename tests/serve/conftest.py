@@ -1,6 +1,7 @@
 """A knowledge base of two tenants, and clients of a server over it."""
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from threading import Event
@@ -21,6 +22,7 @@ __all__ = ["fast_disk"]
 SECRETS = {
     name: f"secret-of-{name}-0123456789" for name in ("acme", "acme-hr", "globex", "reader", "root")
 }
+ACME = Scope("acme")
 KEYS = f"""
 keys:
   - {{name: acme, key: {SECRETS["acme"]}, tenant_id: acme, write: true}}
@@ -93,3 +95,20 @@ def texts(answer: Any) -> list[str]:
     """The texts of the hits of a search."""
     assert answer.status_code == 200, answer.text
     return sorted(hit["text"] for hit in answer.json()["hits"])
+
+
+ROUTES = [
+    ("POST", "/v1/search", {"query": "leave"}),
+    ("POST", "/v1/stream", {"query": "leave"}),
+    ("POST", "/v1/explain", {"query": "leave"}),
+    ("POST", "/v1/documents", {"documents": [{"id": "new", "text": "New."}]}),
+    ("GET", "/v1/documents", None),
+    ("GET", "/v1/documents/hr/leave", None),
+    ("DELETE", "/v1/documents/hr/leave", None),
+    ("GET", "/v1/fields", None),
+]
+
+
+def events_of(text: str) -> list[tuple[str, Any]]:
+    blocks = [block.split("\n", 1) for block in text.strip().split("\n\n")]
+    return [(n.removeprefix("event: "), json.loads(d.removeprefix("data: "))) for n, d in blocks]

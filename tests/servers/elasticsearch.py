@@ -13,7 +13,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 import urllib.error
 import urllib.request
 import zipfile
@@ -25,7 +24,7 @@ import pytest
 from tests.servers.artifact import Artifact, cache, fetched, locked, missing_tools, own_folder
 from tests.servers.given import given_server, reachable
 from tests.servers.once import url_of
-from tests.servers.process import Server, setpriv, spawn
+from tests.servers.process import Server, setpriv, spawn, wait_until
 
 URL_VARIABLE = "LLAMA_RETRIEVAL_ELASTICSEARCH_URL"
 USER = "elastic"
@@ -37,7 +36,7 @@ _DISTRIBUTION = Artifact(
 _failures: list[Exception] = []
 _START_S = 90
 _JAVA_OPTIONS = "-Xms512m -Xmx512m -XX:TieredStopAtLevel=1"
-# Ports are free ones, told by a file. Nothing of modules that this distribution has not: it stops.
+# Ports are free ones, named in a file. Nothing of modules that this distribution has not: it stops.
 _SETTINGS = """\
 discovery.type: single-node
 network.host: 127.0.0.1
@@ -114,11 +113,14 @@ def _run(home: Path, folder: Path, password: str) -> Server:
         privileges=_somebody_else(),
     )
     server = Server("", folder, process)
-    try:
-        return replace(server, url=_url_when_ready(server, password))
-    except BaseException:
-        server.stop()
-        raise
+
+    def ready() -> str:
+        ports = folder / "logs/http.ports"
+        lines = ports.read_text().split() if ports.exists() else []
+        url = f"http://{lines[0]}" if lines else ""
+        return url if url and _is_healthy(url, password) else ""
+
+    return replace(server, url=wait_until(ready, server, "Elasticsearch", within_s=_START_S))
 
 
 def _home() -> Path:
@@ -183,30 +185,18 @@ def _somebody_else() -> list[str]:
 
 def _set_password(home: Path, environment: dict[str, str], password: str) -> None:
     tool = [*setpriv(*_somebody_else()), "bash", str(home / "bin/elasticsearch-keystore")]
-    for arguments, told in (
+    for arguments, stdin in (
         (["create"], b""),
         (["add", "-x", "bootstrap.password"], password.encode()),
     ):
         subprocess.run(
             [*tool, *arguments],
             env=environment,
-            input=told,
+            input=stdin,
             capture_output=True,
             check=True,
             timeout=60,
         )
-
-
-def _url_when_ready(server: Server, password: str) -> str:
-    ports = server.folder / "logs/http.ports"
-    deadline = time.monotonic() + _START_S
-    while time.monotonic() < deadline and server.process.poll() is None:
-        if ports.exists() and (lines := ports.read_text().split()):
-            url = f"http://{lines[0]}"
-            if _is_healthy(url, password):
-                return url
-        time.sleep(0.1)
-    raise ConnectionError(f"Elasticsearch did not start within {_START_S} s:\n{server.log()}")
 
 
 def _is_healthy(url: str, password: str) -> bool:

@@ -26,10 +26,10 @@ def given_server(variable: str, scheme: str) -> str:
         scheme: That of our URLs.
     """
     url = os.environ.get(variable, "")
-    told, _, place = url.partition("://")
+    named, _, place = url.partition("://")
     if not url:
         return ""
-    ours = {"http": scheme, "https": f"{scheme}s"}.get(told, told)
+    ours = {"http": scheme, "https": f"{scheme}s"}.get(named, named)
     if ours not in (scheme, f"{scheme}s") or not urlsplit(f"//{place}").port:
         pytest.fail(f"{variable} is {url!r}; expected http://host:port", pytrace=False)
     return f"{ours}://{place}"
@@ -39,8 +39,8 @@ def reachable(variable: str, url: str) -> str:
     """The same URL; the test fails where nobody listens there."""
     reason = _refusal(url)
     if reason:
-        told = f"{variable} names a server at {url}, which cannot be reached ({reason})"
-        pytest.fail(f"{told}: start it, or unset the variable", pytrace=False)
+        problem = f"{variable} names a server at {url}, which cannot be reached ({reason})"
+        pytest.fail(f"{problem}: start it, or unset the variable", pytrace=False)
     return url
 
 
@@ -59,7 +59,7 @@ def local_port(url: str) -> int | None:
     return parts.port
 
 
-@functools.cache  # asked once a session: a server that is away may take its time each time
+@functools.cache  # once a session: a server that is away may take its time each time
 def _refusal(url: str) -> str:
     parts = urlsplit(url)
     try:

@@ -10,14 +10,13 @@ import functools
 import importlib.util
 import socket
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.servers.artifact import own_folder
 from tests.servers.given import given_server, reachable
-from tests.servers.process import Server, free_port, spawn
+from tests.servers.process import Server, free_port, spawn, wait_until
 
 URL_VARIABLE = "LLAMA_RETRIEVAL_MILVUS_URL"
 
@@ -59,20 +58,13 @@ def start(*, port: int | None = None, folder: Path | None = None) -> Server:
     command = [sys.executable, "-c", _PROGRAM, "server", "--data-dir", str(folder / "data")]
     process = spawn([*command, "--host", "127.0.0.1", "--port", str(port)], folder)
     server = Server(f"milvus://127.0.0.1:{port}", folder, process)
-    try:
-        _wait(server, port)
-    except BaseException:
-        server.stop()
-        raise
+    wait_until(lambda: _listens(port), server, "Milvus Lite", within_s=_START_S)
     return server
 
 
-def _wait(server: Server, port: int) -> None:
-    deadline = time.monotonic() + _START_S
-    while time.monotonic() < deadline and server.process.poll() is None:
-        try:
-            with socket.create_connection(("127.0.0.1", port), timeout=1):
-                return
-        except OSError:
-            time.sleep(0.1)
-    raise ConnectionError(f"Milvus Lite did not start within {_START_S} s:\n{server.log()}")
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True

@@ -13,7 +13,6 @@ import hashlib
 import os
 import shutil
 import subprocess
-import time
 import zipfile
 from pathlib import Path
 
@@ -22,7 +21,7 @@ import pytest
 from tests.servers.artifact import cache, locked, missing_tools, own_folder
 from tests.servers.given import reachable
 from tests.servers.once import url_of
-from tests.servers.process import Server, free_port, spawn
+from tests.servers.process import Server, free_port, spawn, wait_until
 
 URL_VARIABLE = "LLAMA_RETRIEVAL_NEO4J_URL"
 
@@ -113,11 +112,13 @@ def start_again(server: Server) -> Server:
 def _run(command: list[str], folder: Path, port: int) -> Server:
     process = spawn(command, folder)
     server = Server(f"bolt://127.0.0.1:{port}", folder, process)
-    try:
-        _wait(server)
-    except BaseException:
-        server.stop()
-        raise
+    log = folder / "logs/neo4j.log"
+    wait_until(
+        lambda: log.exists() and " Started." in log.read_text(errors="replace"),
+        server,
+        "Neo4j",
+        within_s=_START_S,
+    )
     return server
 
 
@@ -160,16 +161,6 @@ def _pom() -> str:
 def _jar(jars: list[Path]) -> Path:
     _, name, version = _ARTIFACTS[0].split(":")
     return next(jar for jar in jars if jar.name == f"{name}-{version}.jar")
-
-
-def _wait(server: Server) -> None:
-    log = server.folder / "logs/neo4j.log"
-    deadline = time.monotonic() + _START_S
-    while time.monotonic() < deadline and server.process.poll() is None:
-        if log.exists() and " Started." in log.read_text(errors="replace"):
-            return
-        time.sleep(0.1)
-    raise ConnectionError(f"Neo4j did not start within {_START_S} s:\n{server.log()}")
 
 
 if __name__ == "__main__":

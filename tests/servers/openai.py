@@ -1,4 +1,4 @@
-"""An OpenAI-compatible chat server that says what it was told to say."""
+"""An OpenAI-compatible chat server that gives scripted answers."""
 
 import json
 from collections import deque
@@ -26,7 +26,7 @@ Reply = str | Failure | Never
 
 
 class FakeOpenAI:
-    """Serves ``/v1/chat/completions`` on this machine, and remembers what it was asked.
+    """Serves ``/v1/chat/completions`` on this machine, and remembers the requests.
 
     Args:
         replies: What it says, one a request; when they run out, an error.
@@ -43,7 +43,7 @@ class FakeOpenAI:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 status, answer = fake.reply(self.path, json.loads(body))
-                with suppress(ConnectionError):  # who asked may have given up
+                with suppress(ConnectionError):  # the client may have given up
                     self.send_response(status)
                     kind = "event-stream" if answer.startswith(b"data:") else "json"
                     self.send_header("Content-Type", f"{_TYPES[kind]}/{kind}")
@@ -65,7 +65,7 @@ class FakeOpenAI:
 
     @property
     def prompts(self) -> list[str]:
-        """What it was asked."""
+        """The prompts of the requests."""
         return [each["messages"][-1]["content"] for each in self.requests]
 
     def reply(self, path: str, request: dict[str, Any]) -> tuple[int, bytes]:

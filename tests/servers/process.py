@@ -6,9 +6,13 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 _STOP_S = 20
 
@@ -70,6 +74,29 @@ def spawn(
         return subprocess.Popen(
             [*before, *command], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
+
+
+def wait_until(ready: Callable[[], T | None], server: Server, name: str, *, within_s: float) -> T:
+    """What a server has when it is ready; it is stopped if it does not get there.
+
+    Args:
+        ready: None, or something false, as long as the server is not ready.
+        server: As it was started.
+        name: Of the program, for the error.
+        within_s: How long that may take.
+
+    Raises:
+        ConnectionError: If it ends, or is not ready in time.
+    """
+    deadline = time.monotonic() + within_s
+    with contextlib.ExitStack() as unless_ready:
+        unless_ready.callback(server.stop)
+        while time.monotonic() < deadline and server.process.poll() is None:
+            if found := ready():
+                unless_ready.pop_all()
+                return found
+            time.sleep(0.1)
+        raise ConnectionError(f"{name} did not start within {within_s} s:\n{server.log()}")
 
 
 def _started_by(pid: int) -> list[int]:

@@ -10,7 +10,7 @@ VARIABLE = "LLAMA_RETRIEVAL_MILVUS_URL"
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("named", "expected"),
     [
         ("http://127.0.0.1:19530", "milvus://127.0.0.1:19530"),
         ("https://db.example:443", "milvuss://db.example:443"),
@@ -19,22 +19,22 @@ VARIABLE = "LLAMA_RETRIEVAL_MILVUS_URL"
     ],
 )
 def test_a_server_is_named_by_http_or_by_our_scheme(
-    monkeypatch: pytest.MonkeyPatch, told: str, expected: str
+    monkeypatch: pytest.MonkeyPatch, named: str, expected: str
 ) -> None:
-    monkeypatch.setenv(VARIABLE, told)
+    monkeypatch.setenv(VARIABLE, named)
     assert given_server(VARIABLE, "milvus") == expected
 
 
-@pytest.mark.parametrize("told", ["localhost:19530", "http://localhost", "qdrant://localhost:1"])
-def test_what_names_no_server_fails_with_the_right_form(
-    monkeypatch: pytest.MonkeyPatch, told: str
+@pytest.mark.parametrize("named", ["localhost:19530", "http://localhost", "qdrant://localhost:1"])
+def test_a_variable_that_names_no_server_fails_with_the_right_form(
+    monkeypatch: pytest.MonkeyPatch, named: str
 ) -> None:
-    monkeypatch.setenv(VARIABLE, told)
+    monkeypatch.setenv(VARIABLE, named)
     with pytest.raises(pytest.fail.Exception, match=f"{VARIABLE}.*expected http://host:port"):
         given_server(VARIABLE, "milvus")
 
 
-def test_a_server_that_is_not_there_fails_with_what_to_do() -> None:
+def test_a_server_that_is_not_reachable_fails_with_a_remedy() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"milvus://127.0.0.1:{listener.getsockname()[1]}"
         assert reachable(VARIABLE, url) == url

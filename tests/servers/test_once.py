@@ -8,7 +8,7 @@ import pytest
 from tests.servers import once
 
 
-def test_a_server_is_started_once_for_all_who_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_is_started_once_for_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[str] = []
 
     def start(password: str = "") -> SimpleNamespace:

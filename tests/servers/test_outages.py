@@ -48,12 +48,12 @@ class Load:
     _threads: list[Thread] = field(default_factory=list)
 
     def more_answers(self) -> None:
-        wanted = self.answers + 4 * len(self.calls)
-        self._wait(lambda: self.answers >= wanted)
+        enough = self.answers + 4 * len(self.calls)
+        self._wait(lambda: self.answers >= enough)
 
     def more_errors(self) -> None:
-        wanted = len(self.errors) + 2 * len(self.calls)
-        self._wait(lambda: len(self.errors) >= wanted)
+        enough = len(self.errors) + 2 * len(self.calls)
+        self._wait(lambda: len(self.errors) >= enough)
 
     def _wait(self, reached: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE_S

@@ -23,7 +23,7 @@ sys.exit(3)
 
 
 @pytest.mark.slow
-def test_what_a_command_makes_on_a_server_is_removed(
+def test_indices_that_a_command_makes_on_a_server_are_removed(
     elasticsearch_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(URL_VARIABLE, elasticsearch_url)
@@ -32,6 +32,6 @@ def test_what_a_command_makes_on_a_server_is_removed(
         assert json.load(answer)["active_primary_shards"] == 0
 
 
-def test_no_command_is_told() -> None:
+def test_a_call_without_a_command_shows_the_usage() -> None:
     with pytest.raises(SystemExit, match=r"usage: .* COMMAND"):
         main([])

@@ -63,7 +63,7 @@ def test_a_weekly_report_from_the_logs_of_one_user_and_week(
     assert WeeklyReport.model_validate_json(json.dumps(report.to_dict())) == report
 
 
-def test_a_report_compares_with_what_the_scope_can_see(kb: KnowledgeBase) -> None:
+def test_a_report_compares_with_earlier_material_of_its_scope(kb: KnowledgeBase) -> None:
     def compared(prompt: str) -> str:
         return "Less than before [1]." if "Compare these" in prompt else analyst(prompt)
 
@@ -81,7 +81,9 @@ def test_a_report_compares_with_what_the_scope_can_see(kb: KnowledgeBase) -> Non
 
 
 @pytest.mark.parametrize("user_id", [None, "", " ", 7])
-def test_a_report_of_nobody_is_refused(reports: Callable[..., ReportService], user_id: str) -> None:
+def test_a_report_without_a_user_is_refused(
+    reports: Callable[..., ReportService], user_id: str
+) -> None:
     service = reports([])
     with pytest.raises(ConfigurationError, match="user_id must be"):
         service.generate_weekly_report(user_id, *WEEK, scope=ACME)
@@ -197,7 +199,7 @@ def test_a_report_on_chinese_logs_is_chinese_throughout(
         ("professional", "zh", "2026-05-04 至 2026-05-10 没有工作日志。"),
     ],
 )
-def test_the_language_of_a_report_without_logs_is_that_of_its_style_or_the_given_one(
+def test_the_language_of_a_report_without_logs_is_that_of_its_style_or_argument(
     reports: Callable[..., ReportService], style: str, language: str | None, overview: str
 ) -> None:
     report = reports([]).generate_weekly_report(

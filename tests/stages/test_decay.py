@@ -1,19 +1,23 @@
-"""`Recency`: what a hit still counts at its age."""
+"""Recency, the weight of an age, and ScoreDecay, which applies it to scores."""
 
+import asyncio
 import datetime
 import math
 from typing import Any, get_args
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.stages.decay import Curve, Recency
-from tests.cases import each_case
+from llama_retrieval_ext.errors import ConfigurationError, ScoreError
+from llama_retrieval_ext.results import SearchResult, node_ids
+from llama_retrieval_ext.stages.decay import Curve, Recency, ScoreDecay
+from llama_retrieval_ext.testing.fakes import FakeRetriever, Row
 
 SINCE_MARCH = Recency("date", half_life=30, origin="2026-03-01")
 
 
-@each_case(
+@pytest.mark.parametrize(
     "date",
     [
         "2026-01-30",
@@ -25,7 +29,7 @@ SINCE_MARCH = Recency("date", half_life=30, origin="2026-03-01")
         datetime.datetime(2026, 1, 30),  # noqa: DTZ001 - without a zone on purpose
     ],
 )
-def test_dates_are_read_as_they_are_written(date: object) -> None:
+def test_dates_in_any_iso_form_are_read(date: object) -> None:
     assert SINCE_MARCH.factor({"date": date}) == pytest.approx(0.5)
 
 
@@ -34,17 +38,17 @@ def test_a_year_or_month_is_its_first_day(date: str, first_day: str) -> None:
     assert SINCE_MARCH.factor({"date": date}) == SINCE_MARCH.factor({"date": first_day})
 
 
-def test_the_future_is_as_good_as_now() -> None:
+def test_a_date_in_the_future_has_the_factor_one() -> None:
     assert SINCE_MARCH.factor({"date": "2027-01-01"}) == 1.0
 
 
-@each_case("value", ["soon", "2026-13-01", 20260130, True, ["2026-01-30"]])
-def test_what_is_no_date_is_not_guessed(value: object) -> None:
+@pytest.mark.parametrize("value", ["soon", "2026-13-01", 20260130, True, ["2026-01-30"]])
+def test_a_value_that_is_not_a_date_has_no_factor(value: object) -> None:
     assert SINCE_MARCH.factor({"date": value}) is None
 
 
 @pytest.mark.parametrize("metadata", [{}, {"date": None}, {"date": ""}])
-def test_an_age_that_is_not_told_has_the_factor_for_that(metadata: dict[str, object]) -> None:
+def test_missing_dates_have_the_factor_for_the_unknown(metadata: dict[str, object]) -> None:
     assert SINCE_MARCH.factor(metadata) == 1.0
     assert Recency("date", half_life=30, unknown=0.25).factor(metadata) == 0.25
 
@@ -52,12 +56,12 @@ def test_an_age_that_is_not_told_has_the_factor_for_that(metadata: dict[str, obj
 @pytest.mark.parametrize(
     ("value", "factor"), [(2026, 1.0), (2023, 0.5), ("2020", 0.25), (2023.0, 0.5)]
 )
-def test_numbers_count_from_a_number(value: object, factor: float) -> None:
+def test_numbers_are_ages_counted_from_a_numeric_origin(value: object, factor: float) -> None:
     assert Recency("year", half_life=3, origin=2026).factor({"year": value}) == factor
 
 
 @pytest.mark.parametrize("value", ["2024-05-01", math.nan, "nan", True])
-def test_what_is_no_number_is_not_guessed(value: object) -> None:
+def test_a_value_that_is_not_a_number_has_no_factor(value: object) -> None:
     assert Recency("year", half_life=3, origin=2026).factor({"year": value}) is None
 
 
@@ -75,9 +79,75 @@ def test_each_curve_is_one_half_at_the_half_life() -> None:
     assert [age.factor({"age": -20}) for age in late] == [0.25, 0.0625, 0.0]
 
 
+@pytest.mark.parametrize("kind", [Recency, ScoreDecay])
 @pytest.mark.parametrize(
     "wrong", [{"half_life": 0}, {"half_life": math.inf}, {"origin": "today"}, {"unknown": 1.5}]
 )
-def test_bad_arguments_are_refused_at_once(wrong: dict[str, Any]) -> None:
+def test_an_age_refuses_arguments_out_of_range(kind: type[Any], wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
-        Recency("date", **{"half_life": 30, **wrong})
+        kind("date", **{"half_life": 30, **wrong})
+
+
+BY_YEAR = ScoreDecay("year", half_life=3, origin=2026)
+
+
+def searched(*rows: Row, stage: ScoreDecay = BY_YEAR) -> SearchResult:
+    pipeline = FakeRetriever(rows) >> stage
+    result = pipeline.search("q")
+    assert asyncio.run(pipeline.asearch("q")).hits == result.hits
+    return result
+
+
+def test_a_score_is_multiplied_by_the_factor_of_its_age() -> None:
+    found = searched(("old", 0.8, "", {"year": 2023}), ("new", 0.5, "", {"year": 2026})).hits
+    assert [(hit.node_id, hit.score) for hit in found] == [("new", 0.5), ("old", 0.4)]
+
+
+def test_a_negative_score_falls_as_far_as_a_positive_one_would() -> None:
+    found = searched(("old", -0.8, "", {"year": 2023}), ("new", -1.0, "", {"year": 2026})).hits
+    assert [(hit.node_id, hit.score) for hit in found] == [
+        ("new", -1.0),
+        ("old", pytest.approx(-1.2)),
+    ]
+
+
+@given(
+    st.floats(min_value=-1e6, max_value=1e6),
+    st.integers(min_value=1900, max_value=2030),
+    st.integers(min_value=1900, max_value=2030),
+)
+def test_an_older_hit_never_scores_higher(score: float, year: int, other: int) -> None:
+    older, newer = sorted((year, other))
+    result = (
+        FakeRetriever([("o", score, "", {"year": older}), ("n", score, "", {"year": newer})])
+        >> BY_YEAR
+    ).retrieve("q")
+    scores = {hit.node_id: hit.score or 0.0 for hit in result}
+    assert scores["o"] <= scores["n"] <= score
+
+
+def test_a_hit_without_an_age_keeps_its_score_by_default() -> None:
+    result = searched(("a", 0.8))
+    assert (result.hits[0].score, result.degraded) == (0.8, ())
+    stage = ScoreDecay("year", half_life=3, origin=2026, unknown=0.5)
+    assert searched(("a", 0.8), stage=stage).hits[0].score == 0.4
+
+
+def test_an_unreadable_age_degrades_the_answer() -> None:
+    result = searched(("a", 0.8, "", {"year": "last"}), ("b", 0.7, "", {"year": 2026}))
+    assert node_ids(result.hits) == ["a", "b"]
+    (degraded,) = result.degraded
+    assert degraded.where == "ScoreDecay"
+    assert degraded.reason.startswith("1 of 2 hits have no readable age under 'year'")
+
+
+def test_the_contribution_holds_the_factor_and_the_share_of_the_decay() -> None:
+    (hit,) = searched(("a", 0.8, "", {"year": 2023})).hits
+    before, decay = hit.contributions
+    assert (before.leg, before.share) == ("FakeRetriever", 0.8)
+    assert (decay.leg, decay.score, decay.share) == ("ScoreDecay", 0.5, -0.4)
+
+
+def test_score_decay_refuses_a_hit_without_a_score() -> None:
+    with pytest.raises(ScoreError):
+        searched(("a", None))

@@ -29,7 +29,6 @@ from llama_retrieval_ext.stages.selection import (
 )
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
-from tests.cases import each_case
 from tests.quick import examples
 
 QUERY = Query("annual leave")
@@ -180,7 +179,7 @@ def test_fewer_picks_of_mmr_are_the_first_of_more(hits: list[Hit], top_k: int) -
     assert node_ids(few) == node_ids(run(MMR(embed_model=model).refine_plan(QUERY, hits)))[:top_k]
 
 
-@each_case("stage", EVERY, ids=names(EVERY))
+@pytest.mark.parametrize("stage", EVERY, ids=names(EVERY))
 def test_every_stage_composes_and_tells_what_it_is(stage: Refine) -> None:
     assert repr(Top(3) >> stage) == f"Top(k=3) >> {stage!r}"
     assert " at 0x" not in repr(stage)

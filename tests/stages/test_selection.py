@@ -1,17 +1,38 @@
-"""`Dedupe`: the best of those that are the same."""
+"""Stages that drop or reorder hits: Dedupe, Collapse, Threshold, LongContextReorder."""
 
 import asyncio
+import math
+import re
 from typing import Any, get_args
 
 import pytest
-from llama_index.core.schema import ImageNode, NodeWithScore
+from llama_index.core.postprocessor import SimilarityPostprocessor
+from llama_index.core.schema import (
+    ImageNode,
+    NodeRelationship,
+    NodeWithScore,
+    RelatedNodeInfo,
+    TextNode,
+)
 
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.errors import CompositionError, ConfigurationError, ScoreError
 from llama_retrieval_ext.execution.drivers import run
+from llama_retrieval_ext.pipeline.branches import branches
+from llama_retrieval_ext.pipeline.pipeline import Pipeline
 from llama_retrieval_ext.query import Query
-from llama_retrieval_ext.results import as_hit, node_ids
-from llama_retrieval_ext.stages.selection import Alike, Dedupe
-from llama_retrieval_ext.testing.fakes import FakeRetriever, Row
+from llama_retrieval_ext.results import Hit, as_hit, node_ids
+from llama_retrieval_ext.retrievers.rerank import RerankRetriever
+from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
+from llama_retrieval_ext.stages.fusion import RRF
+from llama_retrieval_ext.stages.selection import (
+    Alike,
+    Collapse,
+    Dedupe,
+    LongContextReorder,
+    Threshold,
+    Top,
+)
+from llama_retrieval_ext.testing.fakes import FakeRetriever, FixedRetriever, Row
 
 LONG = "Every employee has twenty-five days of annual leave and five carry over to March"
 
@@ -23,17 +44,17 @@ def kept(stage: Dedupe, *rows: Row) -> list[str]:
     return found
 
 
-def test_by_id_the_better_of_two_hits_of_a_node_stays() -> None:
+def test_dedupe_by_id_keeps_the_better_of_two_hits_of_a_node() -> None:
     hits = [as_hit(hit) for hit in FakeRetriever([("a", 0.9), ("b", 0.8), ("a", 0.1)]).hits]
     found = run(Dedupe("id").refine_plan(Query("q"), hits))
     assert [(hit.node_id, hit.score) for hit in found] == [("a", 0.9), ("b", 0.8)]
 
 
-def test_by_id_the_same_text_under_two_ids_is_two_hits() -> None:
+def test_dedupe_by_id_keeps_the_same_text_under_two_ids() -> None:
     assert kept(Dedupe("id"), ("a", 0.9, "same"), ("b", 0.8, "same")) == ["a", "b"]
 
 
-def test_by_content_case_space_and_unicode_form_do_not_matter() -> None:
+def test_dedupe_by_content_ignores_case_space_and_unicode_form() -> None:
     rows: list[Row] = [
         ("a", 0.9, "Annual  leave\n"),
         ("b", 0.8, "annual leave"),
@@ -43,13 +64,13 @@ def test_by_content_case_space_and_unicode_form_do_not_matter() -> None:
     assert kept(Dedupe(), *rows) == ["a", "d"]
 
 
-def test_by_content_metadata_does_not_matter() -> None:
+def test_dedupe_by_content_ignores_metadata() -> None:
     rows: list[Row] = [("a", 0.9, "text", {"page": 1}), ("b", 0.8, "text", {"page": 2})]
     assert kept(Dedupe(), *rows) == ["a"]
 
 
 @pytest.mark.parametrize("by", get_args(Alike))
-def test_hits_without_text_do_not_repeat_each_other(by: Alike) -> None:
+def test_dedupe_keeps_hits_without_text(by: Alike) -> None:
     images = [
         as_hit(NodeWithScore(node=ImageNode(id_=id_, image_url=f"https://x/{id_}"), score=0.5))
         for id_ in "ab"
@@ -57,19 +78,19 @@ def test_hits_without_text_do_not_repeat_each_other(by: Alike) -> None:
     assert node_ids(run(Dedupe(by).refine_plan(Query("q"), images))) == ["a", "b"]
 
 
-def test_nearly_the_same_words_are_the_same() -> None:
+def test_dedupe_drops_texts_with_nearly_the_same_words() -> None:
     rows: list[Row] = [("a", 0.9, LONG), ("b", 0.8, f"{LONG} please"), ("c", 0.7, "sick leave")]
     assert kept(Dedupe("nearly"), *rows) == ["a", "c"]
     assert kept(Dedupe("nearly", at_least=1.0), *rows) == ["a", "b", "c"]
 
 
-def test_nearly_is_exactly_from_the_given_share_on() -> None:
+def test_dedupe_drops_texts_from_the_configured_share_of_words_on() -> None:
     rows: list[Row] = [("a", 0.9, "one two three"), ("b", 0.8, "one two four")]  # 2 of 4 words
     assert kept(Dedupe("nearly", at_least=0.5), *rows) == ["a"]
     assert kept(Dedupe("nearly", at_least=0.51), *rows) == ["a", "b"]
 
 
-def test_chinese_is_compared_by_pairs_of_characters() -> None:
+def test_dedupe_compares_chinese_by_pairs_of_characters() -> None:
     rows: list[Row] = [
         ("a", 0.9, "员工每年享有二十五天年假，其中五天可以结转至次年三月。"),  # noqa: RUF001
         ("b", 0.8, "员工每年享有二十五天年假，其中五天可以结转至次年三月！"),  # noqa: RUF001
@@ -79,11 +100,176 @@ def test_chinese_is_compared_by_pairs_of_characters() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"by": "same"}, {"at_least": 0.0}, {"at_least": 1.1}])
-def test_bad_arguments_are_refused_at_once(wrong: dict[str, Any]) -> None:
+def test_dedupe_refuses_arguments_out_of_range(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         Dedupe(**wrong)
 
 
-def test_its_representation_is_its_expression() -> None:
-    stage = Dedupe("nearly", at_least=0.8)
-    assert eval(repr(stage)) == stage
+def hit_of(node_id: str, document: str | None = None, **metadata: Any) -> Hit:
+    node = TextNode(id_=node_id, text="...", metadata=metadata)
+    if document is not None:
+        node.relationships[NodeRelationship.SOURCE] = RelatedNodeInfo(node_id=document)
+    return Hit(node=node, score=1.0)
+
+
+RANKING = [
+    hit_of("a1", "a"),
+    hit_of("a2", "a"),
+    hit_of("b1", "b"),
+    hit_of("a3", "a"),
+    hit_of("b2", "b"),
+]
+
+
+@pytest.mark.parametrize(
+    ("size", "kept"),
+    [(1, ["a1", "b1"]), (2, ["a1", "a2", "b1", "b2"]), (3, ["a1", "a2", "b1", "a3", "b2"])],
+)
+def test_the_best_hits_of_each_document_stay_in_their_order(size: int, kept: list[str]) -> None:
+    assert node_ids(Collapse(size).of(RANKING)) == kept
+
+
+def test_hits_without_a_document_are_never_collapsed() -> None:
+    assert node_ids(Collapse().of([hit_of("a"), hit_of("b"), hit_of("a1", "a")])) == [
+        "a",
+        "b",
+        "a1",
+    ]
+
+
+def test_the_same_document_id_in_another_scope_is_another_document() -> None:
+    hits = [
+        hit_of("1", "policy", tenant_id="acme"),
+        hit_of("2", "policy", tenant_id="globex"),
+        hit_of("3", "policy", tenant_id="acme", kb_id="it"),
+        hit_of("4", "policy"),
+        hit_of("5", "policy", tenant_id="acme"),
+        hit_of("6", "policy", tenant_id=["no", "scope"]),
+    ]
+    assert node_ids(Collapse().of(hits)) == ["1", "2", "3", "4"]
+
+
+def test_collapse_can_group_by_a_metadata_field() -> None:
+    hits = [hit_of("1", "d", by="Li"), hit_of("2", "d", by="Wu"), hit_of("3", "e", by="Li")]
+    assert node_ids(Collapse(by="by").of(hits)) == ["1", "2"]
+
+
+def test_equal_numbers_are_one_group_and_their_digits_as_text_another() -> None:
+    hits = [hit_of("1", year=2024), hit_of("2", year=2024.0), hit_of("3", year="2024")]
+    assert node_ids(Collapse(by="year").of(hits)) == ["1", "3"]
+
+
+@pytest.mark.parametrize("odd", [None, True, [1], {}, math.nan])
+def test_field_values_other_than_strings_and_numbers_are_never_collapsed(odd: object) -> None:
+    hits = [hit_of("1", field=odd), hit_of("2", field=odd), hit_of("3")]
+    assert node_ids(Collapse(by="field").of(hits)) == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("size", [0, -1, 1.5, True])
+def test_a_collapse_size_below_one_or_not_whole_is_refused(size: Any) -> None:
+    with pytest.raises(ConfigurationError, match="size must be a whole number of at least 1"):
+        Collapse(size)
+
+
+def test_collapse_refuses_an_empty_field_name() -> None:
+    with pytest.raises(ConfigurationError, match="to go by source leave it out"):
+        Collapse(by="")
+
+
+def test_a_score_equal_to_the_threshold_stays() -> None:
+    source = FakeRetriever([("a", 0.9), ("b", 0.5), ("c", 0.4999), ("d", -1.0)])
+    assert node_ids((source >> Threshold(0.5)).retrieve("q")) == ["a", "b"]
+
+
+def test_threshold_refuses_a_hit_without_a_score() -> None:
+    with pytest.raises(ScoreError, match="'b' has the score None"):
+        (FakeRetriever([("a", 0.9), ("b", None)]) >> Threshold(0.0)).retrieve("q")
+
+
+@pytest.mark.parametrize("floor", [math.nan, math.inf])
+def test_threshold_refuses_an_infinite_min_score(floor: float) -> None:
+    with pytest.raises(ConfigurationError, match="min_score"):
+        Threshold(floor)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "found"), [(0.7, ["a"]), (0.5, ["a"]), (0.4, []), (None, ["a"])]
+)
+def test_a_ranking_is_kept_if_the_querys_confidence_is_high_enough_or_unknown(
+    confidence: float | None, found: list[str]
+) -> None:
+    hits = [Hit(node=TextNode(id_="a"), score=0.9)]
+    query = Query("q", confidence=confidence)
+    assert node_ids(Threshold(confidence=0.5).refine(query, hits)) == found
+
+
+def test_a_confidence_threshold_without_calibration_is_refused() -> None:
+    source = FakeRetriever([("a", 0.9)])
+    with pytest.raises(ConfigurationError, match=r"kb\.calibrate\(\)"):
+        (source >> Threshold(confidence=0.5)).retrieve("q")
+    with pytest.raises(ConfigurationError, match=r"kb\.calibrate\(\)"):
+        RerankRetriever(source, Threshold(confidence=0.5)).retrieve("q")
+
+
+def test_a_failed_search_leaves_the_confidence_unknown() -> None:
+    legs = branches(a=FakeRetriever([("a", 0.9)]), b=FakeRetriever(error=OSError("gone")))
+    result = (legs >> RRF() >> Threshold(confidence=0.5)).search("q")
+    assert node_ids(result.hits) == ["a"]
+    assert [each.where for each in result.degraded] == ["b"]
+
+
+@pytest.mark.parametrize("arguments", [{}, {"confidence": 1.5}, {"confidence": True}])
+def test_threshold_without_a_limit_in_range_is_refused(arguments: dict[str, float]) -> None:
+    with pytest.raises(ConfigurationError, match="confidence"):
+        Threshold(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("best_first", "reordered"),
+    [("", ""), ("1", "1"), ("12", "12"), ("123", "132"), ("1234", "1342"), ("12345", "13542")],
+)
+def test_reordering_puts_the_best_hits_at_both_ends(best_first: str, reordered: str) -> None:
+    source = FakeRetriever([(id_, 1.0 / int(id_)) for id_ in best_first])
+    assert node_ids((source >> LongContextReorder()).retrieve("q")) == list(reordered)
+
+
+def test_a_smaller_top_k_keeps_the_best_hits_before_the_reordering() -> None:
+    source = FakeRetriever([(id_, 1.0 / int(id_)) for id_ in "12345"])
+    found = (source >> LongContextReorder()).retrieve(Query("q", top_k=3))
+    assert node_ids(found) == ["1", "3", "2"]
+
+
+def test_reordering_keeps_the_score_of_each_hit() -> None:
+    source = FakeRetriever([("a", 0.9), ("b", 0.8), ("c", 0.7)])
+    found = (source >> LongContextReorder()).retrieve("q")
+    assert [(hit.node_id, hit.score) for hit in found] == [("a", 0.9), ("c", 0.7), ("b", 0.8)]
+
+
+def test_a_stage_after_long_context_reorder_is_refused() -> None:
+    reorder, source = LongContextReorder(), FixedRetriever([("a", 0.9)], name="a")
+    advice = re.escape("put it last: Top(k=5) >> LongContextReorder()")
+    with pytest.raises(CompositionError, match=advice):
+        reorder >> Top(5)
+    with pytest.raises(CompositionError, match=advice):
+        source >> reorder >> Top(5)
+    with pytest.raises(CompositionError, match=re.escape("Top(k=9) >> Top(k=5) >> Long")):
+        source >> (Top(9) >> reorder) >> Top(5)
+    with pytest.raises(CompositionError, match=re.escape("write LongContextReorder() once")):
+        reorder >> LongContextReorder()
+    with pytest.raises(CompositionError, match=advice):
+        RRF() >> reorder >> Top(5)
+    with pytest.raises(CompositionError, match=advice):
+        Pipeline(source, refines=[reorder, Top(5)])
+    with pytest.raises(CompositionError, match=advice):
+        Pipeline(source, refines=[reorder], name="named") >> Top(5)
+    with pytest.raises(CompositionError, match="put it last"):
+        source >> reorder >> SimilarityPostprocessor(similarity_cutoff=0.5)
+    with pytest.raises(CompositionError, match="put it last"):
+        RetrievalPipeline("built").add_stage(source).add_stage(reorder).add_stage(Top(5))
+
+
+def test_a_reordered_leg_of_a_fusion_is_refused() -> None:
+    reordered = FixedRetriever([("a", 0.9)], name="a") >> LongContextReorder()
+    with pytest.raises(CompositionError, match="behind the fusion") as caught:
+        (reordered | FixedRetriever(name="b")) >> RRF()
+    assert str(caught.value).endswith("(a | b) >> RRF() >> LongContextReorder()")

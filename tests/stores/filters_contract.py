@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import ClassVar, Generic, TypeVar
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
@@ -32,19 +33,21 @@ class FiltersContract(Generic[S]):
     nodes: ClassVar[Sequence[TextNode]]
     confused: ClassVar[Sequence[tuple[object, FilterOperator, Value]]] = CONFUSED
 
-    def found(self, store: S, asked: Sequence[Condition]) -> list[set[str]]:
+    def found(self, store: S, conditions: Sequence[Condition]) -> list[set[str]]:
         """The ids of the nodes that each condition finds."""
         backend = source_of(store).backend
-        calls = [backend.dense([1.0, 0.0], Search(1000, condition)) for condition in asked]
+        calls = [backend.dense([1.0, 0.0], Search(1000, condition)) for condition in conditions]
         return [{each.node_id for each in call.function()} for call in calls]
 
+    @pytest.mark.slow
     @examples(25)
     @given(data=st.data())
     def test_the_engine_finds_what_matches_among_many(self, corpus: S, data: st.DataObject) -> None:
-        asked = data.draw(st.lists(self.odd.conditions, min_size=BATCH, max_size=BATCH))
-        for condition, found in zip(asked, self.found(corpus, asked), strict=True):
+        conditions = data.draw(st.lists(self.odd.conditions, min_size=BATCH, max_size=BATCH))
+        for condition, found in zip(conditions, self.found(corpus, conditions), strict=True):
             assert found == matching(self.nodes, condition), condition
 
+    @pytest.mark.slow
     @examples(25)
     @given(data=st.data())
     def test_the_engine_agrees_on_any_metadata(self, changing: S, data: st.DataObject) -> None:
@@ -53,7 +56,7 @@ class FiltersContract(Generic[S]):
         self._check(changing, cases)
 
     def test_the_engine_agrees_on_what_is_easily_confused(self, changing: S) -> None:
-        cases = [({"k": held}, Compare("k", how, asked)) for held, how, asked in self.confused]
+        cases = [({"k": held}, Compare("k", how, value)) for held, how, value in self.confused]
         self._check(changing, cases)
 
     def _check(self, store: S, cases: Sequence[tuple[dict[str, object], Condition]]) -> None:

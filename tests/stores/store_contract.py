@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar, Generic, TypeVar
 
 import pytest
@@ -63,9 +64,9 @@ def ids(store: EngineStore) -> list[str]:
 
 
 def found(store: EngineStore, mode: MODES = MODES.DEFAULT, **options: object) -> list[str]:
-    asked = query(mode, **options)
-    ids = store.query(asked).ids
-    assert asyncio.run(store.aquery(asked)).ids == ids
+    request = query(mode, **options)
+    ids = store.query(request).ids
+    assert asyncio.run(store.aquery(request)).ids == ids
     return ids or []
 
 
@@ -86,7 +87,7 @@ class StoreContract(Generic[S]):
     def store(self, opened: Callable[..., S]) -> S:
         return opened()
 
-    def test_a_new_store_is_empty_and_answers(self, store: S) -> None:
+    def test_a_new_store_is_empty_and_can_be_searched(self, store: S) -> None:
         assert store.add([]) == []
         store.delete_nodes(["none"])
         store.delete("none.md")
@@ -119,7 +120,7 @@ class StoreContract(Generic[S]):
             assert store.get_nodes([name]) == []
         assert ids(store) == ["other"]
 
-    def test_nodes_come_in_the_order_of_their_ids_or_of_those_given(self, store: S) -> None:
+    def test_get_nodes_returns_the_order_of_the_ids(self, store: S) -> None:
         store.add([node(name, kind=name) for name in "cab"])
         assert ids(store) == ["a", "b", "c"]
         some = store.get_nodes(["c", "none", "a", "c"])
@@ -259,7 +260,7 @@ class StoreContract(Generic[S]):
         store.delete_nodes(filters=nothing)
         assert (store.count(), store.count(nothing)) == (1, 0)
 
-    def test_what_cannot_work_is_refused(self, store: S) -> None:
+    def test_an_invalid_query_is_refused(self, store: S) -> None:
         store.add([node("a", k=1)])
         for mode in (MODES.SVM, MODES.SEMANTIC_HYBRID):
             with pytest.raises(UnsupportedModeError, match="serves DEFAULT, SPARSE"):
@@ -325,7 +326,7 @@ class StoreContract(Generic[S]):
         assert store.get_nodes(["zero"])[0].embedding == [0.0, 0.0]
         assert "zero" in found(store, MODES.SPARSE)
 
-    def test_a_closed_store_says_so(self, store: S) -> None:
+    def test_a_closed_store_refuses_every_use(self, store: S) -> None:
         store.add([node("a")])
         search = source_of(store).backend.keyword("leave", Search(1))
         store.close()
@@ -345,7 +346,7 @@ class StoreContract(Generic[S]):
             with pytest.raises(StoreClosedError, match=r"was closed.*open it again"):
                 use()
 
-    def test_it_keeps_its_nodes_and_settings(self, opened: Callable[..., S]) -> None:
+    def test_a_reopened_store_has_its_nodes_and_settings(self, opened: Callable[..., S]) -> None:
         if not self.reopens:
             return
         german = Tokenizer(language="german")
@@ -372,7 +373,9 @@ class StoreContract(Generic[S]):
             with pytest.raises(error, match=reason):
                 opened(**settings)
 
-    def test_what_another_handle_adds_and_clears_is_seen(self, opened: Callable[..., S]) -> None:
+    def test_a_store_sees_additions_and_clearing_by_another_object(
+        self, opened: Callable[..., S]
+    ) -> None:
         if not self.reopens:
             return
         first, second = opened(), opened()
@@ -385,3 +388,19 @@ class StoreContract(Generic[S]):
         second.clear()
         first.add([node("c")])  # though it still takes the collection to be there
         assert ids(second) == ["c"]
+
+    @pytest.mark.slow
+    def test_concurrent_writers_and_readers_lose_nothing(self, store: S) -> None:
+        def write(writer: int) -> None:
+            for call in range(10):
+                store.add([node(f"{writer}-{call}-{number}") for number in range(5)])
+
+        def read(_: int) -> None:
+            for _ in range(10):
+                names = store.query(query(MODES.HYBRID, similarity_top_k=3)).ids or []
+                assert len({*names}) == len(names) <= 3
+
+        with ThreadPoolExecutor(8) as pool:
+            for job in [pool.submit(job, number) for number in range(4) for job in (write, read)]:
+                job.result()
+        assert len(ids(store)) == store.count() == 4 * 10 * 5

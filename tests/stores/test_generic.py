@@ -19,7 +19,6 @@ from pydantic import PrivateAttr
 
 from llama_retrieval_ext.errors import (
     ConfigurationError,
-    DimensionMismatchError,
     ScopeViolationError,
     ScoreError,
     UnsupportedFilterError,
@@ -34,7 +33,6 @@ from llama_retrieval_ext.stores.engine.backend import Candidate, Search
 from llama_retrieval_ext.stores.generic import GenericBackend
 from llama_retrieval_ext.stores.open import source_of
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.cases import each_case
 from tests.meeting import Meeting, met_by_the_loop
 
 SearchFunction = Callable[[GenericBackend, Search], list[Candidate]]
@@ -42,7 +40,7 @@ EN = Compare("lang", FilterOperator.EQ, "en")
 
 
 @pytest.fixture(params=["sync", "async"])
-def ask(request: pytest.FixtureRequest) -> SearchFunction:
+def search(request: pytest.FixtureRequest) -> SearchFunction:
     def found(backend: GenericBackend, search: Search) -> list[Candidate]:
         plan = call(backend.dense([1.0, 0.0], search))
         return run(plan) if request.param == "sync" else asyncio.run(arun(plan))
@@ -51,13 +49,13 @@ def ask(request: pytest.FixtureRequest) -> SearchFunction:
 
 
 class Remote(BasePydanticVectorStore):
-    """A store with a real async way, that answers what it is told to and notes what it is asked."""
+    """A store with a real async way, that returns the given rows and keeps the queries."""
 
     stores_text: bool = True
     is_embedding_query: bool = True
     _rows: list[tuple[str, float | None]] = PrivateAttr(default_factory=list)
     _error: Exception | None = PrivateAttr(default=None)
-    _asked: list[VectorStoreQuery] = PrivateAttr(default_factory=list)
+    _queries: list[VectorStoreQuery] = PrivateAttr(default_factory=list)
 
     def answers(self, *rows: tuple[str, float | None], error: Exception | None = None) -> "Remote":
         self._rows, self._error = list(rows), error
@@ -68,8 +66,8 @@ class Remote(BasePydanticVectorStore):
         return None
 
     @property
-    def asked(self) -> list[VectorStoreQuery]:
-        return self._asked
+    def queries(self) -> list[VectorStoreQuery]:
+        return self._queries
 
     def add(self, nodes: Sequence[BaseNode], **_: object) -> list[str]:
         raise NotImplementedError
@@ -78,7 +76,7 @@ class Remote(BasePydanticVectorStore):
         raise NotImplementedError
 
     def query(self, query: VectorStoreQuery, **_: object) -> VectorStoreQueryResult:
-        self._asked.append(query)
+        self._queries.append(query)
         if self._error is not None:
             raise self._error
         return VectorStoreQueryResult(
@@ -90,77 +88,79 @@ class Remote(BasePydanticVectorStore):
         return self.query(query)
 
 
-def told(found: Sequence[Candidate]) -> list[tuple[str, float]]:
+def ids_and_scores(found: Sequence[Candidate]) -> list[tuple[str, float]]:
     return [(each.node_id, each.score) for each in found]
 
 
-def test_hits_come_best_first_whatever_the_order_of_the_store(ask: SearchFunction) -> None:
+def test_hits_come_best_first_whatever_the_order_of_the_store(search: SearchFunction) -> None:
     store = Remote().answers(("c", 0.1), ("b", 0.9), ("a", 0.9))
-    assert told(ask(GenericBackend(store), Search(5))) == [("a", 0.9), ("b", 0.9), ("c", 0.1)]
+    assert ids_and_scores(search(GenericBackend(store), Search(5))) == [
+        ("a", 0.9),
+        ("b", 0.9),
+        ("c", 0.1),
+    ]
 
 
-def test_a_filter_without_values_is_decided_here_and_never_dropped_by_the_store(
-    ask: SearchFunction,
-) -> None:
+def test_a_filter_without_values_is_evaluated_without_the_store(search: SearchFunction) -> None:
     store = Remote().answers(("a", 0.9))
     nobody = Compare("document", FilterOperator.IN, ())
-    assert ask(GenericBackend(store), Search(5, AllOf((EN, nobody)))) == []
-    assert store.asked == []
+    assert search(GenericBackend(store), Search(5, AllOf((EN, nobody)))) == []
+    assert store.queries == []
     anybody = Compare("document", FilterOperator.NIN, ())
-    assert told(ask(GenericBackend(store), Search(5, anybody))) == [("a", 0.9)]
-    assert store.asked[0].filters is None
+    assert ids_and_scores(search(GenericBackend(store), Search(5, anybody))) == [("a", 0.9)]
+    assert store.queries[0].filters is None
 
 
-def test_a_store_that_gives_more_than_it_was_asked_for_is_cut(ask: SearchFunction) -> None:
+def test_more_hits_than_top_k_are_cut(search: SearchFunction) -> None:
     store = Remote().answers(("a", 0.9), ("b", 0.5))
-    assert told(ask(GenericBackend(store), Search(1))) == [("a", 0.9)]
-    assert store.asked[0].similarity_top_k == 1
+    assert ids_and_scores(search(GenericBackend(store), Search(1))) == [("a", 0.9)]
+    assert store.queries[0].similarity_top_k == 1
 
 
-def test_distances_are_turned_round(ask: SearchFunction) -> None:
+def test_distances_become_negative_scores(search: SearchFunction) -> None:
     backend = GenericBackend(Remote().answers(("far", 0.9), ("near", 0.1)), lower_is_better=True)
-    assert told(ask(backend, Search(5))) == [("near", -0.1), ("far", -0.9)]
+    assert ids_and_scores(search(backend, Search(5))) == [("near", -0.1), ("far", -0.9)]
     assert backend.features.dense is not None
     assert (backend.features.dense.kind, backend.features.dense.high) == ("negative_distance", 0.0)
 
 
-@each_case("score", [None, math.nan, math.inf])
-def test_a_score_that_is_no_number_is_refused(score: float | None, ask: SearchFunction) -> None:
+@pytest.mark.parametrize("score", [None, math.nan, math.inf])
+def test_a_score_that_is_no_number_is_refused(score: float | None, search: SearchFunction) -> None:
     store = Remote().answers(("a", 0.9), ("b", score))
     with pytest.raises(ScoreError, match="'b'"):
-        ask(GenericBackend(store), Search(5))
+        search(GenericBackend(store), Search(5))
 
 
-def test_hits_without_scores_are_refused(ask: SearchFunction) -> None:
+def test_hits_without_scores_are_refused(search: SearchFunction) -> None:
     class Scoreless(Remote):
         def query(self, query: VectorStoreQuery, **_: object) -> VectorStoreQueryResult:
             return VectorStoreQueryResult(nodes=[TextNode(id_="a")])
 
     with pytest.raises(ScoreError, match="1 nodes and 0 scores"):
-        ask(GenericBackend(Scoreless()), Search(5))
+        search(GenericBackend(Scoreless()), Search(5))
 
 
-def test_a_condition_goes_to_the_store_as_llama_index_filters(ask: SearchFunction) -> None:
+def test_a_condition_goes_to_the_store_as_llama_index_filters(search: SearchFunction) -> None:
     store = Remote().answers(("a", 0.9))
-    ask(GenericBackend(store), Search(5, EN))
-    filters = store.asked[0].filters
+    search(GenericBackend(store), Search(5, EN))
+    filters = store.queries[0].filters
     assert filters is not None
     assert [(each.key, each.value) for each in filters.legacy_filters()] == [("lang", "en")]
 
 
-def test_what_the_store_cannot_evaluate_is_an_error_that_names_it(ask: SearchFunction) -> None:
+def test_a_filter_that_the_store_cannot_evaluate_is_refused(search: SearchFunction) -> None:
     store = Remote().answers(error=NotImplementedError("no such operator"))
     with pytest.raises(UnsupportedFilterError, match=r"Remote cannot evaluate .*no such operator"):
-        ask(GenericBackend(store), Search(5, EN))
+        search(GenericBackend(store), Search(5, EN))
 
 
-def test_other_errors_come_through_as_they_are(ask: SearchFunction) -> None:
+def test_other_errors_of_the_store_are_raised_unchanged(search: SearchFunction) -> None:
     with pytest.raises(ConnectionError, match="down"):
-        ask(GenericBackend(Remote().answers(error=ConnectionError("down"))), Search(5))
+        search(GenericBackend(Remote().answers(error=ConnectionError("down"))), Search(5))
 
 
-@each_case(
-    ("condition", "asks", "filtered"),
+@pytest.mark.parametrize(
+    ("condition", "calls_store", "filtered"),
     [
         (AllOf(()), True, False),
         (AnyOf(()), False, False),
@@ -174,15 +174,17 @@ def test_other_errors_come_through_as_they_are(ask: SearchFunction) -> None:
     ids=repr,
 )
 def test_empty_groups_never_reach_a_store(
-    condition: Condition, asks: bool, filtered: bool, ask: SearchFunction
+    condition: Condition, calls_store: bool, filtered: bool, search: SearchFunction
 ) -> None:
     store = Remote().answers(("a", 0.9))
-    found = ask(GenericBackend(store), Search(5, condition))
-    assert told(found) == ([("a", 0.9)] if asks else [])
-    assert [query.filters is not None for query in store.asked] == ([filtered] if asks else [])
+    found = search(GenericBackend(store), Search(5, condition))
+    assert ids_and_scores(found) == ([("a", 0.9)] if calls_store else [])
+    assert [query.filters is not None for query in store.queries] == (
+        [filtered] if calls_store else []
+    )
 
 
-def test_a_leak_of_the_store_stops_at_the_gate() -> None:
+def test_hits_of_another_scope_are_refused_or_dropped() -> None:
     leaky = VectorRetriever(Remote().answers(("a", 0.9)))
     query = Query("q", embedding=[1.0, 0.0], scope=Scope("acme"))
     with pytest.raises(ScopeViolationError, match="Remote returned 1 of 1 hits"):
@@ -209,27 +211,7 @@ def index_of(*texts: str) -> VectorStoreIndex:
     return VectorStoreIndex(nodes, embed_model=FakeEmbedding())
 
 
-def test_b6_nested_filters_work_over_the_simple_store() -> None:
-    backend = source_of(index_of("leave", "lunch")).backend
-    vector = FakeEmbedding().get_query_embedding("leave")
-    nested = AllOf((AnyOf((EN, Not(EN))), Compare("lang", FilterOperator.NE, "zh")))
-    found = run(call(backend.dense(vector, Search(5, nested))))
-    assert [each.node_id for each in found] == ["leave", "lunch"]
-
-
-def test_ties_at_the_cut_go_by_node_id_over_the_simple_store() -> None:
-    nodes = [TextNode(id_=id_, text="the same text") for id_ in ("c", "a", "d", "b")]
-    retriever = VectorRetriever(VectorStoreIndex(nodes, embed_model=FakeEmbedding()), top_k=2)
-    assert node_ids(retriever.retrieve("the same text")) == ["a", "b"]
-
-
-def test_another_dimension_is_refused_over_the_simple_store() -> None:
-    retriever = VectorRetriever(index_of("leave"))
-    with pytest.raises(DimensionMismatchError, match="3 numbers, the store's have 128"):
-        retriever.retrieve(Query("leave", embedding=[1.0, 0.0, 0.0]))
-
-
-def test_a_hit_whose_text_is_gone_is_left_out_and_told() -> None:
+def test_a_hit_without_its_text_is_left_out_and_noted_as_degraded() -> None:
     index = index_of("leave", "lunch")
     index.docstore.delete_document("leave")
     result = VectorRetriever(index).search("leave lunch")
@@ -247,7 +229,7 @@ def test_a_store_that_kept_no_metadata_cannot_be_filtered() -> None:
         VectorRetriever(index, scope=Scope("acme")).retrieve("leave")
 
 
-def test_b4_a_blank_query_finds_nothing() -> None:
+def test_a_blank_query_finds_nothing() -> None:
     assert VectorRetriever(index_of("leave")).retrieve("") == []
 
 
@@ -267,7 +249,7 @@ class Blocks(SimpleVectorStore):
         return super().query(query, **options)
 
 
-def test_b8_a_store_without_an_async_way_leaves_the_event_loop_free() -> None:
+def test_a_store_without_an_async_method_does_not_block_the_event_loop() -> None:
     model, store = FakeEmbedding(), Blocks()
     index = VectorStoreIndex(
         [TextNode(id_="n1", text="annual leave")],

@@ -10,14 +10,12 @@ from llama_index.core.storage.storage_context import StorageContext
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
 from llama_retrieval_ext.stores.embedded.store import EmbeddedBackend, EmbeddedVectorStore
-from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
 from llama_retrieval_ext.stores.generic import GenericBackend
 from llama_retrieval_ext.stores.open import backend_for, open_store, source_of
 from llama_retrieval_ext.testing.fake_backend import FakeBackend
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.text.tokenizer import Tokenizer
-from tests.cases import each_case
 from tests.knowledge_base.engines import ENGINES, place, start
 from tests.servers.elasticsearch import elasticsearch_url
 
@@ -35,17 +33,8 @@ def test_a_url_opens_a_directory_and_what_was_added_is_there_again(tmp_path: Pat
             assert store.count() == 1
 
 
-def test_memory_is_a_place_of_its_own() -> None:
-    first, second = open_store("embedded::memory:"), open_store("embedded::memory:")
-    assert isinstance(first, EmbeddedVectorStore)
-    assert isinstance(second, EmbeddedVectorStore)
-    with first, second:
-        first.add([NODE])
-        assert second.count() == 0
-
-
-@each_case("url", ["", "embedded", "embedded:", "./kb", "memory", "sqlite:./kb"])
-def test_what_names_no_store_is_refused(url: str) -> None:
+@pytest.mark.parametrize("url", ["", "embedded", "embedded:", "./kb", "memory", "sqlite:./kb"])
+def test_a_url_without_an_engine_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"is not a store URL\. A URL begins"):
         open_store(url)
 
@@ -69,7 +58,7 @@ def test_a_tokenizer_goes_to_the_store() -> None:
         assert store.tokenizer == Tokenizer(language="none")
 
 
-def test_a_misspelt_engine_is_told_the_right_spelling() -> None:
+def test_a_misspelt_engine_is_refused_with_the_right_spelling() -> None:
     with pytest.raises(ConfigurationError, match=r"did you mean embedded:"):
         open_store("embeded:./kb")
 
@@ -95,7 +84,7 @@ def test_an_index_brings_its_model_its_docstore_and_its_objects() -> None:
     assert set(source.objects) == {"section"}
 
 
-def test_an_index_over_the_embedded_store_is_asked_natively() -> None:
+def test_an_index_over_the_embedded_store_uses_its_backend() -> None:
     with EmbeddedVectorStore(":memory:") as store:
         context = StorageContext.from_defaults(vector_store=store)
         index = VectorStoreIndex([NODE], storage_context=context, embed_model=FakeEmbedding())
@@ -166,28 +155,6 @@ def _close(retriever: KeywordRetriever) -> None:
     store.close()
 
 
-def test_anything_else_is_refused() -> None:
+def test_a_source_of_another_type_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"expected a URL, .* got 3; .*kb.retriever"):
         source_of(3)  # type: ignore[arg-type]
-
-
-def test_a_store_compares_embeddings_as_it_is_told_when_it_is_made(tmp_path: Path) -> None:
-    url = f"embedded:{tmp_path / 'dot'}"
-    with open_store(url, distance="dot") as store:
-        store.add([TextNode(id_="n1", text="年假", embedding=[3.0, 4.0])])
-        (found,) = backend_for(store).dense([3.0, 4.0], Search(top_k=1)).function()
-        assert found.score == pytest.approx(25.0)
-    with pytest.raises(ConfigurationError, match="distance"):
-        open_store(url, distance="cosine")
-
-
-@pytest.mark.parametrize(
-    ("client", "url"),
-    [("qdrant_client", "qdrant::memory:"), ("pymilvus", "milvus:{folder}/dot.db")],
-)
-def test_so_does_a_store_of_another_engine(client: str, url: str, tmp_path: Path) -> None:
-    pytest.importorskip(client)
-    with open_store(url.format(folder=tmp_path), distance="dot") as store:
-        store.add([TextNode(id_="n1", text="年假", embedding=[3.0, 4.0])])
-        (found,) = backend_for(store).dense([3.0, 4.0], Search(top_k=1)).function()
-        assert found.score == pytest.approx(25.0)

@@ -1,43 +1,19 @@
-"""The contract accepts a backend that keeps it, and tells one that does not."""
+"""The contract of backends fails for a backend that breaks it."""
 
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import Condition
-from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate, EngineFeatures, Search
 from llama_retrieval_ext.testing.backend_contract import BackendContract
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fake_backend import EVERYTHING, FakeBackend
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-
-
-class TestFullBackend(BackendContract):
-    @pytest.fixture
-    def backend(self, embed_model: BaseEmbedding) -> Backend:
-        return FakeBackend(sample_nodes(embed_model))
-
-
-class TestBackendWithoutKeywords(BackendContract):
-    @pytest.fixture
-    def backend(self, embed_model: BaseEmbedding) -> Backend:
-        return FakeBackend(
-            sample_nodes(embed_model), features=EngineFeatures(dense=EVERYTHING.dense)
-        )
-
-
-class TestBackendWithoutVectors(BackendContract):
-    @pytest.fixture
-    def backend(self) -> Backend:
-        return FakeBackend(
-            sample_nodes(), features=EngineFeatures(keyword=ScoreRange("bm25", low=0.0))
-        )
 
 
 class LeakyBackend(FakeBackend):
@@ -57,23 +33,23 @@ class RandomTies(FakeBackend):
 
 
 class SilentFallback(FakeBackend):
-    """Asked for what it does not declare, it answers with something else."""
+    """Answers a search that it does not declare with another one."""
 
     def keyword(self, text: str, search: Search) -> Call[list[Candidate]]:
         return self.dense(FakeEmbedding().get_query_embedding(text), search)
 
 
-def asks(backend: Backend) -> list[Callable[[str, Search], Call[list[Candidate]]]]:
+def searches(backend: Backend) -> list[Callable[[str, Search], Call[list[Candidate]]]]:
     return [backend.keyword]
 
 
 def test_a_leak_fails_the_contract() -> None:
     leaky = LeakyBackend(sample_nodes(FakeEmbedding()))
     with pytest.raises(AssertionError):
-        BackendContract().test_a_scope_shows_what_belongs_to_it_and_only_that(asks(leaky))
+        BackendContract().test_a_scope_shows_what_belongs_to_it_and_only_that(searches(leaky))
     with pytest.raises(AssertionError):
         BackendContract().test_a_condition_keeps_exactly_what_matches_it_or_is_refused(
-            leaky, asks(leaky)
+            leaky, searches(leaky)
         )
 
 
@@ -82,7 +58,7 @@ def test_an_operator_that_is_not_declared_and_not_refused_fails_the_contract() -
     wrong = FakeBackend(sample_nodes(FakeEmbedding()), features=fewer)
     with pytest.raises(pytest.fail.Exception):
         BackendContract().test_a_condition_keeps_exactly_what_matches_it_or_is_refused(
-            wrong, asks(wrong)
+            wrong, searches(wrong)
         )
 
 
@@ -91,7 +67,7 @@ def test_a_wrong_order_or_number_fails_the_contract(backend: type[FakeBackend]) 
     wrong = backend(sample_nodes(FakeEmbedding()))
     with pytest.raises(AssertionError):
         BackendContract().test_there_are_at_most_top_k_best_first_and_ties_go_by_node_id(
-            asks(wrong)
+            searches(wrong)
         )
 
 

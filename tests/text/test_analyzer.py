@@ -13,10 +13,9 @@ from llama_retrieval_ext.text.analyzer import (
     spellings,
     word_stemmer,
 )
-from tests.cases import each_case
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("word", "folded"),
     [
         ("école", "ecole"),
@@ -36,7 +35,7 @@ def test_accents_are_folded(word: str, folded: str) -> None:
     assert fold(word) == folded
 
 
-@each_case("word", ["plain", "мой", "їжак", "हिन्दी", "ครั้ง", "火"])
+@pytest.mark.parametrize("word", ["plain", "мой", "їжак", "हिन्दी", "ครั้ง", "火"])
 def test_marks_that_make_a_letter_stay(word: str) -> None:
     assert fold(word) == word
 
@@ -107,7 +106,7 @@ def test_dunder_names_lose_their_underscores() -> None:
     assert spellings("___") == []
 
 
-def test_what_has_too_many_parts_is_cut_at_its_joints_only() -> None:
+def test_a_name_with_too_many_parts_is_cut_between_parts() -> None:
     assert spellings("f47ac10b-58cc-4372-a567-0e02b2c3d479") == [
         "f47ac10b58cc4372a567-0e02b2c3d479",
         "f47ac10b",
@@ -126,7 +125,7 @@ def test_plain_spellings_take_nothing_apart() -> None:
     assert plain_spellings("1.2.3") == ["1.2.3"]
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("language", "words", "stem"),
     [
         ("english", ["résumé", "resumes", "résumés"], "resum"),
@@ -140,8 +139,8 @@ def test_forms_of_a_word_meet(language: str, words: list[str], stem: str) -> Non
     assert set(map(word_stemmer(language), words)) == {stem}
 
 
-@each_case("word", ["utf8s", "c++", "книги", "at&ts", "1.2.3"])
-def test_what_is_no_word_of_the_language_keeps_its_ending(word: str) -> None:
+@pytest.mark.parametrize("word", ["utf8s", "c++", "книги", "at&ts", "1.2.3"])
+def test_words_of_other_languages_are_not_stemmed(word: str) -> None:
     assert word_stemmer("english")(word) == word
 
 

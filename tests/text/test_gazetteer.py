@@ -56,7 +56,7 @@ def test_an_exact_name_beats_a_similar_one_in_the_same_words() -> None:
     assert [m.ids for m in gazetteer.find_similar("the crane")] == [("one",)]
 
 
-def test_typos_in_chinese_are_found() -> None:
+def test_a_chinese_name_with_a_typo_is_found() -> None:
     gazetteer = Gazetteer([("塔式起重机安装", "crane")])
     (mention,) = gazetteer.find_similar("检查塔式起重械安装的安全")
     assert (mention.start, mention.end, mention.ids) == (2, 9, ("crane",))

@@ -13,7 +13,7 @@ def test_stop_words_and_endings_count() -> None:
 
 
 @given(SETS, st.floats(min_value=0.01, max_value=1.0))
-def test_the_answer_is_that_of_comparing_every_pair(
+def test_near_duplicates_are_those_of_comparing_every_pair(
     sets: list[frozenset[str]], at_least: float
 ) -> None:
     kept: list[int] = []

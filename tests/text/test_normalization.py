@@ -1,14 +1,14 @@
 import unicodedata
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_retrieval_ext.text.normalization import dominant_script, normal
 from llama_retrieval_ext.text.segmentation import pieces
-from tests.cases import each_case
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("text", "script"),
     [
         ("What is retrieval?", "latin"),

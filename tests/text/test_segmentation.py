@@ -21,7 +21,6 @@ from llama_retrieval_ext.text.segmentation import (
     word_grams,
 )
 from llama_retrieval_ext.text.tokenizer import Tokenizer
-from tests.cases import each_case
 
 RUNS = st.text(alphabet="安全生产法\U00020000", min_size=1)
 
@@ -52,7 +51,7 @@ def test_the_chinese_dictionary_sees_simplified_characters() -> None:
     assert word_grams("臺灣法", segment=lambda run: [run[:2], run[2:]]) == [*"台湾法", "台湾"]
 
 
-def test_other_scripts_are_not_given_to_the_chinese_dictionary() -> None:
+def test_only_chinese_is_segmented_by_the_chinese_dictionary() -> None:
     assert word_grams("タワー", segment=lambda _: ["wrong"]) == document_grams("タワー")
 
 
@@ -92,7 +91,7 @@ def test_threads_share_a_cache_that_is_too_small() -> None:
         assert list(pool.map(cache.__getitem__, keys)) == [key + 1 for key in keys]
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("a-b c -d- e.", ["a-b", "c", "d", "e"]),

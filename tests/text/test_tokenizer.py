@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.text.segmentation import term_id
 from llama_retrieval_ext.text.tokenizer import ENGLISH_STOP_WORDS, TOKENIZER_VERSION, Tokenizer
-from tests.cases import each_case
 
 DEFAULT = Tokenizer()
 TOKENIZERS = [
@@ -87,7 +86,7 @@ def test_equal_tokenizers_give_equal_tokens(text: str) -> None:
     assert other.tokens(text) == DEFAULT.tokens(text)
 
 
-@each_case("tokenizer", TOKENIZERS)
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
 def test_a_used_tokenizer_survives_pickling_copying_and_json(tokenizer: Tokenizer) -> None:
     used = tokenizer.tokens("Résumés of 火灾")
     for twin in (
@@ -125,13 +124,13 @@ def test_a_missing_field_is_refused_instead_of_guessed() -> None:
         Tokenizer.from_dict(recorded)
 
 
-@each_case("version", [TOKENIZER_VERSION + 1, 0, None, "1", True])
+@pytest.mark.parametrize("version", [TOKENIZER_VERSION + 1, 0, None, "1", True])
 def test_another_version_is_refused_naming_both(version: object) -> None:
     with pytest.raises(ConfigurationError, match=f"version {TOKENIZER_VERSION} .*{version!r}"):
         Tokenizer.from_dict(DEFAULT.to_dict() | {"version": version})
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("field", "value"),
     [
         ("language", "klingon"),
@@ -198,6 +197,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_text_is_cut_in_linear_time(name: str) -> None:
     tokens = TOKENIZER.tokens(HOSTILE[name])
@@ -233,11 +233,11 @@ def test_a_word_beyond_its_limit_is_found_by_itself() -> None:
 
 def found(query: str, document: str, *, by: Tokenizer = DEFAULT) -> float:
     """The share of the query's tokens that the document has."""
-    wanted = by.query_tokens(query)
-    return sum(token in by.tokens(document) for token in wanted) / len(wanted)
+    tokens = by.query_tokens(query)
+    return sum(token in by.tokens(document) for token in tokens) / len(tokens)
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("query", "document"),
     [
         ("知识图谱", "大语言模型的知识图谱检索增强生成技术"),
@@ -265,7 +265,9 @@ def test_words_that_stock_bm25_misses_are_found(query: str, document: str) -> No
     assert found(query, document) == 1.0
 
 
-@each_case("query", ["not", "to be or not to be", "what is it", "The Who", "I", "what ___"])
+@pytest.mark.parametrize(
+    "query", ["not", "to be or not to be", "what is it", "The Who", "I", "what ___"]
+)
 def test_a_query_of_stop_words_alone_keeps_them(query: str) -> None:
     assert found(query, f"He said: {query}.") == 1.0
 
@@ -276,7 +278,7 @@ def test_documents_keep_stop_words_for_any_list() -> None:
     assert lists[0].tokens(text) == lists[1].tokens(text) == lists[2].tokens(text)
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("query", "document"),
     [
         ("userName", "user_name = 1"),
@@ -304,7 +306,7 @@ def test_a_name_is_found_in_its_other_spellings(query: str, document: str) -> No
     assert found(query, document) == 1.0
 
 
-@each_case(
+@pytest.mark.parametrize(
     ("query", "document"),
     [
         ("C", "C++ and C# only"),
@@ -316,7 +318,7 @@ def test_a_name_is_found_in_its_other_spellings(query: str, document: str) -> No
         ("タワー", "たわー"),
     ],
 )
-def test_what_only_looks_alike_is_not_found(query: str, document: str) -> None:
+def test_texts_that_only_look_alike_do_not_match(query: str, document: str) -> None:
     assert found(query, document) < 1.0
 
 
@@ -353,6 +355,6 @@ def test_stop_words_are_casefolded_letters() -> None:
     assert all(word.isascii() and word.isalpha() and word.islower() for word in ENGLISH_STOP_WORDS)
 
 
-@each_case("word", ["if", "while", "may", "will", "fire"])
+@pytest.mark.parametrize("word", ["if", "while", "may", "will", "fire"])
 def test_question_words_are_no_stop_words(word: str) -> None:
     assert word not in ENGLISH_STOP_WORDS

@@ -19,16 +19,16 @@ def test_words_of_either_spelling_become_the_same() -> None:
 
 
 @given(HAN_TEXTS)
-def test_twice_is_as_once_and_no_character_is_added(text: str) -> None:
+def test_simplifying_is_idempotent_and_keeps_the_length(text: str) -> None:
     once = simplified(text)
     assert simplified(once) == once
     assert len(once) == len(text)
 
 
-def test_every_han_character_stays_one() -> None:
+def test_every_han_character_is_simplified_to_a_han_character() -> None:
     every = "".join(map(chr, range(0x4E00, 0xA000)))
     assert is_run(simplified(every))
 
 
-def test_other_scripts_stay_as_they_are() -> None:
+def test_simplifying_leaves_other_scripts_unchanged() -> None:
     assert simplified("タワー へ 한국어 café 12") == "タワー へ 한국어 café 12"

@@ -13,8 +13,13 @@ from enum import StrEnum
 from typing import Final, Self, TypeAlias
 
 from llama_retrieval_ext.errors import DuplicateNodeError
-from llama_retrieval_ext.knowledge_base.documents import DocumentKey, PackedNode, Prepared, unpacked
 from llama_retrieval_ext.knowledge_base.ledger.local_ledger import Database
+from llama_retrieval_ext.knowledge_base.ledger.prepared import (
+    DocumentKey,
+    PackedNode,
+    Prepared,
+    unpacked,
+)
 
 
 class WriteOutcome(StrEnum):

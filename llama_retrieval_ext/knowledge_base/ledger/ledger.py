@@ -1,10 +1,10 @@
 """The ledger: the configuration of a knowledge base, and its documents, which `Journal` changes."""
 
+import os
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -15,7 +15,7 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.knowledge_base.documents import DocumentKey
+from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
 from llama_retrieval_ext.query import Scope
 
 _FORMAT: Final = 1
@@ -281,8 +281,14 @@ class Ledger(ABC):
         """Return the documents with this id or source in a scope; None means in no scope."""
 
     def find(self, name: str, scope: Scope | None) -> list[Entry]:
-        """Return the documents with this id or source, which may be a relative path."""
-        return self.named(name, scope) or self.named(str(Path(name).expanduser().resolve()), scope)
+        """Return the documents with this id or source, which may be a relative path.
+
+        An id may come from elsewhere and look like any path, so ``~`` is not expanded.
+        """
+        found = self.named(name, scope)
+        if found or "\0" in name:  # no path has a NUL
+            return found
+        return self.named(os.path.realpath(name), scope)
 
     @abstractmethod
     def visible(self, scope: Scope | None) -> list[Entry]:

@@ -19,13 +19,13 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.knowledge_base.documents import DocumentKey
 from llama_retrieval_ext.knowledge_base.ledger.ledger import (
     Entry,
     KnowledgeBaseConfig,
     Ledger,
     config_from,
 )
+from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
 from llama_retrieval_ext.query import Scope
 
 # Other handles lock the file for milliseconds; a minute allows for a machine that swaps.

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilters
 
-from llama_retrieval_ext.knowledge_base.documents import DocumentKey
 from llama_retrieval_ext.knowledge_base.ledger.journal import JournalState
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry
+from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.engine.records import Record, RecordStore, all_of, where
 

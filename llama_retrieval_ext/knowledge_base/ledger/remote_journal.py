@@ -13,13 +13,6 @@ from typing import Final, TypeAlias
 
 from llama_index.core.schema import BaseNode
 
-from llama_retrieval_ext.knowledge_base.documents import (
-    DocumentKey,
-    PackedNode,
-    Prepared,
-    key_of_node,
-    unpacked,
-)
 from llama_retrieval_ext.knowledge_base.ledger.journal import (
     Claim,
     Journal,
@@ -27,6 +20,13 @@ from llama_retrieval_ext.knowledge_base.ledger.journal import (
     Reply,
     WriteOutcome,
     duplicate_error,
+)
+from llama_retrieval_ext.knowledge_base.ledger.prepared import (
+    DocumentKey,
+    PackedNode,
+    Prepared,
+    key_of_node,
+    unpacked,
 )
 from llama_retrieval_ext.knowledge_base.ledger.records import (
     Change,

@@ -10,7 +10,6 @@ from typing import Final
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
-from llama_retrieval_ext.knowledge_base.documents import DocumentKey
 from llama_retrieval_ext.knowledge_base.ledger.ledger import (
     Entry,
     KnowledgeBaseConfig,
@@ -18,6 +17,7 @@ from llama_retrieval_ext.knowledge_base.ledger.ledger import (
     config_from,
     unknown_nodes_error,
 )
+from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
 from llama_retrieval_ext.knowledge_base.ledger.records import (
     DocumentRecord,
     Value,

@@ -13,7 +13,13 @@ from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
 
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError, RetrievalExtError
-from llama_retrieval_ext.knowledge_base.readers.formats import TextReader, reader_for
+from llama_retrieval_ext.knowledge_base.readers.formats import (
+    TextReader,
+    check_encoding,
+    check_unpacked,
+    reader_for,
+)
+from llama_retrieval_ext.urls import expanded_path
 
 _PART: Final = "_part_"
 
@@ -35,6 +41,8 @@ def read_documents(
     *,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
+    encoding: str = "",
+    follow_symlinks: bool = False,
 ) -> DocumentList:
     r"""Return files as documents with stable ids, which `KnowledgeBase.add` recognises.
 
@@ -51,6 +59,10 @@ def read_documents(
             files whose name or path within the folder matches one are read. Empty for all.
         exclude: Patterns of the same form; files that match one, or are in a folder whose name
             matches, are not read.
+        encoding: Encoding of texts that are not in UTF-8, such as ``"latin-1"`` or ``"cp1252"``;
+            empty to recognise UTF-16 and GB18030.
+        follow_symlinks: Whether a symbolic link in a folder may lead to a file outside of it; such
+            files are left out otherwise.
 
     Returns:
         A list of documents, in the order of the paths, with an attribute ``left_out``: the reason
@@ -58,7 +70,7 @@ def read_documents(
         them.
 
     Raises:
-        ConfigurationError: An argument is not a path or not a list of patterns.
+        ConfigurationError: An argument is not a path, not a list of patterns, or no encoding.
 
     Examples:
         >>> import tempfile
@@ -72,7 +84,9 @@ def read_documents(
         ['this kind of file is not supported: .png']
 
     """
-    reading = iter_documents(paths, include=include, exclude=exclude)
+    reading = iter_documents(
+        paths, include=include, exclude=exclude, encoding=encoding, follow_symlinks=follow_symlinks
+    )
     return DocumentList(list(reading.documents), reading.left_out)
 
 
@@ -106,11 +120,13 @@ class Reading:
         ]
 
 
-def iter_documents(
+def iter_documents(  # noqa: PLR0913 - those of `read_documents`, and two
     paths: str | Path | Iterable[str | Path],
     *,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
+    encoding: str = "",
+    follow_symlinks: bool = False,
     leave_out: Path | None = None,
     watched: Callable[[list[Path]], Iterable[Path]] = iter,
 ) -> Reading:
@@ -120,8 +136,16 @@ def iter_documents(
     files while they are read, for a progress bar.
     """
     reading = Reading()
-    files = find_files(paths, reading, include=include, exclude=exclude, leave_out=leave_out)
-    reading.documents = read_files(watched(files), reading)
+    check_encoding(encoding)
+    files = find_files(
+        paths,
+        reading,
+        include=include,
+        exclude=exclude,
+        leave_out=leave_out,
+        follow_symlinks=follow_symlinks,
+    )
+    reading.documents = read_files(watched(files), reading, encoding)
     return reading
 
 
@@ -132,9 +156,11 @@ def find_files(
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
     leave_out: Path | None = None,
+    follow_symlinks: bool = False,
 ) -> list[Path]:
     """Return the files that `iter_documents` reads, each once; record patterns without files."""
-    selection = _Selection(_patterns(include, "include"), _patterns(exclude, "exclude"), leave_out)
+    patterns = (_patterns(include, "include"), _patterns(exclude, "exclude"))
+    selection = _Selection(*patterns, leave_out, follow_symlinks)
     return list(dict.fromkeys(_files(_as_paths(paths), selection, reading.left_out)))
 
 
@@ -145,6 +171,7 @@ class _Selection:
     include: tuple[str, ...]
     exclude: tuple[str, ...]
     leave_out: Path | None
+    follow_symlinks: bool
 
     def takes(self, file: Path, folder: Path) -> bool:
         """Return whether to read a file; its path is relative to the folder."""
@@ -185,28 +212,44 @@ def _files(
     paths: Iterable[str | Path], selection: _Selection, left_out: dict[Path, str]
 ) -> Iterator[Path]:
     for given in paths:
-        path = Path(given).expanduser()
+        path = expanded_path(given)
         if path.is_dir():
-            yield from _found(path, "**/*", selection)
+            yield from _found(path, "**/*", selection, left_out)
         elif not path.exists() and has_magic(str(path)):
             first = next(place for place, part in enumerate(path.parts) if has_magic(part))
             pattern = str(Path(*path.parts[first:]))
-            found = list(_found(Path(*path.parts[:first]), pattern, selection))
+            found = list(_found(Path(*path.parts[:first]), pattern, selection, left_out))
             if not found:
                 left_out[path] = "no file matches this pattern"
             yield from found
+        elif _is_loop(path):
+            left_out[path] = "it is a loop of symbolic links"
         else:
             yield path.resolve()
 
 
-def _found(folder: Path, pattern: str, selection: _Selection) -> Iterator[Path]:
+def _is_loop(path: Path) -> bool:
+    try:
+        path.resolve()
+    except (OSError, RuntimeError):  # RuntimeError before Python 3.13
+        return True
+    return False
+
+
+def _found(
+    folder: Path, pattern: str, selection: _Selection, left_out: dict[Path, str]
+) -> Iterator[Path]:
     folder = folder.resolve()
     for file in sorted(folder.glob(pattern)):
-        if file.is_file() and selection.takes(file.relative_to(folder), folder):
+        if not file.is_file() or not selection.takes(file.relative_to(folder), folder):
+            continue
+        if selection.follow_symlinks or file.resolve().is_relative_to(folder):
             yield file
+        else:
+            left_out[file] = "a symbolic link leads out of the folder; follow_symlinks reads it"
 
 
-def read_files(files: Iterable[Path], reading: Reading) -> Iterator[Document]:
+def read_files(files: Iterable[Path], reading: Reading, encoding: str = "") -> Iterator[Document]:
     """Yield the documents in files; record files that cannot be read."""
     # pypdf logs each error of a broken file three times; `left_out` has the reason.
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
@@ -215,7 +258,7 @@ def read_files(files: Iterable[Path], reading: Reading) -> Iterator[Document]:
         suffix = file.suffix.lower()
         try:
             if suffix not in readers:
-                readers[suffix] = reader_for(suffix)
+                readers[suffix] = reader_for(suffix, encoding)
             documents = _read(file, readers[suffix])
         except ImportError:
             reading.left_out[file] = str(
@@ -233,6 +276,7 @@ def read_files(files: Iterable[Path], reading: Reading) -> Iterator[Document]:
 def _read(file: Path, reader: BaseReader) -> list[Document]:
     # No dates: a copied or touched file would count as changed.
     metadata = {"file_path": str(file), "file_name": file.name}
+    check_unpacked(file)
     documents = reader.load_data(file, extra_info=metadata)
     for part, document in enumerate(documents):
         is_whole = isinstance(reader, TextReader)
@@ -243,8 +287,8 @@ def _read(file: Path, reader: BaseReader) -> list[Document]:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the message of the first cause: readers wrap errors."""
-    while error.__cause__ is not None:
+    """Return the message of the first cause, as readers wrap errors, up to one of this package."""
+    while error.__cause__ is not None and not isinstance(error, RetrievalExtError):
         error = error.__cause__
     if isinstance(error, RetrievalExtError):
         return str(error)

@@ -10,8 +10,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from io import StringIO
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from zipfile import BadZipFile, ZipFile
 
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
@@ -46,28 +48,46 @@ _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 # Chinese text is mostly in GB 2312, except rare names and symbols; Latin-1 text hardly ever is.
 _LEAST_COMMON: Final = 0.5
 _HEAD_BYTES: Final = 2**16
+# Cells of a sheet, with the empty ones between two that have a value; they take seconds.
+_MAX_CELLS: Final = 10_000_000
+# Size of the content of an office file. Pictures and films hardly shrink, so that a large file may
+# have twice its own size.
+_MAX_UNPACKED: Final = 200_000_000
+_ZIPPED: Final = {".docx", ".xlsx", ".pptx"}
 
 
 class TextReader(BaseReader):
-    """Reads a text file as one document."""
+    """Reads a text file as one document; ``encoding`` is that of `read_text`."""
+
+    def __init__(self, encoding: str = "") -> None:
+        self._encoding = encoding
 
     def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
         """Return the document of a file."""
-        return [Document(text=read_text(file), metadata=dict(extra_info or {}))]
+        return [Document(text=read_text(file, self._encoding), metadata=dict(extra_info or {}))]
 
 
 class CSVReader(BaseReader):
     """Reads each row of a CSV file as a document: a line ``column: value`` for each column."""
 
+    def __init__(self, encoding: str = "") -> None:
+        self._encoding = encoding
+
     def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
         """Return a document for each row after the first, which names the columns."""
-        rows = csv.reader(StringIO(read_text(file), newline=""))
-        columns = next(rows, [])
-        return [
-            Document(text=row_text(columns, row), metadata=dict(extra_info or {}))
-            for row in rows
-            if row
-        ]
+        rows = csv.reader(StringIO(read_text(file, self._encoding), newline=""))
+        try:
+            columns = next(rows, [])
+            return [
+                Document(text=row_text(columns, row), metadata=dict(extra_info or {}))
+                for row in rows
+                if row
+            ]
+        except csv.Error as error:
+            raise ConfigurationError(
+                f"line {rows.line_num} is not CSV as Python reads it: {error}; a field longer than "
+                "the limit needs csv.field_size_limit(...), or a quotation mark is missing"
+            ) from error
 
 
 def row_text(columns: Sequence[str], cells: Sequence[str]) -> str:
@@ -93,7 +113,7 @@ class XLSXReader(BaseReader):
             return [
                 Document(text=text, metadata={**(extra_info or {}), "sheet_name": sheet.title})
                 for sheet in workbook.worksheets
-                for text in _rows(sheet.iter_rows(values_only=True))
+                for text in _rows(_cells(sheet))
             ]
         finally:
             workbook.close()
@@ -114,15 +134,26 @@ class PPTXReader(BaseReader):
         ]
 
 
+def _cells(sheet: _Untyped) -> Iterator[tuple[object, ...]]:
+    """Yield the rows of a sheet, as long as their last cell; a file may claim any size."""
+    sheet.reset_dimensions()
+    n_cells = 0
+    for row in sheet.iter_rows(values_only=True):
+        n_cells += len(row)
+        if n_cells > _MAX_CELLS:
+            raise ConfigurationError(f"its rows span more than {_MAX_CELLS:,} cells, the limit")
+        yield row
+
+
 def _rows(rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
     filled = (row for row in rows if any(cell is not None for cell in row))
     columns = ["" if cell is None else str(cell) for cell in next(filled, ())]
     for row in filled:
-        names = [
-            name or f"column {number}" for number, name in enumerate(columns[: len(row)], start=1)
-        ]
+        named = zip_longest(columns[: len(row)], row)  # a row may be longer than the first
         cells = [
-            (name, str(cell)) for name, cell in zip(names, row, strict=False) if cell is not None
+            (name or f"column {number}", str(cell))
+            for number, (name, cell) in enumerate(named, start=1)
+            if cell is not None
         ]
         yield row_text([name for name, _ in cells], [cell for _, cell in cells])
 
@@ -164,18 +195,25 @@ class HTMLReader(BaseReader):
 
 
 def _text(soup: "BeautifulSoup") -> str:
-    from bs4.element import NavigableString  # noqa: PLC0415 - an extra
-
-    for string in soup(string=True):
-        # Comments and similar nodes are subclasses of strings.
-        if type(string) is NavigableString and string.find_parent("pre") is None:
-            string.replace_with(_WHITE.sub(" ", string))
-    for tag in soup(["td", "th"]):
-        tag.append(" ")
-    for tag in soup(_BLOCKS):
-        tag.insert_before("\n")
-        tag.insert_after("\n")
-    lines = (_one_line(line) for line in soup.get_text().splitlines())
+    """Return the text, a line for each block; linear, because files may nest thousands of tags."""
+    parts: list[str] = []
+    open_tags: list[tuple[Iterator[_Untyped], str, bool]] = [(iter(soup.contents), "", False)]
+    while open_tags:
+        children, after, in_pre = open_tags[-1]
+        node = next(children, None)
+        if node is None:
+            parts.append(after)
+            open_tags.pop()
+        elif (name := getattr(node, "name", None)) is None:
+            # Comments and similar nodes are subclasses of strings.
+            if type(node).__name__ in ("NavigableString", "CData"):
+                parts.append(node if in_pre else _WHITE.sub(" ", node))
+        else:
+            around = "\n" if name in _BLOCKS else ""
+            parts.append(around)
+            after = " " if name in ("td", "th") else around
+            open_tags.append((iter(node.contents), after, in_pre or name == "pre"))
+    lines = (_one_line(line) for line in "".join(parts).splitlines())
     return "\n".join(line for line in lines if line)
 
 
@@ -185,7 +223,6 @@ def _one_line(text: str) -> str:
 
 # Readers of other files than text.
 _READERS: Final[Mapping[str, type[BaseReader]]] = {
-    ".csv": CSVReader,
     ".xlsx": XLSXReader,
     ".pptx": PPTXReader,
     ".html": HTMLReader,
@@ -194,21 +231,50 @@ _READERS: Final[Mapping[str, type[BaseReader]]] = {
 _LLAMA_INDEX: Final = {".pdf": "PDFReader", ".docx": "DocxReader"}
 
 
-def reader_for(suffix: str) -> BaseReader:
+def reader_for(suffix: str, encoding: str = "") -> BaseReader:
     """Return the reader of a suffix in lower case; this or its use may raise ImportError."""
+    if suffix in _READERS:
+        return _READERS[suffix]()
     if suffix not in _LLAMA_INDEX:
-        return _READERS.get(suffix, TextReader)()
+        return CSVReader(encoding) if suffix == ".csv" else TextReader(encoding)
     reader: BaseReader = getattr(import_module("llama_index.readers.file"), _LLAMA_INDEX[suffix])()
     return reader
 
 
-def read_text(file: Path) -> str:
-    """Return the text of a file in UTF-8, UTF-16 or GB18030; raise if it is in another encoding."""
+def check_unpacked(file: Path) -> None:
+    """Raise if an office file unpacks to far more than its size, which readers load as a whole."""
+    if file.suffix.lower() not in _ZIPPED:
+        return
+    try:
+        with ZipFile(file) as content:
+            size = sum(part.file_size for part in content.infolist())
+    except (OSError, BadZipFile):
+        return  # the reader has the better message
+    if size > max(_MAX_UNPACKED, 2 * file.stat().st_size):
+        raise ConfigurationError(f"it unpacks to {size:,} bytes; the limit is {_MAX_UNPACKED:,}")
+
+
+def check_encoding(encoding: str) -> str:
+    """Return the name of a text encoding, or raise."""
+    try:
+        b"a".decode(encoding or "utf-8")  # nothing is looked up for no bytes
+    except (LookupError, TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"encoding must be one of Python's, such as 'latin-1' or 'cp1252', got {encoding!r}"
+        ) from error
+    return encoding
+
+
+def read_text(file: Path, encoding: str = "") -> str:
+    """Return the text of a file in UTF-8, UTF-16 or GB18030; raise if it is in another encoding.
+
+    A text that is neither UTF-8 nor marked as UTF-16 or UTF-32 is in ``encoding``, if given.
+    """
     with file.open("rb") as opened:
         data = opened.read(_HEAD_BYTES)
         if len(data) < _HEAD_BYTES or _may_be_text(data):  # avoids reading a whole video
             data += opened.read()
-    text = decode_text(data)
+    text = decode_text(data, encoding)
     if text is not None:
         return text.replace("\r\n", "\n").replace("\r", "\n")
     suffix = file.suffix.lower()
@@ -217,17 +283,21 @@ def read_text(file: Path) -> str:
     raise ConfigurationError(f"this kind of file is not supported: {suffix}")
 
 
-def decode_text(data: bytes) -> str | None:
+def decode_text(data: bytes, encoding: str = "") -> str | None:
     """Return bytes as text; None if they are not text in UTF-8, UTF-16 or GB18030.
 
-    Without a byte order mark, UTF-8 is tried first. GB18030 or UTF-16 is accepted if the text has
-    no control characters and half of its non-ASCII characters are common Chinese characters.
+    Without a byte order mark, UTF-8 is tried first, then only ``encoding`` if given. GB18030 or
+    UTF-16 is accepted if the text has no control characters and half of its non-ASCII characters
+    are common Chinese characters.
     """
-    for mark, encoding in _MARKS:
+    for mark, marked in _MARKS:
         if data.startswith(mark):
-            return _decoded(data, encoding)
+            return _decoded(data, marked)
     if b"\0" not in data:
         text = _decoded(data, "utf-8")
+        if text is None and encoding:
+            text = _decoded(data, encoding)
+            return None if text is None or _CONTROL.search(text) else text
         return _plausible(_decoded(data, "gb18030")) if text is None else text
     return _plausible(_decoded(data, "utf-16-le")) or _plausible(_decoded(data, "utf-16-be"))
 

@@ -43,6 +43,7 @@ from llama_retrieval_ext.stores.embedded.shard import (
     shard_folder,
 )
 from llama_retrieval_ext.stores.engine.config import ConfigRequest
+from llama_retrieval_ext.urls import local_path
 
 T = TypeVar("T")
 
@@ -355,7 +356,7 @@ class OpenDirectories:
         """Return the directory of a path; the caller releases it exactly once."""
         if str(path) == MEMORY:
             return _temporary(request)
-        real = Path(path).expanduser().resolve()
+        real = local_path(path)
         while (directory := self._join(real, request)).is_closing:
             directory.close()  # waits for users
             self._remove(directory)

@@ -22,6 +22,7 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.stores.engine.config import ConfigRequest, StoreConfig, format_error
 from llama_retrieval_ext.stores.qdrant_common.points import QdrantConfig
+from llama_retrieval_ext.urls import local_path
 
 C = TypeVar("C", bound=StoreConfig)
 
@@ -60,7 +61,7 @@ def prepare(directory: Path) -> None:
 
 def is_new(path: str | Path) -> bool:
     """Return whether the path contains no store."""
-    return not (Path(path).expanduser() / MANIFEST).is_file()
+    return not (local_path(path) / MANIFEST).is_file()
 
 
 @contextmanager

@@ -55,12 +55,9 @@ class Candidate:
         return found
 
     @classmethod
-    def stored(cls, text: str, score: float, contributions: tuple[Contribution, ...] = ()) -> Self:
+    def stored(cls, text: str, score: float) -> Self:
         """Return the candidate of a node that is stored as text."""
-        found = cls.__new__(cls)
-        found.node_id, found.score, found.contributions = node_id_in(text), score, contributions
-        found._node = text  # noqa: SLF001 - of its own class
-        return found
+        return cls.later(node_id_in(text), score, text)
 
     def rescored(self, score: float, contributions: tuple[Contribution, ...] = ()) -> "Candidate":
         """Return the same node with another score."""

@@ -4,7 +4,9 @@ import asyncio
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
@@ -109,12 +111,24 @@ class AsyncClient(Generic[C]):
     async def run(self, send: Callable[[C], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine function of the client on the client's loop; return its result."""
         loop, client = self._open()
-        try:
+        with self._closing():
             return await loop.run(send(client))
-        except (RuntimeError, asyncio.CancelledError) as error:
+
+    def run_blocking(self, send: Callable[[C], Coroutine[Any, Any, T]]) -> T:
+        """`run` for a thread, which it blocks."""
+        loop, client = self._open()
+        with self._closing():
+            return loop.run_blocking(send(client))
+
+    @contextmanager
+    def _closing(self) -> Iterator[None]:
+        """Translate errors of requests that `close` in another thread ended."""
+        try:
+            yield
+        # The client raises the first of these, its loop one of the others.
+        except (RuntimeError, asyncio.CancelledError, CancelledError) as error:
             if not self._closed:
                 raise
-            # After `close` in another thread, the client raises one of these, its loop the other.
             raise self._closed_error() from error
 
     def close(self) -> None:

@@ -1,6 +1,5 @@
 """`EngineStore`: a LlamaIndex vector store over an engine."""
 
-import asyncio
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NoReturn, Self, TypeVar
@@ -14,7 +13,9 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreError
-from llama_retrieval_ext.execution.plan import Call
+from llama_retrieval_ext.execution.context import call
+from llama_retrieval_ext.execution.plan import Call, Plan, finished
+from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.stores.encoding.vectors import Distance
 from llama_retrieval_ext.stores.engine.backend import Candidate
 from llama_retrieval_ext.stores.engine.config import StoreConfig
@@ -60,7 +61,8 @@ class EngineStore(BasePydanticVectorStore):
         """Dimension of the embeddings; None before the first node."""
         return self._config.dimension
 
-    def add(self, nodes: Sequence[BaseNode], **kwargs: object) -> list[str]:
+    @blocking
+    def add(self, nodes: Sequence[BaseNode], **kwargs: object) -> Plan[list[str]]:
         """Add nodes with embeddings; replace stored nodes with the same ids.
 
         All nodes are checked before the first write. Nodes are written in batches; if a batch
@@ -81,18 +83,13 @@ class EngineStore(BasePydanticVectorStore):
             StoreClosedError: The store was closed.
         """
         _refuse(kwargs, "add")
-        if nodes:
-            self._add(_unique(nodes)).function()
-        return [node.node_id for node in nodes]
+        ids = [node.node_id for node in nodes]
+        return call(self._add(_unique(nodes)).then(lambda _: ids)) if nodes else finished(ids)
 
-    async def async_add(self, nodes: Sequence[BaseNode], **kwargs: object) -> list[str]:
-        """`add`, without blocking the event loop."""
-        _refuse(kwargs, "add")
-        if nodes:
-            await _answer(self._add(_unique(nodes)))
-        return [node.node_id for node in nodes]
+    async_add = asynchronous(add)  # type: ignore[arg-type]  # its self is this class
 
-    def delete(self, ref_doc_id: str, **delete_kwargs: object) -> None:
+    @blocking
+    def delete(self, ref_doc_id: str, **delete_kwargs: object) -> Plan[None]:
         """Delete the nodes of a document.
 
         Args:
@@ -102,18 +99,17 @@ class EngineStore(BasePydanticVectorStore):
         Raises:
             ConfigurationError: The id is empty.
         """
-        self._delete(_of_document(ref_doc_id, delete_kwargs)).function()
+        yield self._delete(_of_document(ref_doc_id, delete_kwargs))
 
-    async def adelete(self, ref_doc_id: str, **delete_kwargs: object) -> None:
-        """`delete`, without blocking the event loop."""
-        await _answer(self._delete(_of_document(ref_doc_id, delete_kwargs)))
+    adelete = asynchronous(delete)  # type: ignore[arg-type]  # its self is this class
 
+    @blocking
     def delete_nodes(
         self,
         node_ids: list[str] | None = None,
         filters: MetadataFilters | None = None,
         **delete_kwargs: object,
-    ) -> None:
+    ) -> Plan[None]:
         """Delete the nodes that have one of the ids and satisfy the filters.
 
         Args:
@@ -125,20 +121,14 @@ class EngineStore(BasePydanticVectorStore):
             ConfigurationError: Neither is given.
             InvalidFilterError: The filters are invalid.
         """
-        self._delete(_to_delete(node_ids, filters, delete_kwargs)).function()
+        yield self._delete(_to_delete(node_ids, filters, delete_kwargs))
 
-    async def adelete_nodes(
-        self,
-        node_ids: list[str] | None = None,
-        filters: MetadataFilters | None = None,
-        **delete_kwargs: object,
-    ) -> None:
-        """`delete_nodes`, without blocking the event loop."""
-        await _answer(self._delete(_to_delete(node_ids, filters, delete_kwargs)))
+    adelete_nodes = asynchronous(delete_nodes)  # type: ignore[arg-type]  # its self is this class
 
+    @blocking
     def get_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
-    ) -> list[BaseNode]:
+    ) -> Plan[list[BaseNode]]:
         """Return the nodes that have one of the ids and satisfy the filters, with embeddings.
 
         Embeddings are in single precision. With cosine distance, most engines return them
@@ -154,13 +144,9 @@ class EngineStore(BasePydanticVectorStore):
         Raises:
             InvalidFilterError: The filters are invalid.
         """
-        return self._nodes(node_ids, filters).function()
+        return call(self._nodes(node_ids, filters))
 
-    async def aget_nodes(
-        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
-    ) -> list[BaseNode]:
-        """`get_nodes`, without blocking the event loop."""
-        return await _answer(self._nodes(node_ids, filters))
+    aget_nodes = asynchronous(get_nodes)  # type: ignore[arg-type]  # its self is this class
 
     def count(self, filters: MetadataFilters | None = None) -> int:
         """Return the number of nodes that satisfy the filters; of all nodes for None.
@@ -170,15 +156,17 @@ class EngineStore(BasePydanticVectorStore):
         """
         return self._count(Target(filters=filters)).function()
 
-    def clear(self) -> None:
+    @blocking
+    def clear(self) -> Plan[None]:
         """Delete all nodes. The next nodes may have another dimension."""
-        self._clear().function()
+        yield self._clear()
 
-    async def aclear(self) -> None:
-        """`clear`, without blocking the event loop."""
-        await _answer(self._clear())
+    aclear = asynchronous(clear)  # type: ignore[arg-type]  # its self is this class
 
-    def query(self, query: VectorStoreQuery, **kwargs: float | None) -> VectorStoreQueryResult:
+    @blocking
+    def query(
+        self, query: VectorStoreQuery, **kwargs: float | None
+    ) -> Plan[VectorStoreQueryResult]:
         """Return the hits of a query, best first; in mode MMR in the order of selection.
 
         HYBRID fuses ``similarity_top_k`` nearest nodes and ``sparse_top_k`` keyword hits into
@@ -197,13 +185,9 @@ class EngineStore(BasePydanticVectorStore):
             UnsupportedFilterError: The engine cannot evaluate the filters.
             DimensionMismatchError: The dimension of the embedding differs from the store's.
         """
-        return self._search(query, kwargs).then(_result).function()
+        return call(self._search(query, kwargs).then(_result))
 
-    async def aquery(
-        self, query: VectorStoreQuery, **kwargs: float | None
-    ) -> VectorStoreQueryResult:
-        """`query`, without blocking the event loop."""
-        return await _answer(self._search(query, kwargs).then(_result))
+    aquery = asynchronous(query)  # type: ignore[arg-type]  # its self is this class
 
     def persist(self, persist_path: str = "", fs: object = None) -> None:
         """No-op: `add` is already durable."""
@@ -297,12 +281,6 @@ class EngineStore(BasePydanticVectorStore):
     def _search(self, query: VectorStoreQuery, options: Options) -> Call[list[Candidate]]:
         modes = QueryModes(self.title, self.searcher, self._compile_target)
         return self.call(modes.steps(query, options))
-
-
-async def _answer(call: Call[T]) -> T:
-    if call.coroutine is None:
-        return await asyncio.to_thread(call.function)
-    return await call.coroutine()
 
 
 def _refuse(options: Mapping[str, object], method: str) -> None:

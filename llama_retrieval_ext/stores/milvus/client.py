@@ -27,7 +27,7 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.stores.engine.collection import CollectionMissingError
 from llama_retrieval_ext.stores.engine.connection import Connection, SharedByPath
-from llama_retrieval_ext.urls import Address, UrlForm
+from llama_retrieval_ext.urls import Address, UrlForm, local_path
 
 T = TypeVar("T")
 
@@ -90,13 +90,13 @@ def parse_address(url: str) -> Address:
 
     """
     address = FORM.parse(url)
-    path = Path(unquote(address.path)).expanduser()
-    if address.path and (path.suffix != ".db" or not path.absolute().parent.is_dir()):
+    path = local_path(unquote(address.path))
+    if address.path and (path.suffix != ".db" or not path.parent.is_dir()):
         raise ConfigurationError(
             f"got the file {str(path)!r}; Milvus Lite takes a name that ends in .db, in a folder "
             "that exists: milvus:./file.db"
         )
-    return replace(address, path=str(path.resolve())) if address.path else address
+    return replace(address, path=str(path)) if address.path else address
 
 
 class MilvusConnection(Connection):

@@ -25,13 +25,14 @@ from llama_retrieval_ext.errors import (
     StoreError,
     StoreUnavailableError,
     UnsupportedFilterError,
+    describe,
 )
 from llama_retrieval_ext.stores.engine.backend import EVERY_OPERATOR
 from llama_retrieval_ext.stores.engine.collection import CollectionMissingError
 from llama_retrieval_ext.stores.engine.connection import AsyncClient, Connection, SharedByPath
 from llama_retrieval_ext.stores.engine.steps import Steps
 from llama_retrieval_ext.stores.qdrant_common.filters import Clause, Contains, Group
-from llama_retrieval_ext.urls import Address, UrlForm
+from llama_retrieval_ext.urls import Address, UrlForm, local_path
 
 MEMORY: Final = ":memory:"
 FORM: Final = UrlForm(
@@ -197,7 +198,7 @@ def _local(path: str) -> tuple[QdrantClient, Callable[[], None]]:
     if path == MEMORY:
         client = QdrantClient(MEMORY)
         return client, client.close
-    return _directories.acquire(Path(path).expanduser().resolve())
+    return _directories.acquire(local_path(path))
 
 
 def _remote(address: Address) -> tuple[QdrantClient, Callable[[], None]]:
@@ -329,7 +330,7 @@ def _of_transport(error: Exception, where: str) -> StoreError:
     if "client has been closed" in str(error):
         return StoreClosedError(f"{where} was closed; open it again")
     return StoreUnavailableError(
-        f"{where} cannot be reached, or what answers is no Qdrant: {_described(error)}; "
+        f"{where} cannot be reached, or what answers is no Qdrant: {describe(error)}; "
         "check host, port and whether the server runs"
     )
 
@@ -363,9 +364,5 @@ def _of_local_mode(error: Exception, where: str) -> Exception:
             "use a server"
         )
     if isinstance(error, sqlite3.Error | OSError):
-        return StoreUnavailableError(f"{where} cannot be read or written: {_described(error)}")
+        return StoreUnavailableError(f"{where} cannot be read or written: {describe(error)}")
     return error
-
-
-def _described(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

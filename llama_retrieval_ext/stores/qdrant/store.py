@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Final, Unpack
 
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
@@ -20,6 +19,7 @@ from llama_retrieval_ext.stores.qdrant.schema import QdrantCollection, StorePara
 from llama_retrieval_ext.stores.qdrant.search import CollectionSearch
 from llama_retrieval_ext.stores.qdrant_common.filters import Clause, clause_for
 from llama_retrieval_ext.stores.qdrant_common.search import fusions_of
+from llama_retrieval_ext.urls import local_path
 
 # Local mode writes this file to each directory.
 _FILE: Final = "meta.json"
@@ -143,7 +143,7 @@ open_qdrant: Final = QdrantStore
 def is_new(url: str) -> bool:
     """Return whether opening the URL would create files; does not contact a server."""
     path = parse_address(url).path
-    return bool(path) and not (Path(path).expanduser() / _FILE).is_file()
+    return bool(path) and not (local_path(path) / _FILE).is_file()
 
 
 def backend_of(store: BasePydanticVectorStore) -> Backend | None:

@@ -82,17 +82,17 @@ def test_a_rule_uses_what_another_concludes(graph: EmbeddedGraph) -> None:
     assert {str(edge) for edge in found.proof} == {"p -USES-> e", "e -CAUSES-> h1"}
 
 
-def test_nothing_is_concluded_from_what_a_scope_cannot_see(graph: EmbeddedGraph) -> None:
+def test_nothing_is_concluded_from_rows_outside_the_scope(graph: EmbeddedGraph) -> None:
     assert run(infer(graph, RULES, seeds=["p"], scope=Scope("acme"))) == []
 
 
-def test_braces_of_a_name_are_text(graph: EmbeddedGraph) -> None:
+def test_braces_in_the_name_of_a_node_are_text(graph: EmbeddedGraph) -> None:
     graph.upsert([GraphNode("h1", "Hazard", "{process.__class__}")], [])
     assert inferred(graph, "p")[0].text == "Excavation brings {process.__class__}"
 
 
 @pytest.mark.slow
-def test_a_rule_bound_to_a_seed_takes_microseconds(graph: EmbeddedGraph) -> None:
+def test_rules_bound_to_a_seed_take_milliseconds_in_a_large_graph(graph: EmbeddedGraph) -> None:
     edges = [Edge.of(f"n{at}", "USES", f"n{at * 7 % 5000}") for at in range(20_000)]
     graph.upsert([], edges)
     inferred(graph, "p", chapter="safety")

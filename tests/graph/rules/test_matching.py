@@ -109,7 +109,7 @@ def test_chained_rules_match_what_is_stored_and_what_is_concluded(cycle: Embedde
     assert [e.id for step in match.proof for e in step] == [("c", "A", "a"), ("b", "A", "c")]
 
 
-def test_a_rule_that_explodes_is_stopped() -> None:
+def test_a_pattern_with_too_many_matches_is_stopped() -> None:
     with EmbeddedGraph(":memory:") as graph:
         acme = {"tenant_id": "acme"}
         edges = [Edge.of(f"{a}", "A", f"{b}", acme) for a in range(12) for b in range(12)]
@@ -253,7 +253,7 @@ def outcome(graph: GraphBackend, pattern: Pattern, seeds: list[str] | None) -> l
     return [(m.ids, [[edge.id for edge in step] for step in m.proof]) for m in matches]
 
 
-def test_another_tenants_rows_change_no_match() -> None:
+def test_rows_of_another_tenant_change_no_match() -> None:
     rng = random.Random(5)
     for _ in range(8):
         nodes, edges = random_graph(rng)

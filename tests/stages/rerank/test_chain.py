@@ -4,16 +4,18 @@ import asyncio
 import time
 
 import pytest
+from llama_index.core.postprocessor import LongContextReorder
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.pipeline.postprocessor import Postprocessed
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import SearchResult, node_ids, score_of
-from llama_retrieval_ext.stages.rerank.chain import RerankChain
+from llama_retrieval_ext.stages.rerank.chain import RerankChain, as_reranker
 from llama_retrieval_ext.stages.rerank.llm import LLMRerank
 from llama_retrieval_ext.stages.rerank.mmr import MMR
-from llama_retrieval_ext.stages.rerank.models import EmbeddingRerank
+from llama_retrieval_ext.stages.rerank.models import EmbeddingRerank, ModelRerank
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
@@ -50,7 +52,7 @@ def searched(chain: RerankChain, query: str | Query = "annual leave") -> SearchR
     return result
 
 
-def test_the_first_that_works_is_used_and_no_other() -> None:
+def test_only_the_first_reranker_that_works_is_used() -> None:
     second = FakeEmbedding()
     result = searched(RerankChain(Reversing(), EmbeddingRerank(second)))
     assert node_ids(result.hits) == ["c", "b", "a"]
@@ -58,7 +60,7 @@ def test_the_first_that_works_is_used_and_no_other() -> None:
     assert second.calls == []
 
 
-def test_the_next_is_used_when_one_fails_and_the_answer_is_degraded() -> None:
+def test_the_next_reranker_is_used_when_one_fails_and_the_answer_is_degraded() -> None:
     result = searched(RerankChain(BROKEN, Reversing(fail=True), RuleRerank()))
     assert node_ids(result.hits)[0] == "b"
     assert [(part.where, part.reason) for part in result.degraded] == [
@@ -67,13 +69,13 @@ def test_the_next_is_used_when_one_fails_and_the_answer_is_degraded() -> None:
     ]
 
 
-def test_the_ranking_passes_through_when_all_fail() -> None:
+def test_the_ranking_is_unchanged_when_every_reranker_fails() -> None:
     result = searched(RerankChain(BROKEN, Reversing(fail=True)))
     assert [(hit.node_id, hit.score) for hit in result.hits] == [("a", 0.9), ("b", 0.8), ("c", 0.7)]
     assert len(result.degraded) == 2
 
 
-def test_m3_an_llm_that_says_nothing_usable_hands_over_and_is_reported_once() -> None:
+def test_an_llm_without_a_usable_answer_is_replaced_by_the_next_reranker() -> None:
     pipeline = SOURCE >> RerankChain(LLMRerank(ScriptedLLM(["Doc: 0, Relevance: 9"])), Reversing())
     result = pipeline.search("annual leave")
     assert node_ids(result.hits) == ["c", "b", "a"]
@@ -81,7 +83,7 @@ def test_m3_an_llm_that_says_nothing_usable_hands_over_and_is_reported_once() ->
     assert degraded.where == "LLMRerank"
 
 
-def test_one_that_is_late_costs_its_time_and_no_more() -> None:
+def test_a_late_reranker_of_a_chain_costs_its_timeout() -> None:
     chain = RerankChain(Reversing(delay_s=6.0), RuleRerank(), timeout_s=0.5)
     started = time.monotonic()
     result = searched(chain)
@@ -90,14 +92,14 @@ def test_one_that_is_late_costs_its_time_and_no_more() -> None:
     assert "did not answer within 0.5 s" in result.degraded[0].reason
 
 
-def test_each_has_its_part_of_the_querys_time_so_that_the_next_is_reached() -> None:
+def test_each_reranker_of_a_chain_gets_a_part_of_the_time_of_the_query() -> None:
     chain = RerankChain(Reversing(delay_s=6.0), RuleRerank())
     result = searched(chain, Query("annual leave", timeout_s=0.8))
     assert node_ids(result.hits)[0] == "b"
     assert [part.where for part in result.degraded] == ["Reversing"]
 
 
-def test_a_mistake_of_the_caller_is_raised() -> None:
+def test_a_chain_raises_configuration_errors() -> None:
     with pytest.raises(ConfigurationError, match="store="):
         (SOURCE >> RerankChain(MMR(), RuleRerank())).retrieve("annual leave")
 
@@ -110,17 +112,17 @@ def test_the_order_of_a_reranker_that_only_reorders_is_kept() -> None:
     assert min(scores) == 0.9
 
 
-def test_hits_that_a_reranker_adds_are_left_out() -> None:
+def test_a_chain_drops_hits_that_a_reranker_adds() -> None:
     assert "x" not in node_ids(searched(RerankChain(Reversing(adds=True))).hits)
 
 
-def test_an_empty_ranking_asks_nobody() -> None:
+def test_a_chain_calls_no_reranker_for_an_empty_ranking() -> None:
     pipeline = FakeRetriever() >> RerankChain(BROKEN)
     result = pipeline.search("q")
     assert (result.hits, result.degraded) == ([], ())
 
 
-def test_bad_arguments_are_refused_at_once() -> None:
+def test_a_chain_refuses_missing_or_wrong_rerankers() -> None:
     with pytest.raises(ConfigurationError, match="at least one"):
         RerankChain()
     with pytest.raises(ConfigurationError, match="a reranker is"):
@@ -129,6 +131,19 @@ def test_bad_arguments_are_refused_at_once() -> None:
         RerankChain(RuleRerank(), timeout_s=0)
 
 
-def test_its_representation_is_its_expression() -> None:
-    chain = RerankChain(RuleRerank(), MMR(0.7), timeout_s=2.0)
-    assert eval(repr(chain)) == chain
+class Ranker:
+    def rank(self, query: str, docs: list[str], doc_ids: list[int]) -> list[object]:
+        return []
+
+
+def test_stages_postprocessors_and_rankers_are_rerankers() -> None:
+    stage, postprocessor, ranker = MMR(), LongContextReorder(), Ranker()
+    assert as_reranker(stage) is stage
+    assert as_reranker(postprocessor) == Postprocessed(postprocessor)
+    assert as_reranker(ranker) == ModelRerank(ranker)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("part", ["cohere", None, Ranker])
+def test_a_part_that_cannot_rerank_is_refused(part: object) -> None:
+    with pytest.raises(ConfigurationError, match="LlamaIndex postprocessor"):
+        as_reranker(part)  # type: ignore[arg-type]

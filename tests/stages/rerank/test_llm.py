@@ -1,14 +1,26 @@
-"""What language models say of documents, in all the ways they say it."""
+"""LLMRerank, and the judgements that it reads from answers of language models."""
+
 # ruff: noqa: RUF001 - full-width punctuation on purpose
+import asyncio
+import time
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from llama_index.core.llms import CompletionResponse
+from pydantic import PrivateAttr
 
-from llama_retrieval_ext.stages.rerank.llm import relevances_in
-from tests.cases import each_case
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.results import SearchResult, node_ids, score_of
+from llama_retrieval_ext.retrievers.rerank import RerankRetriever
+from llama_retrieval_ext.stages.rerank.llm import LLMRerank, relevances_in
+from llama_retrieval_ext.testing.fakes import FakeRetriever
+from llama_retrieval_ext.testing.scripted_llm import ScriptedAnswer, ScriptedLLM
+from tests.meeting import Meeting
 
-USABLE = {
+JUDGEMENTS = {
     "Doc: 3, Relevance: 7\nDoc: 1, Relevance: 5": {2: 0.7, 0: 0.5},
     "1. Doc: 3, Relevance: 7\n2. Doc: 1, Relevance: 5": {2: 0.7, 0: 0.5},
     "**Document 3** (relevance 7/10)\n**Document 1**: 5": {2: 0.7, 0: 0.5},
@@ -34,7 +46,7 @@ USABLE = {
     "Doc: 1\n2. Doc: 3, Relevance: 7": {2: 0.7},
     "Doc: 3, Relevance: 10\nDoc: 3, Relevance: 1": {2: 1.0},
 }
-USELESS = [
+NO_JUDGEMENT = [
     "",
     " \n",
     "0",
@@ -57,13 +69,13 @@ USELESS = [
 ]
 
 
-@each_case("answer", USABLE)
-def test_an_answer_is_read_however_it_is_laid_out(answer: str) -> None:
-    assert relevances_in(answer, documents=3) == pytest.approx(USABLE[answer])
+@pytest.mark.parametrize("answer", JUDGEMENTS)
+def test_judgements_are_read_from_every_layout_of_an_answer(answer: str) -> None:
+    assert relevances_in(answer, documents=3) == pytest.approx(JUDGEMENTS[answer])
 
 
-@each_case("answer", USELESS)
-def test_m3_what_names_no_document_is_refused(answer: str) -> None:
+@pytest.mark.parametrize("answer", NO_JUDGEMENT)
+def test_an_answer_that_names_no_document_has_no_judgements(answer: str) -> None:
     assert relevances_in(answer, documents=3) == {}
 
 
@@ -74,19 +86,21 @@ lines = st.builds(
 
 
 @given(st.lists(lines | noise, max_size=9).map("\n".join), st.integers(1, 12))
-def test_only_documents_that_were_shown_are_ever_judged(answer: str, documents: int) -> None:
+def test_only_documents_in_the_prompt_are_judged(answer: str, documents: int) -> None:
     judged = relevances_in(f"{answer}\nDoc: 1, Relevance: 5", documents=documents)
     assert set(judged) <= set(range(documents))
     assert all(0.0 <= relevance <= 1.0 for relevance in judged.values())
 
 
-def test_a_document_that_was_not_shown_is_passed_over() -> None:
+def test_judgements_of_unknown_documents_are_ignored() -> None:
     answer = "Doc: 1, Relevance: 5\nDoc: 4, Relevance: 9\nDoc: 0, Relevance: 9"
     assert relevances_in(answer, documents=3) == {0: 0.5}
 
 
 @given(st.permutations(range(8)), st.lists(st.integers(0, 10), min_size=8, max_size=8))
-def test_what_is_written_as_asked_is_read_as_meant(order: list[int], scores: list[int]) -> None:
+def test_an_answer_in_the_requested_layout_is_read_exactly(
+    order: list[int], scores: list[int]
+) -> None:
     pairs = dict(zip(order, scores, strict=True))
     answer = "\n".join(f"Doc: {place + 1}, Relevance: {score}" for place, score in pairs.items())
     found = relevances_in(answer, documents=8)
@@ -94,6 +108,180 @@ def test_what_is_written_as_asked_is_read_as_meant(order: list[int], scores: lis
     assert found == {place: score / 10 for place, score in pairs.items()}
 
 
-@each_case("part", ["doc 1 ", "[", "1 > ", "{", "relevance ", "doc: 1, relevance"])
-def test_an_endless_answer_is_read_in_no_time(part: str) -> None:
+@pytest.mark.parametrize("part", ["doc 1 ", "[", "1 > ", "{", "relevance ", "doc: 1, relevance"])
+def test_a_very_long_answer_is_read(part: str) -> None:
     assert len(relevances_in(part * 20_000, documents=3)) <= 3
+
+
+ROWS = [("a", 0.9, "travel"), ("b", 0.8, "annual {leave}"), ("c", 0.7, "sick leave")]
+
+
+class Judge(ScriptedLLM):
+    """Answers a batch with sick leave in it with `sick`, each other batch with `other`."""
+
+    _answers_by_batch: tuple[str, str] = PrivateAttr()
+
+    def __init__(self, *, sick: str, other: str) -> None:
+        super().__init__([])
+        self._answers_by_batch = (sick, other)
+
+    def _next(self, prompt: str) -> tuple[float, str | BaseException]:
+        return 0.0, self._answers_by_batch["sick" not in prompt]
+
+
+class MeetingLLM(ScriptedLLM):
+    """Answers when every call of the meeting has begun."""
+
+    _meeting: Meeting = PrivateAttr()
+
+    def __init__(self, answers: list[ScriptedAnswer], meeting: Meeting) -> None:
+        super().__init__(answers)
+        self._meeting = meeting
+
+    def complete(self, prompt: str, formatted: bool = False, **_: object) -> CompletionResponse:
+        self._meeting.join()
+        return super().complete(prompt, formatted=formatted)  # type: ignore[no-any-return]
+
+    async def acomplete(
+        self, prompt: str, formatted: bool = False, **_: object
+    ) -> CompletionResponse:
+        await self._meeting.ajoin()
+        return await super().acomplete(prompt, formatted=formatted)  # type: ignore[no-any-return]
+
+
+def searched(stage: LLMRerank, query: str = "annual leave", *, asynchronous: bool) -> SearchResult:
+    pipeline = FakeRetriever(ROWS) >> stage
+    return asyncio.run(pipeline.asearch(query)) if asynchronous else pipeline.search(query)
+
+
+@pytest.fixture(params=[False, True], ids=["sync", "async"])
+def asynchronous(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+def test_llm_rerank_orders_by_relevance(*, asynchronous: bool) -> None:
+    llm = ScriptedLLM(["Doc: 2, Relevance: 9\nDoc: 1, Relevance: 2\nDoc: 3, Relevance: 5"])
+    result = searched(LLMRerank(llm), asynchronous=asynchronous)
+    assert [(hit.node_id, hit.score) for hit in result.hits] == [("b", 0.9), ("c", 0.5), ("a", 0.2)]
+    assert result.degraded == ()
+    assert LLMRerank(llm).score_kind == "probability"
+
+
+def test_the_prompt_holds_the_numbered_documents_and_the_query_verbatim() -> None:
+    llm = ScriptedLLM(["Doc: 1, Relevance: 1"])
+    (FakeRetriever(ROWS) >> LLMRerank(llm)).retrieve("what is {query}?")
+    (prompt,) = llm.prompts
+    assert "Document 2:\nannual {leave}\n\nDocument 3:\nsick leave" in prompt
+    assert "Query: what is {query}?" in prompt
+
+
+@pytest.mark.parametrize("answer", ["The second is best.", "```\n```", ConnectionError("no route")])
+def test_an_unusable_answer_of_the_llm_leaves_the_order_unchanged(
+    answer: ScriptedAnswer, *, asynchronous: bool
+) -> None:
+    result = searched(LLMRerank(ScriptedLLM([answer])), asynchronous=asynchronous)
+    assert [(hit.node_id, hit.score) for hit in result.hits] == [("a", 0.9), ("b", 0.8), ("c", 0.7)]
+    (degraded,) = result.degraded
+    assert degraded.where == "LLMRerank"
+
+
+def test_a_repeated_judgement_counts_once_and_no_hit_is_lost() -> None:
+    llm = ScriptedLLM(["Doc: 3, Relevance: 8\nDoc: 3, Relevance: 1"])
+    found = searched(LLMRerank(llm), asynchronous=False).hits
+    assert node_ids(found) == ["c", "a", "b"]
+    assert [score_of(hit) for hit in found] == [0.8, 0.0, 0.0]
+
+
+def test_hits_of_equal_relevance_keep_their_order() -> None:
+    rows = [("c", 0.9), ("b", 0.8), ("a", 0.7)]
+    llm = ScriptedLLM(["1: 10\n2: 10\n3: 10"])
+    found = (FakeRetriever(rows) >> LLMRerank(llm)).retrieve("q")
+    assert node_ids(found) == ["c", "b", "a"]
+    scores = [score_of(hit) for hit in found]
+    assert scores == sorted(scores, reverse=True)
+    assert scores == pytest.approx([1.0, 1.0, 1.0])
+    assert max(scores) <= 1.0
+
+
+def test_batches_are_judged_concurrently(*, asynchronous: bool) -> None:
+    llm = MeetingLLM(["Doc: 1, Relevance: 5"] * 3, Meeting(3))
+    stage = LLMRerank(llm, batch_size=1)
+    result = searched(stage, asynchronous=asynchronous)
+    assert node_ids(result.hits) == ["a", "b", "c"]
+    assert len(llm.prompts) == 3
+
+
+def test_documents_are_numbered_from_one_in_every_batch() -> None:
+    llm = Judge(sick="Doc: 1, Relevance: 9", other="Doc: 2, Relevance: 4")
+    found = searched(LLMRerank(llm, batch_size=2), asynchronous=False).hits
+    assert [(hit.node_id, hit.score) for hit in found] == [("c", 0.9), ("b", 0.4), ("a", 0.0)]
+
+
+def test_one_unusable_batch_leaves_the_order_unchanged() -> None:
+    llm = Judge(sick="Doc: 1, Relevance: 9", other="none")
+    result = searched(LLMRerank(llm, batch_size=2), asynchronous=False)
+    assert node_ids(result.hits) == ["a", "b", "c"]
+    assert len(result.degraded) == 1
+
+
+def test_a_late_llm_leaves_the_order_unchanged(*, asynchronous: bool) -> None:
+    llm = ScriptedLLM([(30.0, "Doc: 3, Relevance: 9")])
+    started = time.monotonic()
+    result = searched(LLMRerank(llm, timeout_s=0.05), asynchronous=asynchronous)
+    assert time.monotonic() - started < 10
+    assert node_ids(result.hits) == ["a", "b", "c"]
+    assert "did not answer" in result.degraded[0].reason
+
+
+def test_llm_rerank_leaves_time_of_the_query_for_its_result() -> None:
+    llm = ScriptedLLM([(30.0, "Doc: 3, Relevance: 9")])
+    result = (FakeRetriever(ROWS) >> LLMRerank(llm)).search("q", timeout_s=0.3)
+    assert node_ids(result.hits) == ["a", "b", "c"]
+    assert [part.where for part in result.degraded] == ["LLMRerank"]
+
+
+def test_long_documents_are_cut_in_the_prompt() -> None:
+    llm = ScriptedLLM(["Doc: 1, Relevance: 1"])
+    stage = LLMRerank(llm, max_characters=5)
+    (FakeRetriever([("a", 0.9, "beginning and end")]) >> stage).retrieve("q")
+    assert "Document 1:\nbegin\n" in llm.prompts[0]
+
+
+def test_llm_rerank_keeps_top_k_hits() -> None:
+    llm = ScriptedLLM(["[3] > [1] > [2]"])
+    found = searched(LLMRerank(llm, top_k=2), asynchronous=False).hits
+    assert node_ids(found) == ["c", "a"]
+
+
+def test_the_llm_is_not_called_for_an_empty_ranking() -> None:
+    llm = ScriptedLLM([])
+    assert (FakeRetriever() >> LLMRerank(llm)).retrieve(Query("q")) == []
+    assert llm.prompts == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"llm": None},
+        {"top_k": 0},
+        {"batch_size": 0},
+        {"max_characters": 0},
+        {"timeout_s": 0},
+        {"prompt": "Judge {documents}"},
+        {"prompt": "Judge for {query}"},
+    ],
+)
+def test_llm_rerank_refuses_arguments_out_of_range(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        LLMRerank(**{"llm": ScriptedLLM([]), **wrong})
+
+
+@pytest.mark.parametrize("within", ["stage", "retriever"])
+def test_the_llm_gets_the_whole_timeout_of_the_reranker(within: str) -> None:
+    llm = ScriptedLLM([(0.3, "Doc: 2, Relevance: 9\nDoc: 1, Relevance: 1")])
+    source = FakeRetriever([("a", 0.9, "travel"), ("b", 0.8, "annual leave")])
+    if within == "stage":
+        result = (source >> LLMRerank(llm, timeout_s=1)).search("annual leave")
+    else:
+        result = RerankRetriever(source, LLMRerank(llm), timeout_s=1).search("annual leave")
+    assert (node_ids(result.hits), result.degraded) == (["b", "a"], ())

@@ -1,4 +1,4 @@
-"""`ModelRerank`: rerankers of the package ``rerankers``, or of its shape."""
+"""ModelRerank, by rerankers of the package ``rerankers`` or of its shape, and EmbeddingRerank."""
 
 import asyncio
 from collections.abc import Iterator
@@ -8,84 +8,103 @@ from typing import Any
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.results import node_ids
-from llama_retrieval_ext.stages.rerank.models import ModelRerank
-from llama_retrieval_ext.testing.fakes import FakeRetriever
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.results import node_ids, score_of
+from llama_retrieval_ext.stages.rerank.models import EmbeddingRerank, ModelRerank
+from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 
 SOURCE = FakeRetriever([("a", 0.9, "text of a"), ("b", 0.8, "text of b"), ("c", 0.7, "text of c")])
 
 
 @dataclass
-class Said:
+class Judgement:
     doc_id: Any
     score: float | None = None
     rank: int | None = None
 
 
-class SayingRanker:
-    """Says what it is told to of each document, and remembers what it was asked."""
+class ScriptedRanker:
+    """Gives these judgements, and records its calls."""
 
-    def __init__(self, *said: Said) -> None:
-        self.said = said
-        self.asked: list[tuple[str, list[str]]] = []
+    def __init__(self, *judgements: Judgement) -> None:
+        self.judgements = judgements
+        self.calls: list[tuple[str, list[str]]] = []
 
-    def rank(self, query: str, docs: list[str], doc_ids: list[int]) -> Iterator[Said]:
-        self.asked.append((query, docs))
+    def rank(self, query: str, docs: list[str], doc_ids: list[int]) -> Iterator[Judgement]:
+        self.calls.append((query, docs))
         assert doc_ids == list(range(len(docs)))
-        yield from self.said
+        yield from self.judgements
 
 
-class FailingRanker(SayingRanker):
-    def rank(self, query: str, docs: list[str], doc_ids: list[int]) -> Iterator[Said]:
-        yield Said(0, 1.0)
+class FailingRanker(ScriptedRanker):
+    def rank(self, query: str, docs: list[str], doc_ids: list[int]) -> Iterator[Judgement]:
+        yield Judgement(0, 1.0)
         raise ConnectionError("the service is down")
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_hits_come_by_the_models_scores(*, asynchronous: bool) -> None:
-    ranker = SayingRanker(Said(0, -1.0), Said(1, 2.0), Said(2, 0.0))
+def test_model_rerank_orders_by_the_scores_of_the_model(*, asynchronous: bool) -> None:
+    ranker = ScriptedRanker(Judgement(0, -1.0), Judgement(1, 2.0), Judgement(2, 0.0))
     pipeline = SOURCE >> ModelRerank(ranker)
     found = asyncio.run(pipeline.aretrieve("q")) if asynchronous else pipeline.retrieve("q")
     assert [(hit.node_id, hit.score) for hit in found] == [("b", 2.0), ("c", 0.0), ("a", -1.0)]
-    assert ranker.asked == [("q", ["text of a", "text of b", "text of c"])]
+    assert ranker.calls == [("q", ["text of a", "text of b", "text of c"])]
 
 
 def test_declared_logits_become_probabilities() -> None:
-    ranker = SayingRanker(Said(0, -50.0), Said(1, 50.0), Said(2, 0.0))
+    ranker = ScriptedRanker(Judgement(0, -50.0), Judgement(1, 50.0), Judgement(2, 0.0))
     found = (SOURCE >> ModelRerank(ranker, score_kind="logit")).retrieve("q")
     assert [hit.score for hit in found] == pytest.approx([1.0, 0.5, 0.0])
 
 
-def test_without_scores_the_ranks_count() -> None:
-    ranker = SayingRanker(Said(2, rank=1), Said(0, rank=2), Said(1, rank=3))
+def test_model_rerank_scores_by_rank_where_the_model_gives_no_scores() -> None:
+    ranker = ScriptedRanker(Judgement(2, rank=1), Judgement(0, rank=2), Judgement(1, rank=3))
     found = (SOURCE >> ModelRerank(ranker)).retrieve("q")
     assert [(hit.node_id, hit.score) for hit in found] == [("c", 1.0), ("a", 0.5), ("b", 1 / 3)]
 
 
-def test_documents_that_do_not_exist_or_come_twice_are_refused() -> None:
-    ranker = SayingRanker(Said(-1, 9.0), Said(3, 8.0), Said("0", 7.0), Said(1, 1.0), Said(1, 5.0))
+def test_model_rerank_drops_unknown_and_repeated_documents() -> None:
+    ranker = ScriptedRanker(
+        Judgement(-1, 9.0),
+        Judgement(3, 8.0),
+        Judgement("0", 7.0),
+        Judgement(1, 1.0),
+        Judgement(1, 5.0),
+    )
     found = (SOURCE >> ModelRerank(ranker)).retrieve("q")
     assert [(hit.node_id, hit.score) for hit in found] == [("b", 1.0)]
 
 
-def test_a_failing_model_leaves_the_order_as_it_was() -> None:
+def test_a_failing_ranker_leaves_the_order_unchanged() -> None:
     result = (SOURCE >> ModelRerank(FailingRanker())).search("q")
     assert node_ids(result.hits) == ["a", "b", "c"]
     assert result.degraded[0].where == "ModelRerank"
 
 
-def test_only_so_many_are_kept() -> None:
-    ranker = SayingRanker(Said(0, 1.0), Said(1, 2.0))
+def test_model_rerank_keeps_top_k_hits() -> None:
+    ranker = ScriptedRanker(Judgement(0, 1.0), Judgement(1, 2.0))
     assert node_ids((SOURCE >> ModelRerank(ranker, top_k=1)).retrieve("q")) == ["b"]
 
 
-@pytest.mark.parametrize("wrong", [{"ranker": "cross-encoder"}, {"top_k": 0}, {"timeout_s": 0.0}])
-def test_bad_arguments_are_refused_at_once(wrong: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [
+        (ModelRerank, {"ranker": "cross-encoder"}),
+        (ModelRerank, {"ranker": ScriptedRanker(), "top_k": 0}),
+        (ModelRerank, {"ranker": ScriptedRanker(), "timeout_s": 0.0}),
+        (EmbeddingRerank, {"embed_model": None}),
+        (EmbeddingRerank, {"embed_model": FakeEmbedding(), "top_k": 0}),
+        (EmbeddingRerank, {"embed_model": FakeEmbedding(), "timeout_s": -1.0}),
+    ],
+)
+def test_rerankers_by_models_refuse_arguments_out_of_range(
+    kind: type[Any], wrong: dict[str, Any]
+) -> None:
     with pytest.raises(ConfigurationError):
-        ModelRerank(**{"ranker": SayingRanker(), **wrong})
+        kind(**wrong)
 
 
-def test_a_reranker_of_the_package_itself_works() -> None:
+def test_a_reranker_of_the_package_rerankers_works() -> None:
     rerankers = pytest.importorskip("rerankers", reason="rerankers is not installed")
     results = pytest.importorskip("rerankers.results")
     ranker: Any = pytest.importorskip("rerankers.models.ranker")
@@ -106,3 +125,50 @@ def test_a_reranker_of_the_package_itself_works() -> None:
 
     source = FakeRetriever([("short", 0.9, "a"), ("long", 0.8, "a longer text")])
     assert node_ids((source >> ModelRerank(Lengths())).retrieve("q")) == ["long", "short"]
+
+
+TEXTS = [
+    ("travel", 9.0, "book travel two weeks ahead"),
+    ("sick", 8.0, "sick leave"),
+    ("leave", -1.0, "annual leave"),
+]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_embedding_rerank_orders_by_cosine(*, asynchronous: bool) -> None:
+    pipeline = FakeRetriever(TEXTS) >> EmbeddingRerank(FakeEmbedding())
+    query = "annual leave"
+    found = asyncio.run(pipeline.aretrieve(query)) if asynchronous else pipeline.retrieve(query)
+    assert node_ids(found) == ["leave", "sick", "travel"]
+    assert [hit.score for hit in found] == pytest.approx([1.0, 0.5, 0.0], abs=1e-6)
+    assert score_of(found[0]) <= 1.0
+
+
+def test_embedding_rerank_embeds_each_text_and_the_query_once() -> None:
+    model = FakeEmbedding()
+    (FakeRetriever(TEXTS) >> EmbeddingRerank(model)).retrieve("annual leave")
+    assert len(model.calls) == len(TEXTS) + 1
+
+
+def test_embedding_rerank_ignores_the_embedding_of_the_query() -> None:
+    query = Query("annual leave", embedding=[1.0, 0.0])
+    found = (FakeRetriever(TEXTS) >> EmbeddingRerank(FakeEmbedding())).retrieve(query)
+    assert node_ids(found)[0] == "leave"
+    assert query.embedding == [1.0, 0.0]
+
+
+def test_embedding_rerank_keeps_top_k_hits() -> None:
+    found = (FakeRetriever(TEXTS) >> EmbeddingRerank(FakeEmbedding(), top_k=1)).retrieve("leave")
+    assert len(found) == 1
+
+
+def test_a_late_embedding_model_leaves_the_order_unchanged() -> None:
+    stage = EmbeddingRerank(FakeEmbedding(delay_s=0.5), timeout_s=0.02)
+    for result in (
+        (FakeRetriever(TEXTS) >> stage).search("annual leave"),
+        asyncio.run((FakeRetriever(TEXTS) >> stage).asearch("annual leave")),
+    ):
+        assert node_ids(result.hits) == ["travel", "sick", "leave"]
+        (degraded,) = result.degraded
+        assert degraded.where == "EmbeddingRerank"
+        assert "did not answer within 0.02 s" in degraded.reason

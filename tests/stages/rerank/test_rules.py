@@ -1,15 +1,23 @@
-"""`RuleRerank`: declared rules, no model, and every point explained."""
+"""RuleRerank: rules without a model, their weights and boosts, and how words are matched."""
 
 import asyncio
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.results import Hit, node_ids, score_of
 from llama_retrieval_ext.stages.decay import Recency
-from llama_retrieval_ext.stages.rerank.rules import Boost, RuleRerank, RuleWeights
+from llama_retrieval_ext.stages.rerank.rules import (
+    Boost,
+    RuleRerank,
+    RuleWeights,
+    coverage,
+    longest_run,
+)
 from llama_retrieval_ext.testing.fakes import FakeRetriever, Row
-from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 NOTHING = {"place": 0.0, "terms": 0.0, "phrase": 0.0, "title": 0.0, "recency": 0.0}
 
@@ -88,20 +96,20 @@ def test_a_single_chinese_character_is_found_inside_words() -> None:
     assert scores(RuleRerank(only(terms=1.0)), "火", *rows) == {"a": 1.0, "b": 0.0}
 
 
-def test_recency_counts_where_it_is_told_how_to_read_the_age() -> None:
+def test_recency_counts_where_a_recency_is_configured() -> None:
     rows: list[Row] = [("old", 0.9, "x", {"year": 2020}), ("new", 0.1, "x", {"year": 2026})]
     recency = Recency("year", half_life=3, origin=2026)
     found = scores(RuleRerank(only(recency=1.0), recency=recency), "q", *rows)
     assert found == {"new": 1.0, "old": 0.25}
 
 
-def test_a_rule_that_cannot_be_asked_does_not_count() -> None:
+def test_the_recency_rule_without_a_recency_does_not_count() -> None:
     rows: list[Row] = [("a", 0.9, "annual leave")]
     weights = only(terms=1.0, recency=1.0)
     assert scores(RuleRerank(weights), "annual leave", *rows) == {"a": 1.0}
 
 
-def test_boosts_count_beside_the_rules() -> None:
+def test_boosts_add_to_the_score_of_the_rules() -> None:
     rows: list[Row] = [
         ("memo", 0.9, "annual leave", {"kind": "memo"}),
         ("law", 0.1, "annual leave", {"kind": "law"}),
@@ -110,14 +118,14 @@ def test_boosts_count_beside_the_rules() -> None:
     assert scores(stage, "annual leave", *rows) == {"law": 1.0, "memo": 0.25}
 
 
-def test_the_place_before_decides_where_nothing_else_does() -> None:
+def test_the_previous_rank_decides_between_hits_that_no_rule_separates() -> None:
     rows: list[Row] = [(id_, 0.5, "") for id_ in "dcba"]
     assert node_ids(reranked(RuleRerank(), "annual leave", *rows)) == list("dcba")
     eleventh = scores(RuleRerank(only(place=1.0)), "q", *[(f"n{n:02}", 0.5, "") for n in range(11)])
     assert eleventh["n10"] == 0.5
 
 
-def test_scores_lie_between_0_and_1_whatever_came_in() -> None:
+def test_scores_of_rules_lie_between_0_and_1() -> None:
     rows: list[Row] = [("a", -300.0, "annual leave", {"title": "annual leave"}), ("b", 5000.0, "")]
     found = scores(RuleRerank(boosts=(Boost("x", 1, 0.3),)), "annual leave", *rows)
     assert all(0.0 <= score <= 1.0 for score in found.values())
@@ -125,11 +133,11 @@ def test_scores_lie_between_0_and_1_whatever_came_in() -> None:
     assert full["a"] == 1.0
 
 
-def test_every_rule_is_told_and_the_shares_sum_to_the_score() -> None:
+def test_each_rule_is_a_contribution_and_the_shares_sum_to_the_score() -> None:
     rows: list[Row] = [("a", 0.9, "annual leave days", {"title": "Leave", "kind": "law"})]
     (hit,) = reranked(RuleRerank(boosts=(Boost("kind", "law"),)), "annual leave", *rows)
-    told = {part.leg: part.score for part in hit.contributions}
-    assert told == {
+    scores_by_rule = {part.leg: part.score for part in hit.contributions}
+    assert scores_by_rule == {
         "FakeRetriever": 0.9,
         "place": 1.0,
         "terms": 1.0,
@@ -146,16 +154,68 @@ def test_a_query_without_words_and_a_very_long_one_are_answered() -> None:
     assert reranked(RuleRerank(), "annual leave days " * 3000, *rows)
 
 
-def test_hits_without_a_score_are_no_trouble() -> None:
+def test_hits_without_a_score_keep_their_order() -> None:
     assert node_ids(reranked(RuleRerank(), "q", ("a", None), ("b", None))) == ["a", "b"]
 
 
-def test_its_representation_is_its_expression() -> None:
-    stage = RuleRerank(
-        RuleWeights(title=2.0),
-        recency=Recency("date", half_life=30.0, curve="linear"),
-        boosts=(Boost("kind", ("law", "rule"), 0.5),),
-        tokenizer=Tokenizer(language="german"),
-    )
-    assert eval(repr(stage)) == stage
-    assert eval(repr(RuleRerank())) == RuleRerank()
+@pytest.mark.parametrize("weight", [-1.0, math.nan, math.inf])
+def test_weights_are_finite_and_not_negative(weight: float) -> None:
+    with pytest.raises(ConfigurationError, match="'title'"):
+        RuleWeights(title=weight)
+    with pytest.raises(ConfigurationError, match="'kind'"):
+        Boost("kind", "law", weight)
+
+
+def test_rule_weights_that_are_all_zero_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="at least one"):
+        RuleWeights(place=0, terms=0, phrase=0, title=0, recency=0)
+    with pytest.raises(ConfigurationError, match="above 0"):
+        Boost("kind", "law", 0)
+
+
+@pytest.mark.parametrize(
+    ("boost", "holds"),
+    [
+        (Boost("kind", "law"), True),
+        (Boost("kind", ("rule", "law")), True),
+        (Boost("kind", "rule"), False),
+        (Boost("tags", "hr"), True),
+        (Boost("tags", "leave"), False),
+        (Boost("year", 2024), True),
+        (Boost("missing", "law"), False),
+    ],
+)
+def test_a_boost_holds_for_the_value_or_an_item_of_a_list(boost: Boost, *, holds: bool) -> None:
+    metadata = {"kind": "law", "tags": ["hr", "paid leave"], "year": 2024}
+    assert boost.holds_for(metadata) is holds
+
+
+WORDS = st.lists(st.sampled_from("abc"), max_size=8)
+
+
+def test_the_coverage_of_no_terms_is_zero() -> None:
+    assert coverage(set(), {"a"}) == 0.0
+    assert coverage({"a"}, set()) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "run"),
+    [("abc", "xabcx", 3), ("abc", "abxbc", 2), ("abc", "cba", 1), ("aab", "aaab", 3), ("", "a", 0)],
+)
+def test_the_longest_run_of_query_words_in_a_text(query: str, text: str, run: int) -> None:
+    assert longest_run(list(query), list(text)) == run
+
+
+@given(WORDS, WORDS)
+def test_the_longest_run_is_the_longest_common_part(query: list[str], text: list[str]) -> None:
+    parts = {
+        tuple(query[start:end])
+        for start in range(len(query))
+        for end in range(start, len(query) + 1)
+    }
+    inside = [
+        len(part)
+        for part in parts
+        if any(tuple(text[place : place + len(part)]) == part for place in range(len(text) + 1))
+    ]
+    assert longest_run(query, text) == max(inside, default=0)

@@ -1,8 +1,6 @@
 """Vector search goes to where documents that answer the query would be."""
 # ruff: noqa: RUF001 - Chinese punctuation
 
-import asyncio
-
 import pytest
 from llama_index.core.schema import TextNode
 
@@ -11,11 +9,10 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.stages.rewrite.hyde import HyDE, passage_in
+from llama_retrieval_ext.stages.rewrite.hyde import HyDE, HyDEFanOut, passage_in
 from llama_retrieval_ext.testing.fake_backend import FakeBackend
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
-from tests.cases import each_case
 
 PASSAGE = "Trains come before planes when travel is booked."
 
@@ -25,7 +22,7 @@ def source() -> FakeRetriever:
     return FakeRetriever([("a", 0.9)])
 
 
-def test_c4_the_query_and_n_documents_are_embedded_together(source: FakeRetriever) -> None:
+def test_hyde_embeds_the_query_with_n_passages(source: FakeRetriever) -> None:
     llm = ScriptedLLM(["Staff have 25 days.", "Leave is 20 days."])
     result = (HyDE(llm, n=2) >> source).search("annual leave")
     (call,) = source.calls
@@ -41,7 +38,7 @@ def test_c4_the_query_and_n_documents_are_embedded_together(source: FakeRetrieve
     assert result.details["hyde_queries_count"] == 2
 
 
-def test_the_mean_embedding_decides_what_is_near(
+def test_hyde_searches_with_the_mean_embedding(
     corpus: list[TextNode], embed_model: FakeEmbedding
 ) -> None:
     vector = VectorRetriever(FakeBackend(corpus), embed_model=embed_model, top_k=1)
@@ -55,7 +52,7 @@ def test_the_mean_embedding_decides_what_is_near(
     assert hits[0].score == pytest.approx(expected[0].score)
 
 
-def test_keyword_search_keeps_the_words_of_the_query(
+def test_hyde_leaves_the_words_of_a_keyword_search(
     corpus: list[TextNode], embed_model: FakeEmbedding
 ) -> None:
     vector = VectorRetriever(FakeBackend(corpus), embed_model=embed_model)
@@ -70,17 +67,17 @@ def test_keyword_search_keeps_the_words_of_the_query(
     assert by_keyword == set(node_ids(keyword.retrieve("canteen")))
 
 
-def test_the_original_may_be_left_out(source: FakeRetriever) -> None:
+def test_hyde_can_leave_the_original_query_out(source: FakeRetriever) -> None:
     (HyDE(ScriptedLLM([PASSAGE]), include_original=False) >> source).retrieve("travel")
     assert source.calls[0].embedding_strs == [PASSAGE]
 
 
-def test_equal_documents_count_once(source: FakeRetriever) -> None:
+def test_equal_passages_count_once(source: FakeRetriever) -> None:
     (HyDE(ScriptedLLM([PASSAGE, PASSAGE]), n=2) >> source).retrieve("travel")
     assert source.calls[0].embedding_strs == ["travel", PASSAGE]
 
 
-def test_one_document_that_fails_leaves_the_others(source: FakeRetriever) -> None:
+def test_a_failing_passage_leaves_the_others(source: FakeRetriever) -> None:
     llm = ScriptedLLM([PASSAGE, ValueError("busy")])
     result = (HyDE(llm, n=2) >> source).search("travel")
     assert source.calls[0].embedding_strs == ["travel", PASSAGE]
@@ -89,7 +86,7 @@ def test_one_document_that_fails_leaves_the_others(source: FakeRetriever) -> Non
     ]
 
 
-def test_c4_an_embedding_that_the_query_brings_is_kept(source: FakeRetriever) -> None:
+def test_hyde_keeps_an_embedding_of_the_query(source: FakeRetriever) -> None:
     llm = ScriptedLLM([])
     result = (HyDE(llm) >> source).search(Query("travel", embedding=[1.0]))
     assert source.calls[0].embedding == [1.0]
@@ -97,23 +94,14 @@ def test_c4_an_embedding_that_the_query_brings_is_kept(source: FakeRetriever) ->
     assert result.degraded == ()
 
 
-def test_embedding_texts_that_the_query_brings_count_as_the_original(source: FakeRetriever) -> None:
+def test_embedding_texts_of_the_query_count_as_the_original(source: FakeRetriever) -> None:
     query = Query("travel", custom_embedding_strs=["trips"])
     (HyDE(ScriptedLLM([PASSAGE])) >> source).retrieve(query)
     assert source.calls[0].embedding_strs == ["trips", PASSAGE]
     assert query.embedding_strs == ["trips"]
 
 
-def test_c4_the_same_query_costs_one_call_of_the_model(source: FakeRetriever) -> None:
-    llm = ScriptedLLM([PASSAGE])
-    retriever = HyDE(llm) >> source
-    first = retriever.search("travel")
-    second = asyncio.run(retriever.asearch("travel"))
-    assert len(llm.prompts) == 1
-    assert first.details == second.details
-
-
-def test_the_prompt_has_the_query_and_the_wish_for_its_language() -> None:
+def test_the_prompt_of_hyde_holds_the_query_and_the_language() -> None:
     llm = ScriptedLLM([PASSAGE])
     (HyDE(llm) >> FakeRetriever()).retrieve("how to {travel}?")
     (prompt,) = llm.prompts
@@ -122,7 +110,7 @@ def test_the_prompt_has_the_query_and_the_wish_for_its_language() -> None:
     assert "与问题相同的语言" in prompt
 
 
-@each_case(
+@pytest.mark.parametrize(
     "answer",
     [
         PASSAGE,
@@ -148,15 +136,41 @@ def test_a_passage_keeps_its_lines_and_its_code() -> None:
     assert passage_in("年假：每年二十五天。\n五天可结转。").endswith("五天可结转。")
 
 
-@each_case("answer", ["", "0", "9", "...", "```\n```", "<think>hm", "Sorry, no."])
-def test_what_holds_no_passage_gives_none(answer: str) -> None:
+@pytest.mark.parametrize("answer", ["", "0", "9", "...", "```\n```", "<think>hm", "Sorry, no."])
+def test_an_answer_without_a_passage_gives_none(answer: str) -> None:
     assert passage_in(answer) == ""
 
 
-def test_impossible_arguments_are_refused() -> None:
+def test_hyde_refuses_impossible_arguments() -> None:
     with pytest.raises(ConfigurationError, match="n must be a whole number"):
         HyDE(ScriptedLLM([]), n=0)
     with pytest.raises(ConfigurationError, match=r"\{query\}"):
         HyDE(ScriptedLLM([]), prompt="Write a passage.")
     with pytest.raises(ConfigurationError, match="pass a LlamaIndex LLM"):
         HyDE(None)  # type: ignore[arg-type]
+
+
+FAN_OUT = ["Staff have 25 days.", "Leave is 20 days."]
+
+
+def test_hyde_fan_out_searches_the_query_and_each_passage(source: FakeRetriever) -> None:
+    result = (HyDEFanOut(ScriptedLLM(FAN_OUT), n=2) >> source >> RRF()).search("annual leave")
+    assert {call.query_str for call in source.calls} == {"annual leave", *FAN_OUT}
+    assert len(result.hits[0].contributions) == 3
+    assert result.details["hyde_queries_count"] == 2
+    assert result.degraded == ()
+
+
+def test_hyde_fan_out_can_leave_the_original_query_out(source: FakeRetriever) -> None:
+    stage = HyDEFanOut(ScriptedLLM(FAN_OUT), n=2, include_original=False)
+    (stage >> source >> RRF()).retrieve("annual leave")
+    assert {call.query_str for call in source.calls} == set(FAN_OUT)
+
+
+def test_hyde_fan_out_uses_the_embedding_of_the_query_for_the_query_alone(
+    source: FakeRetriever,
+) -> None:
+    query = Query("annual leave", embedding=[1.0])
+    (HyDEFanOut(ScriptedLLM(FAN_OUT)) >> source >> RRF()).retrieve(query)
+    embedded = {call.query_str: call.embedding for call in source.calls}
+    assert embedded == {"annual leave": [1.0], FAN_OUT[0]: None}

@@ -1,8 +1,9 @@
-"""Whatever a model answers, or does not, the query itself is still answered."""
+"""All stages and retrievers that use an LLM answer the query whatever the LLM answers."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.llms import LLM
 
@@ -15,7 +16,6 @@ from llama_retrieval_ext.stages.rewrite.hyde import HyDE, HyDEFanOut
 from llama_retrieval_ext.stages.rewrite.multi_query import Decompose, MultiQuery, StepBack
 from llama_retrieval_ext.testing.fakes import FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedAnswer, ScriptedLLM
-from tests.cases import each_case
 from tests.patience import unless_stalled
 
 Build = Callable[[LLM, BaseRetriever], Retriever]
@@ -28,35 +28,22 @@ BUILDS: dict[str, Build] = {
     "HyDE retriever": lambda llm, source: HyDERetriever(source, llm),
     "multi-query retriever": lambda llm, source: MultiQueryRetriever(source, llm),
 }
-BUILT = each_case("build", BUILDS.values(), ids=BUILDS)
-USELESS: dict[str, ScriptedAnswer] = {
-    "empty": "",
-    "blank": " \n",
-    "a number": "0",
-    "another number": "9",
-    "numbers": "1.\n2.\n3.",
-    "signs": "...",
-    "an empty fence": "```\n```",
-    "a refusal": "I'm sorry, but I can't help with that.",
-    "a thought": "<think>The user wants leave</think>",
-    "a thought cut off": "<think>The user wants",
-    "an exception": ConnectionError("no route to host"),
-    "a time-out": TimeoutError("the model timed out"),
-}
-USEFUL: dict[str, str] = {
-    "plain": "How much vacation is there",
-    "numbered": "1. How much vacation is there",
-    "fenced": "```\nHow much vacation is there\n```",
-    "thought over": "<think>leave?</think>How much vacation is there",
-    "JSON": '["How much vacation is there"]',
-    "broken JSON": '["How much vacation is there", "and ho',
-    "prose": "The question is about vacation and how much of it there is",
-}
+BUILT = pytest.mark.parametrize("build", BUILDS.values(), ids=BUILDS)
+UNUSABLE: list[ScriptedAnswer] = [
+    *("", "9", "I'm sorry, but I can't help with that.", "<think>The user wants"),
+    ConnectionError("no route to host"),
+]
+USABLE = [
+    "1. How much vacation is there",
+    "<think>leave?</think>```\nHow much vacation is there\n```",
+    '["How much vacation is there", "and ho',
+    "The question is about vacation and how much of it there is",
+]
 
 
 @BUILT
-@each_case("answer", USELESS.values(), ids=USELESS)
-def test_f14_without_help_the_query_is_asked_as_it_is(
+@pytest.mark.parametrize("answer", UNUSABLE)
+def test_an_unusable_answer_leaves_the_query_as_it_is(
     answer: ScriptedAnswer, build: Build, searched: Callable[[Retriever, Query], SearchResult]
 ) -> None:
     source = FakeRetriever([("a", 0.9)])
@@ -71,8 +58,8 @@ def test_f14_without_help_the_query_is_asked_as_it_is(
 
 
 @BUILT
-@each_case("answer", USEFUL.values(), ids=USEFUL)
-def test_a_useful_answer_is_used_in_whatever_form_it_comes(
+@pytest.mark.parametrize("answer", USABLE)
+def test_a_usable_answer_is_read_from_any_layout(
     answer: str, build: Build, searched: Callable[[Retriever, Query], SearchResult]
 ) -> None:
     source = FakeRetriever([("a", 0.9)])
@@ -85,22 +72,22 @@ def test_a_useful_answer_is_used_in_whatever_form_it_comes(
 
 
 @unless_stalled
-def test_a_late_model_leaves_time_for_the_query_itself(
+def test_a_late_llm_leaves_time_for_the_query(
     searched: Callable[[Retriever, Query], SearchResult],
 ) -> None:
-    def ask(build: Build) -> SearchResult:
+    def run(build: Build) -> SearchResult:
         source = FakeRetriever([("a", 0.9)], delay_s=0.05)
         return searched(build(ScriptedLLM([(9.0, "late")]), source), Query("leave", timeout_s=0.8))
 
     with ThreadPoolExecutor(len(BUILDS)) as pool:  # all wait at the same time
-        results = dict(zip(BUILDS, pool.map(ask, BUILDS.values()), strict=True))
+        results = dict(zip(BUILDS, pool.map(run, BUILDS.values()), strict=True))
     for name, result in results.items():
         assert node_ids(result.hits) == ["a"], name
         assert "DeadlineExceededError" in result.degraded[0].reason
 
 
 @BUILT
-def test_what_was_degraded_is_asked_again_and_a_good_answer_is_not(
+def test_usable_answers_are_cached_and_failures_are_not(
     build: Build, searched: Callable[[Retriever, Query], SearchResult]
 ) -> None:
     llm = ScriptedLLM([ConnectionError(), "0", "How much vacation is there"])
@@ -111,7 +98,7 @@ def test_what_was_degraded_is_asked_again_and_a_good_answer_is_not(
 
 
 @BUILT
-def test_the_query_that_came_in_is_not_changed(build: Build) -> None:
+def test_stages_with_an_llm_do_not_change_the_query(build: Build) -> None:
     query = Query("annual leave", custom_embedding_strs=["leave"])
     build(ScriptedLLM(["How much vacation is there"]), FakeRetriever([("a", 0.9)])).retrieve(query)
     assert query == Query("annual leave", custom_embedding_strs=["leave"])

@@ -16,6 +16,8 @@ from llama_retrieval_ext.stores.elasticsearch.store import (
 from llama_retrieval_ext.stores.engine.backend import Search
 from tests.stores.elasticsearch.msearch import Opener, ids_by_condition
 from tests.stores.filters_contract import FiltersContract
+from tests.stores.injection_contract import NODES as HOSTILE_NODES
+from tests.stores.injection_contract import InjectionContract
 from tests.stores.odd_metadata import (
     ANY_CASE,
     BIG,
@@ -32,6 +34,8 @@ from tests.stores.odd_metadata import (
     OddMetadata,
     matching,
 )
+
+pytestmark = pytest.mark.slow
 
 KEYS = ["k", "other", "a.b", "a b", "中文", "x/y:z@1+2-3", "list", "terms"]
 LONG_STRINGS = ["a" * 256, "a" * 257, "b" * 5000 + "A" + "c" * 3000]
@@ -87,8 +91,10 @@ def changing(open_store: Opener) -> ElasticsearchVectorStore:
 class TestFilters(FiltersContract[ElasticsearchVectorStore]):
     odd, nodes, confused = ODD, NODES, CASES
 
-    def found(self, store: ElasticsearchVectorStore, asked: Sequence[Condition]) -> list[set[str]]:
-        return ids_by_condition(store, asked)
+    def found(
+        self, store: ElasticsearchVectorStore, conditions: Sequence[Condition]
+    ) -> list[set[str]]:
+        return ids_by_condition(store, conditions)
 
 
 def nested(depth: int) -> Condition:
@@ -112,7 +118,7 @@ def nested(depth: int) -> Condition:
     ],
     ids=["a long text", "many values", "many comparisons", "deep"],
 )
-def test_what_servers_do_not_take_is_refused_before_anything_is_sent(
+def test_a_filter_beyond_the_limits_of_servers_is_refused_before_any_request(
     store: ElasticsearchVectorStore, condition: Condition
 ) -> None:
     store.close()  # whatever is sent now fails otherwise
@@ -131,8 +137,22 @@ def test_what_servers_do_not_take_is_refused_before_anything_is_sent(
     ],
     ids=["a long text", "a long Chinese text", "many values", "many comparisons", "deep"],
 )
-def test_what_is_not_refused_the_server_takes(
+def test_a_filter_at_the_limits_of_servers_is_accepted(
     corpus: ElasticsearchVectorStore, condition: Condition
 ) -> None:
     found = ElasticsearchBackend(corpus).dense([1.0, 0.0], Search(1000, condition)).function()
     assert {each.node_id for each in found} == matching(NODES, condition)
+
+
+@pytest.fixture(scope="module")
+def victim(open_store: Opener) -> ElasticsearchVectorStore:
+    store = open_store()
+    store.add(HOSTILE_NODES)
+    return store
+
+
+class TestInjection(InjectionContract[ElasticsearchVectorStore]):
+    def found(
+        self, store: ElasticsearchVectorStore, conditions: Sequence[Condition]
+    ) -> list[set[str]]:
+        return ids_by_condition(store, conditions)

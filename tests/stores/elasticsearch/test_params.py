@@ -8,6 +8,8 @@ from llama_retrieval_ext import open_store
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.elasticsearch.params import IndexParams
 
+pytestmark = pytest.mark.slow
+
 
 def field(**mapping: object) -> dict[str, object]:
     return {"body": {"mappings": {"properties": {"one": mapping}}}}
@@ -35,7 +37,7 @@ def test_settings_that_would_be_ignored_are_refused(params: Any, reason: str) ->
         IndexParams.of(params)
 
 
-def test_an_unknown_setting_is_refused_before_the_server_is_asked() -> None:
+def test_an_unknown_setting_is_refused_before_any_request() -> None:
     with pytest.raises(ConfigurationError, match="'shards'"):
         open_store("elasticsearch://127.0.0.1:9/docs", store_params={"shards": 3})
 

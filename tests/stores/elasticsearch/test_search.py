@@ -1,32 +1,39 @@
-"""Scores, ties and requests of searches on a real server."""
+"""Scores, ties and requests of searches, and shards that are not ready yet."""
 
+import asyncio
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
 from llama_index.core.schema import TextNode
-from llama_index.core.vector_stores.types import (
-    MetadataFilter,
-    MetadataFilters,
-    VectorStoreQuery,
-    VectorStoreQueryMode,
-)
 
-from llama_retrieval_ext.formulas.bm25 import bm25_idf, bm25_term_weight
+from llama_retrieval_ext.errors import DeadlineExceededError, StoreUnavailableError
+from llama_retrieval_ext.formulas.bm25 import bm25_term_weight
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stores.elasticsearch.client import HttpRequest, Json
+from llama_retrieval_ext.stores.elasticsearch.params import IndexParams
+from llama_retrieval_ext.stores.elasticsearch.schema import index_body
 from llama_retrieval_ext.stores.elasticsearch.store import (
     ElasticsearchBackend,
     ElasticsearchVectorStore,
 )
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures, Search
+from llama_retrieval_ext.stores.engine.config import StoreConfig
 from llama_retrieval_ext.testing.corpus import sample_nodes
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.stores.elasticsearch.conftest import ALONE
 from tests.stores.elasticsearch.msearch import Opener
 
+pytestmark = pytest.mark.slow
 
-def test_of_many_that_tie_the_smallest_ids_come_back(store: ElasticsearchVectorStore) -> None:
+
+def test_many_equal_scores_are_cut_by_id(store: ElasticsearchVectorStore) -> None:
     store.add(
         [TextNode(id_=f"{999 - n:03}", text="word", embedding=[1.0, 0.0]) for n in range(300)]
     )
@@ -52,18 +59,11 @@ def test_a_keyword_score_is_bm25(store: ElasticsearchVectorStore) -> None:
     store.add([TextNode(id_=id_, text=text, embedding=[1.0]) for id_, text in texts.items()])
     found = ElasticsearchBackend(store).keyword("red", Search(10)).function()
     average = sum(len(text.split()) for text in texts.values()) / len(texts)
-    idf = bm25_idf(4, 2)
+    idf = math.log1p((4 - 2 + 0.5) / (2 + 0.5))
     for each in found:
         words = texts[each.node_id].split()
         weight = bm25_term_weight(words.count("red"), length=len(words), average_length=average)
         assert each.score == pytest.approx(idf * weight, rel=1e-5)
-
-
-def test_a_query_of_ten_thousand_words_is_answered(store: ElasticsearchVectorStore) -> None:
-    store.add([TextNode(id_="a", text="word7", embedding=[1.0])])
-    text = " ".join(f"word{n}" for n in range(10_000))
-    found = ElasticsearchBackend(store).keyword(text, Search(10)).function()
-    assert [each.node_id for each in found] == ["a"]
 
 
 def test_a_servers_own_analyser_may_cut_the_words(open_store: Opener) -> None:
@@ -111,34 +111,66 @@ def test_a_hybrid_query_is_one_request_for_ids_and_one_for_nodes_and_agrees_with
     assert [request.path for request in sent] == ["/_msearch"]
 
 
-def test_more_hits_than_a_server_returns_are_refused_not_cut(
-    store: ElasticsearchVectorStore,
+QUERY = Query("word", embedding=[1.0, 0.0])
+# How many of its shards may be on one machine.
+_ROOM = "routing.allocation.total_shards_per_node"
+
+Call = Callable[[ElasticsearchVectorStore], object]
+
+CALLS: dict[str, Call] = {
+    "vector": lambda store: VectorRetriever(ElasticsearchBackend(store)).retrieve(QUERY),
+    "keyword, async": lambda store: asyncio.run(
+        KeywordRetriever(ElasticsearchBackend(store)).aretrieve(QUERY)
+    ),
+    "ids first": lambda store: HybridRetriever(ElasticsearchBackend(store)).retrieve(QUERY),
+    "one round trip, async": lambda store: asyncio.run(
+        HybridRetriever(ElasticsearchBackend(store), candidates=10).aretrieve(QUERY)
+    ),
+    "read": lambda store: store.get_nodes(),
+    "count": lambda store: store.count(),
+    "delete": lambda store: store.delete_nodes(["none such"]),
+}
+
+
+@pytest.fixture
+def halved(store: ElasticsearchVectorStore) -> Iterator[ElasticsearchVectorStore]:
+    """An index that somebody has made, one of whose two shards has no place."""
+    params = IndexParams(number_of_shards=2, number_of_replicas=0, settings={_ROOM: 1})
+    config = StoreConfig(dimension=2, params=ALONE)
+    body = index_body(config, params)
+    store.client.indices.create(index=store.index, wait_for_active_shards="0", **body)
+    yield store
+    _make_room(store)
+
+
+def _make_room(store: ElasticsearchVectorStore) -> None:
+    store.client.indices.put_settings(index=store.index, settings={_ROOM: 2})
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_reads_wait_for_the_shards_of_a_new_index(
+    halved: ElasticsearchVectorStore, call: Call
 ) -> None:
-    store.add([TextNode(id_="a", text="word", embedding=[1.0])])
-    assert len(ElasticsearchBackend(store).dense([1.0], Search(10**6)).function()) == 1
+    timer = threading.Timer(0.4, _make_room, [halved])
+    timer.start()
+    try:
+        assert not call(halved)
+    finally:
+        timer.join()
 
 
-def test_the_query_modes_of_llama_index(store: ElasticsearchVectorStore) -> None:
-    store.add(
-        [
-            TextNode(id_="a", text="apple", embedding=[1.0, 0.0], metadata={"kind": "fruit"}),
-            TextNode(id_="b", text="banana", embedding=[0.0, 1.0], metadata={"kind": "fruit"}),
-            TextNode(id_="c", text="banana car", embedding=[0.6, 0.8]),
-        ]
-    )
-    fruit = MetadataFilters(filters=[MetadataFilter(key="kind", value="fruit")])
-    dense = VectorStoreQuery(query_embedding=[0.0, 1.0], similarity_top_k=2)
-    assert store.query(dense).ids == ["b", "c"]
-    words = VectorStoreQuery(query_str="banana", mode=VectorStoreQueryMode.TEXT_SEARCH)
-    words.similarity_top_k = 2
-    assert store.query(words).ids == ["c", "b"]  # "kind: fruit" is part of b's text
-    words.sparse_top_k = 1
-    assert store.query(words).ids == ["c"]
-    both = VectorStoreQuery(
-        query_embedding=[1.0, 0.0],
-        query_str="banana",
-        mode=VectorStoreQueryMode.HYBRID,
-        similarity_top_k=3,
-        filters=fruit,
-    )
-    assert sorted(store.query(both).ids or []) == ["a", "b"]
+def test_the_deadline_of_a_query_holds_while_shards_recover(
+    halved: ElasticsearchVectorStore,
+) -> None:
+    started = time.monotonic()
+    with pytest.raises((StoreUnavailableError, DeadlineExceededError)):
+        VectorRetriever(ElasticsearchBackend(halved)).retrieve(QUERY.but(timeout_s=0.5))
+    assert time.monotonic() - started < 2
+
+
+def test_an_index_with_a_missing_shard_is_unavailable(halved: ElasticsearchVectorStore) -> None:
+    for ask in (halved.count, halved.get_nodes):
+        started = time.monotonic()
+        with pytest.raises(StoreUnavailableError, match="in trouble"):
+            ask()
+        assert time.monotonic() - started < 20

@@ -13,6 +13,8 @@ from llama_retrieval_ext.errors import StoreUnavailableError
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from tests.programs import Program
 
+pytestmark = pytest.mark.slow
+
 ADDING = """
 import sys
 from llama_index.core.schema import TextNode
@@ -31,7 +33,6 @@ def node(number: int, *, words: int = 2) -> TextNode:
     return TextNode(id_=f"n{number:06}", text="word " * words, embedding=[1.0, float(number)])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("calls", [1, 300])
 def test_kill_in_the_middle_of_adding_loses_nothing_acknowledged(
     tmp_path: Path, calls: int
@@ -82,7 +83,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
-@pytest.mark.slow
 def test_a_full_disk_is_one_clear_error_and_loses_nothing(small_disk: Path) -> None:
     added = 0
 
@@ -107,7 +107,7 @@ def test_a_full_disk_is_one_clear_error_and_loses_nothing(small_disk: Path) -> N
         assert store.count() == 1
 
 
-def test_a_full_disk_is_told_while_opening_and_deleting(small_disk: Path) -> None:
+def test_opening_and_deleting_on_a_full_disk_are_refused(small_disk: Path) -> None:
     with EmbeddedVectorStore(small_disk / "s") as store:
         store.add([node(0)])
         filler = small_disk / "filler"
@@ -121,7 +121,7 @@ def test_a_full_disk_is_told_while_opening_and_deleting(small_disk: Path) -> Non
         assert store.count() == 1
 
 
-def test_a_full_disk_is_told_while_a_store_is_made(small_disk: Path) -> None:
+def test_creating_a_store_on_a_full_disk_is_refused(small_disk: Path) -> None:
     (small_disk / "s").mkdir()
     filler = small_disk / "filler"
     filler.write_bytes(b"x" * shutil.disk_usage(small_disk).free)

@@ -1,9 +1,19 @@
+"""Files of a store directory: their copy, the manifest, and the errors of the engine."""
+
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
-from llama_retrieval_ext.stores.embedded.files import bytes_on_disk, copy_folder
+from llama_retrieval_ext.errors import (
+    StoreClosedError,
+    StoreError,
+    StoreFormatError,
+    StoreUnavailableError,
+)
+from llama_retrieval_ext.stores.embedded.files import bytes_on_disk, copy_folder, translate_error
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 
 _MB = 2**20
 
@@ -26,3 +36,52 @@ def test_a_copied_folder_has_the_same_bytes_and_keeps_its_holes(tmp_path: Path) 
         assert (tmp_path / "copy" / each.name).read_bytes() == each.read_bytes()
     assert bytes_on_disk(source) < _MB
     assert bytes_on_disk(tmp_path / "copy") < _MB
+
+
+def open_and_close(path: Path, **settings: object) -> None:
+    EmbeddedVectorStore(path, **settings).close()  # type: ignore[arg-type]
+
+
+def test_a_store_of_a_newer_release_is_refused_and_left_alone(tmp_path: Path) -> None:
+    open_and_close(tmp_path / "s", dim=2)
+    manifest = tmp_path / "s" / "store.json"
+    newer = json.dumps({**json.loads(manifest.read_text()), "format": 7})
+    manifest.write_text(newer)
+    with pytest.raises(StoreFormatError, match=r"has format 7, this release reads 1"):
+        EmbeddedVectorStore(tmp_path / "s")
+    assert manifest.read_text() == newer
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "null", '{"format": 1}', '{"format": 1, "tokenizer": {}}', "\x00"]
+)
+def test_a_broken_manifest_is_refused_and_left_alone(tmp_path: Path, content: str) -> None:
+    open_and_close(tmp_path / "s", dim=2)
+    manifest = tmp_path / "s" / "store.json"
+    manifest.write_text(content)
+    with pytest.raises(StoreFormatError, match=r"store\.json cannot be read"):
+        EmbeddedVectorStore(tmp_path / "s")
+    assert manifest.read_text() == content
+
+
+def test_a_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("text")
+    for path in (file, file / "below"):
+        with pytest.raises(StoreUnavailableError, match="not a directory"):
+            EmbeddedVectorStore(path)
+
+
+@pytest.mark.parametrize(
+    ("message", "kind", "says"),
+    [
+        ("failed to open WAL: Kind(WouldBlock)", StoreUnavailableError, "another process has"),
+        ("Shard is not initialized", StoreClosedError, "was closed"),
+        ("No space left on device (os error 28)", StoreUnavailableError, "no room is left"),
+        ("something else", StoreUnavailableError, "the engine failed in dir: something else"),
+    ],
+)
+def test_an_engine_error_becomes_ours(message: str, kind: type[StoreError], says: str) -> None:
+    error = translate_error(Exception(message), Path("dir"))
+    assert type(error) is kind
+    assert says in str(error)

@@ -10,10 +10,8 @@ import pytest
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import VectorStoreQuery
 
-from llama_retrieval_ext import Query, VectorRetriever
-from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError, StoreUnavailableError
+from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError
 from llama_retrieval_ext.stores.embedded import index
-from llama_retrieval_ext.stores.embedded.files import IndexKind, VectorType
 from llama_retrieval_ext.stores.embedded.shard import Draft
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 
@@ -63,41 +61,8 @@ def paused(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, t
     go_on.set()
 
 
-@pytest.mark.parametrize(
-    ("vectors", "kind"),
-    [
-        ("float32", "hnsw"),
-        ("int8", "exact"),
-        pytest.param("float16", "auto", marks=pytest.mark.slow),
-        pytest.param("int8", "hnsw", marks=pytest.mark.slow),
-    ],
-)
 @pytest.mark.usefixtures("small_graphs")
-def test_an_index_finds_what_an_exact_search_finds_and_the_trace_says_which_was_used(
-    vectors: VectorType, kind: IndexKind
-) -> None:
-    with EmbeddedVectorStore(":memory:", vectors=vectors, index=kind) as store:
-        store.add(nodes(0, 600))
-        retriever = VectorRetriever(store, top_k=5)
-        before = retriever.search(Query("leave", embedding=embedding(7)))
-        assert store.build_index()
-        store.add(nodes(600, 610))
-        after = retriever.explain(Query("leave", embedding=embedding(7)))
-        exact = retriever.explain(Query("leave", embedding=embedding(7), exact=True))
-        assert store.check_recall(50) >= 0.98
-        assert nearest(store, 605)[0] == "n605"
-        store.delete_nodes(["n605", "n7"])
-        assert "n605" not in nearest(store, 605)
-        assert "n7" not in nearest(store, 7)
-    assert [hit.node_id for hit in after.hits] == [hit.node_id for hit in before.hits]
-    assert [hit.score for hit in after.hits] == pytest.approx([hit.score for hit in before.hits])
-    assert [hit.node_id for hit in exact.hits] == [hit.node_id for hit in after.hits]
-    assert "600 of 610 nodes" in str(after.to_dict())
-    assert "600 of 610" not in str(exact.to_dict())
-
-
-@pytest.mark.usefixtures("small_graphs")
-def test_what_is_written_while_the_index_is_built_is_in_it(
+def test_writes_during_a_build_are_in_the_new_shard(
     paused: tuple[threading.Event, threading.Event], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(index, "_FEW", 1)  # it is brought over before writers wait, and again then
@@ -125,7 +90,7 @@ def test_what_is_written_while_the_index_is_built_is_in_it(
 
 
 @pytest.mark.parametrize("end", ["close", "clear"])
-def test_a_build_that_is_overtaken_leaves_nothing(
+def test_closing_or_clearing_during_a_build_leaves_no_draft(
     paused: tuple[threading.Event, threading.Event], end: str, tmp_path: Path
 ) -> None:
     reached, go_on = paused
@@ -151,7 +116,9 @@ def test_a_build_that_is_overtaken_leaves_nothing(
     assert len(list((tmp_path / "s").glob("shard*"))) == (1 if end == "close" else 0)
 
 
-def test_it_is_built_by_itself_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_is_built_without_a_call_when_there_are_many_nodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(index, "BUILD_FROM", {"hnsw": 200})
     with EmbeddedVectorStore(":memory:", index="hnsw") as store:
         store.add(nodes(0, 150))
@@ -163,16 +130,7 @@ def test_it_is_built_by_itself_when_there_are_many(monkeypatch: pytest.MonkeyPat
         assert store.index_info().indexed == 300
 
 
-def test_a_failure_changes_nothing_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "DATATYPES", {"float32": "Float128"})
-    with EmbeddedVectorStore(":memory:") as store:
-        store.add(nodes(0, 50))
-        with pytest.raises(StoreUnavailableError, match=r"(?s)could not be built.*Float128"):
-            store.build_index()
-        assert (store.count(), store.index_info().indexed) == (50, 0)
-
-
-def test_how_vectors_are_stored_stays_and_when_an_index_is_built_may_change(tmp_path: Path) -> None:
+def test_the_vector_type_is_fixed_and_the_kind_of_index_may_change(tmp_path: Path) -> None:
     with EmbeddedVectorStore(tmp_path / "s", vectors="float16") as store:
         store.add(nodes(0, 3))
     with pytest.raises(ConfigurationError, match="made with vectors='float16', not 'int8'"):

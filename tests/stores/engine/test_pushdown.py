@@ -9,7 +9,6 @@ from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.stages.fusion import RRF, Max, WeightedSum
 from llama_retrieval_ext.stores.engine.pushdown import FusedSearch, Line, NativeFusion, check_native
-from tests.cases import each_case
 from tests.servers.elasticsearch import elasticsearch_url
 from tests.servers.milvus import milvus_url
 from tests.stores.engines import filled
@@ -35,12 +34,13 @@ _SETTINGS: dict[str, list[dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("engine", "settings"),
     [(engine, each) for engine, settings in _SETTINGS.items() for each in settings],
     ids=str,
 )
-def test_an_engine_fuses_as_we_do_whatever_is_searched(
+def test_native_fusion_agrees_with_ours(
     engine: str, settings: dict[str, Any], request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     nodes = random_nodes()
@@ -49,8 +49,8 @@ def test_an_engine_fuses_as_we_do_whatever_is_searched(
         check_agreement(backend)
 
 
-class TestWhatIsRefused:
-    @each_case(
+class TestRefused:
+    @pytest.mark.parametrize(
         ("fusion", "weights"),
         [
             (RRF(k=0), EVEN),
@@ -64,7 +64,7 @@ class TestWhatIsRefused:
         ],
         ids=repr,
     )
-    def test_a_fusion_that_the_engine_does_otherwise(
+    def test_a_fusion_that_the_engine_computes_differently(
         self, fusion: Any, weights: dict[str, float]
     ) -> None:
         with pytest.raises(UnsupportedModeError, match="k=a whole number from 1 to 100"):
@@ -78,12 +78,12 @@ class TestWhatIsRefused:
         assert BY_RANK.is_as(RRF(), (1, 1))
         assert not BY_RANK.is_as(Other(), (1, 1))
 
-    def test_anything_where_there_is_nothing(self) -> None:
+    def test_every_fusion_on_an_engine_without_fusions(self) -> None:
         with pytest.raises(UnsupportedModeError, match="leave pushdown out"):
             check_native([], RRF(), EVEN, engine="some")
 
 
-def test_what_was_not_found_adds_nothing_on_any_line() -> None:
+def test_a_missing_score_adds_nothing_to_a_fused_score() -> None:
     scales = {"vector": Normalisation.COSINE, "keyword": Normalisation.NONE}
     how = FusedSearch(WeightedSum(normalise=scales), (3.0, 1.0), 10)
     assert how.lines == (Line(0.375, 0.375), Line(0.25, 0.0))

@@ -1,14 +1,31 @@
-"""Searches of an engine: equal scores at the cut."""
+"""Searches of an engine: ties at the cut, hybrid searches that read nodes last, collapsed hits."""
 
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-from llama_index.core.schema import TextNode
+import pytest
+from llama_index.core.schema import NodeRelationship, QueryBundle, RelatedNodeInfo, TextNode
+from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_retrieval_ext.execution.drivers import drive
 from llama_retrieval_ext.filters import Condition
+from llama_retrieval_ext.pipeline.fusion import Fusion, LegRanking
+from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.results import Hit, node_ids
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
+from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
+from llama_retrieval_ext.stages.selection import Collapse
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores.engine import search
 from llama_retrieval_ext.stores.engine.backend import Candidate, KeywordQuery, Search, VectorQuery
 from llama_retrieval_ext.stores.engine.search import EngineRequest, EngineSearch, NativeSearch
 from llama_retrieval_ext.stores.engine.steps import Steps
+from tests.servers.elasticsearch import elasticsearch_url
+from tests.servers.milvus import milvus_url
+from tests.stores.engines import filled
 
 
 class Shrinking(EngineSearch[None, NativeSearch, str]):
@@ -47,16 +64,167 @@ class Shrinking(EngineSearch[None, NativeSearch, str]):
         return Candidate(TextNode(id_=hit), score)
 
 
-def ids(engine: Shrinking, top_k: int) -> list[str]:
+def found_ids(engine: Shrinking, top_k: int) -> list[str]:
     request = engine.request(KeywordQuery("words", Search(top_k)))
     (ranking,) = drive(engine.search([request]), lambda _: None)
     return [each.node_id for each in ranking]
 
 
-def test_equal_scores_at_the_cut_go_by_id() -> None:
-    assert ids(Shrinking("edcba", "edcba"), 2) == ["a", "b"]
+def test_nodes_with_equal_scores_at_the_cut_are_ordered_by_id() -> None:
+    assert found_ids(Shrinking("edcba", "edcba"), 2) == ["a", "b"]
 
 
 def test_nodes_that_are_deleted_between_two_requests_are_missing_and_nothing_else() -> None:
-    assert ids(Shrinking("edcba", "c"), 3) == ["c"]
-    assert ids(Shrinking("edcba", ""), 3) == []
+    assert found_ids(Shrinking("edcba", "c"), 3) == ["c"]
+    assert found_ids(Shrinking("edcba", ""), 3) == []
+
+
+TIED_WORDS = ["leave", "holiday", "travel", "expense", "invoice", "laptop"]
+
+
+class Pinned(RRF):
+    """Looks at what ids say."""
+
+    def combine(self, shares: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
+        return {id_: score + id_.endswith("7") for id_, score in super().combine(shares).items()}
+
+
+def tied_nodes(count: int, *, words: int) -> list[TextNode]:
+    """Texts of so many words: of few words, nearly all scores tie."""
+    rng = random.Random(7)
+    return [
+        TextNode(
+            id_=f"n{rng.random()}-{number}",
+            text=" ".join(rng.choices(TIED_WORDS, k=words)) + " and" * rng.randrange(words),
+            embedding=[rng.choice([0.25, 0.5, 0.75]), rng.choice([0.25, 1.0])],
+            metadata={"tenant_id": "acme" if number % 2 else "other", "group": number % 3},
+        )
+        for number in range(count)
+    ]
+
+
+def _as_dicts(hits: Sequence[Hit]) -> list[dict[str, object]]:
+    return [hit.to_dict() for hit in hits]
+
+
+@pytest.mark.parametrize("words", [1, 12])
+@pytest.mark.parametrize("count", [12, 250])
+@pytest.mark.parametrize("fusion", [None, RRF(), Pinned()], ids=repr)
+def test_a_hybrid_search_that_reads_nodes_last_finds_what_one_with_all_nodes_finds(
+    store: EmbeddedVectorStore, fusion: Fusion | None, count: int, words: int
+) -> None:
+    store.add(tied_nodes(count, words=words))
+    narrow = MetadataFilters(filters=[MetadataFilter(key="group", value=1)])
+    retriever = HybridRetriever(store, fusion=fusion, candidates=200 if words == 1 else 40)
+    for options in ({}, {"scope": Scope("acme")}, {"filters": narrow}, {"top_k": 1}):
+        query = Query("leave travel", embedding=[1.0, 0.5]).but(**options)
+        together = retriever.explain(query).hits  # notes the ids of all candidates
+        assert together
+        for _ in range(2):  # the second time, ids that ties made necessary are known
+            assert _as_dicts(retriever.search(query).hits) == _as_dicts(together)
+
+
+def test_ids_are_opaque_only_to_fusions_that_do_not_read_them() -> None:
+    assert not RRF().reads_ids
+    assert not WeightedSum().reads_ids
+    assert Pinned().reads_ids
+    leg = LegRanking("a", {"n7": 1.0}, 1.0)
+    assert Pinned().combine(Pinned().shares([leg]))["n7"] > 1
+
+
+def test_ids_evicted_during_a_search_still_order_its_ties(
+    store: EmbeddedVectorStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "_MOST_NAMES", 150)
+    store.add(tied_nodes(250, words=1))
+    retriever = HybridRetriever(store, candidates=200)
+    query = Query("leave travel", embedding=[1.0, 0.5])
+    retriever.search(query.but(scope=Scope("acme")))  # notes the ids of a half
+    found = retriever.search(query)
+    assert _as_dicts(found.hits) == _as_dicts(retriever.explain(query).hits)
+
+
+__all__ = ["elasticsearch_url", "milvus_url"]
+
+N_NODES = 300
+WORDS = ["leave", "travel", "budget", "contract", "年假", "报销"]
+EXACT = {"number_of_replicas": 0, "index_options": {"type": "flat"}}
+COLLAPSES = [Collapse(), Collapse(3), Collapse(by="author"), Collapse(2, by="author")]
+
+
+@pytest.fixture
+def qdrant_url() -> Iterator[str]:
+    pytest.importorskip("qdrant_client")
+    from tests.stores.qdrant.fake_server import FakeServer, serving  # noqa: PLC0415 - only then
+
+    with serving(FakeServer()) as fake:
+        yield f"qdrant://{fake.host}"
+
+
+def random_nodes() -> list[TextNode]:
+    """Some have no document, some documents are ids of nodes; one has a third of all nodes."""
+    random.seed(7)
+    nodes = []
+    for place in range(N_NODES):
+        node = TextNode(
+            id_=f"n{place:03}",
+            text=" ".join(random.choices(WORDS, k=random.randint(1, 9))),
+            metadata={"tenant_id": random.choice("ab"), "author": random.choice(["Li", 7, None])},
+            embedding=[random.gauss(0, 1) for _ in range(8)],
+        )
+        document = random.choice(["big", "n001", None, f"d{place % 30}", f"d{place % 30}"])
+        if document is not None:
+            node.relationships[NodeRelationship.SOURCE] = RelatedNodeInfo(node_id=document)
+        nodes.append(node)
+    return nodes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("engine", "settings"),
+    [
+        ("embedded", {}),
+        ("qdrant", {}),
+        ("qdrant server", {}),
+        ("milvus", {}),
+        ("milvus server", {}),
+        ("elasticsearch", {"store_params": EXACT}),
+    ],
+    ids=str,
+)
+def test_collapsed_hits_are_those_of_the_whole_ranking(
+    engine: str, settings: dict[str, Any], request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    with filled(engine, random_nodes(), request=request, folder=tmp_path, **settings) as backend:
+        for kind in (VectorRetriever, KeywordRetriever):
+            whole = kind(backend, top_k=N_NODES)
+            for seed, collapse in enumerate(COLLAPSES):
+                query = query_of(seed)
+                ranking = whole.retrieve(query)
+                for top_k in (1, 7, 40):
+                    found = kind(backend, top_k=top_k, collapse=collapse).search(query)
+                    expected = collapse.of(ranking)[:top_k]
+                    assert node_ids(found.hits) == node_ids(expected), (kind, collapse, top_k)
+                    assert not found.degraded
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["embedded", "qdrant server", "milvus", "elasticsearch"])
+def test_collapsed_hybrid_search_takes_as_many_candidates_as_it_needs(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {"store_params": EXACT} if engine == "elasticsearch" else {}
+    with filled(engine, random_nodes(), request=request, folder=tmp_path, **settings) as backend:
+        whole = HybridRetriever(backend, top_k=N_NODES, candidates=N_NODES)
+        retriever = HybridRetriever(
+            backend, top_k=40, candidates=N_NODES, collapse=Collapse(), scope=Scope("a")
+        )
+        query = query_of(1)
+        expected = Collapse().of(whole.for_scope(Scope("a")).retrieve(query))[:40]
+        assert node_ids(retriever.retrieve(query)) == node_ids(expected)
+
+
+def query_of(seed: int) -> Query:
+    random.seed(seed)
+    text = " ".join(random.sample(WORDS, k=2))
+    return Query.of(QueryBundle(text, embedding=[random.gauss(0, 1) for _ in range(8)]))

@@ -16,6 +16,8 @@ from llama_retrieval_ext.testing.isolation_contract import IsolationContract
 from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
 from tests.servers.given import collection_url
 
+pytestmark = pytest.mark.slow
+
 MODEL = FakeEmbedding()
 
 

@@ -16,8 +16,12 @@ from llama_retrieval_ext.stores.milvus.store import MilvusBackend, MilvusStore, 
 from tests.servers.given import collection_url
 from tests.servers.milvus import URL_VARIABLE
 from tests.stores.filters_contract import FiltersContract
+from tests.stores.injection_contract import NODES as HOSTILE_NODES
+from tests.stores.injection_contract import InjectionContract
 from tests.stores.milvus.hard_metadata import ODD
 from tests.stores.odd_metadata import EQ, IN, matching
+
+pytestmark = pytest.mark.slow
 
 NODES = ODD.nodes(300, seed=7)
 
@@ -80,3 +84,16 @@ def test_filters_nested_too_deeply_are_refused_before_anything_is_sent(store: Mi
         condition = Not(AllOf((condition, Compare("k", EQ, "b"))))
     with pytest.raises(UnsupportedFilterError, match="nested"):
         MilvusBackend(store).dense([1.0], Search(1, condition))
+
+
+@pytest.fixture(scope="module", params=["file", "server"])
+def victim(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[MilvusStore]:
+    with opened_at(request.param, request, tmp_path_factory.mktemp("lite")) as store:
+        store.add(HOSTILE_NODES)
+        yield store
+
+
+class TestInjection(InjectionContract[MilvusStore]):
+    targets = 40  # a deletion on a server waits for all writes before: some 0.2 s

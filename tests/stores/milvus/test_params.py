@@ -11,6 +11,8 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.milvus.params import MilvusParams
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
+pytestmark = pytest.mark.slow
+
 HNSW: dict[str, Any] = {
     "index_type": "HNSW",
     "metric_type": "COSINE",

@@ -110,19 +110,19 @@ class FakeServer:
         return pages
 
     def _post_points_query_groups(self, name: str, data: dict[str, Any]) -> object:
-        asked = QueryGroupsRequest(**data)
-        query: Any = asked.query  # one of a dozen kinds
+        request = QueryGroupsRequest(**data)
+        query: Any = request.query  # one of a dozen kinds
         result = self.client.query_points_groups(
             name,
-            group_by=asked.group_by,
+            group_by=request.group_by,
             query=query,
-            using=asked.using,
-            query_filter=asked.filter,
-            search_params=asked.params and models.SearchParams(idf=asked.params.idf),
-            score_threshold=asked.score_threshold,
-            limit=asked.limit or 10,
-            group_size=asked.group_size or 3,
-            with_payload=asked.with_payload or False,
+            using=request.using,
+            query_filter=request.filter,
+            search_params=request.params and models.SearchParams(idf=request.params.idf),
+            score_threshold=request.score_threshold,
+            limit=request.limit or 10,
+            group_size=request.group_size or 3,
+            with_payload=request.with_payload or False,
         )
         for group in result.groups:
             for point in group.hits:
@@ -159,7 +159,7 @@ class _Handler(BaseHTTPRequestHandler):
         fake.requests.append((method, self.path, body))
         fake.ended.wait(fake.delay_s)
         if fake.status is not None:
-            self._send(fake.status, {"status": {"error": "told to"}})
+            self._send(fake.status, {"status": {"error": "as in a test"}})
         elif fake.key is not None and self.headers.get("api-key") != fake.key:
             self._send(401, {"status": {"error": "Must provide an API key"}})
         elif urlsplit(self.path).path == "/":

@@ -11,9 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
-from llama_retrieval_ext.stores.qdrant.store import QdrantStore
 from tests.servers.given import collection_url, given_server, reachable
-from tests.stores.qdrant.fake_server import FakeServer, serving
 
 URL_VARIABLE = "LLAMA_RETRIEVAL_QDRANT_URL"
 PLACES = ["memory", "path", "http", *(["server"] if os.environ.get(URL_VARIABLE) else [])]
@@ -29,9 +27,13 @@ def place(kind: str, directory: Path) -> Iterator[str]:
         case "path":
             yield f"qdrant:{directory}/qdrant"
         case "http":
+            from tests.stores.qdrant.fake_server import FakeServer, serving  # noqa: PLC0415 - an extra
+
             with serving(FakeServer()) as fake:
                 yield f"qdrant://{fake.host}/{name}"
         case _:
+            from llama_retrieval_ext.stores.qdrant.store import QdrantStore  # noqa: PLC0415 - an extra
+
             server = reachable(URL_VARIABLE, given_server(URL_VARIABLE, "qdrant"))
             url = collection_url(server, name)
             yield url

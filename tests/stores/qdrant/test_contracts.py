@@ -11,6 +11,8 @@ from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from llama_retrieval_ext.testing.isolation_contract import IsolationContract
 from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
 
+pytestmark = pytest.mark.slow
+
 MODEL = FakeEmbedding()
 
 

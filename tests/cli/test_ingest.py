@@ -1,0 +1,183 @@
+"""`llama-retrieval ingest`: files into a knowledge base."""
+
+from pathlib import Path
+
+import pytest
+
+import llama_retrieval_ext
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.cli.conftest import Run, best
+
+pytestmark = pytest.mark.slow
+
+
+def test_ingesting_again_changes_nothing(run: Run, url: str, handbook: Path) -> None:
+    assert "3 unchanged" in run("ingest", handbook, "--kb", url).stdout
+
+
+def test_changed_file_replaces_itself(run: Run, url: str, handbook: Path) -> None:
+    (handbook / "lunch.txt").write_text("The canteen is closed for holidays.")
+    assert "1 updated, 2 unchanged" in run("ingest", handbook, "--kb", url).stdout
+    assert best(run, "noon", "--kb", url, "--mode", "keyword") == []
+
+
+def test_knowledge_base_inside_the_folder_is_not_ingested(run: Run, handbook: Path) -> None:
+    url = f"embedded:{handbook / 'kb'}"
+    assert "3 added" in run("ingest", handbook, "--kb", url).stdout
+    assert "3 unchanged" in run("ingest", handbook, "--kb", url).stdout
+
+
+def test_bad_file_is_named_and_the_rest_goes_in(run: Run, tmp_path: Path, handbook: Path) -> None:
+    (handbook / "broken.pdf").write_bytes(b"not a pdf")
+    finished = run("ingest", handbook, tmp_path / "missing.txt", "--kb", f"embedded:{tmp_path}/kb")
+    assert finished.returncode == 3
+    assert "3 added" in finished.stdout
+    assert "2 files left out" in finished.stdout
+    assert "broken.pdf" in finished.stderr
+    assert "missing.txt: it does not exist" in finished.stderr
+
+
+def test_excluded_files_are_not_left_out_by_error(run: Run, tmp_path: Path, handbook: Path) -> None:
+    (handbook / "logo.png").write_bytes(b"\x89PNG\r\n\x1a\n\x00")
+    url = f"embedded:{tmp_path / 'kb'}"
+    finished = run("ingest", handbook, "--kb", url, "--exclude", "*.png", "--exclude", "lunch*")
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert "2 added" in finished.stdout
+    included = run("ingest", handbook, "--kb", url, "--include", "*.md", "--include", "年*")
+    assert "2 unchanged" in included.stdout
+
+
+def test_knowledge_base_in_memory_is_refused_before_files_are_lost(
+    run: Run, handbook: Path
+) -> None:
+    finished = run("ingest", handbook, "--kb", "embedded::memory:")
+    assert (finished.returncode, finished.stdout) == (1, "")
+    assert "embedded:./kb" in finished.stderr
+
+
+class InterruptedEmbedding(FakeEmbedding):
+    """As if Ctrl-C were pressed while the second batch of documents is embedded."""
+
+    is_interrupted: bool = True
+
+    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        if self.is_interrupted and len(self.calls) >= 64:
+            raise KeyboardInterrupt
+        return super()._get_text_embeddings(texts)
+
+
+def test_an_interruption_counts_the_documents_and_the_same_command_goes_on(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    for number in range(100):
+        (files / f"{number}.txt").write_text(f"number {number}")
+    model = InterruptedEmbedding()
+    monkeypatch.setattr(llama_retrieval_ext, "resolve_embed_model", lambda _: model)
+    url = f"embedded:{tmp_path / 'kb'}"
+    finished = run("ingest", files, "--kb", url)
+    assert finished.returncode == 130
+    assert finished.stderr.startswith(f"interrupted: 64 documents in {url}; run the same command")
+    model.is_interrupted = False
+    assert "36 added, 0 updated, 64 unchanged" in run("ingest", files, "--kb", url).stdout
+
+
+def test_nothing_to_add_is_an_error_and_makes_no_knowledge_base(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    finished = run("ingest", tmp_path / "empty", "--kb", f"embedded:{tmp_path / 'kb'}")
+    assert finished.returncode == 1
+    assert "nothing to add" in finished.stderr
+    assert not (tmp_path / "kb").exists()
+
+
+def test_file_that_became_empty_is_no_longer_found(run: Run, url: str, handbook: Path) -> None:
+    (handbook / "lunch.txt").write_text("")
+    finished = run("ingest", handbook, "--kb", url)
+    assert "lunch.txt: no text" in finished.stderr
+    assert best(run, "lunch", "--kb", url, "--mode", "keyword") == []
+
+
+def test_many_bad_files_are_counted(run: Run, tmp_path: Path) -> None:
+    for number in range(30):
+        (tmp_path / f"{number}.bin").write_bytes(b"\xff")
+    finished = run("ingest", tmp_path, "--kb", f"embedded:{tmp_path / 'kb'}")
+    assert "left out 10 more" in finished.stderr
+    assert len([line for line in finished.stderr.splitlines() if line]) == 22
+
+
+@pytest.mark.parametrize(
+    ("module", "place"),
+    [("qdrant_client", "qdrant:{}/qdrant"), ("pymilvus", "milvus:{}/kb.db")],
+    ids=["qdrant", "milvus"],
+)
+def test_the_commands_are_the_same_on_other_engines(
+    run: Run, tmp_path: Path, handbook: Path, module: str, place: str
+) -> None:
+    pytest.importorskip(module)
+    url = place.format(tmp_path)
+    missing = run("search", "leave", "--kb", url)
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert "there is no knowledge base" in missing.stderr
+    assert list(tmp_path.iterdir()) == [handbook]
+    assert "3 added" in run("ingest", handbook, "--kb", url).stdout
+    assert "3 unchanged" in run("ingest", handbook, "--kb", url).stdout
+    assert best(run, "annual leave", "--kb", url)[0] == "leave.md"
+
+
+def test_tenants_do_not_see_each_other(run: Run, tmp_path: Path, handbook: Path) -> None:
+    url = f"embedded:{tmp_path / 'kb'}"
+    for tenant, text in (("acme", "Leave is 25 days."), ("globex", "Leave is 20 days.")):
+        (tmp_path / tenant).mkdir()
+        (tmp_path / tenant / f"{tenant}.txt").write_text(text)
+        scope = ("--tenant", tenant, "--kb-id", "handbook")
+        assert run("ingest", tmp_path / tenant, "--kb", url, *scope).returncode == 0
+    for mode in ("vector", "keyword", "hybrid"):
+        found = best(run, "leave", "--kb", url, "--mode", mode, "--tenant", "acme")
+        assert found == ["acme.txt"]
+    assert best(run, "leave", "--kb", url, "--tenant", "acme", "--kb-id", "other") == []
+
+
+def test_one_that_requires_a_scope_is_used_with_one_only(
+    run: Run, tmp_path: Path, handbook: Path
+) -> None:
+    url, acme = f"embedded:{tmp_path / 'kb'}", ("--tenant", "acme")
+    bare = run("ingest", handbook, "--kb", url, "--require-scope")
+    assert (bare.returncode, "--tenant" in bare.stderr) == (1, True)
+    assert run("ingest", handbook, "--kb", url, "--require-scope", *acme).returncode == 0
+    assert "3 unchanged" in run("ingest", handbook, "--kb", url, *acme).stdout
+    assert "yes" in run("info", "--kb", url).stdout
+    for command in (("search", "leave"), ("ingest", handbook), ("list",), ("delete", "x")):
+        refused = run(*command, "--kb", url)
+        assert (refused.returncode, "--tenant" in refused.stderr) == (1, True)
+    assert best(run, "annual leave", "--kb", url, *acme)[0] == "leave.md"
+    assert best(run, "annual leave", "--kb", url, "--tenant", "globex") == []
+
+
+def test_a_url_without_a_place_is_an_error(run: Run, handbook: Path) -> None:
+    assert "is not a store URL" in run("ingest", handbook, "--kb", "qdrant").stderr
+
+
+def test_row_that_its_file_no_longer_has_is_not_found(run: Run, url: str, handbook: Path) -> None:
+    rows = ["name,role", "Ann,welder", "Bob,crane operator"]
+    (handbook / "staff.csv").write_text("\n".join(rows))
+    assert run("ingest", handbook, "--kb", url).returncode == 0
+    assert best(run, "crane operator", "--kb", url, "--mode", "keyword") == ["staff.csv"]
+    (handbook / "staff.csv").write_text("\n".join(rows[:2]))
+    assert run("ingest", handbook, "--kb", url).returncode == 0
+    assert best(run, "crane operator", "--kb", url, "--mode", "keyword") == []
+
+
+def test_a_graph_is_remembered_and_searched(run: Run, tmp_path: Path, handbook: Path) -> None:
+    (handbook / "lunch.txt").write_text("On days of leave.md the canteen is closed.")
+    url, graph = f"embedded:{tmp_path / 'kb'}", f"graph:{tmp_path / 'graph'}"
+    made = run("ingest", handbook, "--kb", url, "--graph", graph)
+    assert made.returncode == 0, made.stderr
+    assert graph in run("info", "--kb", url).stdout
+    assert best(run, "annual leave", "--kb", url, "--mode", "graph")[0] == "leave.md"
+    assert "1 document" in run("delete", str(handbook / "lunch.txt"), "--kb", url).stdout
+    copy = ("copy", "--from", url, "--to", f"embedded:{tmp_path / 'copy'}")
+    assert "--graph" in run(*copy).stderr
+    assert "2 copied" in run(*copy, "--graph", f"graph:{tmp_path / 'graph2'}").stdout
+    assert run("remove", url, "--yes").returncode == 0
+    assert best(run, "年假", "--kb", copy[-1], "--mode", "graph")[0] == "年假.txt"

@@ -1,0 +1,211 @@
+"""`llama-retrieval search`: hits, filters, hints, explanations."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import llama_retrieval_ext
+from llama_retrieval_ext import LocalEmbedding
+from llama_retrieval_ext.config import pipeline_schema
+from llama_retrieval_ext.config.registry import default_registry
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.cli.conftest import Run, best
+
+pytestmark = pytest.mark.slow
+
+NOTHING = "nothing found; try other words, --mode keyword or vector, or fewer filters\n"
+
+
+@pytest.mark.parametrize("mode", ["vector", "keyword", "hybrid"])
+@pytest.mark.parametrize(
+    ("query", "file"), [("annual leave", "leave.md"), ("年假", "年假.txt"), ("lunch", "lunch.txt")]
+)
+def test_ingested_file_is_found(run: Run, url: str, mode: str, query: str, file: str) -> None:
+    assert best(run, query, "--kb", url, "--mode", mode)[0] == file
+
+
+def test_search_of_a_missing_knowledge_base_makes_none(run: Run, tmp_path: Path) -> None:
+    finished = run("search", "leave", "--kb", f"embedded:{tmp_path / 'typo'}")
+    assert finished.returncode == 1
+    assert "llama-retrieval ingest" in finished.stderr
+    assert not (tmp_path / "typo").exists()
+
+
+@pytest.mark.parametrize("query", ["", "  "])
+def test_empty_query_is_refused(run: Run, url: str, query: str) -> None:
+    finished = run("search", query, "--kb", url)
+    assert (finished.returncode, finished.stdout) == (1, "")
+    assert "the query is empty" in finished.stderr
+
+
+def test_no_match_is_no_error(run: Run, url: str) -> None:
+    finished = run("search", "zeppelin", "--kb", url, "--mode", "keyword")
+    assert (finished.returncode, finished.stdout) == (0, NOTHING)
+
+
+def test_top_k_limits_the_hits(run: Run, url: str) -> None:
+    assert len(best(run, "leave", "--kb", url, "--mode", "vector", "--top-k", "2")) == 2
+
+
+def test_filter_narrows_the_hits(run: Run, url: str) -> None:
+    names = best(run, "leave", "--kb", url, "--mode", "vector", "--filter", "file_name!=leave.md")
+    assert sorted(names) == ["lunch.txt", "年假.txt"]
+    two = ["--filter", "file_name~TXT", "--filter", 'file_name!="lunch.txt"']
+    assert best(run, "leave", "--kb", url, "--mode", "vector", *two) == ["年假.txt"]
+    either = "file_name=lunch.txt or not file_name in (leave.md, lunch.txt)"
+    names = best(run, "leave", "--kb", url, "--mode", "vector", "--filter", either)
+    assert sorted(names) == ["lunch.txt", "年假.txt"]
+
+
+def test_bad_filter_says_what_to_write(run: Run, url: str) -> None:
+    finished = run("search", "leave", "--kb", url, "--filter", "file_name")
+    assert finished.returncode == 1
+    assert "KEY=VALUE" in finished.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [
+        ("file=leave.md", "none of 3 passages looked at has the key 'file'; did you mean 'file_"),
+        ("zeppelin=1", "has the key 'zeppelin'; there are: file_name, file_path\n"),
+        ("file_name=1", "file_name is text in 3 of 3 passages that have it; you wrote a number: "),
+        ("lang=zh or file_name>1", "has the key 'lang'"),
+    ],
+)
+def test_filter_that_matches_nothing_is_explained(
+    run: Run, url: str, option: str, hint: str
+) -> None:
+    finished = run("search", "leave", "--kb", url, "--filter", option)
+    assert (finished.returncode, finished.stdout) == (0, NOTHING)
+    assert finished.stderr.startswith("hint: ")
+    assert hint in finished.stderr
+    as_json = run("search", "leave", "--kb", url, "--filter", option, "--json")
+    assert json.loads(as_json.stdout)["hits"] == []
+    assert hint in as_json.stderr
+
+
+def test_filter_of_the_right_type_that_matches_nothing_gets_no_hint(run: Run, url: str) -> None:
+    finished = run("search", "leave", "--kb", url, "--filter", "file_name=x and not lang=zh")
+    assert (finished.stdout, finished.stderr) == (NOTHING, "")
+
+
+def test_explain_shows_what_ran_and_the_account_of_each_hit(run: Run, url: str) -> None:
+    shown = run("search", "annual leave", "--kb", url, "--explain").stdout
+    assert "Explanation('annual leave'" in shown
+    assert "hybrid: " in shown
+    assert " ms" in shown
+    assert "vector #1" in shown
+    assert "keyword #1" in shown
+    assert "adds " in shown
+
+
+def test_why_not_names_the_stage_where_a_passage_fell_out(run: Run, url: str) -> None:
+    search = ("search", "leave", "--kb", url, "--json")
+    hits = json.loads(run(*search).stdout)["hits"]
+    first, last = hits[0]["node_id"], hits[-1]["node_id"]
+    options = ("--top-k", "1", "--why-not", last)
+    assert f"why not: '{last}' was left out by " in run(*search[:-1], *options).stdout
+    answer = json.loads(run(*search, *options, "--why-not", first).stdout)
+    assert [each["node_id"] for each in answer["why_not"]] == [last, first]
+    assert answer["why_not"][1]["rank"] == 1
+
+
+def test_json_has_query_contributions_and_trace(run: Run, url: str) -> None:
+    result = json.loads(run("search", "年假", "--kb", url, "--json").stdout)
+    assert result["query"] == "年假"
+    legs = {part["leg"] for part in result["hits"][0]["contributions"]}
+    assert legs == {"vector", "keyword"}
+    assert result["trace"]["duration_ms"] > 0
+
+
+def test_degraded_answer_says_what_is_missing(
+    run: Run, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def down(_: LocalEmbedding, __: str) -> list[float]:
+        raise ConnectionError("the model is down")
+
+    monkeypatch.setattr(LocalEmbedding, "_get_query_embedding", down)
+    finished = run("search", "annual leave", "--kb", url)
+    assert finished.returncode == 0
+    assert "leave.md" in finished.stdout
+    assert finished.stderr == "degraded: vector: ConnectionError: the model is down\n"
+
+
+def test_another_embedding_model_is_an_error_that_names_both(
+    run: Run, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llama_retrieval_ext, "resolve_embed_model", lambda _: FakeEmbedding())
+    finished = run("search", "leave", "--kb", url)
+    assert finished.returncode == 1
+    assert "FakeEmbedding" in finished.stderr
+    assert "wordllama" in finished.stderr
+
+
+def test_a_long_file_leaves_room_for_others(run: Run, url: str, handbook: Path) -> None:
+    (handbook / "long.md").write_text("\n\n".join(["Lunch at noon. " * 200] * 5))
+    run("ingest", handbook, "--kb", url)
+    few = ("--kb", url, "--mode", "keyword", "--top-k", "2")
+    assert best(run, "lunch", *few) == ["long.md", "long.md"]
+    assert best(run, "lunch", *few, "--per-document", "1") == ["long.md", "lunch.txt"]
+
+
+def test_a_folder_that_is_open_elsewhere_is_searched_read_only(url: str) -> None:
+    search = [sys.executable, "-m", "llama_retrieval_ext", "search", "annual leave", "--kb", url]
+    with llama_retrieval_ext.KnowledgeBase.open(url, embed_model=LocalEmbedding()):
+        finished = subprocess.run(
+            [*search, "--read-only"], capture_output=True, text=True, check=False
+        )
+    assert finished.returncode == 0, finished.stderr
+    assert "leave.md" in finished.stdout
+
+
+PIPELINE = """\
+version: 1
+pipeline:
+  type: Pipeline
+  source: {type: hybrid, dense_weight: 0.6}
+  refines:
+    - {type: RuleRerank}
+    - {type: Top, k: 1}
+"""
+
+
+def test_the_schema_is_printed(run: Run) -> None:
+    shown = run("schema")
+    assert shown.returncode == 0
+    assert json.loads(shown.stdout) == pipeline_schema(default_registry())
+
+
+def test_a_file_is_valid_or_each_problem_is_a_line(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(PIPELINE)
+    assert run("validate", file).stdout == f"{file} is valid\n"
+    file.write_text(PIPELINE.replace("dense_weight", "dense_wieght").replace("k: 1", "k: no"))
+    bad = run("validate", file)
+    assert bad.returncode == 1
+    first, second = bad.stderr.splitlines()
+    assert f"{file}, line 4, column 26, pipeline.source.dense_wieght: " in first
+    assert first.endswith("did you mean 'dense_weight'?")
+    assert f"{file}, line 7, column 22, pipeline.refines.1.k: " in second
+    assert run("validate", tmp_path / "none.yaml").returncode == 1
+
+
+def test_search_by_a_file(run: Run, handbook: Path, tmp_path: Path) -> None:
+    file, kb = tmp_path / "p.yaml", f"embedded:{tmp_path / 'kb'}"
+    file.write_text(PIPELINE)
+    assert run("ingest", handbook, "--kb", kb).returncode == 0
+    found = run("search", "annual leave", "--kb", kb, "--pipeline", file, "--json")
+    (hit,) = json.loads(found.stdout)["hits"]
+    assert "25 days" in hit["text"]
+    collapsed = run("search", "leave", "--kb", kb, "--pipeline", file, "--per-document", "1")
+    assert collapsed.returncode == 0
+    both = run("search", "leave", "--kb", kb, "--pipeline", file, "--mode", "vector")
+    assert both.returncode == 1
+    assert "--mode and --pipeline" in both.stderr
+    file.write_text(PIPELINE.replace("hybrid", "hyde"))
+    without = run("search", "leave", "--kb", kb, "--pipeline", file)
+    assert without.returncode == 1
+    assert "pipeline.source" in without.stderr

@@ -1,0 +1,54 @@
+"""Classes of an application whose async retrieve returns records."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from llama_retrieval_ext import Scope
+from llama_retrieval_ext.config import Registry
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.pipeline.retriever import Retriever
+
+
+def ask(operator: Any, query: str = "annual leave", **scope: Any) -> list[dict[str, Any]]:
+    where = {"tenant_id": "acme", "kb_ids": ["hr"], "top_k": 3} | scope
+    return asyncio.run(operator.retrieve(query=query, **where))
+
+
+class Records:
+    """A retriever of the designs: no LlamaIndex class, with an async ``retrieve``."""
+
+    def __init__(self, *, tenant: str = "acme", text: str = "annual leave") -> None:
+        self.tenant, self.text = tenant, text
+
+    async def retrieve(
+        self, query: str, tenant_id: str | None, kb_ids: list[str] | None, top_k: int
+    ) -> list[dict[str, Any]]:
+        """Return a record of the own tenant, whatever the caller's."""
+        del tenant_id, kb_ids, top_k
+        own = {"tenant_id": self.tenant, "query": query}
+        return [
+            {"chunk_id": "n1", "text": self.text, "score": 0.4, "metadata": own}
+            | {"knowledge_base_id": "hr", "document_id": "d1", "source": "mine"}
+        ]
+
+
+def test_arguments_of_a_registered_class_are_its_parameters(registry: Registry) -> None:
+    registry.register_retriever("my")(Records)
+    factory = registry.get("retriever", "my")
+    assert factory.parameters == {"tenant": "acme", "text": "annual leave"}
+    (record,) = ask(factory(text="sick leave"))
+    assert (record["text"], record["document_id"], record["source"]) == ("sick leave", "d1", "mine")
+    assert registry.get_retriever("my").retrieve("leave")[0].text == "annual leave"
+    with pytest.raises(ConfigurationError, match="did you mean 'text'"):
+        factory(txet="x")
+
+
+def test_records_of_another_tenant_or_knowledge_base_are_dropped(registry: Registry) -> None:
+    registry.register_retriever("my")(Records)
+    assert ask(registry.get("retriever", "my")(), kb_ids=["sales"]) == []
+    made = registry.get_retriever("my", tenant="globex")
+    assert isinstance(made, Retriever)
+    (degraded,) = made.search("leave", scope=Scope("acme")).degraded
+    assert "outside the query's scope" in degraded.reason

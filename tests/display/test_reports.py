@@ -1,0 +1,21 @@
+"""Reports about documents: a summary, and a line for each document that failed."""
+
+from llama_retrieval_ext.knowledge_base.report import IngestionReport
+from tests.display.conftest import MARKUP, printed
+
+
+def test_a_console_prints_each_failed_document_without_obeying_its_text() -> None:
+    report = IngestionReport(added=1, failures={"a.txt": OSError("[bold]")}, seconds=0.25)
+    assert printed(report) == (
+        "1 added, 0 updated, 0 unchanged, 1 failed; 0 nodes in 0.2 s\n"
+        "  a.txt: failed: OSError: [bold]\n"
+    )
+
+
+def test_html_names_each_document_with_its_reason() -> None:
+    report = IngestionReport(added=2, skipped={"b.bin": "no text"}, failures={MARKUP: OSError("x")})
+    html = report._repr_html_()
+    assert "b.bin" in html
+    assert "no text" in html
+    assert "OSError: x" in html
+    assert "<script" not in html

@@ -1,0 +1,71 @@
+"""Statements of a language model that only read, and only one scope."""
+
+import pytest
+
+from llama_retrieval_ext import Scope
+from llama_retrieval_ext.graph.cypher_guard import StatementRefusedError, guarded
+
+REFUSED = [
+    "CREATE (n:X) RETURN n",
+    "MATCH (n) DETACH DELETE n",
+    "MATCH (n) SET n.tenant_id = 'acme' RETURN n.name",
+    "MATCH (n) CALL { MATCH (m) RETURN m } RETURN m.name",
+    "CALL db.labels() YIELD label RETURN label",
+    "LOAD CSV FROM 'http://127.0.0.1/' AS row RETURN row",
+    "MATCH (n) WHERE EXISTS { (n)--(m) } RETURN n.name",
+    "MATCH (n) WHERE (n)-->() RETURN n.name",
+    "MATCH (n) WHERE (n)--() RETURN n.name",
+    "MATCH (n) RETURN [(n)--(m) | m.name]",
+    "MATCH (n) RETURN count { MATCH (m) }",
+    "MATCH (n) RETURN *",
+    "MATCH (n) RETURN apoc.cypher.runFirstColumnSingle('MATCH (m) RETURN m.name', {})",
+    "MATCH (n) RETURN `apoc.load.json`('http://127.0.0.1/')",
+    "MATCH (n) RETURN properties(n)",
+    "MATCH p_0 = (n) RETURN n.name",
+    "MATCH (n)-[*]-(m) RETURN m.name",
+    "MATCH (n)-[*1..9]-(m) RETURN m.name",
+    "MATCH shortestPath((n)-[*..3]-(m)) RETURN m.name",
+    "MATCH ((n)-[]-(m)){1,3} RETURN m.name",
+    "MATCH (n {name: [(a)--(b) | a.name][0]}) RETURN n.name",
+    "MATCH (n WHERE (n)--(m)) RETURN n.name",
+    "MATCH (n) RETURN n.name UNION MATCH (m) RETURN m.name",
+    "MATCH (n) WITH n MATCH (m) RETURN m.name",
+    "MATCH (n) WHERE n.name = $scope_tenant RETURN n.name",
+    "MATCH (n) // x\nRETURN n.name",
+    "MATCH (n) /* x */ RETURN n.name",
+    "MATCH (n) WHERE n.name = 'a\\u0027' OR true RETURN n.name",
+    "MATCH (n) WHERE true) OR (true RETURN n.name",
+    "MATCH (n) RETURN n.name LIMIT 1 + 1",
+    "RETURN 1",
+    "",
+]
+
+
+@pytest.mark.parametrize("statement", REFUSED)
+def test_a_statement_that_does_more_than_read_patterns_is_refused(statement: str) -> None:
+    with pytest.raises(StatementRefusedError):
+        guarded(statement, scope=ACME, limit=5)
+
+
+def test_every_pattern_gets_the_conditions_of_the_scope() -> None:
+    written = guarded(
+        "MATCH (a:Hazard {name: 'x, y'})-[:HAS*1..3]->(b), way = (b)--(c) "
+        "WHERE a.level >= 3 OR true OPTIONAL MATCH (c)<-[:USES]-(d) "
+        "RETURN a.name AS n, count(*) ORDER BY n LIMIT 500",
+        scope=ACME,
+        limit=5,
+    )
+    assert written.count("nodes(") == written.count("relationships(") == 3
+    assert written.count("$scope_tenant") == 6
+    assert "WITH * LIMIT 9223372036854775807 WHERE a.level>=3 OR true" in written
+    assert "{name:'x, y'}" in written
+    assert written.endswith("ORDER BY n LIMIT 5")
+
+
+ACME = Scope("acme")
+
+
+@pytest.mark.parametrize("limit", ["9" * 5000, "9" * 19, "7"])
+def test_a_limit_above_the_maximum_is_the_maximum(limit: str) -> None:
+    statement = f"MATCH (a:Hazard) RETURN a.name LIMIT {limit}"
+    assert guarded(statement, scope=None, limit=5).endswith(" LIMIT 5")

@@ -1,0 +1,58 @@
+"""Nodes and edges of graphs as values."""
+
+import pytest
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.graph.elements import Direction, Edge, GraphNode, Hop, Partition
+from llama_retrieval_ext.query import Scope
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        GraphNode("pit", "Process", "deep pit", {"aliases": ["pit"]}),
+        GraphNode("pit", "Process"),
+        GraphNode("p1", "text_chunk", "", {"tenant_id": "acme"}, "Pits need shoring."),
+    ],
+)
+def test_a_node_is_the_same_after_a_round_trip_through_llama_index(node: GraphNode) -> None:
+    assert GraphNode.from_llama_index(node.to_llama_index()) == node
+
+
+def test_an_edge_is_the_same_after_a_round_trip_through_llama_index() -> None:
+    edge = Edge.of("pit", "USES", "crane", {"weight": 2, "tenant_id": "acme"})
+    assert Edge.from_llama_index(edge.to_llama_index()) == edge
+    assert (edge.other("pit"), edge.other("crane")) == ("crane", "pit")
+
+
+@pytest.mark.parametrize("weight", [0, -1, "2", True, None])
+def test_a_weight_that_is_no_positive_number_counts_as_1(weight: object) -> None:
+    assert Edge.of("a", "R", "b", {"weight": weight}).weight == 1.0
+
+
+@pytest.mark.parametrize("value", [object(), float("nan")])
+def test_properties_that_json_cannot_hold_are_refused(value: object) -> None:
+    with pytest.raises(ConfigurationError, match="must be JSON values"):
+        Edge.of("a", "R", "b", {"x": value})
+
+
+def test_a_scope_sees_its_own_partitions() -> None:
+    row = Partition("acme", "hr")
+    assert row.is_in(None)
+    assert row.is_in(Scope("acme", kb_ids=["hr", "it"]))
+    assert not row.is_in(Scope("acme", kb_ids=["it"]))
+    assert not row.is_in(Scope("globex"))
+    assert not Partition().is_in(Scope("acme"))
+
+
+def test_a_hop_follows_the_heaviest_edges_of_its_direction_and_types() -> None:
+    edges = [
+        Edge("a", "R", "b"),
+        Edge("a", "R", "c", 2.0),
+        Edge("d", "R", "a"),
+        Edge("a", "S", "e"),
+    ]
+    assert [e.other("a") for e in Hop().first("a", edges)] == ["c", "b", "d", "e"]
+    assert [e.other("a") for e in Hop(Direction.IN).first("a", edges)] == ["d"]
+    out = Hop(Direction.OUT, frozenset({"R"}), fan_out=1)
+    assert [e.other("a") for e in out.first("a", edges)] == ["c"]

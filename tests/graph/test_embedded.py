@@ -1,0 +1,48 @@
+"""The embedded graph in a directory."""
+
+import gc
+from pathlib import Path
+
+import pytest
+
+from llama_retrieval_ext.errors import StoreFormatError, StoreUnavailableError
+from llama_retrieval_ext.graph.elements import Edge, GraphNode
+from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+from llama_retrieval_ext.graph.expansion import expand
+from llama_retrieval_ext.query import Scope
+
+
+def test_nodes_and_edges_are_there_after_opening_again(tmp_path: Path) -> None:
+    node = GraphNode("a", "X", "Ä", {"tenant_id": "t", "aliases": ["b"]}, embedding=[0.5, 1.0])
+    with EmbeddedGraph(tmp_path) as graph:
+        graph.upsert([node], [Edge.of("a", "R", "c", {"tenant_id": "t"})], source="d")
+    with EmbeddedGraph(tmp_path) as graph:
+        found = graph.nodes(["a"], scope=Scope("t"))["a"]
+        assert (found, found.embedding) == (node, [0.5, 1.0])
+        assert len(expand(graph, ["c"], max_hops=1, scope=Scope("t"))) == 2
+        graph.delete_sources(["d"], scope=None)
+    with EmbeddedGraph(tmp_path) as graph:
+        assert graph.names(scope=None) == []
+
+
+def test_a_graph_directory_cannot_be_opened_twice(tmp_path: Path) -> None:
+    with EmbeddedGraph(tmp_path), pytest.raises(StoreUnavailableError, match="open already"):
+        EmbeddedGraph(tmp_path)
+    EmbeddedGraph(tmp_path).close()
+
+
+def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "graph.sqlite3").write_bytes(b"no database" * 100)
+    with pytest.raises(StoreFormatError):
+        EmbeddedGraph(tmp_path)
+
+
+def test_loading_a_small_graph_does_not_count_frozen_objects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EmbeddedGraph(tmp_path) as graph:
+        graph.upsert([GraphNode("a", "X", "A")], [])
+    # It takes a tenth of a second for each million objects, as of a server that was forked.
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: pytest.fail("counted"))
+    with EmbeddedGraph(tmp_path) as graph:
+        assert graph.nodes(["a"], scope=None)

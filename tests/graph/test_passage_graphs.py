@@ -1,0 +1,41 @@
+"""Passage graphs are kept by scope, within a limit of memory."""
+
+from collections.abc import Iterator
+
+import pytest
+from llama_index.core.schema import TextNode
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.graph.elements import GraphNode
+from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
+from llama_retrieval_ext.graph.passage_links import PassageLinks, passage_rows
+from llama_retrieval_ext.query import Scope
+
+
+@pytest.fixture
+def graph() -> Iterator[EmbeddedGraph]:
+    texts = {"film": "A film by Anne Lister.", "Anne Lister": "Born in Halifax.", "Halifax": "Old."}
+    nodes = [TextNode(text=text, metadata={"title": title}) for title, text in texts.items()]
+    with EmbeddedGraph(":memory:") as opened:
+        opened.upsert(*passage_rows(nodes, PassageLinks()))
+        yield opened
+
+
+def test_derived_links_are_kept_by_scope_until_something_is_written(graph: EmbeddedGraph) -> None:
+    graphs = PassageGraphs(graph)
+    first = graphs.of(None)
+    assert graphs.of(None) is first
+    assert graphs.of(Scope("acme")) is not first
+    graph.upsert([GraphNode("x")], [])
+    assert graphs.of(None) is not first
+
+
+def test_derived_links_are_bounded_in_memory(graph: EmbeddedGraph) -> None:
+    size = PassageGraphs(graph).of(None).size_bytes
+    graphs = PassageGraphs(graph, max_bytes=size + 10)
+    first = graphs.of(None)
+    graphs.of(Scope("acme"))
+    assert graphs.of(None) is not first
+    with pytest.raises(ConfigurationError, match="max_bytes=10"):
+        PassageGraphs(graph, max_bytes=10).of(None)

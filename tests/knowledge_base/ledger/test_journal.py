@@ -1,0 +1,83 @@
+"""A crash anywhere between two steps loses nothing that was there and leaves nothing half done."""
+
+from contextlib import suppress
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from tests.knowledge_base.ledger.crashes import (
+    ENDLESS,
+    WORLDS,
+    Fuse,
+    Killed,
+    ServerWorld,
+    Version,
+    apply,
+    batches,
+    check_after_crashes,
+)
+
+pytestmark = pytest.mark.slow
+
+
+@given(
+    before=st.lists(batches(), max_size=2),
+    last=batches(),
+    steps=st.integers(0, 60),
+    steps_again=st.integers(0, 40),
+    power_cut=st.booleans(),
+    kind=st.sampled_from(sorted(WORLDS)),
+)
+def test_after_random_crashes_each_document_is_whole_in_its_old_or_new_version(
+    before: list[dict[str, Version | None]],
+    last: dict[str, Version | None],
+    steps: int,
+    steps_again: int,
+    power_cut: bool,
+    kind: str,
+) -> None:
+    fuses = [Fuse(steps), Fuse(steps_again)]
+    check_after_crashes(before, last, fuses, power_cut=power_cut, world=WORLDS[kind]())
+
+
+@pytest.mark.parametrize("kind", ["file", pytest.param("server", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("power_cut", [False, True])
+@pytest.mark.parametrize(
+    "last",
+    [
+        {"new": {"n1": "new", "n2": "new"}},
+        {"kept": {"k1": "new", "k2": "new"}},
+        {"half": {"h2": "new", "h3": "new"}},
+        {"kept": {"x1": "new"}, "half": {"h1": "new"}, "new": {"n1": "new"}},
+        {"kept": None, "half": None},
+    ],
+    ids=["adding", "updating the same nodes", "updating some nodes", "all at once", "deleting"],
+)
+def test_a_crash_at_each_step_leaves_whole_documents(
+    last: dict[str, Version | None], power_cut: bool, kind: str
+) -> None:
+    before: list[dict[str, Version | None]] = [
+        {"half": {"h0": "oldest"}},
+        {"half": {"h0": "older", "h1": "older"}},
+        {"kept": {"k1": "old", "k2": "old"}, "half": {"h1": "old", "h2": "old"}},
+    ]
+    steps, finished = 0, False
+    while not finished:
+        for steps_again in range(16) if kind == "file" else (0, 3, 8, 15, 30):
+            fuses = [Fuse(steps), Fuse(steps_again)]
+            finished = check_after_crashes(
+                before, last, fuses, power_cut=power_cut, world=WORLDS[kind]()
+            )
+        steps += 1
+    assert steps > 4
+
+
+def test_the_next_write_deletes_records_left_by_a_crash() -> None:
+    for steps in range(40):
+        world = ServerWorld()
+        apply(world.writer(Fuse(ENDLESS)), {"a": {"a1": "old", "a2": "old"}})
+        with suppress(Killed):
+            apply(world.writer(Fuse(steps)), {"a": {"a1": "new", "a3": "new"}})
+        apply(world.writer(Fuse(ENDLESS)), {"b": {"b1": "new"}})
+        assert world.leftovers() == set(), steps

@@ -1,0 +1,106 @@
+"""The journal on a server: what several writers see of each other."""
+
+import pytest
+
+from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
+from llama_retrieval_ext.knowledge_base.ledger.journal import Claim, WriteOutcome
+from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared
+from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
+from tests.knowledge_base.ledger.memory_server import PATIENCE_S, Server, prepared
+
+
+def refs(ledger: RemoteLedger) -> list[str]:
+    return [each.document_id for each in ledger.documents(None)]
+
+
+def test_writers_of_different_documents_do_not_wait_for_each_other(server: Server) -> None:
+    first, second = server.journal(), server.journal()
+    (one,) = first.begin([prepared("a")])
+    (other,) = second.begin([prepared("b")])
+    assert isinstance(one, Claim)
+    assert isinstance(other, Claim)
+    assert second.finish([other]) == [other]
+    assert first.finish([one]) == [one]
+    assert refs(server.ledger()) == ["a", "b"]
+
+
+def test_a_claimed_document_is_free_when_its_writer_is_done(server: Server) -> None:
+    first, second = server.journal(), server.journal()
+    claims = [each for each in first.begin([prepared("a")]) if isinstance(each, Claim)]
+    assert second.begin([prepared("a")]) == second.begin_deleting([claims[0].key]) == [None]
+    assert second.unfinished() == []  # a living writer's
+    first.finish(claims)
+    assert second.begin([prepared("a")]) == [WriteOutcome.UNCHANGED]
+
+
+@pytest.mark.parametrize("state", ["adding", "updating", "deleting"])
+def test_changes_of_a_dead_writer_are_settled_when_its_claim_is_old(
+    server: Server, state: str
+) -> None:
+    if state != "adding":
+        server.writer().write([prepared("a", "old", n_nodes=200)])
+    if state == "deleting":
+        server.journal().begin_deleting([prepared("a").key])
+    else:
+        server.journal().begin([prepared("a", "new", n_nodes=150)])
+    before = server.texts()
+    server.now_s += PATIENCE_S - 1
+    server.writer().settle()
+    assert server.texts() == before
+    server.now_s += 2
+    server.writer().settle()
+    expected = {f"a-{n}": "new" for n in range(150)} if state == "updating" else {}
+    assert server.texts() == expected
+    assert set(server.beside.nodes) - {"config", "totals"} == {
+        id_ for id_ in server.beside.nodes if id_.startswith(("document:", "part:"))
+    }
+    assert server.ledger().n_nodes_at_rest() == len(expected)
+
+
+def test_a_slow_writer_that_lost_its_claim_writes_its_document_again(server: Server) -> None:
+    slow = server.writer()
+
+    def overtaken() -> None:
+        server.store.before_add = lambda: None
+        server.now_s += PATIENCE_S + 1
+        server.writer().write([prepared("a", "of another", n_nodes=3)])
+
+    server.store.before_add = overtaken
+    assert slow.write([prepared("a", "of the slow one", n_nodes=2)]) == [WriteOutcome.UPDATED]
+    assert server.texts() == {f"a-{n}": "of the slow one" for n in range(2)}
+    assert [each.n_nodes for each in server.ledger().documents(None)] == [2]
+
+
+def test_a_failed_write_leaves_no_document(server: Server) -> None:
+    writer = server.writer()
+    writer.write([prepared("a")])
+    server.beside.is_down = True
+    with pytest.raises(StoreUnavailableError, match="down"):
+        writer.write([prepared("b")])
+    server.beside.is_down = False
+    assert refs(server.ledger()) == ["a"]
+    assert writer.write([prepared("b")]) == [WriteOutcome.ADDED]
+
+
+def test_a_node_id_of_another_document_is_refused_and_one_of_none_is_reused(server: Server) -> None:
+    writer = server.writer()
+    writer.write([prepared("a")])
+    stolen = Prepared(DocumentKey("", "", "b"), "b", prepared("a").nodes)
+    twice = Prepared(DocumentKey("", "", "c"), "c", prepared("d").nodes)
+    outcomes = writer.write([stolen, prepared("d"), twice])
+    assert [type(each).__name__ for each in outcomes] == [
+        "DuplicateNodeError",
+        "WriteOutcome",
+        "DuplicateNodeError",
+    ]
+    server.store.add(prepared("left over").nodes)
+    again = Prepared(DocumentKey("", "", "e"), "e", prepared("left over").nodes)
+    assert writer.write([again]) == [WriteOutcome.ADDED]
+
+
+def test_writing_to_a_removed_knowledge_base_fails(server: Server) -> None:
+    journal = server.journal()
+    del server.beside.nodes["config"]
+    with pytest.raises(StoreClosedError, match="removed since"):
+        journal.begin([prepared("a")])
+    assert server.beside.nodes == {}

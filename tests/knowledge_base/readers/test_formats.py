@@ -1,0 +1,250 @@
+"""Each format of a user's files."""
+
+import sys
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.knowledge_base import read_documents
+from llama_retrieval_ext.knowledge_base.readers.files import iter_documents
+from tests.knowledge_base.readers.sample_files import write_docx, write_pdf
+
+HTML = """<!doctype html><html><head><meta charset="{charset}"><title>Fire
+ drill</title><style>p {{ color: red }}</style></head><body><script>var hidden = 1;</script>
+<!-- not text --><h1>疏散</h1><p>Leave by the <b>near</b>est
+door.</p><table><tr><td>floor</td><td>2</td></tr>
+</table></body></html>"""
+
+
+def read(paths: list[Path], **options: Any) -> Any:
+    """All documents, read."""
+    reading = iter_documents(paths, **options)
+    reading.documents = list(reading.documents)
+    return reading
+
+
+def texts(path: Path) -> list[str]:
+    reading = read([path])
+    assert reading.left_out == {}
+    return [document.text for document in reading.documents]
+
+
+@pytest.mark.parametrize("name", ["note.txt", "note.md", "note.rst", "note", "NOTE.TXT"])
+def test_text_is_read_as_it_is(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("# 安全\n\nUse `List<int>`.\n", encoding="utf-8")
+    assert texts(tmp_path / name) == ["# 安全\n\nUse `List<int>`.\n"]
+
+
+def test_byte_order_mark_is_not_text(tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("安全", encoding="utf-8-sig")
+    assert texts(tmp_path / "note.txt") == ["安全"]
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "gb18030"])
+@pytest.mark.parametrize("suffix", [".html", ".htm"])
+def test_html_is_read_in_its_encoding_without_scripts(
+    tmp_path: Path, suffix: str, charset: str
+) -> None:
+    page = tmp_path / f"page{suffix}"
+    page.write_text(HTML.format(charset=charset), encoding=charset)
+    assert texts(page) == ["Fire drill\n疏散\nLeave by the nearest door.\nfloor 2"]
+    assert read([page]).documents[0].metadata["title"] == "Fire drill"
+
+
+def test_pdf_is_a_document_for_each_page(tmp_path: Path) -> None:
+    write_pdf(tmp_path / "law.pdf", "Exits must be marked.", "Drills are held twice a year.")
+    reading = read([tmp_path / "law.pdf"])
+    assert [(each.text, each.metadata["page_label"]) for each in reading.documents] == [
+        ("Exits must be marked.", "1"),
+        ("Drills are held twice a year.", "2"),
+    ]
+    assert len({document.doc_id for document in reading.documents}) == 2
+
+
+def test_docx_is_read(tmp_path: Path) -> None:
+    write_docx(tmp_path / "plan.docx", "专项施工方案", "Approved in May.")
+    assert texts(tmp_path / "plan.docx") == ["专项施工方案\n\nApproved in May."]
+
+
+def test_csv_is_a_document_for_each_row_with_the_names_of_columns(tmp_path: Path) -> None:
+    (tmp_path / "staff.csv").write_text("name,role\n李雷,welder\nAnn,\n", encoding="utf-8")
+    assert texts(tmp_path / "staff.csv") == ["name: 李雷\nrole: welder", "name: Ann\nrole: "]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "package"),
+    [
+        (".pdf", "llama_index.readers.file"),
+        (".html", "bs4"),
+        (".docx", "docx2txt"),
+        (".xlsx", "openpyxl"),
+        (".pptx", "pptx"),
+    ],
+)
+def test_file_whose_reader_is_missing_is_left_out_and_the_reason_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, package: str
+) -> None:
+    write_docx(tmp_path / f"file{suffix}", "text")
+    (tmp_path / "a.txt").write_text("found")
+    monkeypatch.setitem(sys.modules, package, None)
+    documents = read_documents(tmp_path)
+    assert [document.text for document in documents] == ["found"]
+    (message,) = documents.left_out.values()
+    assert message.startswith(f"reading {suffix} files needs the extra 'quickstart'")
+
+
+def test_text_needs_no_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("found")
+    monkeypatch.setitem(sys.modules, "llama_index.readers.file", None)
+    assert texts(tmp_path / "a.txt") == ["found"]
+
+
+def test_spreadsheet_is_a_document_for_each_row_of_each_sheet(tmp_path: Path) -> None:
+    import openpyxl  # noqa: PLC0415 - slow to import
+
+    workbook = openpyxl.Workbook()
+    workbook.active.title = "staff"
+    for row in (["name", "role"], ["李雷", "welder"], [None, None], ["Ann", None]):
+        workbook.active.append(row)
+    workbook.create_sheet("empty")
+    workbook.create_sheet("rooms").append(["floor", 2])
+    workbook["rooms"].append([3, "canteen"])
+    workbook.save(tmp_path / "book.xlsx")
+    documents = read_documents(tmp_path / "book.xlsx")
+    assert [(each.text, each.metadata["sheet_name"]) for each in documents] == [
+        ("name: 李雷\nrole: welder", "staff"),
+        ("name: Ann", "staff"),
+        ("floor: 3\n2: canteen", "rooms"),
+    ]
+
+
+def test_slides_are_documents_with_their_tables_and_notes(tmp_path: Path) -> None:
+    import pptx  # noqa: PLC0415 - slow to import
+
+    slides = pptx.Presentation()
+    first, second = (slides.slides.add_slide(slides.slide_layouts[5]) for _ in range(2))
+    first.shapes.title.text = "Fire drill\nTwice a year"
+    first.notes_slide.notes_text_frame.text = "ask the wardens"
+    box = (pptx.util.Inches(1),) * 4
+    table = second.shapes.add_table(1, 2, *box).table
+    table.cell(0, 0).text, table.cell(0, 1).text = "floor", "2"
+    slides.save(str(tmp_path / "talk.pptx"))
+    documents = read_documents([tmp_path / "talk.pptx"])
+    assert [(each.text, each.metadata["page_label"]) for each in documents] == [
+        ("Fire drill\nTwice a year\nask the wardens", "1"),
+        ("floor | 2", "2"),
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-le", "utf-16-be", "gb18030"])
+@pytest.mark.parametrize("name", ["note.txt", "note.csv"])
+def test_text_and_tables_are_read_in_the_encodings_of_windows(
+    tmp_path: Path, name: str, encoding: str
+) -> None:
+    (tmp_path / name).write_bytes("name\r\n第九条 安全 Müller 李雷,\r\n".encode(encoding))
+    (text,) = texts(tmp_path / name)
+    assert "第九条 安全 Müller 李雷" in text
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "gb18030"])
+def test_long_text_is_read_to_its_end(tmp_path: Path, encoding: str) -> None:
+    text = "第九条 the 😀 end\n" * 9_000
+    (tmp_path / "note.txt").write_bytes(text.encode(encoding))
+    assert texts(tmp_path / "note.txt") == [text]
+
+
+def test_csv_with_a_huge_field_is_left_out_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "huge.csv").write_text("name,text\na,b\nc," + "x" * 200_000)
+    (tmp_path / "small.csv").write_text("name\nAnn")
+    documents = read_documents(tmp_path)
+    assert [document.text for document in documents] == ["name: Ann"]
+    (reason,) = documents.left_out.values()
+    assert "line 3" in reason
+    assert "field_size_limit" in reason
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
+@pytest.mark.parametrize("name", ["a.txt", "a.csv"])
+def test_text_in_a_named_encoding_is_read(tmp_path: Path, encoding: str, name: str) -> None:
+    (tmp_path / name).write_bytes("title\nÜber die Größe".encode(encoding))
+    (tmp_path / "utf-8.txt").write_text("Über", encoding="utf-8")
+    documents = read_documents(tmp_path, encoding=encoding)
+    assert "Über die Größe" in documents[0].text
+    assert documents[1].text == "Über"
+    assert documents.left_out == {}
+
+
+def test_unknown_encoding_is_a_configuration_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="encoding"):
+        read_documents(tmp_path, encoding="latin-99")
+
+
+def test_spreadsheet_that_claims_too_many_cells_is_read_by_what_it_has(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.append(["name", "city"])
+    book.active.append(["Ann", "York"])
+    book.save(tmp_path / "small.xlsx")
+    with (
+        zipfile.ZipFile(tmp_path / "small.xlsx") as source,
+        zipfile.ZipFile(tmp_path / "claims.xlsx", "w") as target,
+    ):
+        for name in source.namelist():
+            text = source.read(name).decode()
+            text = text.replace('ref="A1:B2"', 'ref="A1:XFD32000"')
+            target.writestr(name, text)
+    start = time.monotonic()
+    documents = read_documents(tmp_path / "claims.xlsx")
+    assert [document.text for document in documents] == ["name: Ann\ncity: York"]
+    assert time.monotonic() - start < 3
+
+
+@pytest.mark.parametrize(("column", "row"), [("XFD", 3), ("B", 1_048_576)])
+def test_spreadsheet_with_a_far_cell_is_read_at_once(tmp_path: Path, column: str, row: int) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.append(["name", "city"])
+    book.active.append(["Ann", "York"])
+    book.active[f"{column}{row}"] = "far"
+    book.save(tmp_path / "far.xlsx")
+    start = time.monotonic()
+    documents = read_documents(tmp_path / "far.xlsx")
+    assert documents[0].text == "name: Ann\ncity: York"
+    assert "far" in documents[-1].text
+    assert len(documents) == 2
+    assert time.monotonic() - start < 8
+
+
+def test_html_nested_deeply_is_read_at_once(tmp_path: Path) -> None:
+    pytest.importorskip("bs4")
+    (tmp_path / "deep.html").write_text("<div>" * 8000 + "deep" + "<p>text" * 8000)
+    start = time.monotonic()
+    documents = read_documents(tmp_path)
+    assert time.monotonic() - start < 5
+    assert documents[0].text == "deep" + "\ntext" * 8000
+
+
+def test_html_of_many_paragraphs_without_end_tags_is_read(tmp_path: Path) -> None:
+    pytest.importorskip("bs4")
+    (tmp_path / "list.html").write_text("".join(f"<p>Line {n}<br>" for n in range(3000)))
+    assert len(read_documents(tmp_path)[0].text.splitlines()) == 3000
+
+
+@pytest.mark.parametrize("suffix", ["docx", "xlsx", "pptx"])
+def test_office_file_that_unpacks_to_too_much_is_left_out_unopened(
+    tmp_path: Path, suffix: str
+) -> None:
+    with (
+        zipfile.ZipFile(tmp_path / f"bomb.{suffix}", "w", zipfile.ZIP_DEFLATED) as bomb,
+        bomb.open("word/document.xml", "w", force_zip64=True) as part,
+    ):
+        for _ in range(310):
+            part.write(b" " * 1_000_000)
+    start = time.monotonic()
+    documents = read_documents(tmp_path)
+    assert time.monotonic() - start < 8
+    assert "unpacks to 310,000,000 bytes" in next(iter(documents.left_out.values()))

@@ -1,0 +1,113 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from llama_index.core.llms import MockLLM
+from llama_index.core.query_engine import RetrieverQueryEngine
+from llama_index.core.schema import Document, NodeRelationship, RelatedNodeInfo, TextNode
+
+from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError, UnsupportedModeError
+from llama_retrieval_ext.knowledge_base.kinds import StoreKind
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
+from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
+from llama_retrieval_ext.stages.selection import Collapse
+
+
+@pytest.fixture
+def kb(kb: KnowledgeBase) -> KnowledgeBase:
+    texts = {"leave": "annual leave", "sick": "sick leave of absence", "food": "the canteen"}
+    kb.add([Document(id_=id_, text=text, metadata={"id": id_}) for id_, text in texts.items()])
+    return kb
+
+
+def test_hybrid_is_the_default_kind(kb: KnowledgeBase) -> None:
+    hit = kb.retriever().search("leave").hits[0]
+    assert {part.leg for part in hit.contributions} == {"vector", "keyword"}
+
+
+def test_hybrid_takes_candidates_and_any_kind_a_name(kb: KnowledgeBase) -> None:
+    retriever = kb.retriever("hybrid", candidates=1, top_k=1, name="handbook")
+    result = retriever.explain("sick leave")
+    assert result.trace is not None
+    assert {hit.source for hit in result.hits} == {result.trace.name} == {"handbook"}
+    assert {leg.count for leg in result.trace.children[-1].children} == {1}
+    assert kb.retriever("vector", name="meaning").search("leave").hits[0].source == "meaning"
+
+
+def test_hybrid_takes_a_fusion_and_a_weight(kb: KnowledgeBase) -> None:
+    keyword_only = kb.retriever("hybrid", alpha=0.0).retrieve("leave")
+    assert len(keyword_only) == 2
+    assert len(kb.retriever("hybrid", fusion=WeightedSum()).retrieve("leave")) == 3
+
+
+@pytest.mark.parametrize(("kind", "near"), [("vektor", "vector"), ("keywords", "keyword")])
+def test_an_unknown_kind_is_refused_with_the_right_spelling(
+    kb: KnowledgeBase, kind: StoreKind, near: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"did you mean '{near}'"):
+        kb.retriever(kind)
+
+
+@pytest.mark.parametrize("kind", ["vector", "keyword"])
+@pytest.mark.parametrize("option", [{"alpha": 0.5}, {"candidates": 5}, {"pushdown": True}], ids=str)
+def test_options_of_hybrid_are_refused_elsewhere(
+    kb: KnowledgeBase, kind: StoreKind, option: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigurationError, match=rf"'{kind}' has no parameter"):
+        kb.retriever(kind, **option)
+
+
+def test_hybrid_with_pushdown_lets_the_engine_fuse(kb: KnowledgeBase) -> None:
+    ours, pushed = kb.retriever(), kb.retriever(fusion=RRF(), pushdown=True)
+    assert {hit.node_id for hit in pushed.retrieve("leave")} == {
+        hit.node_id for hit in ours.retrieve("leave")
+    }
+    with pytest.raises(UnsupportedModeError, match="does not fuse"):
+        kb.retriever(pushdown=True, fusion=RRF(), alpha=0.7)
+
+
+def test_a_retriever_sees_what_is_added_after_it_was_made(kb: KnowledgeBase) -> None:
+    retriever = kb.retriever("keyword")
+    kb.add([Document(id_="new", text="parental leave")])
+    assert "new" in {hit.node.ref_doc_id for hit in retriever.retrieve("leave")}
+
+
+def test_a_retriever_works_in_a_query_engine(kb: KnowledgeBase) -> None:
+    engine = RetrieverQueryEngine.from_args(kb.retriever("hybrid", top_k=1), llm=MockLLM())
+    (source,) = engine.query("annual leave").source_nodes
+    assert source.node.ref_doc_id == "leave"
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        "embedded",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("qdrant-server", "milvus")),
+    ],
+    indirect=True,
+)
+@pytest.mark.parametrize("kind", ["vector", "keyword", "hybrid"])
+def test_collapse_limits_hits_per_document_within_the_scope(
+    open_kb: Callable[..., KnowledgeBase], kind: StoreKind
+) -> None:
+    with open_kb(require_scope=True) as kb:
+        for tenant in "ab":
+            kb.add(
+                [
+                    TextNode(text=f"annual leave {part}", **of(f"{tenant}-{document}"))
+                    for document in range(3)
+                    for part in range(4)
+                ],
+                scope=Scope(tenant),
+            )
+        retriever = kb.retriever(kind, top_k=3, collapse=Collapse())
+        hits = retriever.for_scope(Scope("a")).retrieve("annual leave")
+        assert sorted(str(hit.node.ref_doc_id) for hit in hits) == ["a-0", "a-1", "a-2"]
+        with pytest.raises(ScopeRequiredError):
+            KeywordRetriever(retriever.backend, collapse=Collapse()).retrieve("annual leave")
+
+
+def of(document: str) -> dict[str, Any]:
+    return {"relationships": {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=document)}}

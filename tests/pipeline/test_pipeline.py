@@ -1,0 +1,217 @@
+"""Pipelines and fusions of retrievers."""
+
+import asyncio
+import copy
+import pickle
+from collections.abc import Callable
+
+import pytest
+from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+
+from llama_retrieval_ext.errors import ConfigurationError, ScoreError, TooFewLegsError
+from llama_retrieval_ext.execution.legs import CircuitBreaker, Leg
+from llama_retrieval_ext.pipeline.branches import branches
+from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.results import node_ids
+from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
+from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
+from llama_retrieval_ext.stages.selection import Top
+from llama_retrieval_ext.testing.fake_backend import FakeBackend
+from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever
+from tests.pipeline.parts import FanOutBy, RewriteBy, down, good, shouted
+from tests.searching import Searched
+
+
+def wordings(*texts: str) -> FanOutBy:
+    return FanOutBy(lambda _: texts)
+
+
+def test_a_failing_leg_of_a_fusion_is_left_out_and_reported(searched: Searched) -> None:
+    result = searched((good() | down()) >> RRF(), "query")
+    assert node_ids(result.hits) == ["a", "b"]
+    (missing,) = result.degraded
+    assert missing.where == "down"
+    assert "no route to host" in missing.reason
+
+
+def test_a_fusion_fails_when_fewer_legs_answer_than_min_success(searched: Searched) -> None:
+    legs = good("one") | good("two") | down()
+    assert searched(FusionRetriever(legs, RRF(), min_success=2), "query").hits
+    with pytest.raises(TooFewLegsError, match="2 of 3 legs answered, at least 3"):
+        searched(FusionRetriever(legs, RRF(), min_success=3), "query")
+    nothing = FusionRetriever(branches(down()), RRF(), min_success=0)
+    assert searched(nothing, "query").hits == []
+
+
+def test_configuration_errors_of_a_leg_are_raised(searched: Searched) -> None:
+    no_model = VectorRetriever(FakeBackend([]))
+    with pytest.raises(ConfigurationError, match="embed_model"):
+        searched((good() | no_model) >> RRF(), "query")
+    unscored = FakeRetriever([("x", None)])
+    with pytest.raises(ScoreError):
+        searched((good() | unscored) >> WeightedSum(), "query")
+
+
+def test_a_leg_of_weight_zero_is_not_searched(searched: Searched) -> None:
+    off = down("off")
+    result = searched((good() | off) >> RRF(weights={"off": 0}), "query")
+    assert off.calls == []
+    assert result.degraded == ()
+
+
+def test_each_leg_is_searched_with_its_own_top_k(searched: Searched) -> None:
+    own, more = good("own"), good("more")
+    searched((own | Leg("more", more, top_k=50)) >> RRF(), Query("query", top_k=3))
+    assert [call.top_k for call in own.calls] == [10]
+    assert [call.top_k for call in more.calls] == [50]
+
+
+def test_top_k_of_the_query_cuts_the_fused_ranking(searched: Searched) -> None:
+    fused = FusionRetriever(good("one") | FixedRetriever([("c", 1.0)], name="two"), RRF(), top_k=2)
+    everything = searched(fused, Query("query", top_k=3)).hits
+    assert node_ids(everything) == ["a", "c", "b"]
+    assert searched(fused, "query").hits == everything[:2]
+    assert searched(fused, Query("query", top_k=1)).hits == everything[:1]
+
+
+def test_each_query_of_a_fan_out_is_searched_once_in_each_leg(searched: Searched) -> None:
+    one, two = good("one"), good("two")
+    result = searched(wordings("x", "y") >> (one | two) >> RRF(), "query")
+    for leg in (one, two):
+        assert sorted(call.query_str for call in leg.calls) == ["x", "y"]
+    legs = [part.leg for part in result.hits[0].contributions]
+    assert legs == ["one[1]", "two[1]", "one[2]", "two[2]"]
+
+
+def test_weights_hold_for_every_query_of_a_fan_out(searched: Searched) -> None:
+    one = FixedRetriever([("a", 1.0)], name="one")
+    two = FixedRetriever([("b", 1.0)], name="two")
+    fused = wordings("x", "y") >> (one | two) >> RRF(k=0, weights={"one": 1, "two": 3})
+    result = searched(fused, "query")
+    assert [(hit.node.node_id, hit.score) for hit in result.hits] == [("b", 6.0), ("a", 2.0)]
+
+
+def test_scores_do_not_depend_on_the_number_of_queries_of_a_fan_out(searched: Searched) -> None:
+    legs = good("one") | good("two")
+    for texts in (("x",), ("x", "y"), ("x", "y", "z")):
+        result = searched(wordings(*texts) >> legs >> WeightedSum(), "query")
+        assert [hit.score for hit in result.hits] == [1.0, 0.0]
+
+
+def test_the_trace_shows_every_leg_and_stage(searched: Searched) -> None:
+    pipeline = RewriteBy(shouted) >> (good("one") | down()) >> RRF() >> Top(1)
+    trace = searched(pipeline, "query").trace
+    assert trace is not None
+    outline = trace.outline()
+    assert [line.partition(":")[0].strip() for line in outline.splitlines()] == [
+        "pipeline",
+        "fusion",
+        "RewriteBy(shouted)",
+        "one",
+        "down",
+        "Top(k=1)",
+    ]
+    assert "no route to host" in outline
+
+
+VECTORS = {"a": "annual leave", "b": "sick leave", "c": "canteen"}
+
+
+def vectors(model: FakeEmbedding, name: str) -> VectorRetriever:
+    nodes = [
+        TextNode(id_=id_, text=text, embedding=model.get_text_embedding(text))
+        for id_, text in VECTORS.items()
+    ]
+    model.calls.clear()
+    return VectorRetriever(FakeBackend(nodes), embed_model=model, name=name)
+
+
+def test_an_embedding_is_not_used_by_a_leg_with_another_model(searched: Searched) -> None:
+    small, large = FakeEmbedding(dim=8), FakeEmbedding(dim=64, seed=1)
+    fused = (vectors(small, "small") | vectors(large, "large")) >> RRF()
+    result = searched(fused, "annual leave")
+    assert result.degraded == ()
+    assert result.hits[0].node.node_id == "a"
+    assert [part.rank for part in result.hits[0].contributions] == [1, 1]
+    # An embedding of the caller has no known model.
+    own = Query("annual leave", embedding=small.get_query_embedding("canteen"))
+    assert searched(fused, own).hits == result.hits
+
+
+def test_an_embedding_of_the_query_is_used_where_all_legs_have_one_model(
+    searched: Searched,
+) -> None:
+    model = FakeEmbedding()
+    fused = (vectors(model, "one") | vectors(model, "two")) >> RRF()
+    own = Query("annual leave", embedding=model.get_query_embedding("canteen"))
+    model.calls.clear()
+    assert searched(fused, own).hits[0].node.node_id == "c"
+    assert model.calls == []
+
+
+@pytest.mark.parametrize("blank", ["", " \n"])
+def test_every_search_answers_a_blank_query_with_no_hits(blank: str) -> None:
+    leg = good()
+    retriever = (leg | leg) >> RRF() >> Top(3)
+    assert retriever.retrieve(blank) == asyncio.run(retriever.aretrieve(blank)) == []
+    assert retriever.retrieve_many([blank]) == [[]]
+    results = [
+        retriever.search(blank),
+        retriever.explain(blank),
+        *retriever.search_many([blank]),
+        *retriever.stream(blank),
+        RetrievalPipeline().add_stage(retriever).execute(blank),
+    ]
+    assert [(result.hits, result.degraded) for result in results] == [([], ())] * 5
+    assert leg.calls == []
+
+
+def test_pipelines_nest_and_keep_their_own_limits(searched: Searched) -> None:
+    inner = Pipeline(good(), top_k=1, name="inner")
+    outer = Pipeline(inner, refines=[Top(5)], name="outer")
+    result = searched(outer, "query")
+    assert node_ids(result.hits) == ["a"]
+    assert result.hits[0].source == "good"
+
+
+def test_a_larger_top_k_of_the_query_replaces_that_of_an_inner_pipeline(searched: Searched) -> None:
+    outer = Pipeline(Pipeline(good(), top_k=1), refines=[Top(5)])
+    assert len(searched(outer, Query("query", top_k=5)).hits) == len(good().retrieve("query"))
+
+
+def test_min_success_counts_legs_and_not_queries(searched: Searched) -> None:
+    legs = wordings("x", "y", "z") >> branches(good(), down())
+    assert searched(FusionRetriever(legs, RRF(), min_success=1), "query").hits
+    with pytest.raises(TooFewLegsError, match="1 of 2 legs answered, at least 2 must"):
+        searched(FusionRetriever(legs, RRF(), min_success=2), "query")
+
+
+class OnlyX(FakeRetriever):
+    """Fails for each query but x."""
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        if query_bundle.query_str != "x":
+            raise ConnectionError("down")
+        return self._answer()
+
+
+def test_a_leg_that_answers_one_of_its_queries_has_answered(searched: Searched) -> None:
+    legs = wordings("x", "y", "z") >> branches(good(), OnlyX([("c", 0.9)]))
+    result = searched(FusionRetriever(legs, RRF(), min_success=2), "query")
+    assert "c" in node_ids(result.hits)
+    assert len(result.degraded) == 2
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda fused: pickle.loads(pickle.dumps(fused))])
+def test_a_fusion_can_be_copied_and_pickled(again: Callable[[Retriever], Retriever]) -> None:
+    breaker = CircuitBreaker(failures=1, reset_s=60)
+    fused = branches(Leg("down", down("down"), breaker=breaker), good("good")) >> RRF()
+    fused.retrieve("query")
+    assert breaker.is_open
+    copied = again(fused)
+    assert node_ids(copied.retrieve("query")) == node_ids(fused.retrieve("query"))
+    assert isinstance(copied, FusionRetriever)
+    assert (copied.legs[0].breaker.failures, copied.legs[0].breaker.reset_s) == (1, 60)

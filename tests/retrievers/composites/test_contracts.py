@@ -1,0 +1,101 @@
+"""Every composite keeps the contract of retrievers, over the embedded engine."""
+
+from collections.abc import Callable
+
+import pytest
+from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
+from llama_index.core.schema import IndexNode
+from llama_index.core.storage.docstore import SimpleDocumentStore
+
+from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever
+from llama_retrieval_ext.retrievers.fallback import FallbackRetriever
+from llama_retrieval_ext.retrievers.intent import IntentAdaptiveRetriever
+from llama_retrieval_ext.retrievers.query_fusion import QueryFusionRetriever
+from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
+from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
+from llama_retrieval_ext.retrievers.routing.rule_selector import RouteRule, RuleSelector
+from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
+from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
+from llama_retrieval_ext.stages.selection import Top
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing.retriever_contract import RetrieverContract
+
+
+class SignPost(Retriever):
+    """Finds one index node, whatever the query."""
+
+    def __init__(self) -> None:
+        super().__init__(top_k=1, name="sign post")
+
+    def plan(self, query: Query) -> Plan[list[Hit]]:
+        yield from ()
+        node = IndexNode(id_="to the documents", text="documents", index_id="documents")
+        return [Hit(node=node, score=1.0, source=self.name)]
+
+
+def routed(vector: Retriever, keyword: Retriever) -> Retriever:
+    rules = RuleSelector([RouteRule("terms", script="han")])  # the rest takes both routes
+    routes = {"terms": Route(keyword, "by terms"), "meaning": Route(vector, "by meaning")}
+    return RouterRetriever(rules, routes)
+
+
+def nested_three_deep(vector: Retriever, keyword: Retriever) -> Retriever:
+    fused = (vector | keyword) >> RRF() >> Top(12)
+    more = RecursiveRetriever("r", {"r": SignPost(), "documents": fused})
+    rules = RuleSelector([RouteRule("both", script="han")])
+    routes = {"both": Route(fused, "by terms and meaning"), "more": Route(more, "")}
+    return FallbackRetriever(RouterRetriever(rules, routes), vector, enough=2)
+
+
+Compose = Callable[[Retriever, Retriever], Retriever]
+COMPOSITES: dict[str, Compose] = {
+    "fused": lambda vector, keyword: (vector | keyword) >> RRF(),
+    "query fusion": lambda vector, keyword: QueryFusionRetriever(
+        {"dense": vector, "bm25": keyword},
+        mode=FUSION_MODES.RELATIVE_SCORE,
+        num_queries=1,
+        similarity_top_k=5,
+    ),
+    "fallback": lambda vector, keyword: FallbackRetriever(keyword, vector, enough=3),
+    "router": routed,
+    "recursive": lambda vector, keyword: RecursiveRetriever(
+        "root", {"root": SignPost(), "documents": vector}
+    ),
+    "auto-merging": lambda vector, keyword: AutoMergingRetriever(vector, SimpleDocumentStore()),
+    "intent": lambda vector, keyword: IntentAdaptiveRetriever(vector | keyword),
+}
+SLOW: dict[str, Compose] = {
+    "pipeline": lambda vector, keyword: (
+        (vector | keyword) >> WeightedSum(weights=(0.7, 0.3)) >> Top(8)
+    ),
+    "nested three deep": nested_three_deep,
+}
+
+
+class TestComposites(RetrieverContract):
+    queries = SAMPLE_QUERIES[:2]  # English and Chinese
+
+    @pytest.fixture(
+        params=[
+            *(pytest.param(make, id=name) for name, make in COMPOSITES.items()),
+            *(pytest.param(make, id=name, marks=pytest.mark.slow) for name, make in SLOW.items()),
+        ]
+    )
+    def retriever(self, request: pytest.FixtureRequest, store: EmbeddedVectorStore) -> Retriever:
+        make: Compose = request.param
+        vector = VectorRetriever(store, embed_model=FakeEmbedding(), top_k=20)
+        return make(vector, KeywordRetriever(store, top_k=20))
+
+    def test_its_representation_tells_what_it_is_and_stays_the_same(
+        self, retriever: Retriever
+    ) -> None:
+        before = repr(retriever)
+        assert before.startswith((f"{type(retriever).__name__}(", "(VectorRetriever("))
+        retriever.retrieve(self.queries[0])
+        assert repr(retriever) == before

@@ -1,0 +1,16 @@
+"""A store with the sample nodes, which nobody writes to."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.testing.corpus import sample_nodes
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[EmbeddedVectorStore]:
+    with EmbeddedVectorStore(":memory:") as opened:
+        opened.add(sample_nodes(FakeEmbedding()))
+        yield opened

@@ -1,0 +1,203 @@
+"""Selectors by themselves: rules, embeddings, and one after the other."""
+
+import copy
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from llama_index.core.base.base_selector import BaseSelector, SelectorResult, SingleSelection
+from llama_index.core.prompts.mixin import PromptDictType
+from llama_index.core.schema import QueryBundle
+from llama_index.core.tools import ToolMetadata
+
+from llama_retrieval_ext.errors import ConfigurationError, ExecutionError
+from llama_retrieval_ext.execution.drivers import run
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.retrievers.routing.rule_selector import RuleSelector
+from llama_retrieval_ext.retrievers.routing.selectors import (
+    CascadeSelector,
+    Choice,
+    EmbeddingSelector,
+    Selection,
+    Selector,
+    as_selector,
+)
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.retrievers.routing.sample_routes import CHOICES, Selected
+
+
+def names(selections: Sequence[Selection]) -> list[str]:
+    return [selection.name for selection in selections]
+
+
+def test_an_embedding_selector_picks_the_nearest_description(select: Selected) -> None:
+    selector = EmbeddingSelector(FakeEmbedding())
+    (found,) = select(selector, "sick leave")
+    assert found.name == "leave"
+    assert found.confidence == pytest.approx((1 + float(found.reason)) / 2, abs=0.01)
+    assert names(select(selector, "lunch")) == ["food"]
+
+
+def test_descriptions_of_routes_are_embedded_once(select: Selected) -> None:
+    model = FakeEmbedding()
+    selector = EmbeddingSelector(model)
+    for query in ("sick leave", "lunch", "functions"):
+        select(selector, query)
+    assert model.calls == [
+        *(choice.description for choice in CHOICES),
+        "sick leave",
+        "lunch",
+        "functions",
+    ]
+
+
+def test_routes_nearly_as_near_are_taken_within_the_margin(select: Selected) -> None:
+    query = "annual leave lunch"
+    assert len(select(EmbeddingSelector(FakeEmbedding()), query)) == 1
+    assert names(select(EmbeddingSelector(FakeEmbedding(), margin=0.5), query))[:2] == [
+        "leave",
+        "food",
+    ]
+    assert len(select(EmbeddingSelector(FakeEmbedding(), margin=2.0), query)) == 3
+
+
+def test_one_route_is_picked_even_if_several_are_equally_near(select: Selected) -> None:
+    found = select(EmbeddingSelector(FakeEmbedding()), "and")  # each description has it once
+    assert len(found) == 1
+
+
+def test_an_embedding_selector_abstains_below_min_similarity(select: Selected) -> None:
+    assert select(EmbeddingSelector(FakeEmbedding(), min_similarity=0.9), "sick leave") == []
+    assert select(EmbeddingSelector(FakeEmbedding()), "") == []
+
+
+@pytest.mark.parametrize("value", [0.0, float("nan")])
+def test_an_embedding_selector_abstains_for_a_zero_or_nan_embedding(
+    value: float, select: Selected
+) -> None:
+    class Clueless(FakeEmbedding):
+        def _get_query_embedding(self, query: str) -> list[float]:
+            return [value] * self.dim
+
+        async def _aget_query_embedding(self, query: str) -> list[float]:
+            return [value] * self.dim
+
+    assert select(EmbeddingSelector(Clueless(), margin=2.0), "word") == []
+
+
+def test_the_embedding_of_the_query_is_not_compared_with_those_of_another_model(
+    select: Selected,
+) -> None:
+    query = Query("sick leave", embedding=[1.0, 0.0])
+    assert names(select(EmbeddingSelector(FakeEmbedding()), query)) == ["leave"]
+
+
+def test_a_margin_and_a_similarity_that_cannot_be_are_refused() -> None:
+    for given in ({"margin": -0.1}, {"min_similarity": 1.1}, {"min_similarity": -1.1}):
+        with pytest.raises(ConfigurationError, match="margin must be 0 or more"):
+            EmbeddingSelector(FakeEmbedding(), **given)
+
+
+@dataclass
+class Scripted(Selector):
+    """Says what it is made with, and counts."""
+
+    said: Sequence[str] | Exception
+    calls: int = 0
+
+    def select(self, query: Query, choices: Sequence[Choice]) -> list[Selection]:
+        self.calls += 1
+        if isinstance(self.said, Exception):
+            raise self.said
+        return [Selection(name) for name in self.said]
+
+
+@pytest.mark.parametrize(
+    ("picks", "expected"), [(1, "code"), ("food", "food"), ([2], "food"), ([], None)]
+)
+def test_a_selector_may_return_an_index_or_a_name(
+    picks: Any, expected: str | None, select: Selected
+) -> None:
+    class Own(Selector):
+        def select(self, query: Query, choices: Sequence[Choice]) -> Any:
+            return picks
+
+    class Duck:
+        def select(self, query: Query, choices: Sequence[Choice]) -> Any:
+            return picks
+
+    class AsyncDuck:
+        async def select(self, query: Query, choices: Sequence[Choice]) -> Any:
+            return picks
+
+    for selector in (Own(), as_selector(Duck(), "selector"), as_selector(AsyncDuck(), "selector")):
+        assert names(select(selector, "query")) == ([] if expected is None else [expected])
+
+
+@pytest.mark.parametrize("picks", [3, -1])
+def test_an_index_out_of_range_is_an_error(picks: int, select: Selected) -> None:
+    class Own(Selector):
+        def select(self, query: Query, choices: Sequence[Choice]) -> int:
+            return picks
+
+    with pytest.raises(ExecutionError, match=f"picked route {picks}; there are 0 to 2"):
+        select(Own(), "query")
+
+
+class AsyncOnly(BaseSelector):
+    """A LlamaIndex selector without a blocking method, and without an `await`."""
+
+    def _get_prompts(self) -> PromptDictType:
+        return {}
+
+    def _update_prompts(self, prompts: PromptDictType) -> None: ...
+
+    def _select(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
+        raise NotImplementedError
+
+    async def _aselect(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
+        return SelectorResult(selections=[SingleSelection(index=1, reason="async")])
+
+
+def test_a_selector_with_only_an_async_method_is_used(select: Selected) -> None:
+    assert names(select(as_selector(AsyncOnly(), "selector"), "query")) == ["code"]
+
+
+def test_a_cascade_stops_at_the_first_selector_that_picks(select: Selected) -> None:
+    first, second, third = Scripted([]), Scripted(["code", "food"]), Scripted(["leave"])
+    assert names(select(CascadeSelector(first, second, third), "query")) == ["code", "food"]
+    assert [each.calls for each in (first, second, third)] == [1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("broken"), ExecutionError("out of range"), TimeoutError()], ids=repr
+)
+def test_a_selector_of_a_cascade_that_fails_abstains(error: Exception, select: Selected) -> None:
+    assert names(select(CascadeSelector(Scripted(error), Scripted(["code"])), "query")) == ["code"]
+    assert select(CascadeSelector(Scripted(error)), "query") == []
+
+
+def test_a_configuration_error_in_a_cascade_is_raised(select: Selected) -> None:
+    wrong = Scripted(ConfigurationError("no model"))
+    with pytest.raises(ConfigurationError, match="no model"):
+        select(CascadeSelector(wrong, Scripted(["code"])), "query")
+
+
+def test_a_cascade_needs_a_selector_and_prints_its_own() -> None:
+    with pytest.raises(ConfigurationError, match="at least one selector"):
+        CascadeSelector()
+    model = FakeEmbedding()
+    cascade = CascadeSelector(RuleSelector([]), EmbeddingSelector(model, margin=0.1))
+    assert repr(cascade) == (
+        "CascadeSelector(RuleSelector([]), EmbeddingSelector(FakeEmbedding(...), margin=0.1))"
+    )
+
+
+def test_a_selector_by_embedding_can_be_copied_and_pickled() -> None:
+    selector = EmbeddingSelector(FakeEmbedding())
+    for again in (copy.deepcopy(selector), pickle.loads(pickle.dumps(selector))):
+        assert repr(again) == repr(selector)
+        plans = [each.select_plan(Query("sick leave"), CHOICES) for each in (again, selector)]
+        assert run(plans[0]) == run(plans[1])

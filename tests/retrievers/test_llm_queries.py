@@ -1,0 +1,177 @@
+"""Retrievers that search with the answers or wordings that a language model writes."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from llama_index.core.schema import NodeWithScore, QueryBundle
+
+from llama_retrieval_ext.errors import ConfigurationError, TooFewLegsError
+from llama_retrieval_ext.pipeline.pipeline import Pipeline
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.results import node_ids
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.retrievers.llm_queries import HyDERetriever, MultiQueryRetriever
+from llama_retrieval_ext.stages.fusion import RRF
+from llama_retrieval_ext.stages.rewrite.hyde import HyDE, HyDEFanOut
+from llama_retrieval_ext.stages.rewrite.multi_query import MultiQuery
+from llama_retrieval_ext.testing.corpus import sample_nodes
+from llama_retrieval_ext.testing.fake_backend import FakeBackend
+from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
+from llama_retrieval_ext.testing.isolation_contract import IsolationContract
+from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
+from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.searching import Searched
+
+
+class EndlessLLM(ScriptedLLM):
+    """Answers every question by the question and a word, in its own script."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+
+    def _next(self, prompt: str) -> tuple[float, str | BaseException]:
+        question = prompt.partition("Question: ")[2].partition("\nPassage:")[0].strip()
+        return 0.0, f"1. {question[:200]} year\n2. {question[:200]} work"
+
+
+class PickyRetriever(FakeRetriever):
+    """Fails for days off."""
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        if query_bundle.query_str == "days off":
+            raise ConnectionError("down")
+        return super()._retrieve(query_bundle)
+
+
+@pytest.fixture
+def hybrid() -> HybridRetriever:
+    model = FakeEmbedding()
+    return HybridRetriever(FakeBackend(sample_nodes(model)), embed_model=model, top_k=20)
+
+
+class TestMultiQuery(RetrieverContract):
+    @pytest.fixture
+    def retriever(self, hybrid: HybridRetriever) -> Retriever:
+        return MultiQueryRetriever(hybrid, EndlessLLM(), num_queries=2)
+
+
+@pytest.mark.slow
+class TestMultiQueryInMultiQuery(RankingContract, IsolationContract):
+    @pytest.fixture
+    def retriever(self, hybrid: HybridRetriever) -> Retriever:
+        inner = MultiQueryRetriever(hybrid, EndlessLLM(), num_queries=1, top_k=None)
+        return MultiQueryRetriever(inner, EndlessLLM(), num_queries=1)
+
+
+class TestHyDEWhereRankingsAreFused(RetrieverContract):
+    @pytest.fixture
+    def retriever(self, hybrid: HybridRetriever) -> Retriever:
+        return HyDERetriever(hybrid, EndlessLLM())
+
+
+@pytest.mark.slow
+class TestHyDEWhereEmbeddingsAreAveraged(RankingContract, IsolationContract):
+    @pytest.fixture
+    def retriever(self, hybrid: HybridRetriever) -> Retriever:
+        return Pipeline(hybrid, rewrites=[HyDE(EndlessLLM())], name="hyde")
+
+
+def test_a_multi_query_result_has_the_wordings_and_what_each_found(searched: Searched) -> None:
+    source = FakeRetriever([("a", 0.9, "text of a", {"kb_id": "k"}), ("b", 0.5)])
+    retriever = MultiQueryRetriever(source, ScriptedLLM(["days off\nholidays"]), num_queries=2)
+    shown = json.loads(json.dumps(searched(retriever, "annual leave").to_dict()))
+    assert shown["generated_queries"] == ["days off", "holidays"]
+    assert shown["queries_count"] == 3
+    details = shown["retrieval_details"]
+    assert [part["query"] for part in details] == ["annual leave", "days off", "holidays"]
+    assert [part["hits_count"] for part in details] == [2, 2, 2]
+    assert [hit["node_id"] for hit in details[1]["hits"]] == ["a", "b"]
+    assert details[1]["hits"][0]["score"] == 0.9
+    assert details[1]["hits"][0]["kb_id"] == "k"
+    assert [hit["node_id"] for hit in shown["hits"]] == ["a", "b"]
+
+
+def test_a_hyde_result_has_the_documents_and_what_each_found(searched: Searched) -> None:
+    llm = ScriptedLLM(["Staff have 25 days.", "Leave is 20 days."])
+    retriever = HyDERetriever(FakeRetriever([("a", 0.9)]), llm, hyde_queries=2)
+    shown = json.loads(json.dumps(searched(retriever, "annual leave").to_dict()))
+    assert sorted(shown["hyde_queries"]) == ["Leave is 20 days.", "Staff have 25 days."]
+    assert shown["hyde_queries_count"] == 2
+    details = shown["retrieval_details"]
+    assert [part["query"] for part in details] == ["annual leave", *shown["hyde_queries"]]
+    assert [part["hits_count"] for part in details] == [1, 1, 1]
+
+
+def test_hyde_by_averaging_searches_once_and_keeps_the_scores(searched: Searched) -> None:
+    source = FakeRetriever([("a", 0.9)])
+    result = searched(HyDE(ScriptedLLM(["Staff have 25 days."])) >> source, "annual leave")
+    (call,) = source.calls
+    assert call.embedding_strs == ["annual leave", "Staff have 25 days."]
+    assert [(hit.node_id, hit.score, hit.source) for hit in result.hits] == [
+        ("a", 0.9, "FakeRetriever")
+    ]
+    assert result.details["hyde_queries"] == ["Staff have 25 days."]
+
+
+def test_multi_query_and_hyde_find_what_the_operators_find(hybrid: HybridRetriever) -> None:
+    llm = EndlessLLM()
+    for retriever, algebra in (
+        (MultiQueryRetriever(hybrid, llm, num_queries=2, rrf_k=10), MultiQuery(llm, n=2)),
+        (HyDERetriever(hybrid, llm, rrf_k=10), HyDEFanOut(llm)),
+    ):
+        expected = (algebra >> hybrid >> RRF(k=10)).search("annual leave", top_k=10).hits
+        found = retriever.search("annual leave").hits
+        assert [(hit.node_id, hit.score, hit.contributions) for hit in found] == [
+            (hit.node_id, hit.score, hit.contributions) for hit in expected
+        ]
+
+
+def test_multi_query_returns_ten_hits_by_default() -> None:
+    source = FakeRetriever([(f"n{place:02}", 1 - place / 100) for place in range(30)])
+    assert len(MultiQueryRetriever(source, EndlessLLM()).retrieve("leave")) == 10
+    assert len(MultiQueryRetriever(source, EndlessLLM(), top_k=None).retrieve("leave")) == 30
+
+
+def test_a_wording_whose_search_fails_leaves_the_others(searched: Searched) -> None:
+    source = PickyRetriever([("a", 0.9)])
+    retriever = MultiQueryRetriever(source, ScriptedLLM(["days off"]), num_queries=1)
+    result = searched(retriever, "annual leave")
+    assert node_ids(result.hits) == ["a"]
+    assert [part.where for part in result.degraded] == ["PickyRetriever"]
+    details = result.details["retrieval_details"]
+    assert isinstance(details, list)
+    assert [part["hits_count"] for part in details] == [1, 0]
+
+
+def test_a_base_retriever_that_fails_for_every_wording_is_an_error(searched: Searched) -> None:
+    source = FakeRetriever(error=ConnectionError("down"))
+    with pytest.raises(TooFewLegsError, match="down"):
+        searched(MultiQueryRetriever(source, ScriptedLLM(["days off"])), "annual leave")
+
+
+def test_multi_query_streams_its_fusion_while_it_grows() -> None:
+    source = FakeRetriever([("a", 0.9)])
+    retriever = MultiQueryRetriever(source, ScriptedLLM(["days off"]), num_queries=1)
+    results = list(retriever.stream("annual leave"))
+    assert len(results) >= 2
+    assert node_ids(results[-1].hits) == ["a"]
+    assert len(results[-1].hits[0].contributions) == 2
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: HyDERetriever(FakeRetriever(), ScriptedLLM([]), hyde_queries=0), "n must be"),
+        (lambda: HyDERetriever(FakeRetriever(), ScriptedLLM([]), rrf_k=-1), "k"),
+        (lambda: HyDERetriever(FakeRetriever(), ScriptedLLM([]), max_tokens=0), "max_tokens"),
+        (lambda: MultiQueryRetriever(FakeRetriever(), ScriptedLLM([]), num_queries=0), "n must be"),
+        (lambda: MultiQueryRetriever(FakeRetriever(), ScriptedLLM([]), rrf_k=-1), "k"),
+        (lambda: MultiQueryRetriever(FakeRetriever(), None), "pass a LlamaIndex LLM"),  # type: ignore[arg-type]
+    ],
+)
+def test_hyde_and_multi_query_arguments_out_of_range_are_refused(
+    make: Callable[[], object], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        make()

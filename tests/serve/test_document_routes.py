@@ -1,0 +1,59 @@
+"""Routes for documents: add, list, read, delete."""
+
+import pytest
+
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.serve import ServeLimits
+from tests.serve.conftest import Connect, bearer, texts
+
+
+def test_documents_are_added_listed_read_and_deleted(connect: Connect, kb: KnowledgeBase) -> None:
+    client = connect()
+    document = {"id": "it/vpn #1", "text": "VPN needs a token.", "metadata": {"year": 2026}}
+    body = {"documents": [document], "scope": {"kb_ids": ["it"]}}
+    assert client.post("/v1/documents", json=body).json()["added"] == 1
+    assert client.post("/v1/documents", json=body).json()["unchanged"] == 1
+    assert texts(client.post("/v1/search", json={"query": "token", "mode": "keyword"})) == [
+        "VPN needs a token."
+    ]
+    listed = client.get("/v1/documents?kb_id=it&limit=1&offset=1").json()
+    assert listed["total"] == 2
+    assert listed["documents"] == [
+        {
+            "document_id": "it/vpn #1",
+            "source": "it/vpn #1",
+            "tenant_id": "acme",
+            "kb_id": "it",
+            "n_nodes": 1,
+        }
+    ]
+    path = "/v1/documents/it/vpn%20%231"
+    (passage,) = client.get(path).json()["passages"]
+    assert (passage["text"], passage["metadata"]["year"]) == ("VPN needs a token.", 2026)
+    assert client.get(path, headers=bearer("globex")).status_code == 404
+    assert client.delete(path, headers=bearer("globex")).status_code == 404
+    assert client.delete(path).json() == {"deleted": 1}
+    assert client.get(path).status_code == 404
+    assert len(kb.documents(scope=Scope("acme"))) == 2
+
+
+def test_a_document_that_fails_is_reported_and_the_others_are_added(connect: Connect) -> None:
+    documents = [{"id": "good", "text": "Good."}, {"id": "bad", "text": "broken"}]
+    report = connect().post("/v1/documents", json={"documents": documents}).json()
+    assert report["added"] == 1
+    assert report["failures"] == {"bad": "the request failed; the log has its id"}
+
+
+def test_more_documents_than_the_limit_are_refused(connect: Connect) -> None:
+    client = connect(limits=ServeLimits(max_documents=1))
+    documents = [{"id": str(i), "text": "Text."} for i in range(2)]
+    assert client.post("/v1/documents", json={"documents": documents}).status_code == 422
+    assert client.get("/v1/documents?limit=100000").status_code == 422
+
+
+@pytest.mark.parametrize("name", ["~nobody-has-this-name", "%00", "%ED%A0%80", "a%0Ab"])
+def test_an_odd_document_id_is_not_found(connect: Connect, name: str) -> None:
+    client = connect()
+    for method in ("GET", "DELETE"):
+        assert client.request(method, f"/v1/documents/{name}").status_code == 404

@@ -1,0 +1,112 @@
+"""API keys: how they are read, and which scope each has."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llama_retrieval_ext.errors import ConfigurationError, ScopeError
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.serve import ApiKeys, create_app
+from tests.serve.conftest import KEYS, ROUTES, SECRETS, Connect, bearer, texts
+
+
+def test_a_key_searches_its_scope_or_a_part_of_it_that_the_request_names(connect: Connect) -> None:
+    client = connect()
+    acme = [f"Annual leave at acme in {kb_id} is 25 days." for kb_id in ("hr", "it")]
+    globex = [f"Annual leave at globex in {kb_id} is 25 days." for kb_id in ("hr", "it")]
+    for name, requested, expected in (
+        ("acme", {}, acme),
+        ("acme", {"tenant_id": "acme", "kb_ids": ["it"]}, acme[1:]),
+        ("acme-hr", {}, acme[:1]),
+        ("acme-hr", {"kb_ids": ["hr", "it"]}, acme[:1]),
+        ("globex", {}, globex),
+        ("root", {"tenant_id": "globex"}, globex),
+    ):
+        body = {"query": "annual leave", "scope": requested}
+        for mode in ("hybrid", "vector", "keyword"):
+            answer = client.post("/v1/search", json={**body, "mode": mode}, headers=bearer(name))
+            assert texts(answer) == expected, (name, requested, mode)
+    refused = {"query": "leave", "scope": {"kb_ids": ["it"]}}
+    assert client.post("/v1/search", json=refused, headers=bearer("acme-hr")).status_code == 403
+    # The knowledge base requires a scope, and this key has none.
+    unbounded = client.post("/v1/search", json={"query": "leave"}, headers=bearer("root"))
+    assert (unbounded.status_code, unbounded.json()["error"]["type"]) == (403, "scope_required")
+
+
+def test_a_key_that_may_only_read_writes_nothing(connect: Connect, kb: KnowledgeBase) -> None:
+    client = connect("reader")
+    for method, path, body in ROUTES:
+        status = client.request(method, path, json=body).status_code
+        writes = method == "DELETE" or (method, path) == ("POST", "/v1/documents")
+        assert status == (403 if writes else 200), (method, path)
+    assert len(kb.documents(scope=Scope("acme"))) == 2
+
+
+def test_a_scope_of_the_server_bounds_each_key(connect: Connect, kb: KnowledgeBase) -> None:
+    keys = ApiKeys.parse(
+        f"keys: [{{name: acme, key: {SECRETS['acme']}, tenant_id: acme}},"
+        f" {{name: root, key: {SECRETS['root']}, everything: true}}]"
+    )
+    client = connect("root", keys=keys, scope=Scope(kb_ids=["hr"]))
+    assert texts(client.post("/v1/search", json={"query": "leave"})) == [
+        f"Annual leave at {tenant} in hr is 25 days." for tenant in ("acme", "globex")
+    ]
+    with pytest.raises(ScopeError, match="the key 'acme' cannot be used"):
+        create_app(kb, keys=keys, scope=Scope("globex"))
+
+
+def test_keys_are_read_from_files_and_the_environment(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "keys.yaml"
+    file.write_text(KEYS, encoding="utf-8")
+    monkeypatch.setenv("SERVER_KEYS", KEYS)
+    monkeypatch.setenv("ONE_KEY", SECRETS["acme"])
+    digest = "6d8ddd1f0b9e3ea0a8f6e2d0d6bd1ccdf6a3d5f0a2b6fd8d8d8c9be4e5a0c0de"
+    one = "keys: [{name: a, key: {env: ONE_KEY}, kb_ids: [hr]}]"
+    for keys in (ApiKeys.load(file), ApiKeys.load("env:SERVER_KEYS"), ApiKeys.parse(one)):
+        assert keys.caller(SECRETS["acme"]) is not None
+        assert keys.caller("") is None
+        assert SECRETS["acme"] not in repr(keys)
+    assert ApiKeys.parse(f"keys: [{{name: a, sha256: {digest}, tenant_id: a}}]").caller("a") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "neither YAML nor JSON"),
+        ("[]", "needs a list of keys"),
+        ("keys: []", "needs a list of keys"),
+        ("keys: [{name: a, key: 0123456789abcdef}]", "needs a scope"),
+        ("keys: [{name: a, key: 0123456789abcdef, everything: true, tenant_id: a}]", "a scope"),
+        ("keys: [{name: a, key: short, tenant_id: a}]", "at least 16 characters"),
+        ("keys: [{name: a, key: {env: NO_SUCH}, tenant_id: a}]", "'NO_SUCH', which is unset"),
+        ("keys: [{name: a, tenant_id: a}]", "one of key and sha256"),
+        ("keys: [{name: a, sha256: ab, tenant_id: a}]", "64 hexadecimal digits"),
+        ("keys: [{name: a, key: 0123456789abcdef, tenant: a}]", "write 'tenant_id'"),
+        ("keys: [{name: a, key: 0123456789abcdef, kb_ids: hr}]", "kb_ids of .* type list"),
+        ("keys: [{key: 0123456789abcdef, tenant_id: a}]", "name of .* type str"),
+    ],
+)
+def test_keys_that_cannot_be_used_are_errors_without_the_secret(text: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message) as raised:
+        ApiKeys.parse(text)
+    assert "0123456789abcdef" not in str(raised.value)
+
+
+def test_two_keys_may_not_be_alike() -> None:
+    for second in ("name: a, key: fedcba9876543210", "name: b, key: 0123456789abcdef"):
+        both = (
+            f"keys: [{{name: a, key: 0123456789abcdef, tenant_id: a}}, {{{second}, tenant_id: b}}]"
+        )
+        with pytest.raises(ConfigurationError, match="two keys have the same"):
+            ApiKeys.parse(both)
+
+
+def test_a_large_file_of_keys_is_refused_at_once(tmp_path: Path) -> None:
+    text = "keys:\n" + "- {name: a, key: 0123456789abcdef, everything: true}\n" * 100_000
+    (tmp_path / "keys.yaml").write_text(text)
+    with pytest.raises(ConfigurationError, match="longer than 1,000,000 bytes"):
+        ApiKeys.load(tmp_path / "keys.yaml")

@@ -1,0 +1,77 @@
+"""Routes for search, streamed search and explanations."""
+
+import json
+from threading import Event
+
+import pytest
+
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.stages.fusion import RRF
+from tests.serve.conftest import Connect, events_of, texts
+
+
+def test_search_is_that_of_the_knowledge_base(connect: Connect, kb: KnowledgeBase) -> None:
+    client = connect()
+    filters = {"filters": [{"key": "year", "operator": ">=", "value": 2025}]}
+    answer = client.post("/v1/search", json={"query": "annual leave", "filters": filters})
+    assert texts(answer) == ["Annual leave at acme in it is 25 days."]
+    for mode in ("hybrid", "vector", "keyword"):
+        body = {"query": "annual leave", "mode": mode, "top_k": 1}
+        direct = kb.search("annual leave", mode, top_k=1, scope=Scope("acme"))
+        answer = client.post("/v1/search", json=body).json()
+        expected = {name: value for name, value in direct.to_dict().items() if name != "trace"}
+        assert answer == json.loads(json.dumps(expected))
+    assert client.get("/v1/fields").json() == {"fields": {"year": {"int": 2}}}
+
+
+def test_a_stream_has_the_ranking_after_each_leg_and_ends_with_the_whole(
+    connect: Connect, kb: KnowledgeBase, gate: Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = connect()
+    gate.set()
+    # The engine answers both legs of its own hybrid search at once.
+    legs = (kb.retriever("vector") | kb.retriever("keyword")) >> RRF()
+    with monkeypatch.context() as patched:
+        patched.setattr(kb, "retriever", lambda *_, **__: legs)
+        answer = client.post("/v1/stream", json={"query": "slow annual leave"})
+        whole = client.post("/v1/search", json={"query": "slow annual leave"}).json()
+    *partials, last = events_of(answer.text)
+    assert partials
+    assert last == ("result", whole)
+    for name, partial in partials:
+        assert name == "partial"
+        assert {hit["text"] for hit in partial["hits"]} <= {hit["text"] for hit in whole["hits"]}
+    answer = client.post("/v1/stream", json={"query": "slow annual leave"})
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    (one,) = events_of(answer.text)
+    assert one == ("result", client.post("/v1/search", json={"query": "slow annual leave"}).json())
+    failed = client.post("/v1/stream", json={"query": "broken", "mode": "vector"})
+    assert events_of(failed.text) == [
+        (
+            "error",
+            {"error": {"type": "internal", "message": "the request failed; the log has its id"}},
+        )
+    ]
+    assert client.post("/v1/stream", json={"query": "leave", "top_k": 0}).status_code == 422
+
+
+def test_explain_says_why_as_json_and_as_a_view(connect: Connect) -> None:
+    client = connect()
+    facts = client.post("/v1/explain", json={"query": "annual leave"}).json()
+    assert [account["rank"] for account in facts["accounts"]] == [1, 2]
+    assert facts["trace"]
+    view = client.post("/v1/explain?view=html", json={"query": "<script>annual"})
+    assert view.headers["content-type"].startswith("text/html")
+    assert "Why each hit ranks where it does" in view.text
+    assert "<script" not in view.text
+
+
+def test_a_part_that_failed_is_named_without_its_message(connect: Connect) -> None:
+    client = connect()
+    body = {"query": "broken leave"}
+    answer = client.post("/v1/search", json=body).json()
+    assert answer["degraded"] == [{"where": "vector", "reason": "RuntimeError"}]
+    assert len(answer["hits"]) == 2
+    for path in ("search", "stream", "explain", "explain?view=html"):
+        assert "cannot embed" not in client.post(f"/v1/{path}", json=body).text

@@ -1,0 +1,159 @@
+"""Servers: the addresses that they listen at, and as processes how they serve many and stop."""
+
+import asyncio
+import json
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+import uvicorn
+from mcp import Client, StdioServerParameters
+
+from llama_retrieval_ext.embeddings.local import LocalEmbedding
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.serve import serve_http
+from llama_retrieval_ext.serve.guard import Message, Receive, Send
+from llama_retrieval_ext.serve.server import TimedHeaders, uvicorn_config
+from tests.serve.load import load
+from tests.serve.running import command, fill, free_port, keys_of, secret_of, serving
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning:anyio")
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+TENANTS = [f"tenant{n}" for n in range(5)]
+
+
+@pytest.fixture
+def url(fast_disk: Path) -> str:
+    url = f"embedded:{fast_disk / 'kb'}"
+    fill(url, TENANTS, per_tenant=20)
+    return url
+
+
+@pytest.mark.slow
+def test_many_clients_get_their_own_answers_and_a_stop_finishes_writes(
+    url: str, tmp_path: Path
+) -> None:
+    env = {"SERVE_KEYS": keys_of(TENANTS)}
+    with serving(url, tmp_path, "--keys", "env:SERVE_KEYS", env=env) as server:
+        work = load(server.url, TENANTS, clients=20, requests=500, per_tenant=20)
+        outcome = asyncio.run(work)
+        assert (outcome.crossed, outcome.unexpected) == ([], [])
+        assert sum(outcome.statuses.values()) == 500
+        answers: list[Any] = []
+        documents = [{"id": f"late-{n}", "text": f"Late {n} of tenant1."} for n in range(200)]
+
+        def write() -> None:
+            headers = {"Authorization": f"Bearer {secret_of('tenant1')}"}
+            body = {"documents": documents}
+            with suppress(httpx.TransportError):  # the server stopped before it was accepted
+                answers.append(httpx.post(f"{server.url}/v1/documents", json=body, headers=headers))
+
+        writing = Thread(target=write)
+        writing.start()
+        writing.join(0.5)
+        assert server.stop() == 0
+        writing.join(30)
+        lines = [json.loads(line) for line in server.log.read_text().splitlines()]
+    assert {line["event"] for line in lines} == {"starting", "request", "stopped"}
+    assert "late" not in server.log.read_text()
+    with KnowledgeBase.open(url, embed_model=LocalEmbedding(), must_exist=True) as kb:
+        stored = [d for d in kb.documents(scope=Scope("tenant1")) if "late" in d.document_id]
+    # The request came before the stop, or was refused by it: all or nothing.
+    accepted = bool(answers) and answers[0].status_code == 200
+    assert len(stored) == (200 if accepted else 0)
+
+
+@pytest.mark.slow
+async def test_mcp_over_stdio_serves_the_scope_it_was_started_with(url: str) -> None:
+    program, *args = command("mcp", "--kb", url, "--tenant", "tenant1", "--about", "Reports.")
+    async with Client(StdioServerParameters(command=program, args=args)) as client:
+        tools = (await client.list_tools()).tools
+        assert [tool.name for tool in tools] == ["search", "read_document"]
+        found = await client.call_tool("search", {"query": "annual leave", "top_k": 50})
+        assert found.structured_content is not None
+        passages = found.structured_content["passages"]
+    assert {each["document_id"].partition("-")[0] for each in passages} == {"tenant1"}
+    assert len(passages) == 20
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: apt install chromium")
+def test_the_page_searches_and_shows_why_in_a_browser(url: str, tmp_path: Path) -> None:
+    with serving(url, tmp_path, "--tenant", "tenant1") as server:
+        args = (*("--headless", "--no-sandbox", "--disable-gpu"), "--virtual-time-budget=10000")
+        browser = [str(CHROMIUM), *args, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
+        shown = subprocess.run(
+            [*browser, f"{server.url}/#{quote('annual leave <img>')}"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        ).stdout
+    assert "Why each hit ranks where it does" in shown
+    assert "tenant1" in shown
+    assert '<p id="status" role="status" class=""></p>' in shown
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "example.com", ""])
+def test_without_keys_a_server_listens_at_no_other_address(kb: KnowledgeBase, host: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"without API keys .* add keys: --keys FILE"):
+        serve_http(kb, host=host)
+
+
+REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
+
+
+class Quick(TimedHeaders):
+    headers_s = 0.3
+
+
+async def slow_app(scope: Message, receive: Receive, send: Send) -> None:
+    if scope["type"] != "http":
+        return
+    await asyncio.sleep(0.6)
+    await send({"type": "http.response.start", "status": 204, "headers": []})
+    await send({"type": "http.response.body"})
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    port = free_port()
+    server = uvicorn.Server(uvicorn_config(slow_app, host="127.0.0.1", port=port, http=Quick))
+    running = Thread(target=server.run)
+    running.start()
+    while not server.started:
+        running.join(0.02)
+    yield port
+    server.should_exit = True
+    running.join(10)
+
+
+@pytest.mark.parametrize("sent", [b"", REQUEST, b"GE"], ids=["nothing", "a header", "a word"])
+def test_a_connection_that_never_ends_its_headers_is_closed(port: int, sent: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
+        client.sendall(sent)
+        assert client.recv(100) == b""
+
+
+def test_a_slow_answer_and_a_kept_connection_are_not_cut(port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
+        for _ in range(2):
+            client.sendall(REQUEST + b"\r\n")
+            assert client.recv(1000).startswith(b"HTTP/1.1 204")
+        client.sendall(REQUEST)
+        assert client.recv(100) == b""
+
+
+def test_the_limit_of_headers_is_in_force_unless_a_test_replaces_it() -> None:
+    assert uvicorn_config(slow_app, host="127.0.0.1", port=1).http is TimedHeaders

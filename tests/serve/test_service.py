@@ -1,0 +1,42 @@
+"""A service over its life: writes that go on, readiness, stopping."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.query import Scope
+from tests.serve.conftest import Connect
+
+
+def test_stopping_finishes_writes_and_takes_no_more(
+    connect: Connect, kb: KnowledgeBase, gate: Event
+) -> None:
+    client = connect()
+    document = {"documents": [{"id": "slow", "text": "slow to embed"}]}
+    answer = client.post("/v1/documents", json=document, headers={"X-Deadline-S": "0.1"})
+    assert answer.status_code == 504
+    assert answer.json()["error"]["message"] == "the deadline ran out; the write goes on"
+    assert client.get("/ready").status_code == 200
+    with ThreadPoolExecutor() as threads:
+        stopping = threads.submit(client.__exit__)
+        time.sleep(0.1)
+        assert not stopping.done()
+        gate.set()
+        stopping.result(20)
+    assert kb.get("slow", scope=Scope("acme"))
+
+
+def test_readiness_follows_the_store(connect: Connect, kb: KnowledgeBase) -> None:
+    client = connect()
+    del client.headers["Authorization"]
+    assert client.get("/ready").json() == {"status": "ready"}
+    other = connect()
+    kb.close()
+    assert other.get("/health").status_code == 200
+    assert (other.get("/ready").status_code, other.get("/ready").json()) == (
+        503,
+        {"status": "not ready"},
+    )
+    stopped = other.post("/v1/search", json={"query": "leave"})
+    assert (stopped.status_code, stopped.headers["Retry-After"]) == (503, "1")

@@ -1,0 +1,339 @@
+"""Where stages find the embeddings of hits: on the nodes, in stores, from a model."""
+
+import asyncio
+import copy
+import pickle
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from llama_index.core import Document, VectorStoreIndex
+from llama_index.core.schema import BaseNode, TextNode
+from llama_index.core.vector_stores.simple import SimpleVectorStore
+from llama_index.core.vector_stores.types import (
+    BasePydanticVectorStore,
+    MetadataFilters,
+    VectorStoreQuery,
+    VectorStoreQueryResult,
+)
+from pydantic import PrivateAttr
+
+from llama_retrieval_ext import (
+    RRF,
+    EmbeddedVectorStore,
+    EmbeddingRerank,
+    HybridRetriever,
+    KeywordRetriever,
+    KnowledgeBase,
+    VectorRetriever,
+)
+from llama_retrieval_ext.errors import ConfigurationError, DimensionMismatchError
+from llama_retrieval_ext.execution.drivers import run
+from llama_retrieval_ext.pipeline.branches import branches
+from llama_retrieval_ext.pipeline.pipeline import Pipeline
+from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.results import Hit, SearchResult, node_ids, origin_of
+from llama_retrieval_ext.stages.rerank.mmr import MMR
+from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
+
+# "a_dup" says nearly what "a" says; "c" is less relevant than either, and new.
+VECTORS = {
+    "a": [0.90, 0.43, 0.0],
+    "a_dup": [0.895, 0.44, 0.0],
+    "b": [0.80, -0.60, 0.0],
+    "c": [0.70, 0.0, 0.71],
+}
+QUERY = Query("anything", embedding=[1.0, 0.0, 0.0])
+TEXTS = [
+    ("leave", 0.9, "annual leave days"),
+    ("leave again", 0.8, "annual leave days"),
+    ("sick", 0.7, "annual sick days"),
+]
+
+
+class NodeStore(BasePydanticVectorStore):
+    """A store that gives nodes by their ids, with embeddings."""
+
+    stores_text: bool = True
+    _requests: list[list[str] | None] = PrivateAttr(default_factory=list)
+
+    @property
+    def client(self) -> None:
+        return None
+
+    def get_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        self._requests.append(node_ids)
+        ids = VECTORS if node_ids is None else node_ids
+        return [TextNode(id_=id_, embedding=VECTORS[id_]) for id_ in ids if id_ in VECTORS]
+
+    def add(self, nodes: Sequence[BaseNode], **_: Any) -> list[str]:
+        raise NotImplementedError
+
+    def delete(self, ref_doc_id: str, **_: Any) -> None:
+        raise NotImplementedError
+
+    def query(self, query: VectorStoreQuery, **_: Any) -> VectorStoreQueryResult:
+        raise NotImplementedError
+
+
+class NoNodesStore(NodeStore):
+    def get_nodes(self, *_: object, **__: object) -> list[BaseNode]:
+        raise NotImplementedError("get_nodes not implemented")
+
+
+class AsyncStore(NodeStore):
+    """A store with a real async method."""
+
+    async def aget_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        return self.get_nodes(node_ids, filters)
+
+
+class AsyncNoNodesStore(NoNodesStore):
+    async def aget_nodes(self, *_: object, **__: object) -> list[BaseNode]:
+        raise NotImplementedError("get_nodes not implemented")
+
+
+def hits(vectors: Mapping[str, Sequence[float] | None] = VECTORS) -> list[Hit]:
+    return [
+        Hit(
+            node=TextNode(id_=id_, text=id_, embedding=vector and list(vector)),
+            score=1.0 - place / 10,
+            source="vector",
+        )
+        for place, (id_, vector) in enumerate(vectors.items())
+    ]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("kind", [NodeStore, AsyncStore])
+def test_embeddings_that_nodes_lack_come_from_the_store(
+    kind: type[NodeStore], *, asynchronous: bool
+) -> None:
+    store = kind()
+    bare = hits(dict.fromkeys(VECTORS))
+    source = FakeRetriever([(hit.node_id, hit.score) for hit in bare])
+    pipeline = Pipeline(source, refines=[MMR(store=store)])
+    found = searched(pipeline, asynchronous=asynchronous)
+    assert node_ids(found.hits) == node_ids(run(MMR().refine_plan(QUERY, hits())))
+    assert store._requests == [list(VECTORS)]
+
+
+def searched(pipeline: Pipeline, *, asynchronous: bool) -> SearchResult:
+    return asyncio.run(pipeline.asearch(QUERY)) if asynchronous else pipeline.search(QUERY)
+
+
+def test_only_missing_embeddings_are_requested_from_the_store() -> None:
+    store = NodeStore()
+    some = hits({**VECTORS, "c": None})
+    assert node_ids(run(MMR(store=store).refine_plan(QUERY, some)))[-1] == "a_dup"
+    run(MMR(store=store).refine_plan(QUERY, hits()))
+    assert store._requests == [["c"]]
+
+
+def test_embeddings_come_from_llama_indexs_simple_store() -> None:
+    model = FakeEmbedding()
+    nodes = [TextNode(id_=id_, text=text) for id_, _, text in TEXTS]
+    index = VectorStoreIndex(nodes, embed_model=model)
+    store = index.vector_store
+    assert isinstance(store, SimpleVectorStore)
+    model.calls.clear()
+    pipeline = Pipeline(
+        index.as_retriever(similarity_top_k=3), refines=[MMR(embed_model=model, store=store)]
+    )
+    assert node_ids(pipeline.retrieve("annual leave days"))[1] == "sick"
+    assert set(model.calls) == {"annual leave days"}
+
+
+def test_embeddings_come_from_a_function() -> None:
+    requests: list[Sequence[str]] = []
+
+    def lookup(ids: Sequence[str]) -> Mapping[str, Sequence[float]]:
+        requests.append(ids)
+        return VECTORS
+
+    found = run(MMR(store=lookup).refine_plan(QUERY, hits(dict.fromkeys(VECTORS))))
+    assert node_ids(found)[-1] == "a_dup"
+    assert requests == [list(VECTORS)]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_texts_are_embedded_in_one_batch_where_nothing_is_stored(*, asynchronous: bool) -> None:
+    model = FakeEmbedding()
+    pipeline = FakeRetriever(TEXTS) >> MMR(embed_model=model)
+    query = "annual leave days"
+    found = asyncio.run(pipeline.aretrieve(query)) if asynchronous else pipeline.retrieve(query)
+    assert node_ids(found) == ["leave", "sick", "leave again"]
+    assert sorted(model.calls) == sorted([text for _, _, text in TEXTS] + [query])
+
+
+def test_a_query_embedding_of_another_model_is_not_compared_with_texts_embedded_here() -> None:
+    pipeline = FakeRetriever(TEXTS) >> MMR(embed_model=FakeEmbedding())
+    query = Query("annual leave days", embedding=[1.0, 0.0])
+    assert node_ids(pipeline.retrieve(query)) == ["leave", "sick", "leave again"]
+
+
+@pytest.mark.parametrize(
+    ("stage", "query", "what"),
+    [
+        (MMR(), QUERY, "store="),
+        (MMR(store=lambda ids: {}), QUERY, "embed_model="),
+        (MMR(store=lambda ids: VECTORS), Query("no embedding"), "embed_model="),
+        (MMR(store=NoNodesStore()), QUERY, "NoNodesStore cannot give nodes"),
+    ],
+)
+def test_a_missing_source_of_embeddings_is_an_error_that_names_the_argument(
+    stage: MMR, query: Query, what: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=what):
+        run(stage.refine_plan(query, hits(dict.fromkeys(VECTORS))))
+
+
+async def test_an_async_store_that_cannot_give_nodes_is_an_error() -> None:
+    pipeline = FakeRetriever([("a", 0.9)]) >> MMR(store=AsyncNoNodesStore())
+    with pytest.raises(ConfigurationError, match="AsyncNoNodesStore cannot give nodes"):
+        await pipeline.aretrieve(QUERY)
+
+
+def test_embeddings_of_different_dimensions_are_refused() -> None:
+    mixed = hits({**VECTORS, "c": [1.0, 0.0]})
+    with pytest.raises(DimensionMismatchError, match="2 dimensions and the query's has 3"):
+        run(MMR().refine_plan(QUERY, mixed))
+
+
+class CountingStore(EmbeddedVectorStore):
+    """Records the ids of each request."""
+
+    _requests: list[list[str]] = PrivateAttr(default_factory=list)
+
+    def __init__(self) -> None:
+        super().__init__(":memory:")
+
+    def get_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        self._requests.append(list(node_ids or []))
+        return super().get_nodes(node_ids, filters)
+
+    async def aget_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        self._requests.append(list(node_ids or []))
+        return await super().aget_nodes(node_ids, filters)
+
+
+def filled(model: FakeEmbedding, *, prefix: str = "") -> CountingStore:
+    store = CountingStore()
+    texts = [(prefix + id_, text) for id_, _, text in TEXTS]
+    store.add(
+        [
+            TextNode(id_=id_, text=text, embedding=model.get_text_embedding(text))
+            for id_, text in texts
+        ]
+    )
+    model.calls.clear()
+    return store
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_embeddings_come_in_one_request_from_the_store_of_the_hits(*, asynchronous: bool) -> None:
+    model = FakeEmbedding()
+    store = filled(model)
+    legs = VectorRetriever(store, embed_model=model) | KeywordRetriever(store)
+    for retriever in (legs >> RRF(), HybridRetriever(store, embed_model=model)):
+        pipeline = retriever >> MMR(0.5)
+        query = "annual leave days"
+        found = asyncio.run(pipeline.asearch(query)) if asynchronous else pipeline.search(query)
+        assert node_ids(found.hits) == ["leave", "sick", "leave again"]
+        assert found.degraded == ()
+        assert [sorted(ids) for ids in store._requests] == [["leave", "leave again", "sick"]]
+        assert model.calls == [query]
+        store._requests.clear()
+        model.calls.clear()
+
+
+def test_embeddings_of_two_stores_come_in_one_request_each() -> None:
+    model = FakeEmbedding()
+    one, two = filled(model), filled(model, prefix="two ")
+    pipeline = branches(
+        one=VectorRetriever(one, embed_model=model), two=VectorRetriever(two, embed_model=model)
+    )
+    assert len((pipeline >> RRF() >> MMR(0.5)).retrieve("annual leave days")) == 6
+    assert (len(one._requests), len(two._requests)) == (1, 1)
+
+
+def test_stores_with_different_models_are_refused() -> None:
+    one, two = FakeEmbedding(), FakeEmbedding(seed=1, model_name="other")
+    legs = branches(
+        one=VectorRetriever(filled(one), embed_model=one),
+        two=VectorRetriever(filled(two, prefix="two "), embed_model=two),
+    )
+    with pytest.raises(ConfigurationError, match=r"'other'.*cannot be compared"):
+        (legs >> RRF() >> MMR(0.5)).retrieve("annual leave days")
+
+
+def test_mmr_over_a_knowledge_base_needs_nothing_else() -> None:
+    with KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding()) as kb:
+        kb.add([Document(id_=id_, text=text) for id_, _, text in TEXTS])
+        for retriever in (
+            (kb.retriever("vector") | kb.retriever("keyword")) >> RRF() >> MMR(0.7),
+            kb.retriever("keyword") >> MMR(0.7),
+        ):
+            result = retriever.search("annual leave days")
+            assert (len(result.hits), result.degraded) == (3, ())
+
+
+def test_mmr_after_a_vector_search_that_fails_leaves_the_order() -> None:
+    model = FakeEmbedding()
+    store = filled(model)
+    pipeline = HybridRetriever(store, embed_model=model) >> MMR(0.7)
+    separate = (VectorRetriever(store, embed_model=model) | KeywordRetriever(store)) >> RRF()
+    model.fail = ConnectionError("no model")
+    for each in (pipeline, separate >> MMR(0.7)):
+        result = each.search("annual leave days")
+        assert len(result.hits) == 3
+        assert "MMR" in [part.where for part in result.degraded]
+
+
+def test_the_origin_of_a_hit_is_not_part_of_its_value() -> None:
+    model = FakeEmbedding()
+    hits = VectorRetriever(filled(model), embed_model=model).search("annual leave days").hits
+    plain = [Hit(node=hit.node, score=hit.score, source=hit.source) for hit in hits]
+    assert all(origin_of(hit) is not None for hit in hits)
+    assert hits == plain
+    assert repr(hits) == repr(plain)
+    assert [hit.to_dict() for hit in hits] == [hit.to_dict() for hit in plain]
+    assert [hit.model_dump() for hit in hits] == [hit.model_dump() for hit in plain]
+    again = pickle.loads(pickle.dumps(hits))
+    assert again == hits
+    assert [origin_of(hit) for hit in again] == [None] * 3
+    assert all(origin_of(hit) is not None for hit in hits), "pickling took it away"
+    assert origin_of(copy.deepcopy(hits[0])) is origin_of(hits[0])
+
+
+def test_embedding_rerank_by_the_model_of_the_store_uses_stored_embeddings() -> None:
+    model = FakeEmbedding()
+    store = filled(model)
+    pipeline = KeywordRetriever(store) >> EmbeddingRerank(model)
+    anew = node_ids(pipeline.retrieve("annual leave days"))
+    assert len(model.calls) == 4
+    model.calls.clear()
+    stored = VectorRetriever(store, embed_model=model) >> EmbeddingRerank(model)
+    assert node_ids(stored.retrieve("annual leave days")) == anew
+    assert model.calls == ["annual leave days"]
+
+
+def test_embeddings_of_hits_of_a_llama_index_retriever_come_from_its_store() -> None:
+    model = FakeEmbedding()
+    nodes = [TextNode(id_=id_, text=text) for id_, _, text in TEXTS]
+    index = VectorStoreIndex(nodes, embed_model=model)
+    model.calls.clear()
+    stock = index.as_retriever(similarity_top_k=3)
+    for pipeline in (stock >> MMR(0.5), branches(stock, FakeRetriever()) >> RRF() >> MMR(0.5)):
+        found = pipeline.search("annual leave days")
+        assert node_ids(found.hits)[1] == "sick"
+        assert found.degraded == ()
+    assert set(model.calls) == {"annual leave days"}

@@ -1,0 +1,74 @@
+"""The promises of every backend and every retriever hold over a real server."""
+
+import pytest
+from llama_index.core.base.embeddings.base import BaseEmbedding
+
+from llama_retrieval_ext.formulas.normalisation import Normalisation
+from llama_retrieval_ext.pipeline.retriever import Retriever
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.stages.fusion import WeightedSum
+from llama_retrieval_ext.stores.elasticsearch.store import (
+    ElasticsearchBackend,
+    ElasticsearchVectorStore,
+)
+from llama_retrieval_ext.testing.backend_contract import BackendContract
+from llama_retrieval_ext.testing.corpus import sample_nodes
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from llama_retrieval_ext.testing.isolation_contract import IsolationContract
+from llama_retrieval_ext.testing.retriever_contract import RankingContract, RetrieverContract
+from tests.stores.elasticsearch.msearch import Opener
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def filled(open_store: Opener) -> ElasticsearchVectorStore:
+    store = open_store()
+    store.add(sample_nodes(FakeEmbedding()))
+    return store
+
+
+@pytest.fixture(scope="module")
+def spread(open_store: Opener) -> ElasticsearchVectorStore:
+    """Three shards, tenants on one each."""
+    store = open_store(store_params={"number_of_shards": 3, "routing": True})
+    store.add(sample_nodes(FakeEmbedding()))
+    return store
+
+
+class TestBackend(BackendContract):
+    @pytest.fixture
+    def backend(self, filled: ElasticsearchVectorStore) -> ElasticsearchBackend:
+        return ElasticsearchBackend(filled)
+
+
+class TestBackendOfManyTenants(BackendContract):
+    @pytest.fixture
+    def backend(self, spread: ElasticsearchVectorStore) -> ElasticsearchBackend:
+        return ElasticsearchBackend(spread)
+
+
+class TestHybridRetriever(RetrieverContract):
+    @pytest.fixture
+    def retriever(self, filled: ElasticsearchVectorStore, embed_model: BaseEmbedding) -> Retriever:
+        return HybridRetriever(ElasticsearchBackend(filled), embed_model=embed_model, top_k=5)
+
+
+class TestHybridRetrieverOfManyTenants(RankingContract, IsolationContract):
+    @pytest.fixture
+    def retriever(self, spread: ElasticsearchVectorStore, embed_model: BaseEmbedding) -> Retriever:
+        return HybridRetriever(ElasticsearchBackend(spread), embed_model=embed_model, top_k=5)
+
+
+class TestHybridRetrieverWithPushdown(RankingContract, IsolationContract):
+    @pytest.fixture
+    def retriever(self, filled: ElasticsearchVectorStore, embed_model: BaseEmbedding) -> Retriever:
+        return HybridRetriever(
+            ElasticsearchBackend(filled),
+            embed_model=embed_model,
+            top_k=5,
+            fusion=WeightedSum(
+                normalise={"vector": Normalisation.COSINE, "keyword": Normalisation.NONE}
+            ),
+            pushdown=True,
+        )

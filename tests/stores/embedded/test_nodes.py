@@ -1,0 +1,179 @@
+"""Space that deleted nodes took is given back, and nothing else changes."""
+
+import random
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from llama_index.core.schema import BaseNode, TextNode
+from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
+
+from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from tests.programs import Program
+
+COMPACTING = """
+import sys
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+store = EmbeddedVectorStore(sys.argv[1])
+print(flush=True)
+while True:
+    store.compact()
+"""
+
+
+def node(number: int, *, dim: int = 4) -> TextNode:
+    rng = random.Random(number)
+    metadata = {"tenant_id": f"t{number % 3}", "year": 2000 + number % 20, 'a "b"': "x", "a b": 1}
+    return TextNode(
+        id_=f"n{number}",
+        text=f"annual leave {number} w{number % 7}",
+        metadata=metadata,
+        embedding=[rng.gauss(0, 1) for _ in range(dim)],
+    )
+
+
+def answers(store: EmbeddedVectorStore) -> list[object]:
+    keyword = VectorStoreQuery(
+        query_str="leave w3", mode=VectorStoreQueryMode.TEXT_SEARCH, similarity_top_k=20
+    )
+    dense = VectorStoreQuery(query_embedding=[0.3, 0.1, -0.8, 0.2], similarity_top_k=20)
+    found = [store.query(each) for each in (keyword, dense)]
+    # The engine adds up the terms in any order: the last digit may differ.
+    return [(each.ids, [round(score, 4) for score in each.similarities or []]) for each in found]
+
+
+def by_id(store: EmbeddedVectorStore) -> dict[str, BaseNode]:
+    return {each.node_id: each for each in store.get_nodes()}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[EmbeddedVectorStore]:
+    with EmbeddedVectorStore(tmp_path / "s") as store:
+        store.add([node(number) for number in range(150)])
+        store.delete_nodes([f"n{number}" for number in range(150) if number % 3])
+        store.add([node(0), node(3)])
+        yield store
+
+
+def shards(store: EmbeddedVectorStore) -> list[str]:
+    return sorted(each.name for each in Path(store.path).iterdir() if each.is_dir())
+
+
+@pytest.mark.slow
+def test_compaction_makes_the_directory_smaller(tmp_path: Path) -> None:
+    with EmbeddedVectorStore(tmp_path / "s") as store:
+        store.add([node(number, dim=1024) for number in range(3_000)])
+        store.delete_nodes([f"n{number}" for number in range(3_000) if number % 10])
+        store.persist()
+        before = size_bytes(tmp_path)
+        freed = store.compact()
+        after = size_bytes(tmp_path)
+        assert store.count() == 300
+    assert freed == before - after
+    assert after < before / 2
+
+
+def size_bytes(folder: Path) -> int:
+    return sum(each.stat().st_blocks * 512 for each in folder.rglob("*") if each.is_file())
+
+
+def test_compaction_changes_no_node_and_no_answer(
+    store: EmbeddedVectorStore, tmp_path: Path
+) -> None:
+    before = answers(store), by_id(store)
+    for _ in range(2):
+        store.compact()
+        assert (answers(store), by_id(store)) == before
+    store.close()
+    with EmbeddedVectorStore(tmp_path / "s") as again:
+        assert (answers(again), by_id(again)) == before
+
+
+def test_compaction_keeps_the_field_indexes(store: EmbeddedVectorStore) -> None:
+    def indexed() -> dict[str, object]:
+        assert store.client is not None
+        schema = store.client.info().payload_schema
+        tenants = {name: getattr(index.params, "is_tenant", None) for name, index in schema.items()}
+        return {name: (str(index.data_type), tenants[name]) for name, index in schema.items()}
+
+    before = indexed()
+    store.compact()
+    assert indexed() == before != {}
+
+
+def test_a_compacted_store_takes_additions_replacements_deletions_and_clearing(
+    store: EmbeddedVectorStore,
+) -> None:
+    store.compact()
+    store.add([node(1), node(3)])
+    store.delete_nodes(["n6"])
+    assert store.count() == 50
+    store.clear()
+    assert (store.count(), shards(store)) == (0, [])
+    store.add([node(7, dim=2)])
+    store.compact()
+    assert list(by_id(store)) == ["n7"]
+
+
+def test_an_empty_store_and_one_in_memory_can_be_compacted() -> None:
+    with EmbeddedVectorStore(":memory:") as store:
+        assert store.compact() == 0
+        store.add([node(1)])
+        store.compact()
+        assert list(by_id(store)) == ["n1"]
+    with pytest.raises(StoreClosedError):
+        store.compact()
+
+
+def test_compaction_without_free_space_changes_nothing(store: EmbeddedVectorStore) -> None:
+    before = answers(store)
+    store.min_free_bytes = 2**60
+    with pytest.raises(StoreUnavailableError, match="MB are needed"):
+        store.compact()
+    assert (answers(store), shards(store)) == (before, ["shard"])
+
+
+def test_a_compaction_that_fails_changes_nothing(
+    store: EmbeddedVectorStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = answers(store)
+
+    def failing(*_: object) -> None:
+        raise Exception("No space left on device")  # noqa: TRY002 - the engine's own kind
+
+    with monkeypatch.context() as patched:
+        patched.setattr("llama_retrieval_ext.stores.embedded.nodes._copy", failing)
+        with pytest.raises(StoreUnavailableError, match="no room is left"):
+            store.compact()
+    assert (answers(store), shards(store)) == (before, ["shard"])
+    store.compact()
+    assert (answers(store), shards(store)) == (before, ["shard-1"])
+
+
+def test_searches_continue_during_compaction(store: EmbeddedVectorStore) -> None:
+    before = answers(store)
+    with ThreadPoolExecutor(2) as pool:
+        compacting = pool.submit(lambda: [store.compact() for _ in range(3)])
+        seen = [answers(store)]
+        while not compacting.done():
+            seen.append(answers(store))
+            time.sleep(0.002)  # or compacting hardly gets on
+    assert len(compacting.result()) == 3
+    assert all(each == before for each in seen)
+
+
+@pytest.mark.slow
+def test_a_kill_during_compaction_loses_nothing(store: EmbeddedVectorStore, tmp_path: Path) -> None:
+    before = answers(store), by_id(store)
+    store.close()
+    rng = random.Random(5)
+    for _ in range(8):
+        with Program(COMPACTING, tmp_path / "s") as child:
+            child.stdout.readline()
+            time.sleep(rng.uniform(0, 0.4))
+            child.kill()
+        with EmbeddedVectorStore(tmp_path / "s") as again:
+            assert (answers(again), by_id(again)) == before

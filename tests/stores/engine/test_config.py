@@ -1,0 +1,144 @@
+"""Settings of the engine that are given again: what cannot be honoured is refused."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from llama_index.core.schema import TextNode
+from llama_index.core.vector_stores.types import VectorStoreQuery
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.stores.engine.vector_store import EngineStore
+from llama_retrieval_ext.stores.open import open_store
+from tests.knowledge_base.engines import place, start
+from tests.servers.elasticsearch import elasticsearch_url
+from tests.servers.milvus import milvus_url
+
+__all__ = ["elasticsearch_url", "milvus_url"]
+
+pytestmark = pytest.mark.slow
+Open = Callable[..., EngineStore]
+
+# By engine: what a collection is made with, what differs from it, and what is of searches alone.
+MADE: dict[str, dict[str, Any]] = {
+    "qdrant": {"hnsw_config": {"m": 32}, "vector": {"on_disk": True}},
+    "qdrant-server": {"hnsw_config": {"m": 32}, "vector": {"on_disk": True}},
+    "milvus": {
+        "index_params": {
+            "index_type": "HNSW",
+            "metric_type": "COSINE",
+            "params": {"M": 8, "efConstruction": 64},
+        }
+    },
+    "elasticsearch": {"number_of_shards": 2, "index_options": {"type": "int8_hnsw", "m": 8}},
+}
+OTHER: dict[str, list[dict[str, Any]]] = {
+    "qdrant": [{"hnsw_config": {"m": 16}}, {"vector": {"on_disk": False}}, {"shard_number": 2}],
+    "milvus": [
+        {"index_params": {"index_type": "FLAT"}},
+        {"index_params": {"index_type": "HNSW", "params": {"M": 16}}},
+        {"consistency_level": "Strong"},
+        {"by_tenant": True},
+    ],
+    "elasticsearch": [
+        {"number_of_shards": 3},
+        {"number_of_replicas": 1},
+        {"index_options": {"type": "hnsw"}},
+        {"settings": {"refresh_interval": "5s"}},
+        {"routing": True},
+    ],
+}
+OF_SEARCHES: dict[str, dict[str, Any]] = {
+    "qdrant-server": {"search": {"exact": True}},
+    "milvus": {"search_params": {"ef": 200}},
+    "elasticsearch": {"num_candidates": 50},
+}
+ENGINES = [*OTHER]
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    start(name, request)
+    return name
+
+
+@pytest.fixture
+def opened(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Open]:
+    stores: list[EngineStore] = []
+    with place(engine, tmp_path, request) as url:
+
+        def open_(params: dict[str, Any] | None = None) -> EngineStore:
+            stores.append(open_store(url, store_params=params))
+            return stores[-1]
+
+        yield open_
+        for each in stores:
+            each.close()
+
+
+def fill(store: EngineStore) -> None:
+    store.add([TextNode(id_=f"n{n}", text="leave", embedding=[1.0, n]) for n in range(30)])
+
+
+def found(store: EngineStore) -> list[str]:
+    return store.query(VectorStoreQuery(query_embedding=[0.0, 1.0], similarity_top_k=25)).ids or []
+
+
+@pytest.mark.parametrize("engine", MADE, indirect=True)
+def test_settings_of_the_collection_may_be_repeated_or_left_out(opened: Open, engine: str) -> None:
+    fill(opened(MADE[engine]))
+    for params in (MADE[engine], None, dict(list(MADE[engine].items())[:1])):
+        assert len(found(opened(params))) == 25
+
+
+@pytest.mark.parametrize("engine", ENGINES, indirect=True)
+def test_settings_that_differ_from_the_recorded_ones_are_refused_by_name(
+    opened: Open, engine: str
+) -> None:
+    fill(opened(MADE[engine]))
+    for params in OTHER[engine]:
+        (name,) = params
+        with pytest.raises(
+            ConfigurationError, match=rf"was made with.*{name}=.* leave {name}.* out"
+        ):
+            opened(params)
+    assert len(found(opened())) == 25
+
+
+@pytest.mark.parametrize("engine", ENGINES, indirect=True)
+def test_a_setting_that_was_not_recorded_is_refused(opened: Open, engine: str) -> None:
+    fill(opened())
+    for name, value in MADE[engine].items():
+        with pytest.raises(ConfigurationError, match=f"was made without {name}, and is opened"):
+            opened({name: value})
+
+
+@pytest.mark.parametrize("engine", ENGINES, indirect=True)
+def test_the_second_writer_with_other_settings_is_refused(opened: Open, engine: str) -> None:
+    first, second = opened(MADE[engine]), opened(OTHER[engine][0])
+    fill(first)
+    with pytest.raises(ConfigurationError, match="was made with"):
+        fill(second)
+    assert first.count() == 30
+
+
+@pytest.mark.parametrize("engine", OF_SEARCHES, indirect=True)
+def test_settings_of_searches_may_differ_each_time(opened: Open, engine: str) -> None:
+    fill(opened(MADE[engine]))
+    assert len(found(opened(OF_SEARCHES[engine]))) == 25
+
+
+@pytest.mark.parametrize("engine", ["milvus"], indirect=True)
+def test_milvus_search_params_take_effect(opened: Open) -> None:
+    fill(opened())
+    assert 0 < len(found(opened({"search_params": {"radius": 0.995}}))) < 25
+
+
+@pytest.mark.parametrize("engine", ["milvus"], indirect=True)
+def test_ef_is_raised_to_top_k_although_the_index_is_not_repeated(
+    opened: Open, engine: str
+) -> None:
+    fill(opened(MADE[engine]))
+    assert len(found(opened({"search_params": {"ef": 2}}))) == 25

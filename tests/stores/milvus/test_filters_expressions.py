@@ -1,0 +1,157 @@
+"""Brackets alone say what belongs together in an expression, because the engines' grammars differ.
+
+Milvus Lite, where these tests run, reads ``exists a and a == "x"`` and ``not a == "x"`` as they are
+meant. Servers do not: to all of them ``not`` binds more tightly than ``==``, and to those before
+some 2.5 ``exists`` more loosely than ``and``.
+"""
+
+import random
+import re
+
+import pytest
+from hypothesis import given
+from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
+
+from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.stores.engine.query_modes import Target
+from llama_retrieval_ext.stores.milvus.filters import Expression, compile_condition, compile_target
+from llama_retrieval_ext.stores.milvus.llama_index_store import prefilter
+from tests.stores.injection_contract import hostile
+from tests.stores.milvus.hard_metadata import ODD
+from tests.stores.odd_metadata import EQ, examples
+
+pytestmark = pytest.mark.slow
+
+_TEXT = re.compile(r'"[^"]*"')
+_NAME = r"(?:\w+|\$meta\[T\])"
+_VALUE = r"(?:T|[-+.\w]+|\[T(?:, T)*\])"
+_PART = rf"(?:G|{_NAME} (?:[=!]=|[<>]=?|like|in) {_VALUE})"
+_INNERMOST = re.compile(r"\(([^()]*)\)")
+_CLEAR = re.compile(rf"exists {_NAME}|not G|{_PART}(?: and {_PART})*|{_PART}(?: or {_PART})*")
+
+
+def groups(expression: str) -> list[str]:
+    """What stands in each pair of brackets: T for a text, G for what stands in further ones."""
+    found: list[str] = []
+
+    def taken(brackets: re.Match[str]) -> str:
+        found.append(brackets[1])
+        return "G"
+
+    rest, count = _TEXT.sub("T", expression), 1
+    while count:
+        rest, count = _INNERMOST.subn(taken, rest)
+    return [*found, *([] if rest == "G" else [rest])]
+
+
+def choices_name_a_partition(expression: Expression) -> bool:
+    """Whether the partition key stands somewhere below an `or`."""
+    rest_of = _TEXT.sub("T", str(expression))
+    while inner := _INNERMOST.search(rest_of):
+        named = re.search(r"\b(?:tenant|PARTITION)\b", inner[1]) is not None
+        if named and " or " in inner[1]:
+            return True
+        rest_of = (
+            f"{rest_of[: inner.start()]}{'PARTITION' if named else 'G'}{rest_of[inner.end() :]}"
+        )
+    return False
+
+
+def is_clear(expression: Expression) -> bool:
+    return isinstance(expression, bool) or all(map(_CLEAR.fullmatch, groups(expression)))
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        'exists a and a == "x"',
+        '(exists $meta["a"] and a == "x")',
+        "exists a or exists b",
+        'not a == "x"',
+        '(not a in ["x"])',
+        'not (a == "x") and b == "y"',
+        '(a == "x" and b == "y" or c == "z")',
+        '(a == "x"',
+    ],
+)
+def test_the_check_rejects_expressions_that_depend_on_precedence(expression: str) -> None:
+    assert not is_clear(expression)
+
+
+@examples(200)
+@given(condition=ODD.conditions)
+def test_conditions_do_not_depend_on_precedence(condition: Condition) -> None:
+    assert is_clear(compile_condition(condition))
+
+
+@examples(200)
+@given(condition=ODD.conditions)
+def test_alternatives_contain_no_partition_key(condition: Condition) -> None:
+    # A server would search that partition alone: https://github.com/milvus-io/milvus has it in
+    # internal/util/exprutil/expr_checker.go, up to 2.6 at least.
+    assert not choices_name_a_partition(compile_condition(condition))
+
+
+def test_a_scope_names_its_partition() -> None:
+    either = AnyOf((Compare("tenant_id", EQ, "b"), Compare("k", EQ, "x")))
+    written = compile_condition(AllOf((Scope("acme", ["handbook"]).condition, either)))
+    assert str(written).startswith('(((tenant == "sacme") and (kb == "shandbook")) and (((exists ')
+    assert choices_name_a_partition('((tenant == "sacme") or (exists s_k))')
+    assert choices_name_a_partition('((exists s_k) or (not ((tenant == "sa") and (kb == "sb"))))')
+
+
+@examples(200)
+@given(condition=ODD.conditions)
+def test_conditions_on_a_store_of_llama_index_do_not_depend_on_precedence(
+    condition: Condition,
+) -> None:
+    assert is_clear(prefilter(condition).expression)
+
+
+@pytest.mark.parametrize(
+    "filters", [None, MetadataFilters(filters=[MetadataFilter(key="k", value=1)])]
+)
+@pytest.mark.parametrize("docs", [None, [], ["a.md"], ["a.md", 'b" or "'], [""]])
+@pytest.mark.parametrize("nodes", [None, [], ["a"], ["a", "b"]])
+def test_targets_do_not_depend_on_precedence(
+    nodes: list[str] | None, docs: list[str] | None, filters: MetadataFilters | None
+) -> None:
+    assert is_clear(compile_target(Target(node_ids=nodes, doc_ids=docs, filters=filters)))
+
+
+@pytest.mark.parametrize("group", [AnyOf, AllOf])
+def test_no_chain_is_long(group: type[AnyOf | AllOf]) -> None:
+    condition = group(tuple(Compare("k", EQ, f"x{number}") for number in range(3000)))
+    written = compile_condition(condition)
+    assert isinstance(written, str)
+    assert max(len(re.split(" and | or ", each)) for each in groups(written)) <= 32
+    assert all(f'"x{number}"' in written for number in range(3000))
+
+
+def test_a_negated_scope_does_not_depend_on_precedence() -> None:
+    written = compile_condition(Compare("tenant_id", FilterOperator.NE, "acme"))
+    assert written == '(not (tenant == "sacme"))'
+
+
+def test_a_value_in_an_expression_has_no_character_of_syntax() -> None:
+    rng = random.Random(7)
+    harmless = compile_condition(Compare("k", EQ, "a"))
+    for _ in range(2000):
+        text = hostile(rng)
+        written = compile_condition(Compare("k", EQ, text))
+        assert isinstance(written, str)
+        assert isinstance(harmless, str)
+        assert written.count('"') == harmless.count('"') == 2
+        assert written.split('"')[0::2] == harmless.split('"')[0::2]
+        assert not set(written.split('"')[1]) & set("'\\%_{}\n\r\t\x00")
+        written.encode()
+
+
+def test_ids_and_documents_are_quoted() -> None:
+    assert (
+        compile_target(Target(node_ids=['"] or ["']))
+        == '(id == "\ue000\ue001\ue021] or [\ue000\ue001\ue021")'
+    )
+    assert compile_target(Target(node_ids=[])) is False
+    assert compile_target(Target()) is True

@@ -1,0 +1,67 @@
+"""Creation of a collection: its settings, its index, and which collections are refused."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError
+from llama_retrieval_ext.stores.milvus.store import MilvusStore
+from tests.stores.store_contract import MODES, found, node, where
+
+pytestmark = pytest.mark.slow
+
+Opened = Callable[..., MilvusStore]
+
+
+@pytest.mark.parametrize(
+    ("params", "reason"), [({"by_tenant": True}, "by_tenant"), ({"hnsw": 1}, "hnsw")]
+)
+def test_settings_that_do_not_fit_are_refused_at_opening(
+    opened: Opened, params: dict[str, object], reason: str
+) -> None:
+    opened().add([node("a")])
+    with pytest.raises(ConfigurationError, match=reason):
+        opened(store_params=params)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"index_params": {"index_type": "HNSW", "params": {"M": 8, "efConstruction": 64}}},
+        {
+            "index_params": {"index_type": "IVF_FLAT", "params": {"nlist": 2}},
+            "search_params": {"nprobe": 2},
+        },
+        {"by_tenant": True, "num_partitions": 4},
+    ],
+    ids=str,
+)
+def test_store_params_reach_the_engine(opened: Opened, params: dict[str, Any]) -> None:
+    store = opened(store_params=params)
+    nodes = [node(f"n{number}", tenant_id=f"t{number % 3}") for number in range(30)]
+    store.add(nodes)
+    assert found(store, filters=where("tenant_id", "t1"), similarity_top_k=30) == sorted(
+        each.node_id for each in nodes if each.metadata["tenant_id"] == "t1"
+    )
+    assert len(found(store, MODES.TEXT_SEARCH, similarity_top_k=30)) == 30
+    index = store.client.describe_index(store.describe()["collection"], "dense")
+    assert index["index_type"] == params.get("index_params", index)["index_type"]
+    fields = store.client.describe_collection(store.describe()["collection"])["fields"]
+    assert any(each.get("is_partition_key") for each in fields) is params.get("by_tenant", False)
+
+
+def test_a_collection_that_is_not_ours_is_refused(opened: Opened) -> None:
+    store = opened()
+    name = str(store.describe()["collection"])
+    store.client.create_collection(name, 2, id_type="string", max_length=10)
+    with pytest.raises(StoreFormatError, match="not made by this package"):
+        opened()
+    store.client.drop_collection(name)
+
+
+def test_a_released_collection_is_loaded_again(opened: Opened) -> None:
+    store = opened()
+    store.add([node("a")])
+    store.client.release_collection(str(store.describe()["collection"]))
+    assert found(store) == ["a"]

@@ -1,0 +1,210 @@
+"""What is special about LlamaIndex's own `QdrantVectorStore`: its traps stay its own."""
+
+import asyncio
+import gc
+import json
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from llama_index.core.schema import TextNode
+from llama_index.core.vector_stores.types import FilterOperator
+from qdrant_client import AsyncQdrantClient, QdrantClient, models
+
+from llama_retrieval_ext.errors import StoreFormatError, StoreUnavailableError, UnsupportedModeError
+from llama_retrieval_ext.filters import Compare
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
+from llama_retrieval_ext.stores.engine.backend import Search
+from llama_retrieval_ext.stores.open import backend_for
+from llama_retrieval_ext.stores.qdrant.llama_index_store import LlamaIndexQdrantBackend
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.stores.qdrant.fake_server import KEY, FakeServer
+from tests.stores.qdrant.llama_index_stores import llama_index_store, nodes_with_uuids
+
+pytestmark = pytest.mark.slow
+
+MODEL = FakeEmbedding()
+VECTOR = MODEL.get_query_embedding("annual leave")
+
+
+@pytest.fixture
+def client() -> Iterator[QdrantClient]:
+    opened = QdrantClient(":memory:")
+    yield opened
+    opened.close()
+
+
+def test_the_backend_of_a_store_is_found(client: QdrantClient) -> None:
+    assert isinstance(backend_for(llama_index_store(client)), LlamaIndexQdrantBackend)
+
+
+def test_keyword_search_without_sparse_vectors_is_refused_and_no_vector_search(
+    client: QdrantClient,
+) -> None:
+    store = llama_index_store(client)
+    store.add(nodes_with_uuids(MODEL))
+    for other in (store, llama_index_store(client, hybrid=True)):
+        backend = LlamaIndexQdrantBackend(other)
+        assert backend.features.keyword is None
+        with pytest.raises(UnsupportedModeError, match="enable_hybrid"):
+            backend.hybrid(VECTOR, "leave", Search(3), nodes_last=False)
+        with pytest.raises(UnsupportedModeError, match="enable_hybrid"):
+            backend.keyword("leave", Search(3))
+        with pytest.raises(UnsupportedModeError):
+            HybridRetriever(backend, embed_model=MODEL).retrieve("leave")
+
+
+def test_a_query_before_the_first_node_and_after_the_last_finds_nothing(
+    client: QdrantClient,
+) -> None:
+    store = llama_index_store(client, hybrid=True)
+    backend = LlamaIndexQdrantBackend(store)
+
+    def found() -> tuple[int, int]:
+        both = backend.hybrid(VECTOR, "leave", Search(3), nodes_last=False).function()
+        return len(both.vector), len(both.keyword)
+
+    assert found() == (0, 0)
+    store.add(nodes_with_uuids(MODEL))
+    assert found() == (3, 3)
+    store.clear()
+    assert found() == (0, 0)
+    store.add(nodes_with_uuids(MODEL))
+    assert found() == (3, 3)
+
+
+def test_a_query_is_encoded_by_the_current_functions_of_the_store(client: QdrantClient) -> None:
+    store = llama_index_store(client, hybrid=True)
+    store.add(nodes_with_uuids(MODEL))
+    backend = LlamaIndexQdrantBackend(store)
+    assert backend.keyword("leave", Search(3)).function()
+    store.set_query_functions(sparse_query_fn=lambda texts: ([[] for _ in texts], [[]]))
+    assert backend.keyword("leave", Search(3)).function() == []
+
+
+@pytest.mark.parametrize(
+    ("distance", "declared", "scores"),
+    [
+        ("Cosine", ScoreRange("cosine", -1.0, 1.0), [1.0, -1.0]),
+        ("Dot", ScoreRange("dot"), [2.0, -1.0]),
+        ("Euclid", ScoreRange("negative_distance", None, 0.0), [-1.0, -2.0]),
+        ("Manhattan", ScoreRange("negative_distance", None, 0.0), [-1.0, -2.0]),
+    ],
+)
+def test_higher_is_better_whatever_the_distance(
+    client: QdrantClient, distance: str, declared: ScoreRange, scores: list[float]
+) -> None:
+    config = models.VectorParams(size=2, distance=models.Distance(distance))
+    store = llama_index_store(client, dense_config=config)
+    assert LlamaIndexQdrantBackend(store).features.dense == declared
+    store.add([TextNode(text="t", embedding=vector) for vector in ([2.0, 0.0], [-1.0, 0.0])])
+    backend = LlamaIndexQdrantBackend(
+        llama_index_store(client)
+    )  # which reads it from the collection
+    assert backend.features.dense == declared
+    found = backend.dense([1.0, 0.0], Search(2)).function()
+    assert [each.score for each in found] == pytest.approx(scores)
+
+
+def test_ids_keep_the_spelling_of_the_node(client: QdrantClient) -> None:
+    spelt = "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11"
+    store = llama_index_store(client)
+    store.add([TextNode(id_=spelt, text="t", embedding=[1.0, 0.0])])
+    (found,) = LlamaIndexQdrantBackend(store).dense([1.0, 0.0], Search(1)).function()
+    assert found.node_id == found.node.node_id == spelt
+
+
+def test_payloads_of_old_releases_are_read(client: QdrantClient) -> None:
+    client.create_collection("c", models.VectorParams(size=2, distance=models.Distance.COSINE))
+    payload = {"text": "old text", "color": "red", "doc_id": "d", "node_info": json.dumps({})}
+    client.upsert("c", [models.PointStruct(id=7, vector=[1.0, 0.0], payload=payload)])
+    red = Compare("color", FilterOperator.EQ, "red")
+    (found,) = (
+        LlamaIndexQdrantBackend(llama_index_store(client))
+        .dense([1.0, 0.0], Search(1, red))
+        .function()
+    )
+    assert found.node_id == "7"
+    assert found.node.get_content() == "old text"
+
+
+def test_a_collection_without_the_named_vectors_is_refused(client: QdrantClient) -> None:
+    other = {"other": models.VectorParams(size=2, distance=models.Distance.COSINE)}
+    client.create_collection("c", other)
+    with pytest.raises(StoreFormatError, match="other"):
+        LlamaIndexQdrantBackend(llama_index_store(client))
+
+
+async def test_a_store_without_an_async_client_works_in_async_code(fake: FakeServer) -> None:
+    client = QdrantClient(fake.url, check_compatibility=False)
+    store = llama_index_store(client)
+    store.add(nodes_with_uuids(MODEL))
+    backend = LlamaIndexQdrantBackend(store)
+    assert not backend.features.real_async
+    assert backend.dense(VECTOR, Search(1)).coroutine is None
+    assert len(await VectorRetriever(backend, embed_model=MODEL, top_k=4).aretrieve("leave")) == 4
+    client.close()
+
+
+async def test_a_store_without_a_sync_client_works_in_both(fake: FakeServer) -> None:
+    client = QdrantClient(fake.url, check_compatibility=False)
+    llama_index_store(client).add(nodes_with_uuids(MODEL))
+    client.close()
+    aclient = AsyncQdrantClient(fake.url, check_compatibility=False)
+    backend = LlamaIndexQdrantBackend(llama_index_store(None, aclient))
+    assert backend.features.real_async
+    retriever = VectorRetriever(backend, embed_model=MODEL, top_k=4)
+    assert retriever.retrieve("leave") == await retriever.aretrieve("leave")
+    await aclient.close()
+
+
+def test_a_key_of_the_store_is_not_shown(fake: FakeServer) -> None:
+    client = QdrantClient(fake.url, check_compatibility=False, headers={"api-key": KEY})
+    backend = LlamaIndexQdrantBackend(llama_index_store(client, api_key=KEY))
+    fake.status = 401
+    with pytest.raises(ConnectionError) as caught:
+        backend.dense(VECTOR, Search(1)).function()
+    assert KEY not in str(caught.value) + str(backend.describe())
+    assert KEY not in repr(VectorRetriever(backend, embed_model=MODEL))
+    client.close()
+
+
+def test_connections_that_are_kept_open_survive_the_end_of_an_event_loop(fake: FakeServer) -> None:
+    found, connections = _asked_on_three_loops(fake)
+    gc.collect()
+    assert found == [9, 9, 9]
+    assert connections == 1  # of one client, for all loops
+
+
+def _asked_on_three_loops(fake: FakeServer) -> tuple[list[int], int]:
+    client = QdrantClient(fake.url, check_compatibility=False)
+    llama_index_store(client).add(nodes_with_uuids(MODEL))
+    # With a server on another machine this is the client's own setting.
+    limits = httpx.Limits(max_keepalive_connections=5)
+    aclient = AsyncQdrantClient(fake.url, check_compatibility=False, limits=limits)
+    backend = LlamaIndexQdrantBackend(llama_index_store(client, aclient))
+    call = backend.dense(MODEL.get_query_embedding("leave"), Search(3))
+
+    async def thrice() -> int:
+        assert call.coroutine is not None
+        return sum([len(await call.coroutine()) for _ in range(3)])
+
+    before = fake.connections
+    found = [asyncio.run(thrice()) for _ in range(3)]
+    client.close()
+    return found, fake.connections - before
+
+
+def test_a_retriever_is_made_though_the_server_is_down(fake: FakeServer) -> None:
+    client = QdrantClient(fake.url, check_compatibility=False)
+    store = llama_index_store(client)
+    store.add(nodes_with_uuids(MODEL))
+    fake.status = 503
+    retriever = VectorRetriever(LlamaIndexQdrantBackend(store), embed_model=MODEL)
+    with pytest.raises(StoreUnavailableError):
+        retriever.retrieve("leave")
+    fake.status = None
+    assert retriever.retrieve("leave")
+    client.close()

@@ -1,0 +1,142 @@
+"""LlamaIndex's queries of a store of ours, and what its own integration makes of them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from llama_index.core.schema import TextNode
+from llama_index.core.vector_stores.types import (
+    FilterOperator,
+    VectorStoreQuery,
+    VectorStoreQueryMode,
+)
+from qdrant_client import models
+
+from llama_retrieval_ext.errors import StoreError
+from llama_retrieval_ext.filters import Compare
+from llama_retrieval_ext.formulas.rrf import reciprocal_rank_shares
+from llama_retrieval_ext.formulas.scores import sum_of_legs
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.stores.engine.backend import Search
+from llama_retrieval_ext.stores.qdrant.store import QdrantBackend, QdrantStore
+from llama_retrieval_ext.testing.corpus import SAMPLE_QUERIES, sample_nodes
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.stores.qdrant.fake_server import FakeServer
+
+pytestmark = pytest.mark.slow
+
+MODEL = FakeEmbedding()
+MODES = VectorStoreQueryMode
+KEYWORD_MODES = [MODES.SPARSE, MODES.TEXT_SEARCH]
+
+
+@pytest.fixture(scope="module")
+def filled(kept: QdrantStore) -> QdrantStore:
+    kept.add(sample_nodes(MODEL))
+    return kept
+
+
+@pytest.fixture(scope="module")
+def embedded() -> Iterator[EmbeddedVectorStore]:
+    with EmbeddedVectorStore(":memory:") as store:
+        store.add(sample_nodes(MODEL))
+        yield store
+
+
+def request(
+    mode: VectorStoreQueryMode, text: str = "annual leave", **rest: Any
+) -> VectorStoreQuery:
+    embedding = MODEL.get_query_embedding(text)
+    return VectorStoreQuery(query_embedding=embedding, query_str=text, mode=mode, **rest)
+
+
+@pytest.mark.parametrize("text", SAMPLE_QUERIES)
+@pytest.mark.parametrize("alpha", [None, 0.0, 0.3, 1.0])
+def test_searches_have_the_hits_and_scores_of_the_embedded_store(
+    filled: QdrantStore, embedded: EmbeddedVectorStore, text: str, alpha: float | None
+) -> None:
+    for mode in (MODES.DEFAULT, *KEYWORD_MODES, MODES.HYBRID):
+        query = request(mode, text, alpha=alpha, similarity_top_k=5)
+        ours, theirs = filled.query(query), embedded.query(query)
+        assert ours.similarities == pytest.approx(theirs.similarities, abs=1e-4)
+        assert ours.ids == theirs.ids
+
+
+@pytest.mark.parametrize("mode", KEYWORD_MODES)
+def test_keyword_modes_are_no_vector_search(
+    filled: QdrantStore, mode: VectorStoreQueryMode
+) -> None:
+    assert filled.query(request(mode, "zeppelin")).ids == []
+    assert filled.query(request(mode, "trains")).ids == ["globex-travel"]
+
+
+def test_diverse_hits_do_not_repeat_each_other(filled: QdrantStore) -> None:
+    near = filled.query(request(MODES.MMR, "canteen lunch", similarity_top_k=2), mmr_threshold=1.0)
+    far = filled.query(request(MODES.MMR, "canteen lunch", similarity_top_k=2), mmr_threshold=0.1)
+    assert set(near.ids or []) == {"acme-lunch", "globex-lunch"}
+    assert set(far.ids or []) & {"acme-lunch", "globex-lunch"}
+    assert set(far.ids or []) != {"acme-lunch", "globex-lunch"}
+    assert all(-1.0 <= score <= 1.0 for score in far.similarities or [])
+
+
+def test_the_rarity_of_terms_is_measured_within_the_scope(store: QdrantStore) -> None:
+    acme = Scope("acme")
+    own = [
+        TextNode(id_=f"{n}", text=text, embedding=[1.0], metadata={"tenant_id": "acme"})
+        for n, text in enumerate(["rare word here", "common word here", "common thing here"])
+    ]
+    store.add(own)
+    backend = QdrantBackend(store)
+    search = Search(5, acme.condition, acme)
+    before = backend.keyword("rare common", search).function()
+    other = {"tenant_id": "other"}
+    store.add(
+        [
+            TextNode(id_=f"x{n}", text="rare words", embedding=[1.0], metadata=other)
+            for n in range(20)
+        ]
+    )
+    after = backend.keyword("rare common", search).function()
+    assert [each.node_id for each in after] == [each.node_id for each in before]
+    assert [each.score for each in after] == pytest.approx([each.score for each in before])
+    everything = backend.keyword("rare", Search(1, acme.condition)).function()
+    assert everything[0].score < before[0].score
+
+
+def test_an_old_server_gets_no_request_to_measure_rarity_in_a_scope(fake: FakeServer) -> None:
+    fake.version = "1.18.2"
+    with QdrantStore(f"qdrant://{fake.host}/kb") as store:
+        store.add(sample_nodes(MODEL))
+        backend, acme = QdrantBackend(store), Scope("acme")
+        assert backend.keyword("leave", Search(3, acme.condition, acme)).function()
+        assert backend.describe()["rarity_in_scope"] is False
+        assert not any('"corpus"' in body for _, _, body in fake.requests)
+        assert FilterOperator.TEXT_MATCH not in (backend.features.operators or ())
+        text = Compare("title", FilterOperator.TEXT_MATCH, "Lea")
+        with pytest.raises(StoreError, match=r"needs Qdrant 1\.20, this is 1\.18"):
+            backend.dense(MODEL.get_query_embedding("x"), Search(3, text)).function()
+
+
+@pytest.mark.parametrize("text", SAMPLE_QUERIES)
+def test_the_engines_own_fusion_has_the_scores_of_ours(filled: QdrantStore, text: str) -> None:
+    """Its k counts from rank 0, so that 61 there is 60 here; equal scores come in any order."""
+    terms = filled.tokenizer.query_terms(text)
+    weights = models.SparseVector(indices=list(terms), values=[float(n) for n in terms.values()])
+    queries: dict[str, Any] = {"dense": MODEL.get_query_embedding(text), "bm25": weights}
+    requests = [
+        models.QueryRequest(query=query, using=using, limit=10) for using, query in queries.items()
+    ]
+    fused = models.QueryRequest(
+        prefetch=[
+            models.Prefetch(query=query, using=using, limit=10) for using, query in queries.items()
+        ],
+        query=models.RrfQuery(rrf=models.Rrf(k=61)),
+        limit=20,
+    )
+    name = str(filled.describe()["collection"])
+    *legs, page = filled.client.query_batch_points(name, [*requests, fused])
+    rankings = [[str(point.id) for point in leg.points] for leg in legs]
+    ours = sum_of_legs(reciprocal_rank_shares(rankings, k=60))
+    theirs = {str(point.id): point.score for point in page.points}
+    assert theirs == pytest.approx(ours, abs=1e-4)

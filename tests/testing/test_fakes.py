@@ -1,0 +1,68 @@
+"""The fakes that tests of users and of this package stand on."""
+
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+
+from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.results import node_ids
+from llama_retrieval_ext.testing.fakes import (
+    FakeEmbedding,
+    FakeRetriever,
+    FixedRetriever,
+    FlakyRetriever,
+    HangingRetriever,
+)
+
+
+def test_a_flaky_retriever_fails_as_often_as_configured() -> None:
+    flaky = FlakyRetriever([("a", 0.5)], failures=2)
+    for _ in range(2):
+        with pytest.raises(ConnectionError):
+            flaky.retrieve("query")
+    assert node_ids(flaky.retrieve("query")) == ["a"]
+
+
+def test_a_hanging_retriever_answers_when_it_is_released() -> None:
+    hanging, found = HangingRetriever([("a", 0.5)]), list[str]()
+    thread = threading.Thread(target=lambda: found.extend(node_ids(hanging.retrieve("query"))))
+    thread.start()
+    assert hanging.asked.wait(5)
+    assert found == []
+    hanging.release()
+    thread.join(5)
+    assert found == ["a"]
+
+
+def test_a_fake_retriever_returns_the_same_objects_each_time() -> None:
+    retriever = FakeRetriever([("a", 0.5)])
+    retriever.retrieve("query")[0].score = 0.1
+    assert retriever.retrieve("query")[0].score == 0.1
+
+
+def test_a_fixed_retriever_honours_scope_and_top_k() -> None:
+    rows = [(id_, 0.5, id_, {"tenant_id": "acme"}) for id_ in "ab"]
+    retriever = FixedRetriever([*rows, ("c", 0.9)])
+    assert node_ids(retriever.retrieve(Query("q", scope=Scope("acme"), top_k=1))) == ["a"]
+
+
+def test_texts_with_common_words_have_near_embeddings() -> None:
+    model = FakeEmbedding()
+    leave, days, travel = (
+        np.array(model.get_text_embedding(text)) for text in ("annual leave", "leave days", "trip")
+    )
+    assert np.linalg.norm(leave) == pytest.approx(1.0)
+    assert leave @ days == pytest.approx(0.5)
+    assert leave @ travel == pytest.approx(0.0)
+    assert model.get_text_embedding("年假天数") != model.get_text_embedding("天数年假")
+
+
+def test_another_seed_is_another_model() -> None:
+    assert FakeEmbedding(seed=1).get_text_embedding("leave") != FakeEmbedding().get_text_embedding(
+        "leave"
+    )
+    assert asyncio.run(FakeEmbedding().aget_query_embedding("leave")) == (
+        FakeEmbedding().get_text_embedding("leave")
+    )
