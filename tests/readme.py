@@ -6,7 +6,8 @@ block is what it prints; times, ids, sizes and the working directory may differ.
 ``<!-- compiled: needs a server -->``, it is only compiled; ``<!-- ci:test -->``, `.ci/run` runs it;
 ``<!-- varies: why -->``, only the first line of what it prints is compared.
 
-``python -m tests.readme FILE...`` writes what the blocks print into the files.
+``python -m tests.readme FILE...`` writes what the blocks print into the files; ``--check`` fails
+where it differs.
 
 Plugins were tried, in November 2026. sybil finds blocks and lets them share names, but captures,
 compares and writes nothing: its evaluators would be this file. pytest-examples compares ``#>``
@@ -153,14 +154,18 @@ def comparable(printed: str, mark: str = "") -> str:
     return _NUMBER.sub(lambda number: f"{float(number[0]):.2f}", printed).strip()
 
 
+def check(path: Path) -> None:
+    """Raise if a block prints something else than the file shows."""
+    for block, printed in _ran(path):
+        shown = "" if block.prints is None else block.prints.code
+        if comparable(printed, block.mark) != comparable(shown, block.mark):
+            raise RuntimeError(f"{path}, line {block.line} prints:\n{printed}")
+
+
 def update(path: Path) -> None:
     """Write what the blocks print into the file."""
-    from tests.servers.openai import FakeOpenAI  # noqa: PLC0415 - not for tests
-
     text = path.read_text(encoding="utf-8")
-    with tempfile.TemporaryDirectory() as folder, FakeOpenAI(LLM_REPLIES) as server:
-        ran = list(run(path, Path(folder), {LLM_URL: server.url}))
-    for block, printed in reversed(ran):
+    for block, printed in reversed(_ran(path)):
         if block.prints is not None:
             start, end = block.prints.span
             if comparable(printed, block.mark) != comparable(block.prints.code, block.mark):
@@ -169,6 +174,13 @@ def update(path: Path) -> None:
             end = block.span[1]
             text = f"{text[:end]}\n```text\n{printed.strip()}\n```{text[end:]}"
     path.write_text(text, encoding="utf-8")
+
+
+def _ran(path: Path) -> list[tuple[Block, str]]:
+    from tests.servers.openai import FakeOpenAI  # noqa: PLC0415 - not for tests
+
+    with tempfile.TemporaryDirectory() as folder, FakeOpenAI(LLM_REPLIES) as server:
+        return list(run(path, Path(folder), {LLM_URL: server.url}))
 
 
 LLM_URL = "http://localhost:8000/v1"
@@ -180,5 +192,7 @@ LLM_REPLIES = ["Every employee has 25 days of annual leave."]
 if __name__ == "__main__":
     os.environ["COLUMNS"] = str(_WIDTH)
     warnings.simplefilter("ignore")
+    checks = "--check" in sys.argv
     for file in sys.argv[1:]:
-        update(Path(file))
+        if file != "--check":
+            (check if checks else update)(Path(file))
