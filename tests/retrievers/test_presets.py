@@ -195,6 +195,6 @@ def test_a_preset_requires_a_scope_where_its_knowledge_base_does() -> None:
     with KnowledgeBase.open(
         "embedded::memory:", embed_model=FakeEmbedding(), require_scope=True
     ) as strict:
-        for name in PRESETS:
+        for name in ("basic", "advanced", "semantic", "auto"):
             with pytest.raises(ScopeRequiredError):
                 strict.retriever(name).retrieve("leave")
