@@ -33,7 +33,7 @@ def nothing() -> Generator[EmbeddedVectorStore]:
 
 
 class TestOverTheEmbeddedEngine(RetrieverContract):
-    @pytest.fixture(params=[*RETRIEVERS.values()], ids=[*RETRIEVERS])
+    @pytest.fixture(params=RETRIEVERS.values(), ids=[*RETRIEVERS])
     def make(self, request: pytest.FixtureRequest) -> Make:
         made: Make = request.param
         return made
