@@ -25,6 +25,7 @@ from llama_retrieval_ext.results import Hit, node_ids
 from llama_retrieval_ext.retrievers.auto_merging import AutoMergingRetriever
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
+from tests.meeting import Meeting, met_by_the_loop
 from tests.searching import Searched
 
 
@@ -260,3 +261,15 @@ def test_the_arguments_of_llama_indexs_auto_merging_work_unchanged(own: bool) ->
 def test_a_threshold_outside_0_to_1_is_refused(threshold: float) -> None:
     with pytest.raises(ConfigurationError, match="simple_ratio_thresh"):
         AutoMergingRetriever(FakeRetriever(), SimpleDocumentStore(), threshold)
+
+
+def test_a_blocking_docstore_leaves_the_event_loop_free() -> None:
+    class Slow(SimpleDocumentStore):
+        def get_nodes(self, node_ids: list[str], raise_error: bool = True) -> list[BaseNode]:
+            meeting.join()
+            return super().get_nodes(node_ids, raise_error)
+
+    meeting = Meeting(2)
+    retriever = AutoMergingRetriever(Candidate(P, {"P0": 0.9}), Slow())
+    result = asyncio.run(met_by_the_loop(retriever, meeting))
+    assert scores(result.hits) == [("P0", 0.9)]

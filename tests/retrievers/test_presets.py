@@ -8,6 +8,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 
 from llama_retrieval_ext import MMR, RRF, KnowledgeBase, RetrievalPipeline, Scope
+from llama_retrieval_ext.arguments import arguments_of
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.retrievers import GraphRetriever
 from llama_retrieval_ext.retrievers.presets import PRESETS, PresetParts, build_preset
@@ -96,7 +97,7 @@ def test_missing_parts_and_unknown_names_of_presets_are_named() -> None:
 def test_weights_and_diversity_are_what_options_say() -> None:
     parts = PresetParts(vector=VECTOR, keyword=WORDS, graph=LINKS, embed_model=FakeEmbedding())
     (_, fusion, _) = build_preset("advanced", parts, graph_weight=0.9).stages
-    assert vars_of(fusion)["weights"] == {"vector": 0.6, "keyword": 0.3, "graph": 0.9}
+    assert arguments_of(fusion)["weights"] == {"vector": 0.6, "keyword": 0.3, "graph": 0.9}
     (*_, last) = build_preset("semantic", parts, lambda_param=0.2).stages
     assert isinstance(last, MMR)
     assert last.lambda_mult == 0.2
@@ -131,16 +132,12 @@ def test_advanced_by_rrf_fuses_vector_and_graph_with_weights_6_and_4() -> None:
         (PresetParts(vector=VECTOR, keyword=WORDS), "rrf", "no graph"),
     ],
 )
-def test_advanced_without_other_legs_is_vector_search_and_reranking(
+def test_the_advanced_preset_without_other_legs_is_the_basic_one(
     parts: PresetParts, fusion: str, missing: str
 ) -> None:
     made = build_preset("advanced", parts, fusion=fusion)
     assert (made.name, len(made.stages)) == ("basic", 2)
     assert made.description == f"'advanced' is 'basic' here: there is {missing}"
-
-
-def vars_of(stage: object) -> dict[str, object]:
-    return {name: getattr(stage, name) for name in ("weights",)}
 
 
 def test_a_reranker_takes_the_place_of_rules_and_may_fail() -> None:
@@ -198,7 +195,6 @@ def test_a_preset_requires_a_scope_where_its_knowledge_base_does() -> None:
     with KnowledgeBase.open(
         "embedded::memory:", embed_model=FakeEmbedding(), require_scope=True
     ) as strict:
-        with pytest.raises(ScopeRequiredError):
-            strict.retriever("basic").retrieve("leave")
-        with pytest.raises(ScopeRequiredError):
-            strict.retriever("advanced").retrieve("leave")
+        for name in ("basic", "advanced", "semantic", "auto"):
+            with pytest.raises(ScopeRequiredError):
+                strict.retriever(name).retrieve("leave")

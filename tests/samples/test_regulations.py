@@ -6,8 +6,10 @@ from llama_index.core.schema import MetadataMode
 from llama_retrieval_ext.samples.regulations import zh_safety_laws
 
 
-def test_sample_laws_are_complete() -> None:
-    assert Counter(document.metadata["law"] for document in zh_safety_laws()) == {
+def test_sample_laws_are_complete_with_unique_ids() -> None:
+    articles = zh_safety_laws()
+    assert len({article.doc_id for article in articles}) == len(articles)
+    assert Counter(article.metadata["law"] for article in articles) == {
         "中华人民共和国安全生产法": 119,
         "中华人民共和国消防法": 74,
         "建设工程安全生产管理条例": 71,
