@@ -146,6 +146,7 @@ def test_a_connection_that_never_ends_its_headers_is_closed(port: int, sent: byt
         assert client.recv(100) == b""
 
 
+@pytest.mark.slow
 def test_a_slow_answer_and_a_kept_connection_are_not_cut(port: int) -> None:
     with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
         for _ in range(2):
