@@ -55,7 +55,7 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
     ] = False,
     tenant: Tenant = None,
     kb_id: KbId = None,
-    embed_model: EmbedModel = "local",
+    embed_model: EmbedModel = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure searches of a knowledge base on judged questions."""
