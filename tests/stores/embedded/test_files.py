@@ -1,4 +1,6 @@
+import shutil
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -26,3 +28,27 @@ def test_a_copied_folder_has_the_same_bytes_and_keeps_its_holes(tmp_path: Path) 
         assert (tmp_path / "copy" / each.name).read_bytes() == each.read_bytes()
     assert bytes_on_disk(source) < _MB
     assert bytes_on_disk(tmp_path / "copy") < _MB
+
+
+def test_files_that_vanish_while_they_are_counted_count_as_nothing(tmp_path: Path) -> None:
+    (tmp_path / "stays").write_bytes(b"x" * 10_000)
+    done = threading.Event()
+
+    def churn() -> None:
+        while not done.is_set():
+            for number in range(20):
+                folder = tmp_path / f"segment-{number}"
+                folder.mkdir()
+                (folder / "data").touch()
+            for number in range(20):
+                shutil.rmtree(tmp_path / f"segment-{number}")
+
+    churning = threading.Thread(target=churn)
+    churning.start()
+    try:
+        sizes = {bytes_on_disk(tmp_path) for _ in range(200)}
+    finally:
+        done.set()
+        churning.join()
+    assert min(sizes) >= 10_000
+    assert bytes_on_disk(tmp_path / "stays") >= 10_000
