@@ -18,7 +18,6 @@ from llama_retrieval_ext.cli.options import (
 )
 from llama_retrieval_ext.cli.output import console, counted, say, say_aside, say_json
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.evaluation.judgements import Level
 from llama_retrieval_ext.evaluation.measures import MEASURES, parse_measures
 from llama_retrieval_ext.knowledge_base.kinds import SearchKind, StoreKind
 
@@ -109,6 +108,8 @@ def _warn_of_unknown(
     judged: "ext.Judgements", kb: "ext.KnowledgeBase", scope: "ext.Scope | None"
 ) -> None:
     """Warn of relevant documents that no search can find, such as those with a typing error."""
+    from llama_retrieval_ext.evaluation.judgements import Level  # noqa: PLC0415 - imports slowly
+
     if judged.level is not Level.DOCUMENT:
         return
     relevant = {id_ for own in judged.relevant.values() for id_, grade in own.items() if grade > 0}
