@@ -6,6 +6,7 @@
     ├─ ConfigurationError (ValueError)          a bad argument
     │  ├─ ConfigFileError                       an invalid configuration file
     │  ├─ GraphRequiredError                    a knowledge base opened without its graph
+    │  ├─ ModelRequiredError                    a new knowledge base opened without a model
     │  ├─ InvalidFilterError                    an invalid metadata filter
     │  └─ ArgumentError (TypeError)             a call that does not fit the signature
     ├─ CompositionError (TypeError)             two stages that cannot be combined
@@ -54,6 +55,7 @@ __all__ = [
     "InvalidFilterError",
     "MissingDependencyError",
     "ModelMismatchError",
+    "ModelRequiredError",
     "RetrievalExtError",
     "RuleCycleError",
     "RuleError",
@@ -106,6 +108,10 @@ class ConfigFileError(ConfigurationError):
         super().__init__("\n".join(f"{file or 'configuration'}, {each}" for each in problems))
         self.file = file
         self.problems = tuple(problems)
+
+
+class ModelRequiredError(ConfigurationError):
+    """A new knowledge base is opened without an embedding model."""
 
 
 class GraphRequiredError(ConfigurationError):

@@ -37,7 +37,7 @@ def ask(  # noqa: PLR0913 - a command's options are its parameters
     llm_context: LLMContext = 8192,
     tenant: Tenant = None,
     kb_id: KbId = None,
-    embed_model: EmbedModel = "local",
+    embed_model: EmbedModel = None,
     read_only: ReadOnly = False,
     timeout: Timeout = 60.0,
     as_json: AsJson = False,

@@ -44,7 +44,7 @@ def list_(
     kb: Url = DEFAULT_KB,
     tenant: Tenant = None,
     kb_id: KbId = None,
-    embed_model: EmbedModel = "local",
+    embed_model: EmbedModel = None,
     as_json: AsJson = False,
 ) -> None:
     """List the files in a knowledge base, with counts of documents and passages.
@@ -73,7 +73,7 @@ def show(
     kb: Url = DEFAULT_KB,
     tenant: Tenant = None,
     kb_id: KbId = None,
-    embed_model: EmbedModel = "local",
+    embed_model: EmbedModel = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the passages of a file or document, with their metadata."""
@@ -106,7 +106,7 @@ def delete(
     kb: Url = DEFAULT_KB,
     tenant: Tenant = None,
     kb_id: KbId = None,
-    embed_model: EmbedModel = "local",
+    embed_model: EmbedModel = None,
 ) -> None:
     """Delete files or documents from a knowledge base. The files themselves stay.
 
@@ -129,9 +129,7 @@ def _matching(kb: "ext.KnowledgeBase", pattern: str, options: KbOptions) -> list
     return [] if pattern in names else [name for name in names if Path(path) in Path(name).parents]
 
 
-def info(
-    *, kb: Url = DEFAULT_KB, embed_model: EmbedModel = "local", as_json: AsJson = False
-) -> None:
+def info(*, kb: Url = DEFAULT_KB, embed_model: EmbedModel = None, as_json: AsJson = False) -> None:
     """Show engine, embedding model, counts and size of a knowledge base."""
     with KbOptions(kb, embed_model).reopen(needs_scope=False) as opened:
         facts = opened.info()

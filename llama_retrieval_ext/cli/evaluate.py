@@ -1,7 +1,8 @@
 """`llama-retrieval eval`: quality of searches on judged questions."""
 
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Final, get_args
 
 import typer
 
@@ -15,12 +16,13 @@ from llama_retrieval_ext.cli.options import (
     Tenant,
     Url,
 )
-from llama_retrieval_ext.cli.output import console, say, say_aside, say_json
+from llama_retrieval_ext.cli.output import console, counted, say, say_aside, say_json
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.evaluation.measures import MEASURES, parse_measures
 from llama_retrieval_ext.knowledge_base.kinds import SearchKind, StoreKind
 
 _TOP_K = 100
+_SHOWN: Final = 5
 
 
 def eval_(  # noqa: PLR0913 - a command's options are its parameters
@@ -58,7 +60,7 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
     ] = False,
     tenant: Tenant = None,
     kb_id: KbId = None,
-    embed_model: EmbedModel = "local",
+    embed_model: EmbedModel = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure searches of a knowledge base on judged questions."""
@@ -66,6 +68,7 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
     options = KbOptions(kb, embed_model, tenant, kb_id)
     with options.reopen() as opened:
         judged = _judgements(questions, opened)
+        _warn_of_unknown(judged, opened, options.scope)
         chosen: list[SearchKind] = [_kind(mode) for mode in dict.fromkeys(modes or _modes(opened))]
         retrievers: dict[str, ext.Retriever] = {
             mode: opened.retriever(mode, top_k=top_k, scope=options.scope) for mode in chosen
@@ -102,6 +105,46 @@ def _judgements(questions: str | None, kb: "ext.KnowledgeBase") -> "ext.Judgemen
         )
     say_aside("synthetic questions: they favour keyword search, and say little about real ones")
     return ext.known_item_questions(kb)
+
+
+def _warn_of_unknown(
+    judged: "ext.Judgements", kb: "ext.KnowledgeBase", scope: "ext.Scope | None"
+) -> None:
+    """Warn of relevant documents that no search can find, such as those with a typing error."""
+    from llama_retrieval_ext.evaluation.judgements import Level  # noqa: PLC0415 - imports slowly
+
+    if judged.level is not Level.DOCUMENT:
+        return
+    relevant = {id_ for own in judged.relevant.values() for id_, grade in own.items() if grade > 0}
+    unknown = relevant - set(_names(kb, scope))
+    unknown -= _file_names(kb, unknown)
+    if unknown:
+        shown = ", ".join(sorted(unknown)[:_SHOWN])
+        say_aside(
+            f"not in the knowledge base: {len(unknown)} of "
+            f"{counted(len(relevant), 'judged document')}, which count as missed: {shown}"
+            f"{', ...' if len(unknown) > _SHOWN else ''}",
+            style="yellow",
+        )
+
+
+def _names(kb: "ext.KnowledgeBase", scope: "ext.Scope | None") -> Iterator[str]:
+    for document in kb.documents(scope=scope):
+        yield document.document_id
+        yield document.source
+        yield Path(document.source).name
+
+
+def _file_names(kb: "ext.KnowledgeBase", names: Collection[str]) -> set[str]:
+    """Return those of the names that the metadata of a passage have as ``file_name``."""
+    from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters  # noqa: PLC0415 - imports slowly
+
+    if not names:
+        return set()
+    named = MetadataFilter(key="file_name", value=sorted(names), operator=FilterOperator.IN)
+    store = kb.retriever("keyword").backend.store
+    nodes = store.get_nodes(None, MetadataFilters(filters=[named]))
+    return {str(node.metadata.get("file_name")) for node in nodes}
 
 
 def _show(experiment: "ext.Experiment", tuning: "ext.Tuning | None", *, as_json: bool) -> None:

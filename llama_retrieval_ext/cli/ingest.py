@@ -46,7 +46,21 @@ def ingest(  # noqa: PLR0913 - a command's options are its parameters
             help="Of folders, skip files and folders that match. May be repeated.",
         ),
     ] = None,
-    embed_model: EmbedModel = "local",
+    encoding: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Encoding of texts that are not in UTF-8: latin-1, cp1252, ...",
+            show_default=False,
+        ),
+    ] = "",
+    follow_symlinks: Annotated[
+        bool,
+        typer.Option(
+            "--follow-symlinks", help="Read files outside of a folder to which links in it lead."
+        ),
+    ] = False,
+    embed_model: EmbedModel = None,
     graph: Annotated[
         str | None,
         typer.Option(
@@ -69,8 +83,9 @@ def ingest(  # noqa: PLR0913 - a command's options are its parameters
 
     It reads text, Markdown, HTML, PDF, DOCX, PPTX, XLSX and CSV, in folders and the folders inside.
     Run it again after files have changed; after an interruption it continues. Exit code: 0 if all
-    files are in; 3 if some were left out because they could not be read or stored (--exclude those
-    that need not be in); 1 if none is in; 130 if it was interrupted.
+    files are in, except pictures and other kinds that are not supported; 3 if some were left out
+    because they could not be read or stored (--exclude those that need not be in); 1 if none is in;
+    130 if it was interrupted.
     """
     options = KbOptions(kb, embed_model, tenant, kb_id, require_scope, graph)
     if options.is_in_memory:
@@ -78,7 +93,14 @@ def ingest(  # noqa: PLR0913 - a command's options are its parameters
             f"{kb} would be gone when this command ends; write a folder, such as --kb "
             "embedded:./kb, or try your files with: llama-retrieval quickstart PATH --ask QUESTION"
         )
-    reading = read(paths, options, include=include or (), exclude=exclude or ())
+    reading = read(
+        paths,
+        options,
+        include=include or (),
+        exclude=exclude or (),
+        encoding=encoding,
+        follow_symlinks=follow_symlinks,
+    )
     with options.open() as opened:
         code = add(opened, reading, options)
     raise typer.Exit(code)
@@ -90,13 +112,21 @@ def read(
     *,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
+    encoding: str = "",
+    follow_symlinks: bool = False,
 ) -> "Reading":
     """Return the documents in files and folders, read while they are added; none raise."""
     # The import of LlamaIndex takes two seconds; --help does not need it.
     from llama_retrieval_ext.knowledge_base.readers.files import iter_documents  # noqa: PLC0415
 
     reading = iter_documents(
-        paths, include=include, exclude=exclude, leave_out=options.folder, watched=watched
+        paths,
+        include=include,
+        exclude=exclude,
+        encoding=encoding,
+        follow_symlinks=follow_symlinks,
+        leave_out=options.folder,
+        watched=watched,
     )
     if not reading.finds_any():
         say_left_out(reading.left_out)
@@ -114,13 +144,22 @@ def add(kb: "ext.KnowledgeBase", reading: "Reading", options: KbOptions) -> int:
         raise typer.Exit(_INTERRUPTED) from None
     say_left_out(reading.left_out)
     left_out = f", {counted(len(reading.left_out), 'file')} left out" if reading.left_out else ""
-    say(f"{report}{left_out}")
+    say(f"{_read_from(reading)}{report}{left_out}")
     say_left_out(report.skipped)
     say_left_out({name: describe(error) for name, error in report.failures.items()})
     _delete_outdated(kb, reading, options)
     if not report.added + report.updated + report.unchanged:
         raise typer.Exit(_FAILED)
-    return _LEFT_OUT if reading.left_out or report.failures else 0
+    is_complete = reading.unsupported.issuperset(reading.left_out) and not report.failures
+    return 0 if is_complete else _LEFT_OUT
+
+
+def _read_from(reading: "Reading") -> str:
+    """Return how many documents come from how many files; empty for the samples."""
+    if not reading.files:
+        return ""
+    files = counted(len(reading.files), "file")
+    return f"{counted(len(reading.ids), 'document')} from {files}: "
 
 
 def _interrupted(kb: "ext.KnowledgeBase", options: KbOptions) -> str:

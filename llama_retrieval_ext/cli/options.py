@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    MissingDependencyError,
+    ModelRequiredError,
+)
 from llama_retrieval_ext.urls import Location
 
 if TYPE_CHECKING:
@@ -40,12 +44,13 @@ Url = Annotated[
     ),
 ]
 EmbedModel = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--embed-model",
         metavar="MODEL",
         help="local (no network, good for English prose), huggingface:NAME, fastembed:NAME, "
-        "openai:NAME or ollama:NAME; always the one the knowledge base was made with.",
+        "openai:NAME or ollama:NAME. Default: the one that the knowledge base records, and local "
+        "for a new one.",
     ),
 ]
 Tenant = Annotated[
@@ -87,6 +92,7 @@ LLMContext = Annotated[
 Timeout = Annotated[
     float, typer.Option("--timeout", min=0.001, help="Maximum seconds for a request.")
 ]
+_DEFAULT_MODEL: Final = "local"
 _OPENAI_LIKE: Final = "llama-index-llms-openai-like>=0.8,<0.9"
 _NO_KEY: Final = "none"  # the client requires a key, even if the server does not
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -111,7 +117,7 @@ class KbOptions:
     """Location of a knowledge base, and the scope of a command."""
 
     url: str
-    embed_model: str
+    embed_model: str | None
     tenant_id: str | None = None
     kb_id: str | None = None
     require_scope: bool = False
@@ -143,8 +149,16 @@ class KbOptions:
                 f"there is no knowledge base at {self.url}; create it: llama-retrieval ingest PATH "
                 f"--kb {self.url}"
             )
-        model = ext.resolve_embed_model(self.embed_model)
+        try:
+            opened = self._opened(self.embed_model, must_exist=must_exist)
+        except ModelRequiredError:  # it is new
+            opened = self._opened(_DEFAULT_MODEL, must_exist=must_exist)
+        if needs_scope and opened.require_scope and self.scope is None:
+            opened.close()
+            raise ConfigurationError(f"{self.url} requires a scope: add --tenant or --kb-id")
+        return opened
 
+    def _opened(self, model: str | None, *, must_exist: bool) -> "ext.KnowledgeBase":
         def opened_with(graph: str | None) -> "ext.KnowledgeBase":
             return ext.KnowledgeBase.open(
                 self.url,
@@ -157,13 +171,9 @@ class KbOptions:
             )
 
         try:
-            opened = opened_with(self.graph)
+            return opened_with(self.graph)
         except ext.GraphRequiredError as error:  # the graph of its creation
-            opened = opened_with(error.graph)
-        if needs_scope and opened.require_scope and self.scope is None:
-            opened.close()
-            raise ConfigurationError(f"{self.url} requires a scope: add --tenant or --kb-id")
-        return opened
+            return opened_with(error.graph)
 
     def reopen(self, *, needs_scope: bool = True) -> "ext.KnowledgeBase":
         """Return an existing knowledge base: a typing error must not create an empty one."""

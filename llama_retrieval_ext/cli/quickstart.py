@@ -98,7 +98,7 @@ def quickstart(
             "documents is searched as it is; no samples are added.",
         ),
     ] = "embedded::memory:",
-    embed_model: EmbedModel = "local",
+    embed_model: EmbedModel = None,
     graph: Annotated[
         bool, typer.Option("--graph", help="Answer from the sample graph by rules, with proofs.")
     ] = False,
@@ -129,9 +129,9 @@ def quickstart(
     if not asked:
         say(f"no question was asked; {_next_step(options)}")
     elif adds_nothing:
-        _show_program(opening_lines(asked[0], kb, embed_model))
+        _show_program(opening_lines(asked[0], kb, embed_model or "local"))
     else:
-        _show_program(five_lines(asked[0], *(paths or ()), embed_model=embed_model))
+        _show_program(five_lines(asked[0], *(paths or ()), embed_model=embed_model or "local"))
     raise typer.Exit(code)
 
 

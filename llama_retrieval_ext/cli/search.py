@@ -66,7 +66,7 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
     filters: FilterOptions = None,
     tenant: Tenant = None,
     kb_id: KbId = None,
-    embed_model: EmbedModel = "local",
+    embed_model: EmbedModel = None,
     read_only: ReadOnly = False,
     full: Annotated[
         bool, typer.Option("--full", help="Show whole passages, not the lines that match best.")

@@ -44,7 +44,7 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
     keys: Keys = None,
     tenant: Tenant = None,
     kb_id: KbId = None,
-    embed_model: EmbedModel = "local",
+    embed_model: EmbedModel = None,
     read_only: ReadOnly = False,
     create: Annotated[
         bool, typer.Option("--create", help="Create the knowledge base if it does not exist.")
@@ -89,7 +89,7 @@ def mcp(  # noqa: PLR0913 - a command's options are its parameters
     kb: Url = DEFAULT_KB,
     tenant: Tenant = None,
     kb_id: KbId = None,
-    embed_model: EmbedModel = "local",
+    embed_model: EmbedModel = None,
     read_only: ReadOnly = False,
     about: Annotated[
         str, typer.Option(help="What is in the knowledge base, for the model that uses it.")
@@ -125,7 +125,7 @@ def mcp(  # noqa: PLR0913 - a command's options are its parameters
 
 
 def _options(
-    kb: str, embed_model: str, tenant: str | None, kb_id: str | None, *, read_only: bool
+    kb: str, embed_model: str | None, tenant: str | None, kb_id: str | None, *, read_only: bool
 ) -> KbOptions:
     refresh_s = _REFRESH_S if read_only else None
     return KbOptions(kb, embed_model, tenant, kb_id, read_only=read_only, refresh_s=refresh_s)

@@ -12,7 +12,7 @@ from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic_core import to_jsonable_python
 
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.errors import ConfigurationError, ModelRequiredError
 from llama_retrieval_ext.knowledge_base.documents import batched
 from llama_retrieval_ext.knowledge_base.graph import GraphSide
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, KnowledgeBaseConfig, Ledger
@@ -195,9 +195,9 @@ def _may_exist(location: Location) -> bool:
     return path is None or path.exists()
 
 
-def model_needed(url: str) -> ConfigurationError:
+def model_needed(url: str) -> ModelRequiredError:
     """Return the error for a new knowledge base without an embedding model."""
-    return ConfigurationError(
+    return ModelRequiredError(
         f"KnowledgeBase.open needs embed_model= for {url}, which does not exist yet; there is no "
         "default: pass a LlamaIndex embedding model, or 'local' (no network, extra 'local'), "
         "'huggingface:NAME', ..."

@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Annotated, Any, Final, ParamSpec, TypeAlias
@@ -13,7 +13,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import ToolAnnotations
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.capabilities.tools import retrieval_tool
@@ -53,6 +53,7 @@ _MAX_PASSAGES: Final = 100
 _EDGES: Final = 50
 _MOST_EDGES: Final = 200
 _SHOWN: Final = 100
+_SHOWN_PROBLEMS: Final = 5
 _SERVER_ERROR: Final = 500
 
 
@@ -125,7 +126,7 @@ def _search_tools(bound: _Bound, *, about: str) -> list[Tool]:
     ) -> Facts:
         """Search the knowledge base for passages that answer a question.
 
-        Returns the best passages with their document ids; read_document returns a whole document.
+        Returns the best passages with their document ids; read_document returns a document.
         Filters are conditions on metadata fields, all of which must hold.
         """
         conditions = [each.to_filter() for each in filters or ()]
@@ -145,7 +146,12 @@ def _search_tools(bound: _Bound, *, about: str) -> list[Tool]:
         offset: Annotated[int, Field(ge=0, description="The first passage, from 0.")] = 0,
         limit: Annotated[int, Field(ge=1, le=_MAX_PASSAGES)] = _PASSAGES,
     ) -> Facts:
-        """Read the passages of a document in their order, some at a time."""
+        """Read the passages of a document in their order, some at a time.
+
+        A page of a PDF, a slide and a row of a table are documents of their own, whose ids end in
+        _part_ and a number: such an id gives one page, and the file_path in its metadata, as
+        document_id, gives the whole file.
+        """
         nodes = await asyncio.wait_for(
             asyncio.to_thread(bound.kb.get, document_id, scope=bound.scope), bound.limits.timeout_s
         )
@@ -228,10 +234,37 @@ def _conclusion(hit: Hit) -> Facts:
     }
 
 
+class _Tool(Tool):
+    """A tool whose errors of arguments are one line, without links."""
+
+    async def run(self, arguments: dict[str, Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the package's
+        """Run the tool, after a check of its arguments."""
+        try:
+            self.fn_metadata.validate_arguments(arguments)
+        except ValidationError as error:
+            known = list(self.fn_metadata.arg_model.model_fields)
+            raise ToolError(_problems(self.name, error, known)) from None
+        return await super().run(arguments, *args, **kwargs)
+
+
+def _problems(tool: str, error: ValidationError, known: Sequence[str]) -> str:
+    """Return what is wrong with the arguments of a tool, in one line."""
+    found = [
+        (".".join(map(str, each["loc"])), each["type"], each["msg"]) for each in error.errors()
+    ]
+    problems = "; ".join(
+        f"{place}: there is no such argument, write one of {', '.join(known)}"
+        if kind == "extra_forbidden" and "." not in place
+        else f"{place}: {' '.join(message.split())}"
+        for place, kind, message in found[:_SHOWN_PROBLEMS]
+    )
+    return f"{tool}: {problems}"
+
+
 def _tool_of(function: Callable[P, Awaitable[Facts]], *, name: str = "", more: str = "") -> Tool:
     """Return a read-only tool that refuses unknown arguments; its docstring is the description."""
     description = f"{inspect.getdoc(function)}\n\n{more}".strip()
-    tool = Tool.from_function(
+    tool = _Tool.from_function(
         _answered(function), name=name or None, description=description, annotations=_READS
     )
     model = tool.fn_metadata.arg_model

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-import llama_retrieval_ext
+from llama_retrieval_ext.knowledge_base import opening
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.readers.files import read_documents
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.cli.conftest import Run, best
 
@@ -74,13 +76,14 @@ def test_an_interruption_counts_the_documents_and_the_same_command_goes_on(
     for number in range(100):
         (files / f"{number}.txt").write_text(f"number {number}")
     model = InterruptedEmbedding()
-    monkeypatch.setattr(llama_retrieval_ext, "resolve_embed_model", lambda _: model)
+    monkeypatch.setattr(opening, "resolve_embed_model", lambda _: model)
     url = f"embedded:{tmp_path / 'kb'}"
-    finished = run("ingest", files, "--kb", url)
+    command = ("ingest", files, "--kb", url, "--embed-model", "local")
+    finished = run(*command)
     assert finished.returncode == 130
     assert finished.stderr.startswith(f"interrupted: 64 documents in {url}; run the same command")
     model.is_interrupted = False
-    assert "36 added, 0 updated, 64 unchanged" in run("ingest", files, "--kb", url).stdout
+    assert "36 added, 0 updated, 64 unchanged" in run(*command).stdout
 
 
 def test_nothing_to_add_is_an_error_and_makes_no_knowledge_base(run: Run, tmp_path: Path) -> None:
@@ -181,3 +184,40 @@ def test_a_graph_is_remembered_and_searched(run: Run, tmp_path: Path, handbook: 
     assert "2 copied" in run(*copy, "--graph", f"graph:{tmp_path / 'graph2'}").stdout
     assert run("remove", url, "--yes").returncode == 0
     assert best(run, "年假", "--kb", copy[-1], "--mode", "graph")[0] == "年假.txt"
+
+
+def test_a_recorded_model_need_not_be_named(run: Run, handbook: Path, tmp_path: Path) -> None:
+    url = f"embedded:{tmp_path / 'kb'}"
+    with KnowledgeBase.open(url, embed_model=FakeEmbedding()) as kb:
+        kb.add(read_documents(handbook), show_progress=False)
+    for command in (
+        ("list",),
+        ("info",),
+        ("show", str(handbook / "leave.md")),
+        ("search", "annual leave", "--mode", "keyword"),
+        ("delete", str(handbook / "lunch.txt")),
+        ("remove", "--yes"),
+    ):
+        finished = run(*command, "--kb", url)
+        assert finished.returncode == 0, (command, finished.stderr)
+
+
+def test_a_picture_is_no_failure_and_a_broken_file_is(
+    run: Run, handbook: Path, tmp_path: Path
+) -> None:
+    url = f"embedded:{tmp_path / 'kb'}"
+    (handbook / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
+    (handbook / "rows.csv").write_text("name\nAnn\nBen\n")
+    finished = run("ingest", handbook, "--kb", url)
+    assert (finished.returncode, "photo.png" in finished.stderr) == (0, True)
+    assert finished.stdout.startswith("5 documents from 4 files: 5 added")
+    (handbook / "broken.pdf").write_bytes(b"%PDF-1.4 nothing")
+    assert run("ingest", handbook, "--kb", url).returncode == 3
+
+
+def test_texts_in_another_encoding_are_read(run: Run, handbook: Path, tmp_path: Path) -> None:
+    url = f"embedded:{tmp_path / 'kb'}"
+    (handbook / "fee.txt").write_bytes("Die Gebühr beträgt fünf Euro für Schüler.".encode("cp1252"))
+    assert run("ingest", handbook, "--kb", url, "--encoding", "cp1252").returncode == 0
+    assert "Gebühr" in run("search", "Gebühr", "--kb", url, "--mode", "keyword").stdout
+    assert "--encoding" in run("ingest", "-h").stdout

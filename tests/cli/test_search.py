@@ -11,6 +11,7 @@ import llama_retrieval_ext
 from llama_retrieval_ext import LocalEmbedding
 from llama_retrieval_ext.config import pipeline_schema
 from llama_retrieval_ext.config.registry import default_registry
+from llama_retrieval_ext.knowledge_base import opening
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.cli.conftest import Run, best
 
@@ -137,8 +138,8 @@ def test_degraded_answer_says_what_is_missing(
 def test_another_embedding_model_is_an_error_that_names_both(
     run: Run, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(llama_retrieval_ext, "resolve_embed_model", lambda _: FakeEmbedding())
-    finished = run("search", "leave", "--kb", url)
+    monkeypatch.setattr(opening, "resolve_embed_model", lambda _: FakeEmbedding())
+    finished = run("search", "leave", "--kb", url, "--embed-model", "local")
     assert finished.returncode == 1
     assert "FakeEmbedding" in finished.stderr
     assert "wordllama" in finished.stderr

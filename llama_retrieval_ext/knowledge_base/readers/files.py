@@ -15,6 +15,7 @@ from llama_index.core.schema import Document
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError, RetrievalExtError
 from llama_retrieval_ext.knowledge_base.readers.formats import (
     TextReader,
+    UnsupportedKindError,
     check_encoding,
     check_unpacked,
     reader_for,
@@ -97,12 +98,14 @@ class Reading:
     Attributes:
         documents: The documents; can be iterated once.
         left_out: Reasons why files could not be read, by their path.
+        unsupported: Those of them whose kind is not supported, such as pictures.
         files: Files that were read.
         ids: Ids of the documents.
     """
 
     documents: Iterable[Document] = ()
     left_out: dict[Path, str] = field(default_factory=dict)
+    unsupported: set[Path] = field(default_factory=set)
     files: set[str] = field(default_factory=set)
     ids: set[str] = field(default_factory=set)
 
@@ -267,6 +270,8 @@ def read_files(files: Iterable[Path], reading: Reading, encoding: str = "") -> I
             continue
         except Exception as error:  # noqa: BLE001 - whatever a reader trips over is in this file
             reading.left_out[file] = _reason(error)
+            if isinstance(error, UnsupportedKindError):
+                reading.unsupported.add(file)
             continue
         reading.files.add(str(file))
         reading.ids.update(document.doc_id for document in documents)

@@ -56,6 +56,10 @@ _MAX_UNPACKED: Final = 200_000_000
 _ZIPPED: Final = {".docx", ".xlsx", ".pptx"}
 
 
+class UnsupportedKindError(ConfigurationError):
+    """A file is no text and of no other kind that is read, such as a picture."""
+
+
 class TextReader(BaseReader):
     """Reads a text file as one document; ``encoding`` is that of `read_text`."""
 
@@ -280,7 +284,7 @@ def read_text(file: Path, encoding: str = "") -> str:
     suffix = file.suffix.lower()
     if suffix in _TEXT_SUFFIXES or _CONTROL.search(data.decode("latin-1")) is None:
         raise ConfigurationError("it is not text in UTF-8, UTF-16 or GB18030")
-    raise ConfigurationError(f"this kind of file is not supported: {suffix}")
+    raise UnsupportedKindError(f"this kind of file is not supported: {suffix}")
 
 
 def decode_text(data: bytes, encoding: str = "") -> str | None:

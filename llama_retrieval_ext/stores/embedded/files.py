@@ -95,12 +95,20 @@ def _explained(error: OSError, directory: Path) -> str:
 
 def bytes_on_disk(path: Path) -> int:
     """Return the allocated bytes of a file or folder; engines create sparse files."""
-    files = [path] if path.is_file() else path.rglob("*")
-    found = [file.stat() for file in files if file.is_file()]
-    return sum(
-        each.st_blocks * _BLOCK_BYTES if hasattr(each, "st_blocks") else each.st_size
-        for each in found
-    )
+    if path.is_file():
+        return _allocated(path)
+    # `walk` passes over folders that a compaction or an indexing deletes meanwhile.
+    folders = os.walk(path)
+    return sum(_allocated(Path(folder, name)) for folder, _, names in folders for name in names)
+
+
+def _allocated(file: Path) -> int:
+    """Return the allocated bytes of a file; 0 if it is gone."""
+    try:
+        stat = file.stat()
+    except FileNotFoundError:
+        return 0
+    return stat.st_blocks * _BLOCK_BYTES if hasattr(stat, "st_blocks") else stat.st_size
 
 
 if sys.platform != "win32":

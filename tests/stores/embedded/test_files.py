@@ -1,7 +1,9 @@
 """Files of a store directory: their copy, the manifest, and the errors of the engine."""
 
 import json
+import shutil
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -85,3 +87,27 @@ def test_an_engine_error_becomes_ours(message: str, kind: type[StoreError], says
     error = translate_error(Exception(message), Path("dir"))
     assert type(error) is kind
     assert says in str(error)
+
+
+def test_files_that_vanish_while_they_are_counted_count_as_nothing(tmp_path: Path) -> None:
+    (tmp_path / "stays").write_bytes(b"x" * 10_000)
+    done = threading.Event()
+
+    def churn() -> None:
+        while not done.is_set():
+            for number in range(20):
+                folder = tmp_path / f"segment-{number}"
+                folder.mkdir()
+                (folder / "data").touch()
+            for number in range(20):
+                shutil.rmtree(tmp_path / f"segment-{number}")
+
+    churning = threading.Thread(target=churn)
+    churning.start()
+    try:
+        sizes = {bytes_on_disk(tmp_path) for _ in range(200)}
+    finally:
+        done.set()
+        churning.join()
+    assert min(sizes) >= 10_000
+    assert bytes_on_disk(tmp_path / "stays") >= 10_000
