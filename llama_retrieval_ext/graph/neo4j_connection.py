@@ -169,8 +169,9 @@ class Neo4jConnection:
         limit_s = self.timeout_s if left_s is None else min(left_s, self.timeout_s)
 
         async def limited(driver: neo4j.AsyncDriver) -> T:
+            limit = asyncio.timeout(limit_s)
             try:
-                async with asyncio.timeout(limit_s) as limit:
+                async with limit:
                     return await send(driver)
             except (TimeoutError, StoreUnavailableError) as error:
                 if not limit.expired():
