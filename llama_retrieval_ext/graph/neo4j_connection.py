@@ -106,12 +106,14 @@ class Neo4jConnection:
     @classmethod
     def open(cls, address: Neo4jAddress) -> "Neo4jConnection":
         """Return a connection to an address; nothing is sent yet."""
-        # Out-of-memory errors count as transient; the driver would retry for half a minute.
+        # Out-of-memory errors count as transient; the driver would retry for half a minute. Its
+        # last wait is not bounded, so the limit leaves room for one.
         options: dict[str, Any] = {
             "auth": address.auth(),
             "connection_timeout": min(5.0, address.timeout_s),
             "connection_acquisition_timeout": min(10.0, address.timeout_s),
-            "max_transaction_retry_time": 2.0,
+            "initial_retry_delay": 0.1,
+            "max_transaction_retry_time": min(2.0, address.timeout_s / 4),
             "notifications_min_severity": "OFF",
         }
         return cls(

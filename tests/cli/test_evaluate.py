@@ -37,12 +37,11 @@ def test_without_questions_known_items_are_made_and_said_to_be_synthetic(
     assert "measures are those of ir-measures" in wrong.stderr
 
 
-@pytest.mark.slow
 def test_judged_documents_that_are_not_in_the_knowledge_base_are_named(
-    run: Run, kb: str, tmp_path: Path
+    run: Run, url: str, tmp_path: Path
 ) -> None:
     judged = tmp_path / "judged.csv"
-    args = ("eval", judged, "--kb", kb, "--measure", "RR", "--mode", "keyword")
+    args = ("eval", judged, "--kb", url, "--measure", "RR", "--mode", "keyword")
     judged.write_text("question,file\nannual leave,leave.md\nfax number,nosuch.md\n")
     shown = run(*args)
     assert shown.returncode == 0

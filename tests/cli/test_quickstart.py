@@ -188,7 +188,7 @@ def test_five_lines_work_on_every_kind_of_file_that_the_quickstart_reads(
     (handbook / "通知.txt").write_bytes("会议改到星期五下午三点。".encode("gb18030"))
     (handbook / "logo.png").write_bytes(b"\x89PNG\r\n\x1a\n\x00")
     finished = run("quickstart", handbook, "--ask", "会议改到星期几", "--ask", "welder")
-    assert finished.returncode == 3
+    assert finished.returncode == 0
     assert "1 file left out" in finished.stdout
     assert "logo.png" in finished.stderr
     program = "\n".join(finished.stdout.rstrip().splitlines()[-5:])
