@@ -10,11 +10,12 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from multiprocessing.util import get_temp_dir
 from pathlib import Path
 
 import pytest
+from _pytest.doctest import DoctestModule
 from hypothesis import settings
 
 # Examples that draw, or import the client of a server.
@@ -79,6 +80,16 @@ class SlowTests:
         is_test = name.startswith("test_") and name.endswith(".py")
         all_slow = is_test and _MODULE_MARK.search(collection_path.read_text(encoding="utf-8"))
         return bool(all_slow) or self._is_slow_example(collection_path) or None
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collect_file(
+        self, file_path: Path
+    ) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+        """Leave out docstrings without examples: importing their modules takes 2 s."""
+        found = yield
+        if found and ">>>" not in file_path.read_text(encoding="utf-8"):
+            return [each for each in found if not isinstance(each, DoctestModule)]
+        return found
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collection(self) -> Iterator[None]:
