@@ -182,16 +182,17 @@ def public_classes() -> Iterator[type]:
             yield kind
 
 
-@pytest.mark.parametrize("make", SAMPLES)
-def test_the_representation_evaluates_to_an_equal_part(make: Callable[[], object]) -> None:
-    part = make()
-    again = eval(repr(part), names())
-    assert type(again) is type(part)
-    assert repr(again) == repr(part)
-    assert " at 0x" not in repr(part)
-    has_equality = type(part).__eq__ is not object.__eq__ and "HyDE" not in repr(part)
-    if isinstance(part, RecordsArguments) and has_equality:  # a HyDE keeps answers, so is itself
-        assert again == part
+def test_the_representation_evaluates_to_an_equal_part(subtests: pytest.Subtests) -> None:
+    for part in [make() for make in SAMPLES]:
+        with subtests.test(part=part):
+            again = eval(repr(part), names())
+            assert type(again) is type(part)
+            assert repr(again) == repr(part)
+            assert " at 0x" not in repr(part)
+            has_equality = type(part).__eq__ is not object.__eq__ and "HyDE" not in repr(part)
+            # A HyDE keeps answers, so is itself.
+            if isinstance(part, RecordsArguments) and has_equality:
+                assert again == part
 
 
 def test_every_public_stage_and_retriever_is_among_the_samples() -> None:

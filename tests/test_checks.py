@@ -120,12 +120,10 @@ WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
 }
 
 
-@pytest.mark.parametrize(("make", "message"), WRONG.values(), ids=WRONG)
-def test_an_argument_of_another_type_is_refused_with_advice(
-    make: Callable[[], object], message: str
-) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        make()
+def test_an_argument_of_another_type_is_refused_with_advice(subtests: pytest.Subtests) -> None:
+    for name, (make, message) in WRONG.items():
+        with subtests.test(name), pytest.raises(ConfigurationError, match=message):
+            make()
 
 
 CALLS: Mapping[str, tuple[Callable[..., object], str]] = {
@@ -209,12 +207,13 @@ DESIGN_NAMES: Mapping[str, tuple[Callable[..., object], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", DESIGN_NAMES)
-def test_a_name_of_the_designs_is_answered_with_ours(name: str) -> None:
-    make, problem = DESIGN_NAMES[name]
-    with pytest.raises(ArgumentError, match=f"no argument {name!r}; ") as caught:
-        make()
-    assert re.search(problem, str(caught.value)), caught.value
+def test_a_name_of_the_designs_is_answered_with_ours(subtests: pytest.Subtests) -> None:
+    for name in DESIGN_NAMES:
+        with subtests.test(name=name):
+            make, problem = DESIGN_NAMES[name]
+            with pytest.raises(ArgumentError, match=f"no argument {name!r}; ") as caught:
+                make()
+            assert re.search(problem, str(caught.value)), caught.value
 
 
 def test_a_retrieve_with_options_of_its_own_is_answered_with_these() -> None:
@@ -233,12 +232,13 @@ def test_options_of_retrieve_are_answered_with_search() -> None:
         asyncio.run(GOOD.aretrieve("leave", top_k=3))  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize("call", CALLS)
-def test_a_call_that_does_not_fit_says_what_to_write(call: str) -> None:
-    make, problem = CALLS[call]
-    with pytest.raises(ConfigurationError, match=problem) as caught:
-        make()
-    assert isinstance(caught.value, TypeError)  # as Python's own is
+def test_a_call_that_does_not_fit_says_what_to_write(subtests: pytest.Subtests) -> None:
+    for call in CALLS:
+        with subtests.test(call=call):
+            make, problem = CALLS[call]
+            with pytest.raises(ConfigurationError, match=problem) as caught:
+                make()
+            assert isinstance(caught.value, TypeError)  # as Python's own is
 
 
 def test_a_type_error_from_inside_a_constructor_stays_as_it_is() -> None:

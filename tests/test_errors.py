@@ -33,15 +33,17 @@ ALL = [
 ]
 
 
-@pytest.mark.parametrize("error", ALL, ids=lambda error: error.__name__)
-def test_every_error_derives_from_the_root(error: type[BaseException]) -> None:
-    assert issubclass(error, RetrievalExtError)
-    assert error.__doc__
+def test_every_error_derives_from_the_root(subtests: pytest.Subtests) -> None:
+    for error in ALL:
+        with subtests.test(error=error):
+            assert issubclass(error, RetrievalExtError)
+            assert error.__doc__
 
 
-@pytest.mark.parametrize("error", ALL, ids=lambda error: error.__name__)
-def test_every_error_is_drawn_in_the_tree(error: type[BaseException]) -> None:
-    assert error.__name__ in (errors.__doc__ or "")
+def test_every_error_is_drawn_in_the_tree(subtests: pytest.Subtests) -> None:
+    for error in ALL:
+        with subtests.test(error=error):
+            assert error.__name__ in (errors.__doc__ or "")
 
 
 @pytest.mark.parametrize(

@@ -69,12 +69,13 @@ def test_every_block_runs_from_top_to_bottom_and_prints_the_text_below_it(
             assert comparable(printed, block.mark) == comparable(shown, block.mark), where
 
 
-@pytest.mark.parametrize("path", PAGES, ids=named)
-def test_a_block_is_run_or_says_why_not(path: Path) -> None:
-    for block in blocks_of(path.read_text(encoding="utf-8")):
-        assert block.language in {"python", "sh", "mermaid"}, block
-        assert re.fullmatch(r"|ci:\w+|(compiled|varies): .+", block.mark), block
-        assert ">>>" not in block.code
+def test_a_block_is_run_or_says_why_not(subtests: pytest.Subtests) -> None:
+    for path in PAGES:
+        with subtests.test(path=path):
+            for block in blocks_of(path.read_text(encoding="utf-8")):
+                assert block.language in {"python", "sh", "mermaid"}, block
+                assert re.fullmatch(r"|ci:\w+|(compiled|varies): .+", block.mark), block
+                assert ">>>" not in block.code
 
 
 def test_a_newcomer_can_read_it_all() -> None:
@@ -99,37 +100,39 @@ def test_the_five_lines_come_before_the_command_for_tests() -> None:
     assert TEXT.index("## Five lines") < TEXT.index("<!-- ci:test -->")
 
 
-@pytest.mark.parametrize("path", PAGES, ids=named)
-def test_links_and_paths_lead_somewhere(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", text)
-    for target, anchor in links:
-        linked = path.parent / target if target else path
-        assert linked.exists(), target
-        headings = (
-            re.findall(r"^#+ (.*)$", linked.read_text(encoding="utf-8"), re.MULTILINE)
-            if anchor
-            else []
-        )
-        assert not anchor or anchor in {_anchor(heading) for heading in headings}, anchor
-    for file in re.findall(r"`(llama_retrieval_ext/[\w/.]+)`", text):
-        assert (ROOT / file).exists(), file
+def test_links_and_paths_lead_somewhere(subtests: pytest.Subtests) -> None:
+    for path in PAGES:
+        with subtests.test(path=path):
+            text = path.read_text(encoding="utf-8")
+            links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", text)
+            for target, anchor in links:
+                linked = path.parent / target if target else path
+                assert linked.exists(), target
+                headings = (
+                    re.findall(r"^#+ (.*)$", linked.read_text(encoding="utf-8"), re.MULTILINE)
+                    if anchor
+                    else []
+                )
+                assert not anchor or anchor in {_anchor(heading) for heading in headings}, anchor
+            for file in re.findall(r"`(llama_retrieval_ext/[\w/.]+)`", text):
+                assert (ROOT / file).exists(), file
 
 
 def _anchor(heading: str) -> str:
     return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_the_page_of_a_folder_lists_its_files(package: str) -> None:
-    folder = ROOT / "llama_retrieval_ext" / package
-    text = (folder / "README.md").read_text(encoding="utf-8")
-    files = {p.name for p in folder.glob("*.py")} - {"__init__.py"}
-    folders = {p.parent.name for p in folder.glob("*/__init__.py")}
-    section = text.split("## Files", 1)[1].split("\n## ", 1)[0]
-    listed = re.findall(r"`([\w]+)(\.py|/)`", section)
-    assert {name + end for name, end in listed if end == ".py"} == files
-    assert {name for name, end in listed if end == "/"} == folders
+def test_the_page_of_a_folder_lists_its_files(subtests: pytest.Subtests) -> None:
+    for package in PACKAGES:
+        with subtests.test(package=package):
+            folder = ROOT / "llama_retrieval_ext" / package
+            text = (folder / "README.md").read_text(encoding="utf-8")
+            files = {p.name for p in folder.glob("*.py")} - {"__init__.py"}
+            folders = {p.parent.name for p in folder.glob("*/__init__.py")}
+            section = text.split("## Files", 1)[1].split("\n## ", 1)[0]
+            listed = re.findall(r"`([\w]+)(\.py|/)`", section)
+            assert {name + end for name, end in listed if end == ".py"} == files
+            assert {name for name, end in listed if end == "/"} == folders
 
 
 def test_the_layers_of_the_page_are_those_of_import_linter() -> None:

@@ -21,9 +21,8 @@ def parsed(option: str) -> MetadataFilter:
     return one
 
 
-@pytest.mark.parametrize(
-    ("option", "key", "operator", "value"),
-    [
+def test_option_stands_for_a_filter(subtests: pytest.Subtests) -> None:
+    for option, key, operator, value in [
         ("lang=zh", "lang", FilterOperator.EQ, "zh"),
         ("lang!=zh", "lang", FilterOperator.NE, "zh"),
         ("year=2024", "year", FilterOperator.EQ, 2024),
@@ -49,14 +48,11 @@ def parsed(option: str) -> MetadataFilter:
         ("year IN (2020,2021)", "year", FilterOperator.IN, [2020, 2021]),
         ("article in (\"3\", '4, 5')", "article", FilterOperator.IN, ["3", "4, 5"]),
         ("lang not in (zh)", "lang", FilterOperator.NIN, ["zh"]),
-    ],
-)
-def test_option_stands_for_a_filter(
-    option: str, key: str, operator: FilterOperator, value: object
-) -> None:
-    one = parsed(option)
-    assert (one.key, one.operator, one.value) == (key, operator, value)
-    assert type(one.value) is type(value)
+    ]:
+        with subtests.test(option=option):
+            one = parsed(option)
+            assert (one.key, one.operator, one.value) == (key, operator, value)
+            assert type(one.value) is type(value)
 
 
 def test_no_option_is_no_filter() -> None:
@@ -105,9 +101,10 @@ def test_conditions_are_combined(option: str, holds: Callable[[int, str], bool])
         assert matches(condition, {"year": year, "lang": lang}) == holds(year, lang)
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
+def test_expression_that_does_not_parse_is_refused_with_the_grammar(
+    subtests: pytest.Subtests,
+) -> None:
+    for option in [
         "title=war and peace",
         "a=1 or",
         "or a=1",
@@ -126,11 +123,9 @@ def test_conditions_are_combined(option: str, holds: Callable[[int, str], bool])
         "lang in (zh,)",
         "in (zh)",
         'a="b" c',
-    ],
-)
-def test_expression_that_does_not_parse_is_refused_with_the_grammar(option: str) -> None:
-    with pytest.raises(InvalidFilterError, match="KEY=VALUE"):
-        parse_filter_options([option])
+    ]:
+        with subtests.test(option=option), pytest.raises(InvalidFilterError, match="KEY=VALUE"):
+            parse_filter_options([option])
 
 
 @pytest.mark.parametrize("option", ["(" * 5000 + "a=1" + ")" * 5000, "not " * 5000 + "a=1"])

@@ -43,6 +43,7 @@ def test_a_knowledge_base_makes_the_retrievers_of_the_registry(
     assert kb.retriever("hyde", llm=ScriptedLLM(["days off"])).retrieve("leave")
 
 
+@pytest.mark.slow
 def test_every_name_answers_within_the_scope_and_is_written_as_yaml(kb: KnowledgeBase) -> None:
     graph, rules = open_construction_safety()
     llm = ScriptedLLM(["1. days off\n2. holiday\n3. vacation"] * 20)

@@ -33,6 +33,7 @@ def random_passage(rng: random.Random, id_: str) -> GraphNode:
     return GraphNode(id_, "text_chunk", "", own, " ".join(rng.choices(PIECES, k=4)))
 
 
+@pytest.mark.slow
 def test_links_brought_up_to_date_are_those_derived_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_FEW", 2)  # so that limits move with so few passages
     monkeypatch.setattr(module, "_SHARE", 3)

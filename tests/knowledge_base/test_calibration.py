@@ -42,6 +42,7 @@ def kb() -> Iterator[KnowledgeBase]:
         yield kb
 
 
+@pytest.mark.slow
 def test_confidence_falls_where_the_answer_is_filtered_out(kb: KnowledgeBase) -> None:
     assert kb.search("badimko folganko").confidence is None
     calibration = kb.calibrate(questions=80)
@@ -139,6 +140,7 @@ def test_retrievers_are_made_without_reading_the_ledger(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no flock")
+@pytest.mark.slow
 def test_a_refreshed_copy_has_the_calibrations_of_its_source(tmp_path: Path) -> None:
     url = f"embedded:{tmp_path / 'kb'}"
     with KnowledgeBase.open(url, embed_model=FakeEmbedding()) as writer:

@@ -40,6 +40,7 @@ def found(kb: KnowledgeBase) -> set[str]:
     return {hit.text for hit in kb.retriever("keyword", top_k=50).retrieve("leave")}
 
 
+@pytest.mark.slow
 def test_a_read_only_copy_changes_only_by_refresh(tmp_path: Path) -> None:
     with opened(tmp_path / "kb", read_only=False) as writer:
         writer.add(documents(1), show_progress=False)

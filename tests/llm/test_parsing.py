@@ -22,9 +22,8 @@ from llama_retrieval_ext.llm.parsing import (
 PLAIN = st.text(alphabet="abc 年假\n.,<>/[]|", max_size=40)
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
+def test_cleaning_keeps_only_the_answer(subtests: pytest.Subtests) -> None:
+    for answer in [
         "<think>hm</think>leave",
         "<think>\nhm\n\nhm</think>\n\nleave",
         "<THINK>hm</Think>leave",
@@ -48,10 +47,9 @@ PLAIN = st.text(alphabet="abc 年假\n.,<>/[]|", max_size=40)
         "leave<think>was that right?</think>",
         "<think>hm</think><answer>leave</answer>",
         "<think></think>leave<|im_end|>",
-    ],
-)
-def test_cleaning_keeps_only_the_answer(answer: str) -> None:
-    assert cleaned(answer) == "leave"
+    ]:
+        with subtests.test(answer=answer):
+            assert cleaned(answer) == "leave"
 
 
 @pytest.mark.parametrize("answer", ["", " \n", "<think>", "<think>hm", "[THINK]hm", "hm</think>"])
@@ -132,9 +130,8 @@ def test_digits_are_not_words_and_chinese_characters_are() -> None:
     assert has_words("年假")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_the_texts_in_json_are_found_also_if_it_is_malformed(subtests: pytest.Subtests) -> None:
+    for text in [
         '["annual leave", "days off"]',
         '{"queries": ["annual leave", "days off"]}',
         '{"1": "annual leave", "2": "days off"}',
@@ -150,10 +147,9 @@ def test_digits_are_not_words_and_chinese_characters_are() -> None:
         '{"queries": ["annual leave", "days off"',
         '{queries: ["annual leave", "days off"]}',
         '[["annual leave"], [["days off"]], 3, null]',
-    ],
-)
-def test_the_texts_in_json_are_found_also_if_it_is_malformed(text: str) -> None:
-    assert texts_in_json(text) == ["annual leave", "days off"]
+    ]:
+        with subtests.test(text=text):
+            assert texts_in_json(text) == ["annual leave", "days off"]
 
 
 @pytest.mark.parametrize(
@@ -203,7 +199,7 @@ def test_malformed_json_of_a_model_is_repaired_and_validated(answer: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "answer", ["", "none", '{"findings": 3}', '{"findings": [{"text": "We w', "[" * 5000]
+    "answer", ["", "none", '{"findings": 3}', '{"findings": [{"text": "We w', "[" * 50]
 )
 def test_json_that_is_missing_invalid_or_cut_off_is_a_problem(answer: str) -> None:
     value, problem = parse_structured(answer, Findings)

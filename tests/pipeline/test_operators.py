@@ -96,6 +96,7 @@ def test_parts_that_fit_make_the_documented_kind() -> None:
         assert isinstance(rshift(left, right), FIT[first, second])
 
 
+@pytest.mark.slow
 def test_parts_that_do_not_fit_are_refused_with_a_working_correction() -> None:
     wrong = pairs(fit=False)
     assert len(wrong) > 100

@@ -111,6 +111,7 @@ _rows = st.tuples(_passages, _edges)
 
 @settings(examples(25), suppress_health_check=[HealthCheck.too_slow])
 @given(own=_rows, other=_rows, where=_others)
+@pytest.mark.slow
 def test_graph_answers_do_not_depend_on_another_tenants_rows(
     own: tuple[Passages, Edges], other: tuple[Passages, Edges], where: dict[str, str]
 ) -> None:

@@ -8,9 +8,11 @@ from llama_retrieval_ext.serve import ServeLimits
 from tests.serve.conftest import Connect
 
 
-@pytest.mark.parametrize(
-    ("request_", "status", "kind"),
-    [
+def test_a_request_that_fails_has_a_status_and_a_kind_of_error(
+    connect: Connect, subtests: pytest.Subtests
+) -> None:
+    client = connect(limits=ServeLimits(max_body_bytes=2000))
+    requests: list[tuple[dict[str, Any], int, str]] = [
         ({"json": {"query": ""}}, 422, "bad_request"),
         ({"json": {"query": "leave", "top_k": 101}}, 422, "too_many"),
         ({"json": {"query": "leave", "topk": 5}}, 422, "bad_request"),
@@ -35,18 +37,15 @@ from tests.serve.conftest import Connect
             504,
             "",
         ),
-    ],
-)
-def test_a_request_that_fails_has_a_status_and_a_kind_of_error(
-    connect: Connect, request_: dict[str, Any], status: int, kind: str
-) -> None:
-    client = connect(limits=ServeLimits(max_body_bytes=2000))
-    answer = client.post("/v1/search", **request_)
-    assert answer.status_code == status, answer.text
-    error = answer.json()["error"]
-    assert error["type"] == (kind or "deadline_exceeded")
-    assert error["message"]
-    assert "broken" not in answer.text
+    ]
+    for request, status, kind in requests:
+        with subtests.test(request=request):
+            answer = client.post("/v1/search", **request)
+            assert answer.status_code == status, answer.text
+            error = answer.json()["error"]
+            assert error["type"] == (kind or "deadline_exceeded")
+            assert error["message"]
+            assert "broken" not in answer.text
 
 
 def test_a_wrong_method_is_answered_with_those_that_are_allowed(connect: Connect) -> None:

@@ -129,6 +129,7 @@ class StoreContract(Generic[S]):
         filtered = store.get_nodes(["c", "a"], where("kind", "a"))
         assert [each.node_id for each in filtered] == ["a"]
 
+    @pytest.mark.slow
     def test_more_nodes_than_a_page_come_back_and_go(self, opened: Callable[..., S]) -> None:
         store, names = opened(), [f"n{number:05}" for number in range(2500)]
         nodes = [node(name, even=place % 2) for place, name in enumerate(names)]

@@ -8,9 +8,8 @@ from llama_retrieval_ext.text.normalization import dominant_script, normal
 from llama_retrieval_ext.text.segmentation import pieces
 
 
-@pytest.mark.parametrize(
-    ("text", "script"),
-    [
+def test_the_dominant_script_of_a_text_is_named(subtests: pytest.Subtests) -> None:
+    for text, script in [
         ("What is retrieval?", "latin"),
         ("火灾发生后怎么办?", "han"),
         ("请用 Python 和 sentence_transformers 写一个检索函数", "han"),
@@ -31,10 +30,9 @@ from llama_retrieval_ext.text.segmentation import pieces
         ("", "none"),
         ("42 + 1 = ?", "none"),
         ("🔥\ud800\0", "none"),
-    ],
-)
-def test_the_dominant_script_of_a_text_is_named(text: str, script: str) -> None:
-    assert dominant_script(text) == script
+    ]:
+        with subtests.test(text=text):
+            assert dominant_script(text) == script
 
 
 def test_the_end_of_a_long_text_is_not_read() -> None:

@@ -130,9 +130,8 @@ def test_another_version_is_refused_naming_both(version: object) -> None:
         Tokenizer.from_dict(DEFAULT.to_dict() | {"version": version})
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
+def test_a_value_that_cannot_work_is_refused(subtests: pytest.Subtests) -> None:
+    for field, value in [
         ("language", "klingon"),
         ("language", None),
         ("stop_words", "german"),
@@ -145,11 +144,9 @@ def test_another_version_is_refused_naming_both(version: object) -> None:
         ("cjk", ["bigrams"]),
         ("split_identifiers", "yes"),
         ("split_identifiers", 1),
-    ],
-)
-def test_a_value_that_cannot_work_is_refused(field: str, value: object) -> None:
-    with pytest.raises(ConfigurationError):
-        Tokenizer.from_dict(DEFAULT.to_dict() | {field: value})
+    ]:
+        with subtests.test(field=field), pytest.raises(ConfigurationError):
+            Tokenizer.from_dict(DEFAULT.to_dict() | {field: value})
 
 
 def test_the_error_for_an_unknown_language_lists_the_known_ones() -> None:
@@ -237,9 +234,8 @@ def found(query: str, document: str, *, by: Tokenizer = DEFAULT) -> float:
     return sum(token in by.tokens(document) for token in tokens) / len(tokens)
 
 
-@pytest.mark.parametrize(
-    ("query", "document"),
-    [
+def test_words_that_stock_bm25_misses_are_found(subtests: pytest.Subtests) -> None:
+    for query, document in [
         ("知识图谱", "大语言模型的知识图谱检索增强生成技术"),
         ("火", "发生火灾时应当报警"),
         ("臺灣的軟體", "台湾的软体"),
@@ -259,10 +255,9 @@ def found(query: str, document: str, *, by: Tokenizer = DEFAULT) -> float:
         ("1.2.3", "Release 1.2.3 is out"),
         ("3.12", "New in Python 3.12.1"),
         ("1000", "about 1,000 people"),
-    ],
-)
-def test_words_that_stock_bm25_misses_are_found(query: str, document: str) -> None:
-    assert found(query, document) == 1.0
+    ]:
+        with subtests.test(query=query):
+            assert found(query, document) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -278,9 +273,8 @@ def test_documents_keep_stop_words_for_any_list() -> None:
     assert lists[0].tokens(text) == lists[1].tokens(text) == lists[2].tokens(text)
 
 
-@pytest.mark.parametrize(
-    ("query", "document"),
-    [
+def test_a_name_is_found_in_its_other_spellings(subtests: pytest.Subtests) -> None:
+    for query, document in [
         ("userName", "user_name = 1"),
         ("user name", "getUserName()"),
         ("username", "userName"),
@@ -300,10 +294,9 @@ def test_documents_keep_stop_words_for_any_list() -> None:
         ("women", "women's rights"),
         ("parsing", "it parses"),
         ("हिन्दी", "मेरी हिन्दी है"),
-    ],
-)
-def test_a_name_is_found_in_its_other_spellings(query: str, document: str) -> None:
-    assert found(query, document) == 1.0
+    ]:
+        with subtests.test(query=query):
+            assert found(query, document) == 1.0
 
 
 @pytest.mark.parametrize(

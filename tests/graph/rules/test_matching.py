@@ -109,6 +109,7 @@ def test_chained_rules_match_what_is_stored_and_what_is_concluded(cycle: Embedde
     assert [e.id for step in match.proof for e in step] == [("c", "A", "a"), ("b", "A", "c")]
 
 
+@pytest.mark.slow
 def test_a_pattern_with_too_many_matches_is_stopped() -> None:
     with EmbeddedGraph(":memory:") as graph:
         acme = {"tenant_id": "acme"}

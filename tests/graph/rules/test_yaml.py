@@ -107,9 +107,8 @@ def rule(**changes: str) -> str:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "message"),
-    [
+def test_an_unreadable_rule_file_is_an_error_with_its_line(subtests: pytest.Subtests) -> None:
+    for text, line, message in [
         (rule(then="the: x"), 4, "no field 'the'; did you mean 'then'"),
         (rule(match="match: [{node: p}, {folow: HAS, node: h}]"), 3, "did you mean 'follow'"),
         (rule(where="where: [{node: hh, property: x, value: 1}]"), 2, "on 'hh'"),
@@ -133,15 +132,12 @@ def rule(**changes: str) -> str:
         ("rules: [}", 1, "not valid YAML"),
         ("", 1, "empty"),
         ("rules: " + "[" * 5000, 1, "nested too deeply|not valid YAML"),
-    ],
-)
-def test_an_unreadable_rule_file_is_an_error_with_its_line(
-    text: str, line: int, message: str
-) -> None:
-    with pytest.raises(RuleSyntaxError, match=message) as caught:
-        parse_rules(text, file="rules.yaml")
-    assert caught.value.line == line
-    assert str(caught.value).startswith(f"rules.yaml, line {line}, column")
+    ]:
+        with subtests.test(text=text):
+            with pytest.raises(RuleSyntaxError, match=message) as caught:
+                parse_rules(text, file="rules.yaml")
+            assert caught.value.line == line
+            assert str(caught.value).startswith(f"rules.yaml, line {line}, column")
 
 
 def test_two_rules_cannot_have_one_id() -> None:

@@ -81,6 +81,7 @@ def test_an_llm_without_a_usable_answer_is_replaced_by_the_next_reranker() -> No
     assert degraded.where == "LLMRerank"
 
 
+@pytest.mark.slow
 def test_a_late_reranker_of_a_chain_costs_its_timeout() -> None:
     chain = RerankChain(Reversing(delay_s=6.0), RuleRerank(), timeout_s=0.5)
     started = time.monotonic()
@@ -90,6 +91,7 @@ def test_a_late_reranker_of_a_chain_costs_its_timeout() -> None:
     assert "did not answer within 0.5 s" in result.degraded[0].reason
 
 
+@pytest.mark.slow
 def test_each_reranker_of_a_chain_gets_a_part_of_the_time_of_the_query() -> None:
     chain = RerankChain(Reversing(delay_s=6.0), RuleRerank())
     result = searched(chain, Query("annual leave", timeout_s=0.8))

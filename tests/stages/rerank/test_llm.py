@@ -69,14 +69,16 @@ NO_JUDGEMENT = [
 ]
 
 
-@pytest.mark.parametrize("answer", JUDGEMENTS)
-def test_judgements_are_read_from_every_layout_of_an_answer(answer: str) -> None:
-    assert relevances_in(answer, documents=3) == pytest.approx(JUDGEMENTS[answer])
+def test_judgements_are_read_from_every_layout_of_an_answer(subtests: pytest.Subtests) -> None:
+    for answer, expected in JUDGEMENTS.items():
+        with subtests.test(answer=answer):
+            assert relevances_in(answer, documents=3) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("answer", NO_JUDGEMENT)
-def test_an_answer_that_names_no_document_has_no_judgements(answer: str) -> None:
-    assert relevances_in(answer, documents=3) == {}
+def test_an_answer_that_names_no_document_has_no_judgements(subtests: pytest.Subtests) -> None:
+    for answer in NO_JUDGEMENT:
+        with subtests.test(answer=answer):
+            assert relevances_in(answer, documents=3) == {}
 
 
 noise = st.text(alphabet=list('doc DOC:,[]{}"relevance0123456789.-\n>/'), max_size=20)

@@ -53,14 +53,14 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("answer", LAYOUTS.values(), ids=LAYOUTS)
-def test_queries_are_read_from_every_layout_of_an_answer(answer: str) -> None:
-    assert queries_in(answer) == TWO
+def test_queries_are_read_from_every_layout_of_an_answer(subtests: pytest.Subtests) -> None:
+    for name, answer in LAYOUTS.items():
+        with subtests.test(name):
+            assert queries_in(answer) == TWO
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
+def test_chinese_queries_are_found(subtests: pytest.Subtests) -> None:
+    for answer in [
         "1. 员工年假天数\n2. 如何休假",
         "1、员工年假天数\n2、如何休假",
         "一、员工年假天数\n二、如何休假",
@@ -71,15 +71,16 @@ def test_queries_are_read_from_every_layout_of_an_answer(answer: str) -> None:
         "「员工年假天数」\n「如何休假」",
         "（1）员工年假天数\n（2）如何休假",
         "1．员工年假天数；\n2．如何休假。",
-    ],
-)
-def test_chinese_queries_are_found(answer: str) -> None:
-    assert [query.rstrip("。") for query in queries_in(answer)] == ["员工年假天数", "如何休假"]
+    ]:
+        with subtests.test(answer=answer):
+            assert [query.rstrip("。") for query in queries_in(answer)] == [
+                "员工年假天数",
+                "如何休假",
+            ]
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
+def test_a_query_with_numbers_or_signs_is_not_changed(subtests: pytest.Subtests) -> None:
+    for query in [
         "3.11 release notes",
         "3.x migration guide",
         "24:00 or 00:00",
@@ -96,16 +97,14 @@ def test_chinese_queries_are_found(answer: str) -> None:
         "Explain annual leave.",
         "注意事项有哪些",
         "parse_filters 怎么用？",
-    ],
-)
-def test_a_query_with_numbers_or_signs_is_not_changed(query: str) -> None:
-    assert queries_in(query) == [query]
-    assert queries_in(f"1. {query}\n2. {query}") == [query, query]
+    ]:
+        with subtests.test(query=query):
+            assert queries_in(query) == [query]
+            assert queries_in(f"1. {query}\n2. {query}") == [query, query]
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
+def test_an_answer_without_a_query_gives_none(subtests: pytest.Subtests) -> None:
+    for answer in [
         "",
         " \n\t",
         "0",
@@ -127,10 +126,9 @@ def test_a_query_with_numbers_or_signs_is_not_changed(query: str) -> None:
         "The question is about leave. It asks for days. Nothing else is needed.",
         "这个问题是关于年假的。它问的是天数。",
         "annual leave and days off " * 30,
-    ],
-)
-def test_an_answer_without_a_query_gives_none(answer: str) -> None:
-    assert queries_in(answer) == []
+    ]:
+        with subtests.test(answer=answer):
+            assert queries_in(answer) == []
 
 
 @given(st.text())
