@@ -1,7 +1,7 @@
 """How tests are divided among the workers of pytest-xdist (``-n``).
 
-A file stays together, for the sake of its fixtures; what has a server for itself goes to one
-worker.
+A file stays together, for the sake of its fixtures; files that have a server for themselves, or a
+cluster that takes 10 s to start, go to one worker.
 """
 
 from functools import cache
@@ -11,8 +11,8 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-# A fixture whose tests delete all there is on its server.
-_EXCLUSIVE = "neo4j_url"
+# A fixture whose tests delete all there is on its server, and what each test of a cluster imports.
+_TOGETHER = ("neo4j_url", "tests.knowledge_base.ray.workers")
 
 
 class Files(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
@@ -28,4 +28,5 @@ class Files(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
 
 @cache
 def _scope(file: Path) -> str:
-    return _EXCLUSIVE if _EXCLUSIVE in file.read_text(encoding="utf-8") else str(file)
+    text = file.read_text(encoding="utf-8")
+    return next((each for each in _TOGETHER if each in text), str(file))

@@ -175,7 +175,7 @@ def test_bundles_have_their_members(factory: CapabilityFactory, graph_kb: Knowle
 
 @pytest.mark.slow
 def test_two_tenants_through_one_factory_never_cross(kb: KnowledgeBase) -> None:
-    """8 threads x 1,000 calls: answers, memories, tools and intents of two tenants."""
+    """8 threads x 250 calls: answers, memories, tools and intents of two tenants."""
     factory = CapabilityFactory.of(kb, llm=ScriptedLLM(cited))
     tenants = {ACME: "25", BETA: "44"}
     managers = {scope: factory.create_memory_manager(cache_key="m") for scope in tenants}
@@ -212,7 +212,7 @@ def test_two_tenants_through_one_factory_never_cross(kb: KnowledgeBase) -> None:
 
     def worker(number: int) -> bool:
         scopes = list(tenants)
-        return all(checked(scopes[(number + call) % 2], call // 2) for call in range(1000))
+        return all(checked(scopes[(number + call) % 2], call // 2) for call in range(250))
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(worker, range(8)))

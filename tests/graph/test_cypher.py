@@ -40,7 +40,7 @@ def test_hostile_names_and_scopes_do_not_become_cypher(graph: Neo4jGraph) -> Non
     graph.upsert(nodes, edges)
     before = content(graph)
     sent = 0
-    while sent < 2_000:
+    while sent < 600:
         with suppress(ConfigurationError):  # refused before it is sent
             assert "spy" not in repr(attempt(graph, rng)).casefold()
             sent += 1
@@ -94,7 +94,7 @@ def test_hostile_text_written_to_neo4j_stays_text(graph: Neo4jGraph) -> None:
     rng = random.Random(9)
     graph.upsert(*sample_graph())
     others = [row for row in content(graph) if row["p"].get("tenant_id") == "globex"]
-    for text in [*HOSTILE, *(hostile(rng) for _ in range(60))]:
+    for text in [*HOSTILE, *(hostile(rng) for _ in range(20))]:
         if "\0" in text:
             continue
         node = GraphNode(text, text, text, {"tenant_id": "acme", "k": text})

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork and no SIGKILL")
 @pytest.mark.timeout(300)
 def test_a_process_killed_while_adding_leaves_whole_documents(url: str, engine: str) -> None:
-    kill(url, "7", "1", "0.05" if engine == "embedded" else "0.5")
+    kill(url, *(("7", "1", "0.05") if engine == "embedded" else ("5", "1", "0.5")))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork and no SIGKILL")

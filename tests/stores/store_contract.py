@@ -77,11 +77,13 @@ class StoreContract(Generic[S]):
         odd_ids: What an id may be.
         reopens: Whether what is closed is there when it is opened again.
         ranks_zeros: Whether a search by embedding returns nodes whose embedding is zeros.
+        many: More nodes than two pages that the engine is asked for; an even number.
     """
 
     odd_ids: ClassVar[tuple[str, ...]] = ("", "a/b c", "中文", "ä" * 4000, 'x" or "1"="1', "n\x00")
     reopens: ClassVar[bool] = True
     ranks_zeros: ClassVar[bool] = True
+    many: ClassVar[int] = 2500
 
     @pytest.fixture
     def store(self, opened: Callable[..., S]) -> S:
@@ -131,18 +133,18 @@ class StoreContract(Generic[S]):
 
     @pytest.mark.slow
     def test_more_nodes_than_a_page_come_back_and_go(self, opened: Callable[..., S]) -> None:
-        store, names = opened(), [f"n{number:05}" for number in range(2500)]
+        store, names = opened(), [f"n{number:05}" for number in range(self.many)]
         nodes = [node(name, even=place % 2) for place, name in enumerate(names)]
         assert store.add(nodes) == names
         if self.reopens:
             store.close()
             store = opened()
         assert ids(store) == names
-        assert len(store.get_nodes(filters=where("even", 0))) == 1250
-        assert store.count(where("even", 1)) == 1250
+        assert len(store.get_nodes(filters=where("even", 0))) == self.many // 2
+        assert store.count(where("even", 1)) == self.many // 2
         assert found(store) == names[:9]  # all tie
         store.delete_nodes(filters=where("even", 0))
-        assert store.count() == 1250
+        assert store.count() == self.many // 2
 
     def test_a_node_with_the_same_id_replaces_the_old_one_whole(self, store: S) -> None:
         store.add([node("a", tenant_id="acme", old="x"), node("b")])

@@ -46,15 +46,12 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-@pytest.mark.parametrize(
-    "engine", ["embedded", "qdrant", "milvus-server", "elasticsearch"], indirect=True
-)
+@pytest.mark.parametrize("engine", ["embedded", "qdrant", "elasticsearch"], indirect=True)
 def test_files_are_stored_as_add_stores_them_and_again_they_are_unchanged(
     ingest: Ingest, folder: Path, open_kb: Any, engine: str, obstructed: ObstructedEmbedding
 ) -> None:
     scope = Scope(kb_ids=("hr",))
-    is_on_server = engine in ("milvus-server", "elasticsearch")
-    writers = {"n_writers": 2} if is_on_server else {}
+    writers = {"n_writers": 2} if engine == "elasticsearch" else {}
     report = ingest(folder, scope=scope, **writers)
     expected = added(read_documents(folder), obstructed, scope)
     assert len(expected) == 2 * N_BATCH + 8

@@ -14,6 +14,8 @@ pytestmark = pytest.mark.slow
 
 
 class TestStore(StoreContract[QdrantStore]):
+    many = 600
+
     @pytest.fixture(autouse=True)
     def _memory_is_not_shared(self, url: str) -> None:
         self.reopens = url != "qdrant::memory:"  # type: ignore[misc]
