@@ -64,6 +64,7 @@ def test_streaming_yields_the_findings_of_each_part() -> None:
     assert counts == [*sorted(counts[:-1]), 1]
 
 
+@pytest.mark.slow
 def test_one_document_that_is_too_long_is_cut_in_parts() -> None:
     llm = ScriptedLLM(findings, context_window=1200, num_output=200)
     long = " ".join(f"Day {n}: digging." for n in range(200))

@@ -205,6 +205,7 @@ def test_hybrid_in_fusion_in_rerank_in_router_in_recursive_answers(store: Engine
     assert "leave" in nested.retrieve(QUERY)[0].text
 
 
+@pytest.mark.slow
 def test_two_databases_are_fused(tmp_path: Path) -> None:
     with open_store(f"embedded:{tmp_path / 'a'}") as a, open_store("qdrant::memory:") as b:
         nodes = sample_nodes(MODEL)

@@ -82,6 +82,7 @@ def test_a_leg_within_its_timeout_is_kept(fused: Composite, search: Search) -> N
     assert result.degraded == ()
 
 
+@pytest.mark.slow
 @unless_stalled  # a level keeps 0.05 s at most for itself
 def test_the_timeout_of_a_query_bounds_a_tree_of_composites(
     fused: Composite, search_anywhere: Search, hanging: Hanging

@@ -176,6 +176,7 @@ def test_the_pause_before_a_retry_doubles(fused: Composite) -> None:
         assert 0.14 <= time.perf_counter() - began < 5  # 0.02 + 0.04 + 0.08
 
 
+@pytest.mark.slow
 def test_retries_stay_within_the_timeout_of_the_leg(fused: Composite, search: Search) -> None:
     flaky = FlakyRetriever(failures=99)
     leg = Leg("flaky", flaky, retries=99, backoff_s=0.06, timeout_s=0.6)
@@ -250,6 +251,7 @@ def test_an_open_circuit_breaker_of_a_required_leg_ends_the_query(fused: Composi
         fused(Leg("broken", down(), required=True, breaker=breaker), works()).retrieve("query")
 
 
+@pytest.mark.slow
 def test_a_short_timeout_of_the_query_does_not_open_the_circuit_breaker(
     fused: Composite, hanging: Callable[[], HangingRetriever]
 ) -> None:

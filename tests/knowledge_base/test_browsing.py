@@ -140,6 +140,7 @@ def test_info_and_repr_show_settings_and_counts(open_kb: Open, url: str) -> None
     assert repr(kb) == f"KnowledgeBase({url!r}, 6 documents, 6 nodes, 'PickyEmbedding')"
 
 
+@pytest.mark.slow
 def test_index_indexes_all_nodes_and_info_shows_it(tmp_path: Path) -> None:
     documents = [Document(id_=f"d{n}", text=f"leave of {n} days") for n in range(60)]
     params = {"vectors": "int8", "index": "hnsw"}

@@ -107,6 +107,7 @@ def test_a_late_answer_is_cached_for_the_next_call() -> None:
     assert len(llm.prompts) == 1
 
 
+@pytest.mark.slow
 def test_the_model_gets_half_of_the_time_that_is_left(written: Run) -> None:
     writer = LLMWriter(ScriptedLLM([(5.0, "late")]))
     ended: list[float] = []

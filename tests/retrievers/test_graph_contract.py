@@ -36,6 +36,7 @@ class TestEntitySearch(RetrieverContract):
         return GraphRetriever(store, graph=graphs, top_k=5, enable_multi_hop=False)
 
 
+@pytest.mark.slow
 class TestEntitySearchOverSeveralHops(RankingContract, IsolationContract):
     independent = False  # a path through a passage that a filter excludes is none
 
@@ -52,6 +53,7 @@ class TestWalk(RetrieverContract):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 class TestWalkOverAnyStore(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self, graphs: PassageGraphs) -> Retriever:
@@ -59,6 +61,7 @@ class TestWalkOverAnyStore(RankingContract, IsolationContract):
         return GraphRetriever(index, graph=graphs, seed=VectorRetriever(index), top_k=5)
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 class TestLegOfAFusion(RankingContract, IsolationContract):
     independent = False

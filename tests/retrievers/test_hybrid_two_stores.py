@@ -34,8 +34,9 @@ MODEL = FakeEmbedding()
 ENGLISH = MetadataFilters(filters=[MetadataFilter(key="lang", value="en")])
 # Engines for vectors and for keywords.
 PAIRS = [
-    ("embedded", "qdrant"),
-    ("qdrant", "embedded"),
+    ("embedded", "embedded"),
+    pytest.param(("embedded", "qdrant"), marks=pytest.mark.slow),
+    pytest.param(("qdrant", "embedded"), marks=pytest.mark.slow),
     pytest.param(("milvus", "elasticsearch"), marks=pytest.mark.slow),
 ]
 

@@ -64,6 +64,7 @@ class TestMultiQueryInMultiQuery(RankingContract, IsolationContract):
         return MultiQueryRetriever(inner, EndlessLLM(), num_queries=1)
 
 
+@pytest.mark.slow
 class TestHyDEWhereRankingsAreFused(RetrieverContract):
     @pytest.fixture
     def retriever(self, hybrid: HybridRetriever) -> Retriever:

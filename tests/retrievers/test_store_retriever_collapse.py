@@ -66,6 +66,7 @@ class TestVectorRetriever(RankingContract, IsolationContract):
         return VectorRetriever(backend, embed_model=MODEL, top_k=5, collapse=Collapse())
 
 
+@pytest.mark.slow
 class TestKeywordRetriever(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self) -> StoreRetriever:

@@ -57,6 +57,7 @@ class TestHybridRetrieverWithPushdown(RankingContract, IsolationContract):
         return HybridRetriever(nothing, embed_model=MODEL, fusion=RRF(), pushdown=True)
 
 
+@pytest.mark.slow
 class TestHybridRetrieverInTwoRequests(RankingContract, IsolationContract):
     @pytest.fixture
     def retriever(self) -> Retriever:

@@ -47,6 +47,7 @@ class TestEmbeddedBackend(BackendContract):
         return EmbeddedBackend(store)
 
 
+@pytest.mark.slow
 class TestEmbeddedBackendWithOtherVectorsAndIndexes(BackendContract):
     @pytest.fixture
     def backend(self, unusual_store: EmbeddedVectorStore) -> Backend:
@@ -59,6 +60,7 @@ class TestGenericBackendOverAStoreOfEmbeddingsAlone(BackendContract):
         return source_of(VectorStoreIndex(sample_nodes(embed_model), embed_model=MODEL)).backend
 
 
+@pytest.mark.slow
 class TestGenericBackendOverAStoreOfNodes(BackendContract):
     @pytest.fixture
     def backend(self, store: EmbeddedVectorStore) -> Backend:

@@ -62,15 +62,15 @@ COMPOSITES: dict[str, Compose] = {
         num_queries=1,
         similarity_top_k=5,
     ),
-    "fallback": lambda vector, keyword: FallbackRetriever(keyword, vector, enough=3),
     "router": routed,
     "recursive": lambda vector, keyword: RecursiveRetriever(
         "root", {"root": SignPost(), "documents": vector}
     ),
-    "auto-merging": lambda vector, keyword: AutoMergingRetriever(vector, SimpleDocumentStore()),
-    "intent": lambda vector, keyword: IntentAdaptiveRetriever(vector | keyword),
 }
 SLOW: dict[str, Compose] = {
+    "fallback": lambda vector, keyword: FallbackRetriever(keyword, vector, enough=3),
+    "auto-merging": lambda vector, keyword: AutoMergingRetriever(vector, SimpleDocumentStore()),
+    "intent": lambda vector, keyword: IntentAdaptiveRetriever(vector | keyword),
     "pipeline": lambda vector, keyword: (
         (vector | keyword) >> WeightedSum(weights=(0.7, 0.3)) >> Top(8)
     ),

@@ -134,6 +134,7 @@ class Wavers(Retriever):
         return []
 
 
+@pytest.mark.slow
 @both_ways
 def test_a_route_that_timed_out_streams_no_further_partial_answers(stream: Streamed) -> None:
     others = branches(late("c", 0.0), late("d", 0.6)) >> RRF()
@@ -210,6 +211,7 @@ def test_partial_answers_of_retrievers_inside_stages_are_not_streamed(stream: St
     assert stream(RerankRetriever(LooksUp() >> two_legs(), Expands()), "q") == STEPS
 
 
+@pytest.mark.slow
 @both_ways
 def test_nothing_is_streamed_after_the_answer(stream: Streamed) -> None:
     slow = Leg("slow", late("b", 0.3), timeout_s=0.03)

@@ -255,6 +255,7 @@ LATE: list[Callable[[], Selector | BaseSelector]] = [
 ]
 
 
+@pytest.mark.slow
 @unless_stalled
 def test_a_selector_that_is_late_takes_the_fallback_and_says_so(searched: Searched) -> None:
     def result_of(make: Callable[[], Selector | BaseSelector]) -> SearchResult:
@@ -270,6 +271,7 @@ def test_a_selector_that_is_late_takes_the_fallback_and_says_so(searched: Search
         assert all("did not answer within" in part.reason for part in result.degraded)
 
 
+@pytest.mark.slow
 @unless_stalled
 def test_a_late_selector_leaves_time_for_the_next_of_its_cascade(searched: Searched) -> None:
     llm = ScriptedLLM([(0.05, "2")])

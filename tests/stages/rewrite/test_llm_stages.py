@@ -71,6 +71,7 @@ def test_a_usable_answer_is_read_from_any_layout(
     assert not any("think" in text or "`" in text for text in texts)
 
 
+@pytest.mark.slow
 @unless_stalled
 def test_a_late_llm_leaves_time_for_the_query(
     searched: Callable[[Retriever, Query], SearchResult],

@@ -61,6 +61,7 @@ def paused(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, t
     go_on.set()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_graphs")
 def test_writes_during_a_build_are_in_the_new_shard(
     paused: tuple[threading.Event, threading.Event], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -89,6 +90,7 @@ def test_writes_during_a_build_are_in_the_new_shard(
         assert store.index_info().indexed == 306
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["close", "clear"])
 def test_closing_or_clearing_during_a_build_leaves_no_draft(
     paused: tuple[threading.Event, threading.Event], end: str, tmp_path: Path
