@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from llama_index.core import MockEmbedding
@@ -99,12 +100,12 @@ def test_a_location_in_memory_has_no_identity(url: str) -> None:
 
 
 NOBODY = "~nobody-has-this-name"
-OPENERS: list[Callable[[str], object]] = [
+OPENERS: list[Any] = [
     lambda path: KnowledgeBase.open(f"embedded:{path}", embed_model=MockEmbedding(4)),
     lambda path: KnowledgeBase.remove(f"embedded:{path}"),
     lambda path: open_store(f"embedded:{path}"),
-    lambda path: open_store(f"qdrant:{path}"),
-    lambda path: open_store(f"milvus:{path}.db"),
+    pytest.param(lambda path: open_store(f"qdrant:{path}"), marks=pytest.mark.slow),
+    pytest.param(lambda path: open_store(f"milvus:{path}.db"), marks=pytest.mark.slow),
     lambda path: open_graph(f"graph:{path}"),
     read_documents,
     local_path,

@@ -18,26 +18,26 @@ from llama_retrieval_ext.errors import (
 from llama_retrieval_ext.execution.context import Context, entered
 from llama_retrieval_ext.graph.elements import GraphNode
 from llama_retrieval_ext.graph.neo4j import Neo4jGraph
+from llama_retrieval_ext.graph.neo4j_connection import Neo4jAddress
 from llama_retrieval_ext.graph.open import open_graph
 from tests.servers.forwarder import Forwarder
 from tests.servers.neo4j import neo4j_url
 
 __all__ = ["neo4j_url"]
 
+pytestmark = pytest.mark.slow  # its driver imports pandas
+
 
 def test_credentials_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRAPH_USER", "me")
     monkeypatch.setenv("GRAPH_PASSWORD", "secret")
     query = "user_env=GRAPH_USER&password_env=GRAPH_PASSWORD&timeout_s=5"
-    from llama_retrieval_ext.graph.neo4j_connection import Neo4jAddress  # noqa: PLC0415 - slow to import
-
     address = Neo4jAddress.parse(f"neo4js://db.example/safety?{query}")
     assert (address.uri, address.database) == ("neo4j+s://db.example:7687", "safety")
     assert address.auth() == ("me", "secret")
     assert "secret" not in repr(address)
 
 
-@pytest.mark.slow
 def test_an_unreachable_neo4j_is_an_error_that_says_so() -> None:
     with (
         open_graph("bolt://127.0.0.1:1?timeout_s=1") as graph,
@@ -46,7 +46,6 @@ def test_an_unreachable_neo4j_is_an_error_that_says_so() -> None:
         graph.names(scope=None)
 
 
-@pytest.mark.slow
 def test_a_reading_statement_cannot_write_to_neo4j(graph: Neo4jGraph) -> None:
     with pytest.raises(StoreError, match="refuses"):
         graph.read("CREATE (n:__Node__ {id: 'x'}) RETURN n", {})
@@ -104,7 +103,6 @@ def test_a_call_after_close_says_that_the_graph_is_closed() -> None:
             call(graph)
 
 
-@pytest.mark.slow
 def test_a_connection_that_goes_silent_keeps_no_call_and_no_thread(neo4j_url: str) -> None:
     port = int(neo4j_url.rpartition(":")[2])
     before = set(threading.enumerate())

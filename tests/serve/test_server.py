@@ -15,7 +15,6 @@ from urllib.parse import quote
 import httpx
 import pytest
 import uvicorn
-from mcp import Client, StdioServerParameters
 
 from llama_retrieval_ext.embeddings.local import LocalEmbedding
 from llama_retrieval_ext.errors import ConfigurationError
@@ -76,6 +75,8 @@ def test_many_clients_get_their_own_answers_and_a_stop_finishes_writes(
 
 @pytest.mark.slow
 async def test_mcp_over_stdio_serves_the_scope_it_was_started_with(url: str) -> None:
+    from mcp import Client, StdioServerParameters  # noqa: PLC0415 - slow to import
+
     program, *args = command("mcp", "--kb", url, "--tenant", "tenant1", "--about", "Reports.")
     async with Client(StdioServerParameters(command=program, args=args)) as client:
         tools = (await client.list_tools()).tools
