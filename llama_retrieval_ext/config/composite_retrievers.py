@@ -67,8 +67,9 @@ def fusion(  # noqa: PLR0913 - the parameters of the name
     """Fuse ``dense`` and ``bm25`` by rank or by weighted sum, with an optional reranker."""
     depth = max(_CANDIDATES, top_k)
     config = {} if embedding_config is None else {"embedding_config": embedding_config}
+    known = parts.languages_unless("dense_weight", "bm25_weight")
     legs = branches(
-        dense=parts.retriever("dense", {"top_k": depth, **config}),
+        Leg("dense", parts.retriever("dense", {"top_k": depth, **config}), languages=known),
         bm25=parts.retriever("bm25", {"top_k": depth}),
     )
     weights = {"dense": dense_weight, "bm25": bm25_weight}
@@ -335,7 +336,9 @@ def _preset(
     reranker: AnyReranker | None = None,
     **options: Any,  # noqa: ANN401 - those of the preset
 ) -> object:
-    return make(parts.preset_parts(llm=llm, reranker=reranker), **options)
+    weights = ("vector_weight", "graph_weight", "keyword_weight")
+    own = parts.preset_parts(llm=llm, reranker=reranker)
+    return make(replace(own, languages=parts.languages_unless(*weights)), **options)
 
 
 def preset_definitions() -> list[Definition]:

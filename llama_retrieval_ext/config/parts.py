@@ -1,7 +1,7 @@
 """`RegistryParts`: the objects that the retrievers of the registry are made of."""
 # Imported with every knowledge base, so what is slow to import is imported where it is used.
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, runtime_checkable
@@ -11,6 +11,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import MetadataFilters
 
+from llama_retrieval_ext.embeddings.resolve import languages_of
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Scope
@@ -73,6 +74,7 @@ class RegistryParts:
         make: Creates a retriever by name and parameters, for retrievers that contain others.
         backend: The store of a knowledge base.
         embed_model: The embedding model of its nodes.
+        languages: Languages that the model knows; None for those that it declares.
         kb: The knowledge base, for retrievers that read its nodes.
         llm: The LLM; for ``hyde``, ``multi_query`` and routing by an LLM.
         graph: The graph, with its links between passages.
@@ -86,6 +88,7 @@ class RegistryParts:
         filters: Conditions on metadata of every retriever.
         scope: The scope of every retriever.
         defaults: Parameters by name of the retriever, in place of the defaults of its definition.
+        given: Names of the parameters that the caller of `make` gave.
         requires_scope: Whether every query needs a scope.
         confidence: Estimates the confidence of hybrid search.
         objects: Additional application objects, by name.
@@ -95,6 +98,7 @@ class RegistryParts:
     make: Make = _unbound
     backend: Backend | None = None
     embed_model: BaseEmbedding | None = None
+    languages: Sequence[str] | None = None
     kb: NodeSource | None = None
     llm: "LLM | None" = None
     graph: "PassageGraphs | None" = None
@@ -107,6 +111,7 @@ class RegistryParts:
     filters: MetadataFilters | None = None
     scope: Scope | None = None
     defaults: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    given: Collection[str] = ()
     requires_scope: bool = False
     confidence: "Confidence | None" = None
     objects: Mapping[str, object] = field(default_factory=dict)
@@ -127,6 +132,15 @@ class RegistryParts:
             **self.objects,
         }
         return {name: each for name, each in named.items() if each is not None}
+
+    def languages_unless(self, *weights: str) -> Sequence[str]:
+        """Return the languages of the model; none if the caller gave one of these weights.
+
+        Given weights hold for questions in every script.
+        """
+        if not set(weights).isdisjoint(self.given):
+            return ()
+        return languages_of(self.embed_model) if self.languages is None else self.languages
 
     def need_kb(self, name: str) -> NodeSource:
         """Return the knowledge base, or raise `ConfigurationError` if none was bound."""

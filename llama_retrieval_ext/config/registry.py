@@ -248,7 +248,7 @@ mean 'hybrid'?
         if mistakes := list(problems_of(definition, given)):
             kind = ArgumentError if any(each.at_key for each in mistakes) else ConfigurationError
             raise kind("; ".join(each.message for each in mistakes))
-        own = parts if parts.make == self.make else replace(parts, make=self.make)
+        own = replace(parts, make=self.make, given=frozenset(params))
         made = definition.build(given, own)
         if not isinstance(made, BaseRetriever):
             raise ConfigurationError(f"{name!r} must make a LlamaIndex retriever, got {made!r}")

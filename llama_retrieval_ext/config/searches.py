@@ -9,6 +9,7 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_retrieval_ext.config.definitions import Definition, definitions_of
 from llama_retrieval_ext.config.embedding import EmbeddingConfig
 from llama_retrieval_ext.config.parts import RegistryParts
+from llama_retrieval_ext.embeddings.resolve import languages_of
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.formulas.normalisation import min_max
 from llama_retrieval_ext.pipeline.fusion import Fusion
@@ -97,12 +98,18 @@ def hybrid(  # noqa: PLR0913 - the parameters of the name
     """Return hits by meaning and words, in one request if the engine supports it.
 
     ``alpha`` is the share of ``dense_weight`` in both. A ``fusion`` with weights keeps its own.
+    Weights that nobody gave count less for vectors in a script unknown to the embedding model.
     """
-    if alpha is None and (fusion is None or fusion.weights is None):
+    has_own = fusion is not None and fusion.weights is not None
+    if alpha is None and not has_own:
         alpha = _share(dense_weight, sparse_weight)
+    model = parts.model("hybrid", embedding_config)
+    known = parts.languages_unless("dense_weight", "sparse_weight", "alpha")
+    implied = languages_of(model) if alpha is None else ()  # by the retriever itself
     retriever = HybridRetriever(
         parts.need_backend("hybrid"),
-        embed_model=parts.model("hybrid", embedding_config),
+        embed_model=model,
+        languages=None if has_own or known == implied else known,
         top_k=top_k,
         fusion=fusion,
         alpha=alpha,

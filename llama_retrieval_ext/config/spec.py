@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from llama_retrieval_ext.config.models import (
     unknown_name,
     walk,
 )
+from llama_retrieval_ext.config.parts import RegistryParts
 from llama_retrieval_ext.errors import ConfigurationError, RetrievalExtError, describe
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
 from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
@@ -124,7 +126,10 @@ class Builder:
     """
 
     def __init__(
-        self, known: Definitions, live: Mapping[str, object] | None = None, parts: object = None
+        self,
+        known: Definitions,
+        live: Mapping[str, object] | None = None,
+        parts: RegistryParts | None = None,
     ) -> None:
         self._known, self._live, self._parts = known, live, parts
         self.problems: list[Problem] = []
@@ -182,7 +187,8 @@ class Builder:
         if self._live is None and _is_live(definition, arguments):
             return Placeholder(definition.kind)
         try:
-            return definition.build(arguments, self._parts)
+            parts = self._parts and replace(self._parts, given=frozenset(arguments))
+            return definition.build(arguments, parts)
         except Exception as error:  # noqa: BLE001 - any error of a constructor belongs to this node
             return self._failed(path, error)
 

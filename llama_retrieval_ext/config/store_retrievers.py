@@ -17,6 +17,7 @@ from llama_retrieval_ext.config.embedding import EmbeddingConfig, resolved
 from llama_retrieval_ext.config.parts import NodeSource, RegistryParts
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import note_degraded
+from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import hits_of
 from llama_retrieval_ext.formulas.normalisation import Normalisation
@@ -183,8 +184,9 @@ def llama_hybrid(
     """Fuse ``llama_dense``, with its scores as they are, and ``llama_bm25`` by weighted sum."""
     depth = max(_CANDIDATES, top_k)
     config = {} if embedding_config is None else {"embedding_config": embedding_config}
+    known = parts.languages_unless("dense_weight", "bm25_weight")
     legs = branches(
-        dense=parts.retriever("llama_dense", {"top_k": depth, **config}),
+        Leg("dense", parts.retriever("llama_dense", {"top_k": depth, **config}), languages=known),
         bm25=parts.retriever("llama_bm25", {"top_k": depth}),
     )
     how = weighted_sum(dense_weight, bm25_weight)

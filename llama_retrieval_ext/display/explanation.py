@@ -40,7 +40,12 @@ _NAME: Final = 60
 _TITLE: Final = 40
 _TEXT: Final = 120
 # Notes of a step that are shown, with their labels.
-_NOTES: Final = {"pushed_down": "pushed down", "cache_hits": "from cache", "engine": "engine"}
+_NOTES: Final = {
+    "pushed_down": "pushed down",
+    "cache_hits": "from cache",
+    "engine": "engine",
+    "weights": "weights",
+}
 
 
 def explanation_text(explanation: Explanation) -> str:

@@ -7,7 +7,13 @@ from urllib.parse import urlsplit, urlunsplit
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from pydantic import PrivateAttr
 
-from llama_retrieval_ext.embeddings.resolve import build_embed_model, embed_model_name, provider_of
+from llama_retrieval_ext.embeddings.local import LocalEmbedding
+from llama_retrieval_ext.embeddings.resolve import (
+    LOCAL,
+    build_embed_model,
+    embed_model_name,
+    provider_of,
+)
 from llama_retrieval_ext.errors import ConfigurationError
 
 # Texts per call; the model itself divides them into its own batches.
@@ -72,6 +78,15 @@ class RecordedEmbedding(BaseEmbedding):
     def class_name(cls) -> str:
         """Return the name under which LlamaIndex serialises this class."""
         return "RecordedEmbedding"
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The languages that the model declares; empty if it is another one than `LocalEmbedding`.
+
+        A model is not built only to know them.
+        """
+        is_local = self.record and json.loads(self.record)["provider"] == LOCAL
+        return LocalEmbedding.languages if is_local else ()
 
     def model(self) -> BaseEmbedding:
         """Return the model, built at the first call.

@@ -1,6 +1,7 @@
 """Parses the notation for embedding models, and returns the name that a store records."""
 
 import re
+from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_retrieval_ext.embeddings.local import LocalEmbedding
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
 
-_LOCAL = "local"
+LOCAL = "local"
 # Attributes in which models declare the dimension of their vectors.
 _DIMENSIONS = ("dim", "embed_dim", "dimensions", "dimension", "embed_dimension")
 
@@ -37,7 +38,7 @@ _NEUTRAL = {
 }
 # What looks like an API key: a known beginning, an option of a URL, or many characters.
 _KEY = re.compile(r"(?i)\b(?:sk|pk|hf|gsk|xai|key|api|token)[-_]|[?@=]|[\w-]{40}")
-_ACCEPTED = (_LOCAL, *(f"{key}:NAME" for key in _INTEGRATIONS))
+_ACCEPTED = (LOCAL, *(f"{key}:NAME" for key in _INTEGRATIONS))
 
 
 def resolve_embed_model(spec: str | BaseEmbedding) -> BaseEmbedding:
@@ -72,7 +73,7 @@ ollama:NAME, or a LlamaIndex embedding object
     # Untyped callers may pass None or another library's embedding.
     if not isinstance(spec, str) or not spec.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"an embedding model is needed, got {spec!r}. {_accepted()}")
-    if spec == _LOCAL:
+    if spec == LOCAL:
         return LocalEmbedding()
     key, _, name = spec.partition(":")
     if key not in _INTEGRATIONS or not name.strip():
@@ -106,13 +107,19 @@ def embed_model_dimension(model: BaseEmbedding) -> int | None:
     return None
 
 
+def languages_of(model: BaseEmbedding | None) -> tuple[str, ...]:
+    """Return the languages that a model declares to know, by ISO 639-1 codes; empty if unknown."""
+    declared: Sequence[str] = getattr(model, "languages", ())
+    return tuple(declared)
+
+
 def build_embed_model(provider: str, model: str, base_url: str = "") -> BaseEmbedding:
     """Return the model of a provider; without a base URL on the default server.
 
     Raises:
         MissingDependencyError: The provider's integration is not installed.
     """
-    if provider == _LOCAL:
+    if provider == LOCAL:
         return LocalEmbedding()
     integration = _INTEGRATIONS[provider]
     module = f"llama_index.embeddings.{provider}"
@@ -136,7 +143,7 @@ def provider_of(model: BaseEmbedding) -> tuple[str, str] | None:
     None if they are not enough: another class, or a setting that may change its vectors.
     """
     if type(model) is LocalEmbedding:
-        return _LOCAL, ""
+        return LOCAL, ""
     provider = type(model).__module__.removeprefix("llama_index.embeddings.").partition(".")[0]
     integration = _INTEGRATIONS.get(provider)
     if integration is None or type(model).__name__ != integration.class_name:
@@ -165,8 +172,8 @@ def _shown(spec: str) -> str:
 
 
 def _suggestion(key: str, name: str) -> str:
-    near = get_close_matches(key.strip().lower(), (_LOCAL, *_INTEGRATIONS), n=1)
+    near = get_close_matches(key.strip().lower(), (LOCAL, *_INTEGRATIONS), n=1)
     if not near:
         return "."
-    right = near[0] if near[0] == _LOCAL else f"{near[0]}:{name.strip() or 'NAME'}"
+    right = near[0] if near[0] == LOCAL else f"{near[0]}:{name.strip() or 'NAME'}"
     return f"; did you mean {right!r}?"

@@ -180,7 +180,10 @@ class FusedPipeline:
         fusion = setting.fusion
         if fusion is None:
             fusion = default_fusion(legs, setting.depth)
-        fused = fusion.fuse_ids(legs, weights=dict(setting.weights), top_k=_FUSED_HITS)
+        weights = dict(setting.weights)
+        if setting.weights == self.default.weights:
+            weights = dict(self.source.weights_for(question))
+        fused = fusion.fuse_ids(legs, weights=weights, top_k=_FUSED_HITS)
         ids = [each.node_id for each in fused]
         return ids if setting.mmr_lambda is None else self._diverse(setting, question, ids)
 
@@ -316,6 +319,7 @@ def _with_fusion(source: Fused, setting: Setting) -> Retriever:
             keyword_store=None if source.keyword_source is source.source else source.keyword_source,
             embed_model=source.embed_model,
             candidates=setting.depth,
+            languages=source.languages if _has_own_weights(source, setting) else (),
             fusion=None if own is None else _with_fields(own, weights=weights),
             alpha=round(weights["vector"], 4) if own is None else None,
         )
@@ -335,7 +339,15 @@ def _with_fusion(source: Fused, setting: Setting) -> Retriever:
 
 def _cut(source: FusionRetriever, setting: Setting) -> tuple[Leg, ...]:
     is_less = setting.depth < FusedPipeline(source).depth
-    return tuple(replace(leg, top_k=setting.depth) if is_less else leg for leg in source.legs)
+    legs = source.legs
+    if not _has_own_weights(source, setting):
+        legs = tuple(replace(leg, languages=()) for leg in legs)
+    return tuple(replace(leg, top_k=setting.depth) if is_less else leg for leg in legs)
+
+
+def _has_own_weights(source: Fused, setting: Setting) -> bool:
+    """Return whether the weights were not changed, so that they still depend on the question."""
+    return setting.weights == FusedPipeline(source).default.weights
 
 
 def remade(original: R, **changed: Any) -> R:  # noqa: ANN401 - the constructor's arguments

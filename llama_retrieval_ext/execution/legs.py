@@ -1,7 +1,7 @@
 """Legs (named children of composites), and `ask`, which calls them and skips failed ones."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock
@@ -174,6 +174,8 @@ class Leg(RecordsArguments):
         backoff_s: Seconds before the first retry; doubled before each further one.
         breaker: Skips the leg for some time after repeated failures; by default after five
             consecutive failures, for 30 s.
+        languages: Languages that its embedding model knows, such as ``("en",)``: for a question in
+            another script it has at most a tenth of the weight. Empty for no such limit.
 
     Raises:
         ConfigurationError: A value is out of range or of another type.
@@ -200,6 +202,7 @@ class Leg(RecordsArguments):
     retries: int = 0
     backoff_s: float = 0.1
     breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
+    languages: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if not of_type(self.name, str, "the name of a leg"):

@@ -21,6 +21,7 @@ from llama_retrieval_ext.knowledge_base.report import IngestionReport
 from llama_retrieval_ext.knowledge_base.searching import Searchable
 from llama_retrieval_ext.knowledge_base.snapshot import refresh_every
 from llama_retrieval_ext.knowledge_base.storage import RequestedSetup
+from llama_retrieval_ext.pipeline.leg_weights import check_languages
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.retrievers.confidence import Calibration
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
@@ -59,7 +60,9 @@ class KnowledgeBase(Searchable, Browsable):
             "'embedded:./kb' and 'local'"
         )
 
-    def _set_up(self, opened: Opened, refresh_s: float | None) -> None:
+    def _set_up(
+        self, opened: Opened, refresh_s: float | None, languages: Sequence[str] | None
+    ) -> None:
         access, storage, ledger = opened.access, opened.storage, opened.ledger
         backend = backend_for(storage.store)
         if isinstance(backend, EngineBackend):
@@ -71,6 +74,7 @@ class KnowledgeBase(Searchable, Browsable):
             access,
             backend,
             opened.parts.preparation.embed_model,
+            languages=languages,
             graphs=None if storage.graph is None else storage.graph.graphs,
             confidence=self._calibrations,
         )
@@ -88,6 +92,7 @@ class KnowledgeBase(Searchable, Browsable):
         url: str,
         *,
         embed_model: str | BaseEmbedding | None = None,
+        languages: Sequence[str] | None = None,
         require_scope: bool | None = None,
         tokenizer: Tokenizer | None = None,
         transformations: Sequence[TransformComponent] | None = None,
@@ -121,6 +126,9 @@ class KnowledgeBase(Searchable, Browsable):
                 model and the base URL of ``local``, a notation, or an object of these integrations
                 with default settings, but no key. What embeds nothing needs no model, such as
                 contents, deletion and keyword search.
+            languages: Languages that the embedding model knows, such as ``["en"]``; None for those
+                that it declares, as ``local`` does. For a question in another script, hybrid search
+                weighs vectors .1 and keywords .9, unless the call gives weights. Not recorded.
             require_scope: Whether every operation needs a scope; None for the recorded setting, or
                 False. If it was created with True, or its first document was added with True, it
                 cannot be opened with False. True is always allowed, and applies to this object.
@@ -168,6 +176,7 @@ class KnowledgeBase(Searchable, Browsable):
         for name, value in (("require_scope", require_scope), ("many_tenants", many_tenants)):
             if value is not None:
                 of_type(value, bool, name)
+        known = None if languages is None else check_languages(languages)
         opening = Opening(
             url=url,
             embed_model=embed_model,
@@ -181,7 +190,7 @@ class KnowledgeBase(Searchable, Browsable):
             kg_extractors=kg_extractors,
         )
         kb = cls.__new__(cls)
-        kb._set_up(opening.open(), refresh_s)  # noqa: SLF001 - of its own
+        kb._set_up(opening.open(), refresh_s, known)  # noqa: SLF001 - of its own
         return kb
 
     remove = staticmethod(remove_knowledge_base)

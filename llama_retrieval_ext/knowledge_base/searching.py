@@ -1,5 +1,6 @@
 """`Searchable`: the methods of a knowledge base that answer queries."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
@@ -62,6 +63,7 @@ class Searchable:
         backend: Backend,
         embed_model: BaseEmbedding,
         *,
+        languages: Sequence[str] | None,
         graphs: "PassageGraphs | None",
         confidence: Confidence,
     ) -> None:
@@ -70,6 +72,7 @@ class Searchable:
         self.embed_model = embed_model
         self._check_open = access.check_open
         self._backend = backend
+        self._languages = languages
         self._graphs = graphs
         self._confidence = confidence
 
@@ -80,6 +83,7 @@ class Searchable:
             make=default_registry().make,
             backend=self._backend,
             embed_model=self.embed_model,
+            languages=self._languages,
             kb=self,  # type: ignore[arg-type]  # a subclass has nodes() and count()
             graph=self._graphs,
             defaults=DEFAULTS,
@@ -154,7 +158,8 @@ class Searchable:
             similarity_top_k: LlamaIndex's name of ``top_k``; pass one of them.
             options: The parameters of the name. For ``hybrid``: ``dense_weight=0.7`` and
                 ``sparse_weight=0.3`` by the table, and **0.5 and 0.5 in a knowledge base**, where
-                they were measured to be better; or ``alpha``, the share of the first;
+                they were measured to be better, less of the first for a question in a script that
+                the embedding model does not know; or ``alpha``, the share of the first;
                 ``fusion``, ``candidates``, ``pushdown``.
 
         Raises:

@@ -17,9 +17,11 @@ from llama_retrieval_ext.pipeline.branches import Unfused, chosen_names
 from llama_retrieval_ext.pipeline.chains import fanned_out, refined, rewritten
 from llama_retrieval_ext.pipeline.fusion import Fusion, fuse
 from llama_retrieval_ext.pipeline.leg_weights import (
+    check_languages,
     resolved_min_success,
     resolved_weights,
     weighted_name,
+    weights_for,
 )
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import Refine, Rewrite, check_last
@@ -163,9 +165,14 @@ class FusionRetriever(_Composite):
         weights = resolved_weights(
             fusion.weights, [leg.name for leg in legs], [leg.weight for leg in legs]
         )
+        self._languages = {leg.name: check_languages(leg.languages) for leg in legs}
         own = self.branches.min_success
         self.min_success = resolved_min_success(own, fusion, legs=len(legs))
         self.fusion, self.weights = fusion, weights
+
+    def weights_for(self, question: str) -> Mapping[str, float]:
+        """Return the weights for a question: less for legs that do not know its script."""
+        return weights_for(question, self.weights, self._languages)
 
     @property
     def legs(self) -> tuple[Leg, ...]:
@@ -206,7 +213,8 @@ class FusionRetriever(_Composite):
             for leg in self.legs
             if self.weights[leg.name] > 0
         }
-        weights = {name: self.weights[each.leg.name] for name, each in asks.items()}
+        own = self.weights_for(query.query_str)
+        weights = {name: own[each.leg.name] for name, each in asks.items()}
 
         def fused(rankings: Rankings) -> list[Hit]:
             return fuse(self.fusion, rankings, weights=weights, top_k=query.top_k, source=self.name)

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeAlias
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_retrieval_ext.checks import is_number, of_type, one_top_k
+from llama_retrieval_ext.embeddings.resolve import languages_of
 from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.execution.context import (
     call,
@@ -24,9 +25,11 @@ from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.fusion import Fusion, fuse
 from llama_retrieval_ext.pipeline.leg_weights import (
     Weights,
+    check_languages,
     resolved_min_success,
     resolved_weights,
     weighted_name,
+    weights_for,
 )
 from llama_retrieval_ext.pipeline.tree import Sketch
 from llama_retrieval_ext.query import Query, Scope, check_top_k
@@ -44,6 +47,7 @@ from llama_retrieval_ext.stores.engine.backend import HybridBackend, hybrid_back
 from llama_retrieval_ext.stores.engine.pushdown import LEGS, FusedSearch, check_native
 from llama_retrieval_ext.stores.open import Storage, source_of
 
+LegWeights: TypeAlias = Mapping[str, float]
 # Candidates of each leg: the usual number in the literature, and cheap.
 CANDIDATES: Final = 100
 
@@ -81,10 +85,15 @@ class HybridRetriever(StoreRetriever):
             weights in the fusion. 1.0 and 0.0 disable the other leg.
         candidates: Minimum number of hits of each leg; more candidates improve the fusion. 100 is
             cheap and usual in the literature.
+        languages: Languages that the embedding model knows, such as ``["en"]``; None for those that
+            the model declares, as `LocalEmbedding` does, but only if neither ``alpha`` nor weights
+            are given. Vectors have a tenth of the weight for a question in another script, and
+            more for a mixed one, by its share of letters. Empty for no such limit.
         pushdown: Whether the engine fuses and returns only the best hits, which is faster, mainly
             over a network. By default this package fuses: with the same formula on every engine,
             any fusion and weights, and contributions on every hit, which engines do not return. See
-            ``backend.features.fusions`` for the fusions of an engine.
+            ``backend.features.fusions`` for the fusions of an engine. A question whose weights the
+            engine does not support (see ``languages``) is fused by this package.
         collapse: Maximum number of hits of the fused ranking per document, or per value of a
             metadata field; candidates grow until there are ``top_k`` hits. None for no limit.
         similarity_top_k: LlamaIndex's name of ``top_k``; pass only one of them.
@@ -130,6 +139,7 @@ class HybridRetriever(StoreRetriever):
         fusion: Fusion | None = None,
         alpha: float | None = None,
         candidates: int = CANDIDATES,
+        languages: Sequence[str] | None = None,
         pushdown: bool = False,
         collapse: Collapse | None = None,
         similarity_top_k: int | None = None,
@@ -147,14 +157,17 @@ class HybridRetriever(StoreRetriever):
         self.fusion = _PLAIN_SUM if fusion is None else of_type(fusion, Fusion, "fusion")
         self.uses_default_fusion = fusion is None
         self.candidates = check_top_k(candidates)
-        self.weights = resolved_weights(_leg_weights(self.fusion, alpha), LEGS, (1.0, 1.0))
+        own = _leg_weights(self.fusion, alpha)
+        self.weights = resolved_weights(own, LEGS, (1.0, 1.0))
+        # A fusion that defines only `fuse` may take no weights.
+        fuses_ids = type(self.fusion).fuse is Fusion.fuse
+        declared = languages_of(self.embed_model) if own is None and fuses_ids else ()
+        self.languages = declared if languages is None else check_languages(languages)
         self.pushdown = pushdown
         if pushdown:
             self._check_native()
         self._breakers = {name: CircuitBreaker() for name in LEGS if self.weights[name] > 0}
         self.min_success = resolved_min_success(min_success, self.fusion, legs=len(self._breakers))
-        # Fusions that define only `fuse` need hits.
-        fuses_ids = type(self.fusion).fuse is Fusion.fuse
         in_one = features.one_round_trip and not self._has_two_stores and fuses_ids
         # The engine that takes both searches; None to search by legs.
         self._engine = hybrid_backend(self.backend) if pushdown or in_one else None
@@ -206,35 +219,36 @@ class HybridRetriever(StoreRetriever):
     def _answer_to(self, query: Query, legs: set[str]) -> Plan[list[Hit]]:
         """Return the fused hits of the legs; failed ones are removed from `legs`."""
         failures: dict[str, BaseException] = {}
+        weights = self.weights_for(query.query_str)
         if self._engine is not None and len(legs) == len(LEGS):
-            strategy = self._pushed_down if self.pushdown else self._in_one_round_trip
             embedding = self._embed(query)
             breaker = self._breakers["vector"]
             embedded = yield from attempt("vector", "embedding", embedding, breaker)
             if embedded.error is None:
-                return (yield from strategy(self._engine, query, embedded.result()))
+                is_native = self.pushdown and self._is_native(weights)
+                strategy = self._pushed_down if is_native else self._in_one_round_trip
+                return (yield from strategy(self._engine, query, embedded.result(), weights))
             failures["vector"] = embedded.error
-        return (yield from self._by_legs(query, legs, failures))
+        return (yield from self._by_legs(query, legs, failures, weights))
 
     def _pushed_down(
-        self, engine: HybridBackend, query: Query, embedding: Sequence[float]
+        self, engine: HybridBackend, query: Query, embedding: Sequence[float], weights: LegWeights
     ) -> Plan[list[Hit]]:
         """Return the hits that the engine fuses."""
-        self._check_native()  # again: the collection may have another distance
-        vector, keyword = (self.weights[leg] for leg in LEGS)
+        vector, keyword = (weights[leg] for leg in LEGS)
         how = FusedSearch(self.fusion, (vector, keyword), self._depth(query))
         fused = call(engine.fused(embedding, query.query_str, search_of(query), how))
         found = self._checked(fused, query, repr(self.fusion))
         return step(f"fusion in the engine by {self.fusion!r}", found)
 
     def _in_one_round_trip(
-        self, engine: HybridBackend, query: Query, embedding: Sequence[float]
+        self, engine: HybridBackend, query: Query, embedding: Sequence[float], weights: LegWeights
     ) -> Plan[list[Hit]]:
         """Return the fused hits of one request, and of one for the nodes if they are slow."""
-        return step("search in one round trip", self._at_once(engine, query, embedding))
+        return step("search in one round trip", self._at_once(engine, query, embedding, weights))
 
     def _at_once(
-        self, engine: HybridBackend, query: Query, embedding: Sequence[float]
+        self, engine: HybridBackend, query: Query, embedding: Sequence[float], weights: LegWeights
     ) -> Plan[list[Hit]]:
         top_k, depth = query.top_k or 1, self._depth(query)
         needs_ids = self.needs_ids or self.fusion.reads_ids or recording() is not None
@@ -250,15 +264,19 @@ class HybridRetriever(StoreRetriever):
         rankings = {"vector": found.vector, "keyword": found.keyword}
         self._note_confidence(query, rankings)
         fusion = self._fitting(rankings, depth)
-        best = fusion.fuse_ids(rankings, weights=self.weights, top_k=top_k, with_ties=True)
+        best = fusion.fuse_ids(rankings, weights=weights, top_k=top_k, with_ties=True)
         candidates = yield from found.chosen(best, top_k=top_k)
         note_legs(rankings)
         self._note_pushdown(query, "both searches in one request")
-        emit_fusion(self.name, fusion, rankings, self.weights, returned=len(candidates))
+        emit_fusion(self.name, fusion, rankings, weights, returned=len(candidates))
         return self._gated(candidates, query)
 
     def _by_legs(
-        self, query: Query, legs: set[str], failures: Mapping[str, BaseException]
+        self,
+        query: Query,
+        legs: set[str],
+        failures: Mapping[str, BaseException],
+        weights: LegWeights,
     ) -> Plan[list[Hit]]:
         """Return the fused hits of two requests in parallel; failed legs leave `legs`."""
         child, depth = query.for_child(), self._depth(query)
@@ -271,8 +289,8 @@ class HybridRetriever(StoreRetriever):
         legs.intersection_update(rankings)
         self._note_confidence(query, {name: scored_ids(each) for name, each in rankings.items()})
         fusion = self._fitting(rankings, depth)
-        hits = fuse(fusion, rankings, weights=self.weights, top_k=query.top_k, source=self.name)
-        emit_fusion(self.name, fusion, rankings, self.weights, returned=len(hits))
+        hits = fuse(fusion, rankings, weights=weights, top_k=query.top_k, source=self.name)
+        emit_fusion(self.name, fusion, rankings, weights, returned=len(hits))
         # Later stages find the embeddings of all hits in the store for vectors.
         return [with_origin(hit, self._origin) for hit in hits]
 
@@ -284,9 +302,19 @@ class HybridRetriever(StoreRetriever):
         """Return the number of candidates of each leg."""
         return max(self.candidates, query.top_k or 1)
 
+    def weights_for(self, question: str) -> LegWeights:
+        """Return the weights for a question: less for vectors in scripts unknown to the model."""
+        return weights_for(question, self.weights, {"vector": self.languages})
+
     def _fitting(self, rankings: Mapping[str, Sequence[object]], candidates: int) -> Fusion:
         """Return the fusion for these rankings."""
         return default_fusion(rankings, candidates) if self.uses_default_fusion else self.fusion
+
+    def _is_native(self, weights: LegWeights) -> bool:
+        """Return whether the engine fuses with the weights for a query; raise if with none."""
+        self._check_native()  # again: the collection may have another distance
+        own, native = [weights[leg] for leg in LEGS], self.backend.features.fusions
+        return any(each.is_as(self.fusion, own) for each in native)
 
     def _check_native(self) -> None:
         if self._has_two_stores:

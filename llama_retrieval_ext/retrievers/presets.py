@@ -1,7 +1,7 @@
 """Presets: complete pipelines by name, built from given parts."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
 from types import MappingProxyType
@@ -49,6 +49,8 @@ class PresetParts:
         graph: Retrieval over a graph, such as a `GraphRetriever`.
         embed_model: The model of the stored embeddings, for diversity; None if the hits come from a
             store of this package, which has its model.
+        languages: Languages that this model knows, such as ``("en",)``: for a question in another
+            script the leg ``vector`` of a fusion has at most a tenth of the weight.
         llm: LLM, only for ``intent_by_llm``.
         reranker: Replacement of `RuleRerank`: a stage, a LlamaIndex postprocessor, or a model of
             the package ``rerankers``. If it fails, the order is unchanged and the answer is marked
@@ -59,13 +61,15 @@ class PresetParts:
     keyword: BaseRetriever | None = None
     graph: BaseRetriever | None = None
     embed_model: BaseEmbedding | None = None
+    languages: Sequence[str] = ()
     llm: LLM | None = None
     reranker: AnyReranker | None = None
 
     @property
     def present(self) -> list[str]:
         """Names of the parts that are set."""
-        return [each.name for each in fields(self) if getattr(self, each.name) is not None]
+        parts = (each.name for each in fields(self) if each.name != "languages")
+        return [name for name in parts if getattr(self, name) is not None]
 
     def rerank(self) -> Refine:
         """Return the reranking stage."""
@@ -125,7 +129,8 @@ def advanced(  # noqa: PLR0913 - the options of the preset
     weights = {"vector": vector_weight, "graph": graph_weight, "keyword": keyword_weight}
     own = {leg: _weight(weights[leg], leg) for leg in legs}
     how = RRF(weights=own) if fusion == "rrf" else WeightedSum(own, normalise=_scales(own))
-    fused = branches(*(Leg(leg, each) for leg, each in legs.items()))
+    known = {"vector": parts.languages}
+    fused = branches(*(Leg(leg, each, languages=known.get(leg, ())) for leg, each in legs.items()))
     return _pipeline("advanced", top_k, fused, how, parts.rerank())
 
 

@@ -7,6 +7,7 @@ Letters after NFKC only: no half-width, full-width or presentation forms.
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from typing import Final, Literal, TypeAlias
 
 Script: TypeAlias = Literal[
@@ -49,6 +50,22 @@ RANGES: Final[dict[Script, str]] = {
     "hangul": HANGUL,
 }
 
+# The scripts of languages, by their ISO 639-1 codes.
+LANGUAGES: Final[dict[Script, str]] = {
+    "latin": "af ca cs cy da de en es et eu fi fr ga gl hr hu id is it la lt lv ms nl no pl pt ro "
+    "sk sl sq sv sw tl tr vi",
+    "cyrillic": "be bg kk mk mn ru sr uk",
+    "greek": "el",
+    "armenian": "hy",
+    "hebrew": "he yi",
+    "arabic": "ar fa ur",
+    "devanagari": "hi mr ne",
+    "tamil": "ta",
+    "thai": "th",
+    "han": "ja zh",
+    "kana": "ja",
+    "hangul": "ko",
+}
 
 _LOOKED_AT: Final = 2000
 # One character of these scripts carries about as much meaning as a word of the others.
@@ -82,6 +99,30 @@ def dominant_script(text: str) -> Script | Literal["none"]:
         weights["kana"] += weights.pop("han")
     best = max(weights, key=weights.__getitem__)
     return best if weights[best] else "none"
+
+
+def share_outside(text: str, languages: Iterable[str]) -> float:
+    """Return the share of the letters of a text in scripts that none of the languages uses.
+
+    Args:
+        text: The text; its first 2,000 characters count.
+        languages: Codes of `LANGUAGES`; a region is ignored, as in ``zh-TW``.
+
+    Returns:
+        A number in ``[0, 1]``; 0 without letters.
+
+    Examples:
+        >>> share_outside("What is BM25?", ["en"]), share_outside("什么是 BM", ["en"])
+        (0.0, 0.6)
+
+    """
+    if text.isascii() and "en" in languages:
+        return 0.0
+    letters = "".join(filter(str.isalpha, normal(text[:_LOOKED_AT])))
+    known = {each.partition("-")[0] for each in languages}
+    scripts = [script for script, codes in LANGUAGES.items() if known.intersection(codes.split())]
+    inside = sum(len(run) for script in scripts for run in _RUNS[script].findall(letters))
+    return 1 - inside / len(letters) if letters else 0.0
 
 
 def _weight(script: Script, *, text: str) -> int:
