@@ -202,7 +202,7 @@ class StoreDirectory:
                 return None
             self.flush()
             folder = shard_folder(self.path, self.config)
-            check_room(self.path, needed=2 * bytes_on_disk(folder) + min_free)
+            check_room(self.path, size=2 * bytes_on_disk(folder), min_free=min_free)
             config = self._next_config()
             draft = Draft(config, shard_folder(self.path, config))
             shutil.rmtree(draft.folder, ignore_errors=True)

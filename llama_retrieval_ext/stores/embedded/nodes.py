@@ -7,7 +7,7 @@ that makes searches inexact. Therefore compaction copies nodes to a new shard in
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from llama_index.core.schema import BaseNode
+from llama_index.core.schema import BaseNode, MetadataMode
 from qdrant_edge import (
     CountRequest,
     EdgeShard,
@@ -22,7 +22,7 @@ from qdrant_edge import (
 )
 
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
-from llama_retrieval_ext.stores.embedded.files import SOME_BYTES, bytes_on_disk, check_room
+from llama_retrieval_ext.stores.embedded.files import bytes_on_disk, check_room
 from llama_retrieval_ext.stores.embedded.filters import as_edge_filter, filter_of
 from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE, copy_points, copy_schema
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text
@@ -44,6 +44,9 @@ _PAGE: Final = 1024
 # A node is written to the log and to the storage, its metadata also to indexes.
 _COPIES: Final = 3
 _DELETION: Final = 1024
+_FLOAT_BYTES: Final = 4
+# The fields of a node in JSON without its text and metadata: ids, relations, settings.
+_FIELDS_BYTES: Final = 1000
 
 
 def add_nodes(directory: StoreDirectory, nodes: Sequence[BaseNode], *, min_free: int) -> None:
@@ -51,18 +54,30 @@ def add_nodes(directory: StoreDirectory, nodes: Sequence[BaseNode], *, min_free:
     batches = prepare_batches(nodes, size=_BATCH, config=directory.config, where=directory.path)
     dimension, average = len(batches[0].vectors[0]), mean_length(batches)
     with directory.lock:
-        check_room(directory.path, needed=_written_bytes(batches[0]) + min_free)
+        check_room(directory.path, size=_written_bytes(batches[0]), min_free=min_free)
         directory.establish(dimension=dimension, average_length=average)
         for batch in batches:
-            check_room(directory.path, needed=_written_bytes(batch) + min_free)
+            check_room(directory.path, size=_written_bytes(batch), min_free=min_free)
             _write(directory, batch)
+
+
+def check_room_for(directory: StoreDirectory, nodes: Iterable[BaseNode], *, min_free: int) -> None:
+    """Raise `StoreUnavailableError` if nodes, by an estimate of their size, do not fit."""
+    size = sum(map(_estimated_bytes, nodes))
+    check_room(directory.path, size=_COPIES * size, min_free=min_free)
+
+
+def _estimated_bytes(node: BaseNode) -> int:
+    """Return about what `PointBatch.size_bytes` has for a node: JSON, terms and the vector."""
+    text = node.get_content(MetadataMode.ALL).encode("utf-8", "replace")
+    return 2 * len(text) + _FLOAT_BYTES * len(node.embedding or ()) + _FIELDS_BYTES
 
 
 def delete_matching(directory: StoreDirectory, clause: Clause) -> None:
     """Delete the matching points."""
     deletion = UpdateOperation.delete_points_by_filter(as_edge_filter(clause))
     with directory.lock:
-        check_room(directory.path, needed=SOME_BYTES)
+        check_room(directory.path)
         directory.change(
             lambda shard: _update(directory, shard, deletion),
             size_bytes=_DELETION,
@@ -153,7 +168,10 @@ def compact(directory: StoreDirectory, *, min_free: int) -> int:
     with directory.lock:
         before = bytes_on_disk(directory.path)
         nodes = directory.read(lambda shard: shard.info().points_count, empty=0)
-        check_room(directory.path, needed=before + min_free if nodes else SOME_BYTES)
+        if nodes:
+            check_room(directory.path, size=before, min_free=min_free)
+        else:
+            check_room(directory.path)
         directory.rebuild(_copy)
         return max(0, before - bytes_on_disk(directory.path))
 

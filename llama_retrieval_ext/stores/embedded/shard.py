@@ -24,7 +24,7 @@ from qdrant_edge import (
     VectorStorageDatatype,
 )
 
-from llama_retrieval_ext.stores.embedded.files import SOME_BYTES, EmbeddedConfig, check_room
+from llama_retrieval_ext.stores.embedded.files import EmbeddedConfig, check_room
 
 DENSE: Final = "dense"
 BM25: Final = "bm25"
@@ -50,7 +50,7 @@ def open_shard(directory: Path, config: EmbeddedConfig, *, logged: bool) -> Edge
             shutil.rmtree(folder, ignore_errors=True)
     if config.dimension is None or kept is None:
         return None
-    check_room(directory, needed=SOME_BYTES)
+    check_room(directory)
     if not kept.exists():
         _create(directory, config, config.dimension, logged=logged)
     return EdgeShard.load(str(kept))

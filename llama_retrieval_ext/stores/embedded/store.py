@@ -32,6 +32,7 @@ from llama_retrieval_ext.stores.embedded.index import (
 )
 from llama_retrieval_ext.stores.embedded.nodes import (
     add_nodes,
+    check_room_for,
     compact,
     count_matching,
     delete_matching,
@@ -69,7 +70,8 @@ class EmbeddedVectorStore(EngineStore):
             if the store is empty.
         dim: Dimension of the embeddings; None for that of the first added nodes.
         distance: ``cosine``, ``dot`` or ``euclid``; None for the recorded one, or cosine.
-        min_free_bytes: Bytes that `add` must leave free on the disk.
+        min_free_bytes: Bytes that `add`, `compact` and `build_index` must leave free on the disk.
+            Opening, searching and deleting need 4 MB, without which the engine could die.
         vectors: Storage type of embeddings: ``float32``; ``float16``, half as large; or ``int8``:
             float16, plus 8-bit integers in an index, which select the candidates that a search
             rescores with float16. None for the recorded value, or float32.
@@ -114,6 +116,7 @@ class EmbeddedVectorStore(EngineStore):
     ) -> None:
         if not isinstance(path, str | Path):
             raise ConfigurationError(f"path must be a directory's, or ':memory:', got {path!r}")
+        check_count(min_free_bytes, "min_free_bytes", least=0)
         if tokenizer is not None:
             of_type(tokenizer, Tokenizer, "tokenizer")
         super().__init__(stores_text=True)
@@ -145,6 +148,10 @@ class EmbeddedVectorStore(EngineStore):
     def persist(self, persist_path: str = "", fs: object = None) -> None:  # noqa: ARG002 - LlamaIndex's
         """Flush the engine's log to its storage; `add` is already durable."""
         self._directory.flush()
+
+    def check_room(self, nodes: Sequence[BaseNode]) -> None:
+        """Raise `StoreUnavailableError` if the disk has no room to add nodes."""
+        check_room_for(self._directory, nodes, min_free=self.min_free_bytes)
 
     def compact(self) -> int:
         """Free the disk space of deleted and replaced nodes.
