@@ -4,19 +4,17 @@ The engine only marks deleted and replaced nodes. Its ``optimize`` holds the GIL
 that makes searches inexact. Therefore compaction copies nodes to a new shard in batches.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from llama_index.core.schema import BaseNode, MetadataMode
 from qdrant_edge import (
     CountRequest,
     EdgeShard,
-    Filter,
     FloatIndexParams,
     KeywordIndexParams,
     Point,
     Record,
-    ScrollRequest,
     SparseVector,
     UpdateOperation,
 )
@@ -24,7 +22,14 @@ from qdrant_edge import (
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.files import bytes_on_disk, check_room
 from llama_retrieval_ext.stores.embedded.filters import as_edge_filter, filter_of
-from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE, copy_points, copy_schema
+from llama_retrieval_ext.stores.embedded.shard import (
+    BM25,
+    DENSE,
+    Reweighing,
+    copy_points,
+    copy_schema,
+    scroll,
+)
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text
 from llama_retrieval_ext.stores.qdrant_common.filters import Clause
 from llama_retrieval_ext.stores.qdrant_common.points import (
@@ -116,7 +121,7 @@ def _written_bytes(batch: PointBatch) -> int:
 
 def matching_nodes(shard: EdgeShard, clause: Clause | None) -> list[BaseNode]:
     """Return the matching nodes with embeddings."""
-    pages = _scroll(shard, limit=_PAGE, with_vector=[DENSE], filter_=filter_of(clause))
+    pages = scroll(shard, limit=_PAGE, with_vector=[DENSE], filter_=filter_of(clause))
     return [_node(record) for page in pages for record in page]
 
 
@@ -163,7 +168,8 @@ def _add_indexes(shard: EdgeShard, payloads: Iterable[Payload]) -> None:
 def compact(directory: StoreDirectory, *, min_free: int) -> int:
     """Copy the nodes to a new shard and remove the old shard; return the freed bytes.
 
-    Searches continue; writers wait, about 0.1 ms per node.
+    The keyword weights are those for the mean number of terms of all nodes. Searches continue;
+    writers wait, about 0.2 ms per node.
     """
     with directory.lock:
         before = bytes_on_disk(directory.path)
@@ -176,27 +182,7 @@ def compact(directory: StoreDirectory, *, min_free: int) -> int:
         return max(0, before - bytes_on_disk(directory.path))
 
 
-def _copy(old: EdgeShard, new: EdgeShard) -> None:
+def _copy(old: EdgeShard, new: EdgeShard, weights: Reweighing) -> None:
     copy_schema(old, new)
-    for records in _scroll(old, limit=_BATCH, with_vector=True):
-        copy_points(records, new)
-
-
-def _scroll(
-    shard: EdgeShard, *, limit: int, with_vector: bool | list[str], filter_: Filter | None = None
-) -> Iterator[list[Record]]:
-    """Yield pages of the matching points."""
-    offset = None
-    while True:
-        records, offset = shard.scroll(
-            ScrollRequest(
-                offset=offset,
-                limit=limit,
-                filter=filter_,
-                with_payload=True,
-                with_vector=with_vector,
-            )
-        )
-        yield records
-        if offset is None:
-            return
+    for records in scroll(old, limit=_BATCH, with_vector=True):
+        copy_points(records, new, weights)

@@ -60,9 +60,9 @@ class EmbeddedVectorStore(EngineStore):
 
     Similarities are cosine, inner product or negative Euclidean distance, and BM25 for keywords.
     Higher is better in every mode. Without an index (see `index`), a search compares every
-    embedding. BM25 has k1 = 1.2 and b = 0.75. The mean text length is computed from the first nodes
-    in an empty store, smoothed with ten pseudo-documents of 100 terms, and then fixed, so that
-    stored weights stay valid.
+    embedding. BM25 has k1 = 1.2 and b = 0.75. The mean text length is that of the first nodes in
+    an empty store, smoothed with ten pseudo-documents of 100 terms. `compact` and `build_index`
+    take the exact mean of all nodes, which nodes added later use as well.
 
     Args:
         path: The directory; ``":memory:"`` for a temporary directory, removed by `close`.
@@ -156,8 +156,8 @@ class EmbeddedVectorStore(EngineStore):
     def compact(self) -> int:
         """Free the disk space of deleted and replaced nodes.
 
-        The remaining nodes are copied to new files, which needs space for both and about 0.1 ms per
-        node. Searches continue; writers wait. A store with an index is indexed again as by
+        The remaining nodes are copied to new files, which needs space for both and about 0.2 ms per
+        node. BM25 gets the mean text length of these nodes. Searches continue; writers wait. A store with an index is indexed again as by
         `build_index`, and writes continue as well. Nothing is lost if the process dies.
 
         Returns:
@@ -177,7 +177,7 @@ class EmbeddedVectorStore(EngineStore):
     def build_index(self) -> bool:
         """Index all nodes, regardless of their number; blocks.
 
-        A separate process builds the index. It needs space for a second copy of the files, and one
+        BM25 gets the mean text length of all nodes. A separate process builds the index. It needs space for a second copy of the files, and one
         to two milliseconds per node on one core. Searches and writes continue; writers wait only
         while the files are copied. Nothing is lost if either process dies.
 

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from llama_index.core.schema import BaseNode
 from pydantic_core import to_jsonable_python
 
-from llama_retrieval_ext.formulas.bm25 import bm25_term_weight
+from llama_retrieval_ext.formulas.bm25 import bm25_term_counts, bm25_term_weight
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.node_json import node_to_text
 from llama_retrieval_ext.stores.encoding.values import all_utf8_safe, keyword_text
@@ -130,7 +130,7 @@ def _is_comparable(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class QdrantConfig(StoreConfig):
-    """The config of a store of a Qdrant engine; the mean number of terms is fixed once."""
+    """The config of a store of a Qdrant engine, with the mean number of terms in all weights."""
 
     average_length: float | None = None
 
@@ -196,6 +196,25 @@ USUAL_LENGTH: Final = 100
 _USUAL_NODES: Final = 10
 
 
+def stored_length(weights: Sequence[float], *, average_length: float) -> int:
+    """Return the number of terms of a text from its stored weights."""
+    return int(bm25_term_counts(np.asarray(weights), average_length=average_length).sum())
+
+
+def reweighed(weights: Sequence[float], *, old: float, new: float) -> list[float]:
+    """Return the weights of a text for another mean number of terms than the old one.
+
+    Examples:
+        >>> [round(each, 4) for each in reweighed([1.0], old=1.0, new=2.0)]
+        [1.2571]
+
+    """
+    counts = bm25_term_counts(np.asarray(weights), average_length=old)
+    length = float(counts.sum())
+    changed: list[float] = bm25_term_weight(counts, length=length, average_length=new).tolist()
+    return changed
+
+
 class Ready(NamedTuple):
     """The parts of a point."""
 
@@ -249,8 +268,9 @@ def prepare_batches(
 def mean_length(batches: Sequence[PointBatch]) -> float:
     """Return the mean number of terms, smoothed with pseudo-documents of `USUAL_LENGTH`.
 
-    The mean is recorded once. Without smoothing, a first document of two words would make all later
-    documents count as too long, which costs an eighth to a fifth of the nDCG@10 of keyword search.
+    The mean is recorded with the first nodes. Without smoothing, a first document of two words
+    would make all later documents count as too long, which costs an eighth to a fifth of the
+    nDCG@10 of keyword search.
     """
     lengths = [length for batch in batches for length in batch.terms.lengths.tolist()]
     mean: float = (sum(lengths) + _USUAL_NODES * USUAL_LENGTH) / (len(lengths) + _USUAL_NODES)
