@@ -157,8 +157,9 @@ class EmbeddedVectorStore(EngineStore):
         """Free the disk space of deleted and replaced nodes.
 
         The remaining nodes are copied to new files, which needs space for both and about 0.2 ms per
-        node. BM25 gets the mean text length of these nodes. Searches continue; writers wait. A store with an index is indexed again as by
-        `build_index`, and writes continue as well. Nothing is lost if the process dies.
+        node. BM25 gets their mean text length. Searches continue; writers wait. A store with an
+        index is indexed again as by `build_index`, and writes continue as well. Nothing is lost if
+        the process dies.
 
         Returns:
             Number of freed bytes.
@@ -177,9 +178,10 @@ class EmbeddedVectorStore(EngineStore):
     def build_index(self) -> bool:
         """Index all nodes, regardless of their number; blocks.
 
-        BM25 gets the mean text length of all nodes. A separate process builds the index. It needs space for a second copy of the files, and one
+        A separate process builds the index. It needs space for a second copy of the files, and one
         to two milliseconds per node on one core. Searches and writes continue; writers wait only
-        while the files are copied. Nothing is lost if either process dies.
+        while the files are copied. Nothing is lost if either process dies. BM25 gets the mean text
+        length of all nodes.
 
         Returns:
             Whether there is an index. False if there are no nodes or too few for the engine, or if
