@@ -8,7 +8,7 @@ Meaning of each operator for a field ``f`` and a filter value ``v``:
 
 ========================== ======================================================================
 ``EQ`` / ``NE``            ``f`` equals ``v`` or not. 3 equals 3.0, never "3"; a list equals nothing
-``GT GTE LT LTE``          ``f`` and ``v`` are numbers and compare so
+``GT GTE LT LTE``          ``f`` and ``v`` are both numbers or both dates, and compare so
 ``IN`` / ``NIN``           ``f`` equals one of the values / none
 ``ANY`` / ``ALL``          ``f`` is a list that contains at least one / all of the values
 ``CONTAINS``               ``f`` is a list that contains ``v``
@@ -16,13 +16,18 @@ Meaning of each operator for a field ``f`` and a filter value ``v``:
 ``IS_EMPTY``               ``f`` is missing, ``None`` or ``[]``
 ========================== ======================================================================
 
+A date is a string in ISO 8601's extended form, ``2024-01-31`` or ``2024-01-31T09:30:00.5+01:00``,
+and a date of the calendar. It stands for an instant, to the nanosecond: a date is the start of its
+day, and without a zone the time is UTC. ``EQ`` and ``IN`` compare dates as strings.
+
 A missing field satisfies only ``NE``, ``NIN`` and ``IS_EMPTY``. Booleans in metadata equal no
 filter value, because LlamaIndex's filters cannot contain booleans.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from operator import ge, gt, le, lt
 from typing import Any, Final, TypeAlias
 
@@ -79,7 +84,7 @@ Condition: TypeAlias = Compare | AllOf | AnyOf | Not
 # control characters, so that compilers need not escape a key.
 _KEY = re.compile(r"\w(?:[\w .:/@+-]{0,126}\w)?")
 _LIST_OPERATORS = {FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL}
-_NUMBER_OPERATORS = {FilterOperator.GT, FilterOperator.GTE, FilterOperator.LT, FilterOperator.LTE}
+ORDER_OPERATORS = {FilterOperator.GT, FilterOperator.GTE, FilterOperator.LT, FilterOperator.LTE}
 _TEXT_OPERATORS = {FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE}
 
 
@@ -148,8 +153,11 @@ def _expectation(operator: FilterOperator) -> tuple[str, Callable[[Value], bool]
             "a list of strings or finite numbers",
             lambda value: isinstance(value, tuple) and all(map(_is_scalar, value)),
         )
-    if operator in _NUMBER_OPERATORS:
-        return "a finite number (store dates as numbers, e.g. 20240131)", is_number
+    if operator in ORDER_OPERATORS:
+        return (
+            "a finite number, or a date as '2024-01-31' or '2024-01-31T09:30:00Z'",
+            lambda value: is_number(value) or instant(value) is not None,
+        )
     if operator in _TEXT_OPERATORS:
         return "a string", lambda value: isinstance(value, str)
     return "a string or a finite number (for several values use IN, for lists CONTAINS)", _is_scalar
@@ -224,6 +232,23 @@ def matches(condition: Condition | None, metadata: Mapping[str, object]) -> bool
             return not matches(part, metadata)
 
 
+def comparisons(condition: Condition) -> Iterator[Compare]:
+    """Yield all comparisons in a condition."""
+    match condition:
+        case Compare():
+            yield condition
+        case AllOf(parts) | AnyOf(parts):
+            for part in parts:
+                yield from comparisons(part)
+        case Not(part):
+            yield from comparisons(part)
+
+
+def orders_dates(comparison: Compare) -> bool:
+    """Return whether a comparison is of dates by time."""
+    return comparison.operator in ORDER_OPERATORS and isinstance(comparison.value, str)
+
+
 def _equal(field: object, value: object) -> bool:
     if isinstance(field, bool) or isinstance(field, str) is not isinstance(value, str):
         return False
@@ -242,8 +267,43 @@ def _has_all(field: object, values: Sequence[Scalar]) -> bool:
     return isinstance(field, list | tuple) and all(_has(field, value) for value in values)
 
 
-def _number(compare: Callable[[float, float], bool]) -> Test:
-    def test(field: object, value: float) -> bool:
+_DATE: Final = re.compile(
+    r"(\d{4}-\d\d-\d\d)"
+    r"(?:[Tt ]((?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d)?)(?:(?<=:\d\d:\d\d)[.,](\d{1,9}))?"
+    r"([Zz]|[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?)?)?",
+    re.ASCII,
+)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_SECOND: Final = timedelta(seconds=1)
+NANOSECONDS: Final = 10**9
+
+
+def instant(value: object) -> int | None:
+    """Return the nanoseconds from 1970 to a date, by the rules above; None if it is no date.
+
+    Examples:
+        >>> instant("1970-01-01T01:00:00.5+01:00"), instant("1970-02-30"), instant("yesterday")
+        (500000000, None, None)
+
+    """
+    text = value.isoformat() if isinstance(value, date) else value
+    found = _DATE.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        return None
+    day, time, fraction, zone = found.groups()
+    try:
+        moment = datetime.fromisoformat(f"{day}T{time or '00:00'}{(zone or 'Z').upper()}")
+    except ValueError:  # such as 30 February
+        return None
+    seconds = (moment - _EPOCH) // _SECOND
+    return seconds * NANOSECONDS + int((fraction or "").ljust(9, "0"))
+
+
+def _ordered(compare: Callable[[float, float], bool]) -> Test:
+    def test(field: object, value: Scalar) -> bool:
+        if isinstance(value, str):
+            moment, other = instant(field), instant(value)
+            return moment is not None and other is not None and compare(moment, other)
         if isinstance(field, bool) or not isinstance(field, int | float):
             return False
         return compare(field, value)
@@ -266,10 +326,10 @@ _OPERATORS: Final[Mapping[FilterOperator, Test]] = {
     FilterOperator.NE: lambda field, value: not _equal(field, value),
     FilterOperator.IN: _among,
     FilterOperator.NIN: lambda field, values: not _among(field, values),
-    FilterOperator.GT: _number(gt),
-    FilterOperator.GTE: _number(ge),
-    FilterOperator.LT: _number(lt),
-    FilterOperator.LTE: _number(le),
+    FilterOperator.GT: _ordered(gt),
+    FilterOperator.GTE: _ordered(ge),
+    FilterOperator.LT: _ordered(lt),
+    FilterOperator.LTE: _ordered(le),
     FilterOperator.ANY: lambda field, values: any(_has(field, value) for value in values),
     FilterOperator.ALL: _has_all,
     FilterOperator.CONTAINS: _has,

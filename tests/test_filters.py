@@ -1,5 +1,6 @@
 """Conditions written as LlamaIndex filters mean what they meant."""
 
+from datetime import UTC, datetime, timedelta, timezone
 from enum import Enum
 from typing import Any
 
@@ -59,6 +60,7 @@ class Verb(str, Enum):  # noqa: UP042 - as users have them
 
 
 MISSING = Missing()
+FEBRUARY = datetime(2024, 2, 1, tzinfo=UTC)
 # What each operator says of a field: operator, value, fields that match, fields that do not.
 TABLE: list[tuple[FilterOperator, Value, list[object], list[object]]] = [
     (OP.EQ, "a", ["a"], ["A", "ab", "", ["a"], None, MISSING]),
@@ -72,6 +74,18 @@ TABLE: list[tuple[FilterOperator, Value, list[object], list[object]]] = [
     (OP.GTE, 3, [3, 3.0, 4], [2.9, "3", MISSING]),
     (OP.LT, 3, [2, -1.5, 0], [3, 3.5, "2", False, MISSING]),
     (OP.LTE, 3, [3, 3.0, 2], [3.1, "3", MISSING]),
+    (
+        OP.GT,
+        "2024-01-31",
+        ["2024-02-01", "2024-01-31T00:00:00.000000001", "2024-01-31T00:00-00:01", FEBRUARY],
+        ["2024-01-31", "2024-01-31T00:30+00:30", "2024-01-31T00:30+01:00", "9999", 20250101, None],
+    ),
+    (
+        OP.LTE,
+        "2024-01-31T09:00+01:00",
+        ["2024-01-31T08:00Z", "2024-01-31 08:00", "2024-01-31", "2023-12-31T23:59:59,9z"],
+        ["2024-01-31T08:00:00.1", "2024-01-31T09:00", "2024-01-31T03:01-05", "2024-01-32", MISSING],
+    ),
     (OP.IN, ("a", "b"), ["a", "b"], ["c", ["a"], "ab", None, MISSING]),
     (OP.IN, (1, 2), [1, 2.0], ["1", True, 3, MISSING]),
     (OP.IN, (), [], ["a", 1, None, MISSING]),
@@ -178,7 +192,8 @@ def test_filters_of_llama_index_become_a_condition(
         (group(one("a", ["x"])), "EQ on 'a' takes a string or a finite number"),
         (group(one("a", "x", OP.IN)), "IN on 'a' takes a list"),
         (group(one("a", 1, OP.ANY)), "ANY on 'a' takes a list"),
-        (group(one("a", "2020", OP.GT)), "store dates as numbers"),
+        (group(one("a", "2020", OP.GT)), "or a date as '2024-01-31'"),
+        (group(one("a", "2024-02-30", OP.LTE)), "or a date as '2024-01-31'"),
         (group(one("a", [1], OP.LTE)), "LTE on 'a' takes a finite number"),
         (group(one("a", float("nan"), OP.GT)), "finite number"),
         (group(one("a", float("inf"))), "finite number"),
@@ -309,6 +324,16 @@ def test_one_value_is_as_good_as_a_list_of_one(
     for single, several in ((OP.EQ, OP.IN), (OP.NE, OP.NIN), (OP.CONTAINS, OP.ANY)):
         alone = matches(Compare("x", single, value), metadata)
         assert matches(Compare("x", several, (value,)), metadata) is alone
+
+
+MOMENTS = st.datetimes(timezones=st.sampled_from([None, UTC, timezone(timedelta(hours=-9))]))
+
+
+@given(MOMENTS, MOMENTS, st.sampled_from("T "))
+def test_dates_compare_as_python_compares_them(a: datetime, b: datetime, between: str) -> None:
+    condition = Compare("x", OP.LT, b.isoformat(between))
+    first, second = (each if each.tzinfo else each.replace(tzinfo=UTC) for each in (a, b))
+    assert matches(condition, {"x": a.isoformat(between)}) is (first < second)
 
 
 @given(st.integers(-3, 3), METADATA)

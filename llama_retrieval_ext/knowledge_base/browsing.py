@@ -216,6 +216,8 @@ class Browsable:
     def index(self) -> IndexInfo:
         """Index all nodes of the embedded engine now; block until it is done.
 
+        BM25 gets the mean text length of all nodes, as by `compact`.
+
         Searches and writes continue meanwhile; see `EmbeddedVectorStore.build_index`. With
         ``store_params={"index": "auto"}`` (100,000 nodes) or ``"hnsw"`` (10,000) the index is also
         built automatically in the background.

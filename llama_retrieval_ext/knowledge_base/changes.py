@@ -317,8 +317,8 @@ class Changes:
         return gone
 
     def settle(self) -> None:
-        """Finish or undo unfinished changes."""
-        self._parts.writer.settle()
+        """Finish or undo unfinished changes, as far as there is room for it."""
+        self._parts.writer.settle_if_possible()
 
     def compact(self) -> int:
         """Free the disk space of deleted nodes; return the number of bytes."""

@@ -145,7 +145,7 @@ def open_ledger(
         _set_up(ledger, storage, requested, where)
         # On a server another process may be writing; the next writer settles it.
         if storage.is_exclusive and ledger.n_nodes_at_rest() is None:
-            writer_of(storage, ledger).settle()
+            writer_of(storage, ledger).settle_if_possible()
         _check_in_step(ledger, storage, where)
         _check_graph(ledger, storage, where)
     return ledger
@@ -219,7 +219,7 @@ def _doubt_all(ledger: Ledger, where: str) -> None:
 
 def writer_of(storage: Storage, ledger: Ledger) -> Writer:
     """Return a writer to a knowledge base."""
-    targets: list[WriteTarget] = [StoreTarget(storage.store, storage.flush)]
+    targets: list[WriteTarget] = [StoreTarget(storage.store, storage.flush, storage.check_room)]
     if storage.graph is not None:
         # The graph is first: its failures must not reach the store, which searches read.
         targets.insert(0, graph_target(storage.graph, ledger))

@@ -49,6 +49,7 @@ class Storage:
     store: BasePydanticVectorStore
     close: Callable[[], None]
     flush: Callable[[], None]  # writes pending changes to disk
+    check_room: Callable[[Sequence[BaseNode]], None]  # raises if they do not fit on the disk
     count: Callable[[], int]  # the nodes in the store
     tokenizer: str  # as JSON
     params: str  # engine settings as JSON, applied when it creates the collection
@@ -123,6 +124,7 @@ def open_storage(url: str, setup: RequestedSetup) -> Storage:
         close=store.close,
         # These engines write to disk by themselves. Milvus Lite would create a file per flush.
         flush=lambda: None,
+        check_room=lambda _: None,
         count=store.count,
         tokenizer=_as_json(store.tokenizer),
         params=json.dumps(to_jsonable_python(params), sort_keys=True) if params else "",
@@ -141,6 +143,7 @@ def _embedded(store: EmbeddedVectorStore, location: Location) -> Storage:
         store=store,
         close=store.close,
         flush=store.persist,
+        check_room=store.check_room,
         count=store.count,
         tokenizer=_as_json(store.tokenizer),
         params="",

@@ -17,6 +17,7 @@ from time import monotonic, sleep
 from typing import Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
+from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.errors import (
@@ -57,8 +58,11 @@ class WriteTarget(Protocol):
     After a crash the same nodes are upserted or deleted again.
     """
 
-    def check(self) -> None:
-        """Raise if it is not writable now; called before a write begins."""
+    def check(self, documents: Sequence[Prepared]) -> None:
+        """Raise if it is not writable now, or has no room for new versions of documents.
+
+        Called before they are claimed: a refused write leaves nothing in the journal.
+        """
         ...
 
     def upsert(self, documents: Sequence[Prepared]) -> None:
@@ -75,22 +79,40 @@ class WriteTarget(Protocol):
 
 
 class StoreTarget:
-    """A vector store as the target of writes; `flush` writes its pending changes to disk."""
+    """A vector store as the target of writes.
 
-    def __init__(self, store: BasePydanticVectorStore, flush: Callable[[], None]) -> None:
+    Args:
+        store: The store.
+        flush: Writes its pending changes to disk.
+        check_room: Raises if there is no room for nodes.
+    """
+
+    def __init__(
+        self,
+        store: BasePydanticVectorStore,
+        flush: Callable[[], None],
+        check_room: Callable[[Sequence[BaseNode]], None] = lambda _: None,
+    ) -> None:
         self._store = store
+        self._check_room = check_room
         self.flush = flush
 
-    def check(self) -> None:
-        """No-op: the journal is written first, and is in the same place as the store."""
+    def check(self, documents: Sequence[Prepared]) -> None:
+        """Raise if there is no room; the journal, in the same place, is written first."""
+        if documents:
+            self._check_room(_nodes_of(documents))
 
     def upsert(self, documents: Sequence[Prepared]) -> None:
         """Add the nodes of documents, or replace those with the same id."""
-        self._store.add([node for document in documents for node in document.nodes])
+        self._store.add(_nodes_of(documents))
 
     def delete(self, node_ids: Sequence[str]) -> None:
         """Delete nodes; missing ids are ignored."""
         self._store.delete_nodes(node_ids=list(node_ids))
+
+
+def _nodes_of(documents: Sequence[Prepared]) -> list[BaseNode]:
+    return [node for document in documents for node in document.nodes]
 
 
 # Errors that concern no single document.
@@ -121,13 +143,18 @@ class Writer:
         """
         outcomes: dict[DocumentKey, WriteOutcome | Exception] = {}
         with self.lock:
-            self._repeat(documents, lambda pending: self._write(pending, outcomes))
+            self._check(documents)
+            self._repeat(documents, self.settle, lambda pending: self._write(pending, outcomes))
         return [outcomes[each.key] for each in documents]
 
     def delete(self, keys: Sequence[DocumentKey]) -> None:
-        """Delete documents with all their nodes; missing ones are ignored."""
+        """Delete documents with all their nodes; missing ones are ignored.
+
+        An unfinished update for which there is no room does not prevent it.
+        """
         with self.lock:
-            self._repeat(keys, self._delete)
+            self._check(())
+            self._repeat(keys, self.settle_if_possible, self._delete)
 
     def settle(self) -> None:
         """Finish or undo unfinished changes."""
@@ -143,20 +170,31 @@ class Writer:
                     finishing.append(claim)
                 else:
                     self._undo(claim)
+            self._complete(finishing)  # before updates, for which there may be no room
             failures = self._put(versions)
-            finishing += [claim for claim, _ in versions if claim.key not in failures]
-            self._complete(finishing)
+            self._complete([claim for claim, _ in versions if claim.key not in failures])
 
-    def _repeat(self, items: Sequence[T], work: Callable[[list[T]], list[T]]) -> None:
-        """Call `work` until no document is left."""
+    def settle_if_possible(self) -> None:
+        """Finish or undo unfinished changes; leave those that a target refuses to a later call."""
+        try:
+            self.settle()
+        except StoreUnavailableError as error:
+            _logger.warning("an interrupted change stays unfinished for now: %s", error)
+
+    def _check(self, documents: Sequence[Prepared]) -> None:
+        for target in self._targets:
+            target.check(documents)
+
+    def _repeat(
+        self, items: Sequence[T], settle: Callable[[], None], work: Callable[[list[T]], list[T]]
+    ) -> None:
+        """Call `settle` and `work` until no document is left."""
         started = monotonic()
         self._losses = 0
         warned = False
         pending = list(items)
-        for target in self._targets if pending else ():
-            target.check()
         while pending:
-            self.settle()
+            settle()
             pending = work(pending)
             if not pending:
                 return

@@ -84,9 +84,10 @@ def open_store(
         store_params: Settings of the engine, applied when it creates the collection. Qdrant: those
             of its "create collection", ``vector``, ``sparse_vector`` and ``search``. Milvus: the
             fields of ``MilvusParams``, such as ``index_params``, in Milvus's form. Elasticsearch:
-            the fields of ``IndexParams``, or ``body``. Embedded: ``vectors`` and ``index``, as for
-            `EmbeddedVectorStore`; ``index`` may differ each time. Settings for searches
-            (``search``, ``search_params``, ``num_candidates``) apply to this object. For an
+            the fields of ``IndexParams``, or ``body``. Embedded: ``vectors``, ``index`` and
+            ``min_free_bytes``, as for `EmbeddedVectorStore`; the last two may differ each time.
+            Settings for searches (``search``, ``search_params``, ``num_candidates``) apply to this
+            object. For an
             existing collection, all others must equal the recorded ones, or be left out.
         must_exist: Whether a missing store is an error; if so, no store is created.
 
@@ -111,7 +112,12 @@ def open_store(
         if must_exist and is_new(rest):
             raise _missing(url)
         return EmbeddedVectorStore(
-            rest, tokenizer=tokenizer, distance=distance, vectors=setup.vectors, index=setup.index
+            rest,
+            tokenizer=tokenizer,
+            distance=distance,
+            vectors=setup.vectors,
+            index=setup.index,
+            min_free_bytes=setup.min_free_bytes,
         )
     if rest and scheme in ENGINES:
         engine = ENGINES[scheme]

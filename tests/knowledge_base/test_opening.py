@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -130,19 +131,88 @@ def test_a_url_of_no_engine_is_refused(url: str, advice: str) -> None:
         KnowledgeBase.open(url, embed_model=MockEmbedding(4))
 
 
-@EMBEDDED
-def test_a_full_disk_of_the_store_loses_no_document(open_kb: Open) -> None:
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Free bytes that the system reports; more than the engine needs, less than adding does."""
+    free = {"free": 10 * 2**20}
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(**free))
+    return free
+
+
+@pytest.fixture
+def full(open_kb: Open, disk: dict[str, int]) -> KnowledgeBase:
+    """A knowledge base of two documents on a disk that is nearly full."""
+    room, disk["free"] = disk["free"], 2**40
     kb = open_kb()
-    kb.add([Document(id_="d", text="annual leave")])
-    store = kb._storage.store
-    assert isinstance(store, EmbeddedVectorStore)
-    room = store.min_free_bytes
-    store.min_free_bytes = 2**60
-    with pytest.raises(StoreUnavailableError, match="room"):
-        kb.add([Document(id_="d", text="sick leave"), Document(id_="e", text="leave")])
-    store.min_free_bytes = room
-    assert [hit.text for hit in kb.retriever("keyword").retrieve("leave")] == ["annual leave"]
-    assert kb.add([Document(id_="e", text="leave")]).added == 1
+    kb.add([Document(id_="d", text="annual leave"), Document(id_="e", text="sick leave")])
+    disk["free"] = room
+    return kb
+
+
+CHECK = "llama_retrieval_ext.stores.embedded.store.check_room_for"
+
+
+def found(kb: KnowledgeBase) -> set[str]:
+    return {hit.text for hit in kb.retriever("keyword").retrieve("leave")}
+
+
+@EMBEDDED
+def test_an_update_refused_for_lack_of_room_leaves_nothing_unfinished(
+    full: KnowledgeBase, open_kb: Open, disk: dict[str, int]
+) -> None:
+    changes = [Document(id_="d", text="parental leave"), Document(id_="f", text="unpaid leave")]
+    with pytest.raises(StoreUnavailableError, match=r"store_params=\{'min_free_bytes'"):
+        full.add(changes)
+    assert full._ledger.n_nodes_at_rest() == 2
+    assert found(full) == {"annual leave", "sick leave"}
+    assert full.delete("e") == 1
+    full.close()
+    again = open_kb()
+    assert found(again) == {"annual leave"}
+    disk["free"] = 2**40
+    assert again.add(changes).updated == 1
+    assert found(again) == {"parental leave", "unpaid leave"}
+
+
+@EMBEDDED
+def test_an_update_for_which_room_ran_out_blocks_neither_deleting_nor_opening(
+    full: KnowledgeBase, open_kb: Open, disk: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:  # the disk fills up after the check
+        patched.setattr(CHECK, lambda *_, **__: None)
+        with pytest.raises(StoreUnavailableError, match="10 MB are free"):
+            full.add([Document(id_="d", text="parental leave")])
+    full.close()
+    with open_kb() as again:
+        assert found(again) == {"annual leave", "sick leave"}
+        assert again.delete("e") == 1
+        assert again.delete("d") == 1
+    disk["free"] = 2**40
+    with open_kb() as again:
+        assert found(again) == set()
+        assert again.add([Document(id_="d", text="parental leave")]).added == 1
+
+
+@EMBEDDED
+def test_an_interrupted_update_is_finished_when_there_is_room_again(
+    full: KnowledgeBase, open_kb: Open, disk: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(CHECK, lambda *_, **__: None)
+        with pytest.raises(StoreUnavailableError, match="10 MB are free"):
+            full.add([Document(id_="d", text="parental leave")])
+    full.close()
+    disk["free"] = 2**40
+    assert found(open_kb()) == {"parental leave", "sick leave"}
+
+
+@EMBEDDED
+@pytest.mark.usefixtures("full")
+def test_the_room_that_adding_leaves_is_a_store_param(open_kb: Open) -> None:
+    with open_kb(store_params={"min_free_bytes": 2**20}) as kb:
+        assert kb.add([Document(id_="f", text="unpaid leave")]).added == 1
+    with pytest.raises(ConfigurationError, match="min_free_bytes must be a whole number"):
+        open_kb(store_params={"min_free_bytes": -1})
 
 
 def test_constructing_a_knowledge_base_says_to_open_it() -> None:

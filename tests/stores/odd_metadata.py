@@ -18,6 +18,36 @@ STRINGS = [
     "", "a", "A", "ab", "3", "true", "None", "it's", 'say "x"', "back\\slash", "100%_*", "é", "É",
     "STRASSE", "straße", "中文法律", "line\nbreak", "a\x00b", "+", "-", "sA", "n3",
 ]  # fmt: skip
+# Strings that are dates, some of them the same instant, and strings that are nearly dates.
+DATES = [
+    "2024-01-31",
+    "2024-01-31T00:00Z",
+    "2024-01-31 01:00:00+01:00",
+    "2024-01-30T23:59:59.999999999",
+    "2024-01-31T00:00:00.000000001z",
+    "2024-01-31T00:00:00,5-0030",
+    "2024-01-31T00:00:01",
+    "0001-01-01T00:00+14:00",
+    "9999-12-31T23:59:59.9-12",
+    "1969-12-31T23:59:59.25",
+    "2024-02-29",
+]
+NEAR_DATES = [
+    "2023-02-29",
+    "2024-1-31",
+    "20240131",
+    "2024-01-31T24:00",
+    "2024-01-31T",
+    "2024-01-31T10",
+    "2024-01-31T10:00.5",
+    "2024-01-31T10:00:60",
+    "2024-01-31Z",
+    " 2024-01-31",
+    "2024-01-31\n",
+    "\uff12\uff10\uff12\uff14-01-31",
+    "2024-01-31T00:00:00.0000000001",
+    "0000-01-01",
+]
 # Two whose length changes with their case, and one that UTF-8 cannot write.
 HARD_STRINGS = ["İstanbul", "ΑΣ", "lone\ud800"]
 NUMBERS = [0, -0.0, 1, 3, 3.0, 3.5, -7, 0.1, 1e-300, 2**53 - 1]
@@ -66,6 +96,12 @@ CONFUSED: list[tuple[object, FilterOperator, Value]] = [
     (math.inf, FilterOperator.GT, 2**53 - 1),
     (10**400, FilterOperator.GT, 0),
     (-(10**400), FilterOperator.LT, 0),
+    *(
+        (field, operator, value)
+        for field in (*DATES, *NEAR_DATES, ["2024-01-31"], 20240131, None)
+        for operator in SIZED
+        for value in (DATES[0], DATES[3], DATES[4], DATES[8])
+    ),
 ]
 
 
@@ -100,6 +136,7 @@ class OddMetadata:
         odd: Values that conditions never have.
         in_lists: Odd values of lists, in random nodes.
         more_numbers: Further numbers to draw from.
+        dates: Dates that sizes are compared with, and metadata has, beside strings near to them.
         sizes: Numbers that sizes are compared with; None for any.
         texts: Operators that look into a text.
         longest_text: How long a text may be that they look for.
@@ -113,6 +150,7 @@ class OddMetadata:
     odd: Sequence[object] = tuple(ODD_SCALARS)
     in_lists: Sequence[object] = (None, True, math.nan)
     more_numbers: st.SearchStrategy[float] = SMALL
+    dates: Sequence[str] = tuple(DATES)
     sizes: Sequence[float] | None = None
     texts: Sequence[FilterOperator] = (TEXT, ANY_CASE)
     longest_text: int | None = None
@@ -176,7 +214,7 @@ class OddMetadata:
         ]
 
     def _random_value(self, rng: random.Random) -> object:
-        scalars = [*self.strings, *self.numbers]
+        scalars = [*self.strings, *self.numbers, *self.dates, *NEAR_DATES]
         kind = rng.randrange(10)
         if kind < 6:
             return rng.choice(scalars)
@@ -187,7 +225,8 @@ class OddMetadata:
     @property
     def _words(self) -> st.SearchStrategy[str]:
         return st.one_of(
-            st.sampled_from(self.strings), st.text(st.characters(codec="utf-8"), max_size=4)
+            st.sampled_from([*self.strings, *self.dates, *NEAR_DATES]),
+            st.text(st.characters(codec="utf-8"), max_size=4),
         )
 
     @property
@@ -201,7 +240,11 @@ class OddMetadata:
     @property
     def _compares(self) -> st.SearchStrategy[Compare]:
         keys, words, scalars = st.sampled_from(self.keys), self._words, self._scalars
-        sizes = self._numbers if self.sizes is None else st.sampled_from(self.sizes)
+        sizes: st.SearchStrategy[Any] = (
+            self._numbers if self.sizes is None else st.sampled_from(self.sizes)
+        )
+        if self.dates:
+            sizes = st.one_of(sizes, st.sampled_from(self.dates))
         sought = words.map(lambda text: text[: self.longest_text])
         some = st.lists(scalars, min_size=self.least, max_size=3).map(tuple)
         return st.one_of(

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import RuleError
-from llama_retrieval_ext.filters import Compare, Value
+from llama_retrieval_ext.filters import ORDER_OPERATORS, Compare, Value, instant
 from llama_retrieval_ext.graph.elements import Direction
 
 MAX_HOPS: Final = 6
@@ -240,6 +240,8 @@ def _fits(operator: FilterOperator, value: object) -> bool:
         return isinstance(value, tuple) and all(_is_scalar(item) for item in value)
     if operator in (FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE):
         return isinstance(value, str)
+    if operator in ORDER_OPERATORS and isinstance(value, str):
+        return instant(value) is not None
     return _is_scalar(value)
 
 

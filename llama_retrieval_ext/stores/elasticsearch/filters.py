@@ -6,6 +6,7 @@ of another key's JSON, followed by
 ====== =============================================================================
 ``s…`` a string; ``h…`` the digest of a long string
 ``n…`` a number, as `number_term` writes it: ranges of terms are ranges of numbers
+``t…`` the instant of a string that is a date, as a number
 ``i…`` an element of a list, in one of the forms above
 ``l``  the value is a list
 ``+``  the value is not missing, not ``None``, not ``[]``
@@ -23,7 +24,7 @@ from typing import Final
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import UnsupportedFilterError
-from llama_retrieval_ext.filters import Condition, Scalar
+from llama_retrieval_ext.filters import Condition, Scalar, instant
 from llama_retrieval_ext.stores.elasticsearch.client import Json
 from llama_retrieval_ext.stores.encoding.values import (
     is_comparable,
@@ -114,6 +115,9 @@ def _ends(value: object) -> Iterator[str]:
         yield "+"
         if is_comparable(value):
             yield scalar(value)
+        moment = instant(value)
+        if moment is not None:
+            yield f"t{number_term(moment)}"
 
 
 def _texts(value: object) -> Iterator[tuple[str, str]]:
@@ -204,10 +208,13 @@ def _one_of(key: str, values: Sequence[Scalar], mark: str = "") -> Json:
 def _ordered(operator: str) -> Comparison[Json]:
     other_end = "lt" if operator.startswith("g") else "gt"
 
-    def compare(key: str, value: float) -> Json:
-        # The range ends after the last number of this key: "o" follows "n".
-        bound = prefix(key) + ("o" if other_end == "lt" else "n")
-        return {"range": {TERMS: {operator: prefix(key) + scalar(value), other_end: bound}}}
+    def compare(key: str, value: Scalar) -> Json:
+        moment = instant(value)
+        term = scalar(value) if moment is None else f"t{number_term(moment)}"
+        # The range ends with the last number or date of this key: "o" follows "n".
+        bound = chr(ord(term[0]) + 1) if other_end == "lt" else term[0]
+        ends = {operator: prefix(key) + term, other_end: prefix(key) + bound}
+        return {"range": {TERMS: ends}}
 
     return compare
 

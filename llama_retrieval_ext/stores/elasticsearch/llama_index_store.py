@@ -231,8 +231,8 @@ class IndexFields:
         return _exists(key)
 
     def _bounded(self, bound: str) -> Comparison[Json]:
-        def compare(key: str, value: float) -> Json:
-            path = self.numbers.get(key)
+        def compare(key: str, value: Scalar) -> Json:
+            path = None if isinstance(value, str) else self.numbers.get(key)  # a string is a date
             return _exists(key) if path is None else {"range": {path: {bound: value}}}
 
         return compare

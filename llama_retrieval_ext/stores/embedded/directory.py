@@ -37,6 +37,7 @@ from llama_retrieval_ext.stores.embedded.files import (
 )
 from llama_retrieval_ext.stores.embedded.shard import (
     Draft,
+    Reweighing,
     create_shard,
     open_shard,
     remove_shard,
@@ -112,7 +113,7 @@ class StoreDirectory:
             if not is_empty and self.config.dimension == dimension:
                 return
             config = ConfigRequest(dimension=dimension).resolve(self.config, self.path)
-            if is_empty:
+            if is_empty and self._draft is None:  # the weights of a draft depend on the mean
                 config = replace(config, average_length=average_length)
             self._set_up(config)
 
@@ -153,7 +154,7 @@ class StoreDirectory:
             self.read(EdgeShard.flush, empty=None)
             self._unflushed = 0
 
-    def rebuild(self, fill: Callable[[EdgeShard, EdgeShard], None]) -> None:
+    def rebuild(self, fill: Callable[[EdgeShard, EdgeShard, Reweighing], None]) -> None:
         """Fill a new shard and make it current. Readers continue, and writers wait.
 
         The config names the current shard. After a crash this is either the complete old shard or
@@ -164,10 +165,11 @@ class StoreDirectory:
             if old is None:
                 return
             self._abandon_draft()
-            after = self._next_config()
+            weights = Reweighing.of(old, self.config)
+            after = replace(self._next_config(), average_length=weights.new)
             new = create_shard(self.path, after, logged=not self._temporary)
             try:
-                fill(old, new)
+                fill(old, new, weights)
                 new.flush()
                 write_config(self.path, after)
             finally:
@@ -202,7 +204,7 @@ class StoreDirectory:
                 return None
             self.flush()
             folder = shard_folder(self.path, self.config)
-            check_room(self.path, needed=2 * bytes_on_disk(folder) + min_free)
+            check_room(self.path, size=2 * bytes_on_disk(folder), min_free=min_free)
             config = self._next_config()
             draft = Draft(config, shard_folder(self.path, config))
             shutil.rmtree(draft.folder, ignore_errors=True)
@@ -219,7 +221,12 @@ class StoreDirectory:
             draft.bring_changes(old, new, self.lock)
             new.flush()
             made = draft.config.generation
-            after = replace(self.config, generation=made, indexed=draft.indexed)
+            after = replace(
+                self.config,
+                generation=made,
+                indexed=draft.indexed,
+                average_length=draft.weights.new,
+            )
             write_config(self.path, after)
             self._draft = None
             self._settle(old, new, after)

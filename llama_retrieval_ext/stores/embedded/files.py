@@ -30,20 +30,23 @@ C = TypeVar("C", bound=StoreConfig)
 # kills the process on a full disk; its files grow by up to 32 MB at a time. On disks of 200 MB,
 # 4 MB were enough; with 0 the process died.
 MIN_FREE_BYTES: Final = 64 * 2**20
-# Opening and deleting write little, and must work on a disk too full for adding.
+# Opening and deleting write little, and must work on a disk too full for adding. With 64 kB free
+# on ext4 the engine opened and read a store, and died while it deleted; 1 MB were enough.
 SOME_BYTES: Final = 4 * 2**20
 # The unit of `st_blocks`.
 _BLOCK_BYTES: Final = 512
 
 
-def check_room(directory: Path, *, needed: int) -> None:
-    """Raise `StoreUnavailableError` if fewer than `needed` bytes are free."""
+def check_room(directory: Path, *, size: int = SOME_BYTES, min_free: int = 0) -> None:
+    """Raise `StoreUnavailableError` if `size` bytes do not fit, or leave less than `min_free`."""
     free = shutil.disk_usage(directory).free
-    if free < needed:
+    if free < size + min_free:
+        lower = ", or open it with store_params={'min_free_bytes': ...} below"
+        advice = f"{lower} {min_free:,}" if min_free else ""
         raise StoreUnavailableError(
             f"{free / 2**20:.0f} MB are free under {directory}, at least "
-            f"{needed / 2**20:.0f} MB are needed; make room, or set another min_free_bytes. What "
-            "was stored before is safe"
+            f"{(size + min_free) / 2**20:.0f} MB are needed; make room{advice}. What was stored "
+            "before is safe"
         )
 
 
@@ -264,10 +267,11 @@ class EmbeddedConfig(QdrantConfig):
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedParams:
-    """The ``store_params`` of the embedded engine; None for the recorded value."""
+    """The ``store_params`` of the embedded engine; None for a recorded value."""
 
     vectors: VectorType | None = None
     index: IndexKind | None = None
+    min_free_bytes: int = MIN_FREE_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from llama_retrieval_ext.stores.embedded.files import (
     clear_errors,
 )
 from llama_retrieval_ext.stores.embedded.search import vector_params
-from llama_retrieval_ext.stores.embedded.shard import BM25, DATATYPES, DENSE, Draft
+from llama_retrieval_ext.stores.embedded.shard import BM25, DATATYPES, DENSE, Draft, Reweighing
 from llama_retrieval_ext.stores.encoding.vectors import SCORES
 
 _logger = logging.getLogger(__name__)
@@ -155,11 +155,23 @@ def build(directory: StoreDirectory, *, min_free: int) -> None:
             return
         try:
             with clear_errors(directory.path):
+                _reweigh(draft)
                 _index_files(draft)
                 if not draft.is_abandoned:
                     _become_current(directory, draft)
         finally:
             directory.discard_draft(draft)
+
+
+def _reweigh(draft: Draft) -> None:
+    """Compute the keyword weights of the copy for the mean number of terms of its nodes."""
+    shard = EdgeShard.load(str(draft.folder))
+    try:
+        draft.weights = Reweighing.of(shard, draft.config)
+        draft.weights.apply(shard)
+        shard.flush()
+    finally:
+        shard.close()
 
 
 def _become_current(directory: StoreDirectory, draft: Draft) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from subprocess import Popen
-from typing import Final
+from typing import Final, Self
 from uuid import UUID
 
 from qdrant_edge import (
@@ -17,14 +17,19 @@ from qdrant_edge import (
     EdgeShard,
     EdgeSparseVectorParams,
     EdgeVectorParams,
+    Filter,
     Modifier,
     Point,
+    PointVectors,
     Record,
+    ScrollRequest,
+    SparseVector,
     UpdateOperation,
     VectorStorageDatatype,
 )
 
-from llama_retrieval_ext.stores.embedded.files import SOME_BYTES, EmbeddedConfig, check_room
+from llama_retrieval_ext.stores.embedded.files import EmbeddedConfig, check_room
+from llama_retrieval_ext.stores.qdrant_common.points import reweighed, stored_length
 
 DENSE: Final = "dense"
 BM25: Final = "bm25"
@@ -36,6 +41,7 @@ _OURS: Final = re.compile(r"shard(-\d+|\.new|\.old)?")
 DATATYPES: Final = {"float32": "Float32", "float16": "Float16", "int8": "Float16"}
 # Points that are copied at a time.
 _BATCH: Final = 256
+_PAGE: Final = 1024
 
 
 def open_shard(directory: Path, config: EmbeddedConfig, *, logged: bool) -> EdgeShard | None:
@@ -50,7 +56,7 @@ def open_shard(directory: Path, config: EmbeddedConfig, *, logged: bool) -> Edge
             shutil.rmtree(folder, ignore_errors=True)
     if config.dimension is None or kept is None:
         return None
-    check_room(directory, needed=SOME_BYTES)
+    check_room(directory)
     if not kept.exists():
         _create(directory, config, config.dimension, logged=logged)
     return EdgeShard.load(str(kept))
@@ -103,7 +109,7 @@ class Changes:
     def __len__(self) -> int:
         return len(self.points) + len(self.deletions)
 
-    def bring(self, old: EdgeShard, new: EdgeShard) -> None:
+    def bring(self, old: EdgeShard, new: EdgeShard, weights: "Reweighing") -> None:
         """Apply the changes to the copy.
 
         Deletions come first. Then points written since the copy are read from the old shard, or
@@ -115,7 +121,7 @@ class Changes:
         for ids in _batches(self.points):
             found = old.retrieve(list(ids), with_payload=True, with_vector=True)
             gone = set(ids).difference(each.id for each in found)
-            copy_points(found, new)
+            copy_points(found, new, weights)
             if gone:
                 new.update(UpdateOperation.delete_points(list(gone)))
 
@@ -134,6 +140,7 @@ class Draft:
         is_abandoned: Whether the copied shard is no longer current.
         is_changed: Whether changes were applied to the new shard.
         indexed: Number of nodes in the index.
+        weights: Change of the keyword weights of the copy.
     """
 
     config: EmbeddedConfig
@@ -143,6 +150,7 @@ class Draft:
     is_abandoned: bool = False
     is_changed: bool = False
     indexed: int = 0
+    weights: "Reweighing" = field(default_factory=lambda: Reweighing(None, None))
 
     def abandon(self) -> None:
         """Stop the build, because the copy is out of date."""
@@ -157,7 +165,7 @@ class Draft:
         with lock:
             taken, self.changes = self.changes, Changes()
         self.is_changed = self.is_changed or bool(taken)
-        taken.bring(old, new)
+        taken.bring(old, new, self.weights)
 
 
 def copy_schema(old: EdgeShard, new: EdgeShard) -> None:
@@ -168,11 +176,84 @@ def copy_schema(old: EdgeShard, new: EdgeShard) -> None:
             new.update(UpdateOperation.create_field_index(name, index.params))
 
 
-def copy_points(records: Sequence[Record], new: EdgeShard) -> None:
-    """Write records, which include vectors and payload, to the new shard."""
-    points = [Point(each.id, each.vector or {}, each.payload) for each in records]
+@dataclass(frozen=True, slots=True)
+class Reweighing:
+    """Change of the keyword weights from one mean number of terms to another.
+
+    Attributes:
+        old: The mean in the stored weights; None for none.
+        new: The mean of all nodes now; None to keep the weights.
+    """
+
+    old: float | None
+    new: float | None
+
+    @classmethod
+    def of(cls, shard: EdgeShard, config: EmbeddedConfig) -> Self:
+        """Return the change to the exact mean of the nodes in a shard."""
+        old = config.average_length
+        if old is None:
+            return cls(None, None)
+        lengths = [
+            stored_length(each.values, average_length=old)
+            for page in scroll(shard, limit=_PAGE, with_vector=[BM25])
+            for each in map(_keyword_weights, page)
+        ]
+        return cls(old, sum(lengths) / len(lengths) if any(lengths) else old)
+
+    def applied(self, record: Record) -> SparseVector:
+        """Return the new keyword weights of a record."""
+        stored = _keyword_weights(record)
+        if self.old is None or self.new is None:
+            return stored
+        return SparseVector(stored.indices, reweighed(stored.values, old=self.old, new=self.new))
+
+    def apply(self, shard: EdgeShard) -> None:
+        """Change the weights of all nodes in a shard."""
+        for page in scroll(shard, limit=_BATCH, with_vector=[BM25]):
+            vectors = [PointVectors(each.id, {BM25: self.applied(each)}) for each in page]
+            if vectors:
+                shard.update(UpdateOperation.update_vectors(vectors))
+
+
+def _keyword_weights(record: Record) -> SparseVector:
+    vectors = record.vector
+    found = vectors.get(BM25) if isinstance(vectors, dict) else None
+    return found if isinstance(found, SparseVector) else SparseVector([], [])
+
+
+def copy_points(records: Sequence[Record], new: EdgeShard, weights: Reweighing) -> None:
+    """Write records, which include vectors and payload, to the new shard with new weights."""
+    points = [
+        Point(
+            each.id,
+            {**(each.vector if isinstance(each.vector, dict) else {}), BM25: weights.applied(each)},
+            each.payload,
+        )
+        for each in records
+    ]
     if points:
         new.update(UpdateOperation.upsert_points(points))
+
+
+def scroll(
+    shard: EdgeShard, *, limit: int, with_vector: bool | list[str], filter_: Filter | None = None
+) -> Iterator[list[Record]]:
+    """Yield pages of the matching points."""
+    offset = None
+    while True:
+        records, offset = shard.scroll(
+            ScrollRequest(
+                offset=offset,
+                limit=limit,
+                filter=filter_,
+                with_payload=True,
+                with_vector=with_vector,
+            )
+        )
+        yield records
+        if offset is None:
+            return
 
 
 def _batches(ids: Iterable[UUID]) -> Iterator[list[int | UUID | str]]:

@@ -32,6 +32,7 @@ from llama_retrieval_ext.stores.embedded.index import (
 )
 from llama_retrieval_ext.stores.embedded.nodes import (
     add_nodes,
+    check_room_for,
     compact,
     count_matching,
     delete_matching,
@@ -59,9 +60,9 @@ class EmbeddedVectorStore(EngineStore):
 
     Similarities are cosine, inner product or negative Euclidean distance, and BM25 for keywords.
     Higher is better in every mode. Without an index (see `index`), a search compares every
-    embedding. BM25 has k1 = 1.2 and b = 0.75. The mean text length is computed from the first nodes
-    in an empty store, smoothed with ten pseudo-documents of 100 terms, and then fixed, so that
-    stored weights stay valid.
+    embedding. BM25 has k1 = 1.2 and b = 0.75. The mean text length is that of the first nodes in
+    an empty store, smoothed with ten pseudo-documents of 100 terms. `compact` and `build_index`
+    take the exact mean of all nodes, which nodes added later use as well.
 
     Args:
         path: The directory; ``":memory:"`` for a temporary directory, removed by `close`.
@@ -69,7 +70,8 @@ class EmbeddedVectorStore(EngineStore):
             if the store is empty.
         dim: Dimension of the embeddings; None for that of the first added nodes.
         distance: ``cosine``, ``dot`` or ``euclid``; None for the recorded one, or cosine.
-        min_free_bytes: Bytes that `add` must leave free on the disk.
+        min_free_bytes: Bytes that `add`, `compact` and `build_index` must leave free on the disk.
+            Opening, searching and deleting need 4 MB, without which the engine could die.
         vectors: Storage type of embeddings: ``float32``; ``float16``, half as large; or ``int8``:
             float16, plus 8-bit integers in an index, which select the candidates that a search
             rescores with float16. None for the recorded value, or float32.
@@ -114,6 +116,7 @@ class EmbeddedVectorStore(EngineStore):
     ) -> None:
         if not isinstance(path, str | Path):
             raise ConfigurationError(f"path must be a directory's, or ':memory:', got {path!r}")
+        check_count(min_free_bytes, "min_free_bytes", least=0)
         if tokenizer is not None:
             of_type(tokenizer, Tokenizer, "tokenizer")
         super().__init__(stores_text=True)
@@ -146,12 +149,17 @@ class EmbeddedVectorStore(EngineStore):
         """Flush the engine's log to its storage; `add` is already durable."""
         self._directory.flush()
 
+    def check_room(self, nodes: Sequence[BaseNode]) -> None:
+        """Raise `StoreUnavailableError` if the disk has no room to add nodes."""
+        check_room_for(self._directory, nodes, min_free=self.min_free_bytes)
+
     def compact(self) -> int:
         """Free the disk space of deleted and replaced nodes.
 
-        The remaining nodes are copied to new files, which needs space for both and about 0.1 ms per
-        node. Searches continue; writers wait. A store with an index is indexed again as by
-        `build_index`, and writes continue as well. Nothing is lost if the process dies.
+        The remaining nodes are copied to new files, which needs space for both and about 0.2 ms per
+        node. BM25 gets their mean text length. Searches continue; writers wait. A store with an
+        index is indexed again as by `build_index`, and writes continue as well. Nothing is lost if
+        the process dies.
 
         Returns:
             Number of freed bytes.
@@ -172,7 +180,8 @@ class EmbeddedVectorStore(EngineStore):
 
         A separate process builds the index. It needs space for a second copy of the files, and one
         to two milliseconds per node on one core. Searches and writes continue; writers wait only
-        while the files are copied. Nothing is lost if either process dies.
+        while the files are copied. Nothing is lost if either process dies. BM25 gets the mean text
+        length of all nodes.
 
         Returns:
             Whether there is an index. False if there are no nodes or too few for the engine, or if

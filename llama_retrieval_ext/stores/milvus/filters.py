@@ -8,6 +8,7 @@ key:
 ``s_`` a string, as `safe_text` writes it
 ``i_`` the same string in lower case, if that differs
 ``n_`` a number, as `number_term` writes it: the strings sort as the numbers do
+``t_`` the instant of a string that is a date, as a number
 ``l_`` a list: its values between separators, each with the letter of its type before it
 ``o_`` anything else that is not None
 ====== ================================================================================
@@ -28,7 +29,7 @@ from typing import Any, Final, TypeAlias
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import UnsupportedFilterError
-from llama_retrieval_ext.filters import AllOf, AnyOf, Condition, Not, Scalar
+from llama_retrieval_ext.filters import AllOf, AnyOf, Condition, Not, Scalar, instant
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.values import is_comparable, number_term, plain_value
 from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage, target_parts
@@ -100,6 +101,7 @@ Fields: TypeAlias = dict[str, str]
 STRING: Final = "s_"
 LOWER: Final = "i_"
 NUMBER: Final = "n_"
+TIME: Final = "t_"
 LIST: Final = "l_"
 OTHER: Final = "o_"
 EMPTY_LIST: Final = SEPARATOR
@@ -154,6 +156,9 @@ def _put(fields: Fields, key: str, value: object) -> None:
         lower = value.lower()
         if lower != value:
             fields[field(LOWER, key)] = safe_text(lower)
+        moment = instant(value)
+        if moment is not None:
+            fields[field(TIME, key)] = number_term(moment)
     else:
         fields[field(NUMBER, key)] = number_term(value)
 
@@ -277,7 +282,12 @@ def _any_of(values: Sequence[str]) -> str:
 
 
 def _ordered(sign: str) -> Comparison[Expression]:
-    return lambda key, value: compare(field(NUMBER, key), f"{sign} {_quoted(number_term(value))}")
+    def ordered(key: str, value: Scalar) -> Expression:
+        # A string is a date: `parse_filters` has checked it.
+        mark, number = (TIME, instant(value) or 0) if isinstance(value, str) else (NUMBER, value)
+        return compare(field(mark, key), f"{sign} {_quoted(number_term(number))}")
+
+    return ordered
 
 
 def _has(key: str, value: Scalar) -> Expression:

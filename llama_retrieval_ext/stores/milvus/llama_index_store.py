@@ -256,7 +256,9 @@ def _equal(field: str, value: Scalar) -> Prefilter:
 
 
 def _compared(sign: str) -> Comparison[Prefilter]:
-    def compared(field: str, value: float) -> Prefilter:
+    def compared(field: str, value: Scalar) -> Prefilter:
+        if isinstance(value, str):  # a date
+            return _exists(field, value)
         if abs(value) >= _EXACT:
             return _PASS_ALL
         return Prefilter(compare(field, f"{sign} {value}"), exact=False)

@@ -228,8 +228,8 @@ class LlamaIndexQdrantBackend(EngineBackend[QdrantVectorStore]):
 
     The store's ``query`` is not used: it falls back to vector search for unsupported modes, and its
     filters drop matching rows or return other rows. This backend evaluates filters exactly or
-    refuses them: TEXT_MATCH_INSENSITIVE, numbers of 2**53 and more, ALL with an empty list, and
-    keys reserved by LlamaIndex. Filtering in Python could read the whole collection.
+    refuses them: TEXT_MATCH_INSENSITIVE, dates, numbers of 2**53 and more, ALL with an empty list,
+    and keys reserved by LlamaIndex. Filtering in Python could read the whole collection.
 
     Keyword search needs ``enable_hybrid`` and uses the store's ``sparse_query_fn`` and its scores.
     """
@@ -353,7 +353,7 @@ def _utf8(key: str, text: str) -> str:
 
 
 def _sized(bound: str) -> Comparison[Clause]:
-    def write(key: str, value: float) -> Clause:
+    def write(key: str, value: Scalar) -> Clause:
         bounds = exact_bounds(key, value, bound)
         return _no_list(key, lambda path: Within(path, **bounds))
 

@@ -12,7 +12,7 @@ from uuid import UUID
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import UnsupportedFilterError
-from llama_retrieval_ext.filters import Condition, Scalar
+from llama_retrieval_ext.filters import NANOSECONDS, Condition, Scalar, instant
 from llama_retrieval_ext.stores.encoding.values import utf8_safe
 from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage, target_parts
 from llama_retrieval_ext.stores.engine.query_modes import Target
@@ -24,6 +24,8 @@ from llama_retrieval_ext.stores.qdrant_common.points import (
     LIST,
     LOWER,
     META,
+    NANO,
+    TIME,
     digits,
     marked,
     path,
@@ -115,8 +117,14 @@ def clause_language(comparisons: Mapping[FilterOperator, Comparison[Clause]]) ->
     return FilterLanguage(comparisons, every, any_of, negated)
 
 
-def exact_bounds(key: str, value: float, bound: str) -> Mapping[str, float]:
-    """Return bounds that the engine compares like Python; raise for 2**53 or more."""
+def exact_bounds(key: str, value: Scalar, bound: str) -> Mapping[str, float]:
+    """Return bounds that the engine compares like Python; raise for dates, and 2**53 or more."""
+    if isinstance(value, str):
+        raise UnsupportedFilterError(
+            f"dates in this collection are only text to the engine, got {value!r} for {key!r}; "
+            "open a store by URL, or store dates as numbers",
+            bound.upper(),
+        )
     if abs(value) >= EXACT:
         raise UnsupportedFilterError(
             f"the engine compares sizes with numbers below 2**53, got {value!r} for {key!r}; store "
@@ -143,8 +151,28 @@ def _among(key: str, values: Sequence[Scalar]) -> Clause:
     return any_of(clauses)
 
 
-def _sized(bound: str) -> Comparison[Clause]:
-    return lambda key, value: Within(path(META, key), **exact_bounds(key, value, bound))
+def _ordered(bound: str) -> Comparison[Clause]:
+    def write(key: str, value: Scalar) -> Clause:
+        moment = instant(value)
+        if moment is None:
+            return Within(path(META, key), **exact_bounds(key, value, bound))
+        later = _since(key, moment + (bound in {"gt", "lte"}))
+        if bound in {"gt", "gte"}:
+            return later
+        until = Within(path(TIME, key), lte=moment // NANOSECONDS)
+        return Group(every=(until,), no=(later,))
+
+    return write
+
+
+def _since(key: str, moment: int) -> Clause:
+    """Return the clause for dates from a moment on; a date without nanoseconds has none stored."""
+    seconds, rest = divmod(moment, NANOSECONDS)
+    since = Within(path(TIME, key), gte=seconds)
+    if not rest:
+        return since
+    within = every([since, Within(path(NANO, key), gte=rest)])
+    return any_of([Within(path(TIME, key), gt=seconds), within])
 
 
 def _has(key: str, value: Scalar) -> Clause:
@@ -179,10 +207,10 @@ _LANGUAGE: Final = clause_language(
     {
         FilterOperator.EQ: _equal,
         FilterOperator.IN: _among,
-        FilterOperator.GT: _sized("gt"),
-        FilterOperator.GTE: _sized("gte"),
-        FilterOperator.LT: _sized("lt"),
-        FilterOperator.LTE: _sized("lte"),
+        FilterOperator.GT: _ordered("gt"),
+        FilterOperator.GTE: _ordered("gte"),
+        FilterOperator.LT: _ordered("lt"),
+        FilterOperator.LTE: _ordered("lte"),
         FilterOperator.ANY: _has_any,
         FilterOperator.ALL: _has_all,
         FilterOperator.CONTAINS: _has,

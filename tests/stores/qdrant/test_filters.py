@@ -63,7 +63,7 @@ OURS = OddMetadata(
     sizes=NUMBERS,
 )
 NODES = OURS.nodes(200, seed=7)
-FLAT = OddMetadata(strings=STRINGS, numbers=NUMBERS, sizes=NUMBERS, texts=[TEXT], least=1)
+FLAT = OddMetadata(strings=STRINGS, numbers=NUMBERS, sizes=NUMBERS, texts=[TEXT], least=1, dates=())
 # More may be stored than a condition can name.
 FLAT_NODES = OddMetadata(
     strings=STRINGS,
@@ -139,6 +139,7 @@ def test_the_servers_engine_finds_in_llamaindex_payload_what_matches(
         ("k", FilterOperator.NE, -(2**60)),
         ("k", FilterOperator.IN, ("a", 1e30)),
         ("k", FilterOperator.GT, 2**53),
+        ("k", FilterOperator.GTE, "2024-01-31"),
         ("k", FilterOperator.CONTAINS, 2**53),
         ("k", FilterOperator.ALL, ()),
         ("k", FilterOperator.EQ, "lone\ud800"),
