@@ -87,6 +87,7 @@ class RegistryParts:
         scope: The scope of every retriever.
         defaults: Parameters by name of the retriever, in place of the defaults of its definition.
         requires_scope: Whether every query needs a scope.
+        requires_principals: Whether every scope needs principals.
         confidence: Estimates the confidence of hybrid search.
         objects: Additional application objects, by name.
         closers: Functions that close resources opened for retrievers.
@@ -108,6 +109,7 @@ class RegistryParts:
     scope: Scope | None = None
     defaults: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     requires_scope: bool = False
+    requires_principals: bool = False
     confidence: "Confidence | None" = None
     objects: Mapping[str, object] = field(default_factory=dict)
     closers: list[Callable[[], object]] = field(default_factory=list)
@@ -188,6 +190,7 @@ class RegistryParts:
         if self.filters is not None:
             retriever.filters = self.filters
         retriever.requires_scope = retriever.requires_scope or self.requires_scope
+        retriever.requires_principals = retriever.requires_principals or self.requires_principals
         return retriever if self.scope is None else retriever.for_scope(self.scope)
 
     def preset_parts(

@@ -28,7 +28,7 @@ from llama_index.core.schema import BaseNode
 from pydantic_core import to_jsonable_python
 
 from llama_retrieval_ext.formulas.bm25 import bm25_term_weight
-from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
+from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.node_json import node_to_text
 from llama_retrieval_ext.stores.encoding.values import all_utf8_safe, keyword_text
 from llama_retrieval_ext.stores.encoding.vectors import Vectors, document_vectors
@@ -90,6 +90,7 @@ def _groups(metadata: Mapping[str, object]) -> Payload:
     for key, value in metadata.items():
         if value is not None:
             _put(groups, key, value)
+    _put_allowed(groups, metadata.get(ALLOWED_KEY))
     return {name: group for name, group in groups.items() if group}
 
 
@@ -110,6 +111,14 @@ def _put(groups: _Groups, key: str, value: object) -> None:
         groups[LIST][key] = [FILLED if value else EMPTY, *kept]
     else:  # such as a date or a set: its JSON value, as in the stored node
         _put(groups, key, to_jsonable_python(value))
+
+
+def _put_allowed(groups: _Groups, allowed: object) -> None:
+    """Omit an empty list of principals; replace what is no list by one that names nobody."""
+    if allowed is None or allowed in ([], ()):
+        groups[LIST].pop(ALLOWED_KEY, None)
+    else:
+        groups[LIST].setdefault(ALLOWED_KEY, [FILLED])
 
 
 def _orderable(number: float) -> object:
@@ -295,11 +304,13 @@ def metadata_field(key: str, value: object, *, group: str = META) -> Field:
 
 
 DOC_FIELD: Final = Field(DOC, DOC, "keyword")
+# Always: with an index, that a node names no principal is found as fast as that it names one.
+ALLOWED_FIELD: Final = metadata_field(ALLOWED_KEY, "", group=LIST)
 
 
 def fields_to_index(payloads: Iterable[Payload], indexed: AbstractSet[str]) -> list[Field]:
     """Return the fields of payloads without an index, up to `MOST_FIELDS` in total."""
-    new: dict[str, Field] = {}
+    new = {each.name: each for each in [ALLOWED_FIELD] if each.name not in indexed}
     for payload in payloads:
         if DOC in payload and DOC not in indexed:
             new[DOC] = DOC_FIELD
