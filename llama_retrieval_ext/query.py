@@ -18,6 +18,7 @@ from llama_retrieval_ext.filters import (
     Condition,
     both,
     describe_filters,
+    matches,
     parse_filters,
 )
 
@@ -105,11 +106,9 @@ class Scope(RecordsArguments):
             return None
         return self if self.principals is None else Scope(self.tenant_id, self.kb_ids)
 
-    def sees(self, allowed: Sequence[str]) -> bool:
-        """Return whether the scope can access what names these principals; empty for everyone."""
-        return (
-            self.principals is None or not allowed or not set(allowed).isdisjoint(self.principals)
-        )
+    def has_principal_of(self, metadata: Mapping[str, object]) -> bool:
+        """Return whether metadata names none or one of the principals; True without principals."""
+        return self.principals is None or matches(_visible_to(tuple(self.principals)), metadata)
 
     def narrowed(self, other: "Scope | None") -> "Scope":
         """Return the intersection of both scopes.

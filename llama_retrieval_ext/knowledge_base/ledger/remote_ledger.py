@@ -28,7 +28,7 @@ from llama_retrieval_ext.knowledge_base.ledger.records import (
     named_documents,
     record_id,
 )
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.query import ALLOWED_KEY, Scope
 from llama_retrieval_ext.stores.engine.records import Record, RecordStore
 
 CONFIG: Final = "config"
@@ -217,7 +217,11 @@ class RemoteLedger(Ledger):
 
 def _visible(records: Iterable[DocumentRecord], scope: Scope | None) -> list[Entry]:
     entries = (each.entry for each in records)
-    return [each for each in entries if scope is None or scope.sees(each.allowed)]
+    return [
+        each
+        for each in entries
+        if scope is None or scope.has_principal_of({ALLOWED_KEY: each.allowed})
+    ]
 
 
 def _values_in(record: Record | None) -> list[Value]:
