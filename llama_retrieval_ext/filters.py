@@ -263,6 +263,19 @@ def _has(field: object, value: Scalar) -> bool:
     return isinstance(field, list | tuple) and any(_equal(item, value) for item in field)
 
 
+def _has_any(field: object, values: Sequence[Scalar]) -> bool:
+    if not isinstance(field, list | tuple) or not field:
+        return False
+    known = set(values)  # a scope may have hundreds; True equals 1 there
+    return any(
+        isinstance(each, str | int | float)
+        and each in known
+        and each is not True
+        and each is not False
+        for each in field
+    )
+
+
 def _has_all(field: object, values: Sequence[Scalar]) -> bool:
     return isinstance(field, list | tuple) and all(_has(field, value) for value in values)
 
@@ -330,7 +343,7 @@ _OPERATORS: Final[Mapping[FilterOperator, Test]] = {
     FilterOperator.GTE: _ordered(ge),
     FilterOperator.LT: _ordered(lt),
     FilterOperator.LTE: _ordered(le),
-    FilterOperator.ANY: lambda field, values: any(_has(field, value) for value in values),
+    FilterOperator.ANY: _has_any,
     FilterOperator.ALL: _has_all,
     FilterOperator.CONTAINS: _has,
     # Not `str`, which changes members of a string enumeration.

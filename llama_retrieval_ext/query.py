@@ -10,18 +10,24 @@ from llama_index.core.vector_stores.types import FilterCondition, FilterOperator
 
 from llama_retrieval_ext.arguments import RecordsArguments
 from llama_retrieval_ext.checks import check_count, check_seconds, checked_arguments
-from llama_retrieval_ext.errors import ConfigurationError, ScopeError
+from llama_retrieval_ext.errors import ConfigurationError, ScopeError, ScopeRequiredError
 from llama_retrieval_ext.filters import (
     AllOf,
+    AnyOf,
     Compare,
     Condition,
     both,
     describe_filters,
+    matches,
     parse_filters,
 )
 
 TENANT_KEY = "tenant_id"
 KB_KEY = "kb_id"
+# The principals who may see a node: a list; without one, everyone in its scope.
+ALLOWED_KEY = "allowed"
+# Stored with each node; they say whose it is, and are no part of its text.
+SCOPE_KEYS = (TENANT_KEY, KB_KEY, ALLOWED_KEY)
 # LlamaIndex's readers store the source file of a document under this key.
 SOURCE_KEY = "file_path"
 
@@ -32,23 +38,30 @@ class Scope(RecordsArguments):
     """The nodes that a query can access: those of a tenant, of some knowledge bases, or both.
 
     A scope is trusted: derive it from the authenticated user, never from text that a user or a
-    model wrote. Nodes store it in their metadata as ``tenant_id`` and ``kb_id``.
+    model wrote. Nodes store it in their metadata as ``tenant_id`` and ``kb_id``, and the principals
+    who may see them as ``allowed``.
 
     Args:
         tenant_id: The tenant whose nodes are accessible; None if there are no tenants.
         kb_ids: The accessible knowledge bases; empty for all of the tenant's.
+        principals: The user and all groups of the user: of these nodes, only those are accessible
+            that name one of the principals, or none at all. None for a trusted caller, who can
+            access all of them; an empty list for a user who can access only nodes that name none.
 
     Raises:
-        ConfigurationError: Neither is given, or one is not a non-empty string.
+        ConfigurationError: None of them is given, or one is not a non-empty string.
 
     Examples:
         >>> Scope("acme", kb_ids=["handbook"])
         Scope(tenant_id='acme', kb_ids=('handbook',))
+        >>> Scope("acme", principals=["user:ann", "group:hr"])
+        Scope(tenant_id='acme', principals=('group:hr', 'user:ann'))
 
     """
 
     tenant_id: str | None = None
     kb_ids: Sequence[str] = ()
+    principals: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.kb_ids, str) or not isinstance(self.kb_ids, Iterable):
@@ -58,15 +71,18 @@ class Scope(RecordsArguments):
             )
         given = tuple(self.kb_ids)
         ids = (*given, *([] if self.tenant_id is None else [self.tenant_id]))
-        if not ids:
+        if not ids and self.principals is None:
             raise ConfigurationError(
-                "a scope needs a tenant_id or at least one of kb_ids; "
+                "a scope needs a tenant_id or at least one of kb_ids, or principals; "
                 "for a query without isolation pass scope=None"
             )
         for id_ in ids:
             if not isinstance(id_, str) or not id_.strip():
                 raise ConfigurationError(f"ids of a scope must be non-empty strings, got {id_!r}")
         object.__setattr__(self, "kb_ids", tuple(dict.fromkeys(given)))
+        if self.principals is not None:
+            # Sorted: the same principals are the same scope, which is part of the key of caches.
+            object.__setattr__(self, "principals", principals_of(self.principals, "principals"))
 
     @property
     def condition(self) -> Condition:
@@ -76,7 +92,23 @@ class Scope(RecordsArguments):
             parts.append(Compare(TENANT_KEY, FilterOperator.EQ, self.tenant_id))
         if self.kb_ids:
             parts.append(Compare(KB_KEY, FilterOperator.IN, tuple(self.kb_ids)))
+        if self.principals is not None:
+            parts.append(_visible_to(tuple(self.principals)))
         return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
+
+    @property
+    def for_everyone(self) -> "Scope | None":
+        """The scope without principals; None if nothing else is left.
+
+        Statistics such as IDF cover it: they are those of the tenant, not of a user.
+        """
+        if self.tenant_id is None and not self.kb_ids:
+            return None
+        return self if self.principals is None else Scope(self.tenant_id, self.kb_ids)
+
+    def has_principal_of(self, metadata: Mapping[str, object]) -> bool:
+        """Return whether metadata names none or one of the principals; True without principals."""
+        return self.principals is None or matches(_visible_to(tuple(self.principals)), metadata)
 
     def narrowed(self, other: "Scope | None") -> "Scope":
         """Return the intersection of both scopes.
@@ -90,24 +122,76 @@ class Scope(RecordsArguments):
         kb_ids = [
             id_ for id_ in self.kb_ids or other.kb_ids if id_ in (other.kb_ids or self.kb_ids)
         ]
-        if len(tenants) > 1 or (self.kb_ids and other.kb_ids and not kb_ids):
+        both_principals = _common(self.principals, other.principals)
+        lost = both_principals == () and self.principals and other.principals
+        if len(tenants) > 1 or (self.kb_ids and other.kb_ids and not kb_ids) or lost:
             raise ScopeError(
                 f"{self} and {other} have nothing in common; a scope can only be narrowed"
             )
-        return Scope(next(iter(tenants), None), kb_ids)
+        return Scope(next(iter(tenants), None), kb_ids, both_principals)
 
     def metadata(self) -> dict[str, str]:
         """Return the metadata that puts a node into this scope.
 
         Raises:
-            ConfigurationError: The scope has several knowledge bases; a node belongs to one.
+            ConfigurationError: The scope has several knowledge bases; a node belongs to one. Or it
+                has principals, for whom a node is not meant by that.
         """
         if len(self.kb_ids) > 1:
             raise ConfigurationError(
                 f"a node lives in one knowledge base, got kb_ids={self.kb_ids}"
             )
+        if self.principals is not None:
+            raise ConfigurationError(
+                "a scope with principals can read and delete, but not add, since it does not see "
+                "all that it may replace; add in a scope without them, and pass those who may see "
+                "the document as allowed="
+            )
         pairs = ((TENANT_KEY, self.tenant_id), (KB_KEY, next(iter(self.kb_ids), None)))
         return {key: value for key, value in pairs if value is not None}
+
+
+def _visible_to(principals: tuple[str, ...]) -> Condition:
+    """Return the condition that a node names none or one of the principals."""
+    named = Compare(ALLOWED_KEY, FilterOperator.ANY, principals)
+    unnamed = Compare(ALLOWED_KEY, FilterOperator.IS_EMPTY, None)
+    return AnyOf((unnamed, named))  # engines recognise this form
+
+
+def _common(first: Sequence[str] | None, second: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return the principals of both; None stands for all."""
+    if first is None or second is None:
+        given = second if first is None else first
+        return None if given is None else tuple(given)
+    return tuple(sorted(set(first) & set(second)))
+
+
+def principals_of(given: object, what: str) -> tuple[str, ...]:
+    """Return principals, sorted and each once, or raise `ConfigurationError`.
+
+    Examples:
+        >>> principals_of(["user:ann", "group:hr"], "allowed")
+        ('group:hr', 'user:ann')
+
+    """
+    listed = isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping)
+    names = list(given) if listed else []  # type: ignore[call-overload]  # mypy: it is iterable
+    if not listed or not all(map(_is_principal, names)):
+        raise ConfigurationError(
+            f"{what} must be a list of names of users and groups, such as ['user:ann', "
+            f"'group:hr'], each of printable characters, got {given!r}"
+        )
+    return tuple(sorted(set(names)))
+
+
+def _is_principal(name: object) -> bool:
+    return isinstance(name, str) and name.isprintable() and bool(name.strip())
+
+
+def allowed_in(metadata: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the principals in the metadata of a stored node; empty for everyone."""
+    allowed = metadata.get(ALLOWED_KEY)
+    return tuple(allowed) if isinstance(allowed, list | tuple) else ()
 
 
 def document_of(node: BaseNode) -> tuple[str, str | None, str | None] | None:
@@ -285,6 +369,16 @@ def check_scope(scope: Scope) -> Scope:
             "Scope(kb_ids=['handbook']) for knowledge bases"
         )
     return scope
+
+
+def check_principals(scope: Scope | None, where: str) -> None:
+    """Raise `ScopeRequiredError` if a scope has no principals."""
+    if scope is None or scope.principals is None:
+        raise ScopeRequiredError(
+            f"{where} requires principals, the user and the user's groups; pass "
+            "scope=Scope(tenant_id, principals=['user:ann', ...]), with an empty list for a user "
+            "who may see only what everyone may"
+        )
 
 
 def narrowed_filters(

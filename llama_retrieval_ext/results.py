@@ -11,7 +11,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.errors import ScoreError
 from llama_retrieval_ext.lazy import Viewed
-from llama_retrieval_ext.query import KB_KEY
+from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY
 from llama_retrieval_ext.trace import Degradation, Trace
 
 # Number of characters of a hit's text in its `repr`.
@@ -137,13 +137,16 @@ class Hit(Viewed, NodeWithScore):
         return f"{type(self).__name__}({id_!r}, {score=}, {source=}, text={shown!r})"
 
     def to_dict(self, **_: object) -> dict[str, object]:
-        """Return the hit as JSON; HTTP, MCP and the command line have the same names."""
+        """Return the hit as JSON; HTTP, MCP and the command line have the same names.
+
+        Without the principals who may see it, who are no concern of those who do.
+        """
         node = self.node
         known: dict[str, object] = {
             "node_id": node.node_id,
             "text": node.get_content(),
             "score": self.score,
-            "metadata": dict(node.metadata),
+            "metadata": _shown_metadata(node),
             "kb_id": node.metadata.get(KB_KEY),
             "document_id": _document_id(node),
             "source": self.source,
@@ -231,8 +234,12 @@ def passage_to_dict(node: BaseNode) -> dict[str, object]:
         "node_id": node.node_id,
         "document_id": _document_id(node),
         "text": node.get_content(),
-        "metadata": node.metadata,
+        "metadata": _shown_metadata(node),
     }
+
+
+def _shown_metadata(node: BaseNode) -> dict[str, object]:
+    return {key: value for key, value in node.metadata.items() if key != ALLOWED_KEY}
 
 
 def _document_id(node: BaseNode) -> str | None:

@@ -117,7 +117,7 @@ class MemoryManager:
             timestamp: The time of the memory, with a time zone; None for now.
             importance: In [0, 1]; a more important memory fades more slowly.
             metadata: Further fields; filters can use them.
-            scope: Narrows the manager's scope.
+            scope: Narrows the manager's scope. Of principals it may have one, who sees the memory.
 
         Raises:
             ConfigurationError: An argument is out of range, or ``timestamp`` has no time zone.

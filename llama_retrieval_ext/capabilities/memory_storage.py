@@ -21,7 +21,15 @@ from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import called
 from llama_retrieval_ext.filters import AllOf, as_metadata_filters, parse_filters
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope
+from llama_retrieval_ext.query import (
+    ALLOWED_KEY,
+    KB_KEY,
+    SCOPE_KEYS,
+    TENANT_KEY,
+    Query,
+    Scope,
+    check_principals,
+)
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever, checked_hits
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate
@@ -78,7 +86,7 @@ class Memory:
             raise ConfigurationError(f"memory_type must be a name, got {self.memory_type!r}")
         if not is_number(self.importance) or not 0 <= self.importance <= 1:
             raise ConfigurationError(f"importance must be in [0, 1], got {self.importance!r}")
-        reserved = {*MEMORY_KEYS, TENANT_KEY, KB_KEY}.intersection(self.metadata)
+        reserved = {*MEMORY_KEYS, *SCOPE_KEYS}.intersection(self.metadata)
         if reserved:
             raise ConfigurationError(
                 f"the metadata of a memory must not contain {sorted(reserved)}, which say what it "
@@ -110,8 +118,15 @@ def microseconds(moment: datetime, what: str) -> int:
 
 
 def node_of(memory: Memory) -> TextNode:
-    """Return the node that stores a memory; the storage adds the scope."""
+    """Return the node that stores a memory; the storage adds the scope, except its principal."""
+    principals = None if memory.scope is None else memory.scope.principals
+    if principals is not None and len(principals) != 1:
+        raise ConfigurationError(
+            "a memory belongs to one principal, such as a user, and not to the user's groups; pass "
+            f"a scope with that one, got principals={list(principals)}"
+        )
     own = {
+        **({} if principals is None else {ALLOWED_KEY: list(principals)}),
         TYPE_KEY: memory.memory_type,
         TIME_KEY: microseconds(memory.timestamp, "timestamp"),
         IMPORTANCE_KEY: float(memory.importance),
@@ -131,6 +146,7 @@ def memory_of(node: BaseNode, *, score: float | None = None) -> Memory:
     """Return the memory stored in a node."""
     metadata = dict(node.metadata)
     tenant_id, kb_id = metadata.pop(TENANT_KEY, None), metadata.pop(KB_KEY, None)
+    principals = metadata.pop(ALLOWED_KEY, None)
     own = {key: metadata.pop(key, None) for key in MEMORY_KEYS}
     kb_ids = () if kb_id is None else (kb_id,)
     return Memory(
@@ -140,7 +156,9 @@ def memory_of(node: BaseNode, *, score: float | None = None) -> Memory:
         timestamp=_EPOCH + int(own[TIME_KEY]) * _MICROSECOND,
         importance=float(own[IMPORTANCE_KEY]),
         metadata=metadata,
-        scope=Scope(tenant_id, kb_ids) if tenant_id is not None or kb_ids else None,
+        scope=None
+        if tenant_id is None and not kb_ids and principals is None
+        else Scope(tenant_id, kb_ids, principals),
         merged=tuple(own[MERGED_KEY] or ()),
         score=score,
     )
@@ -223,9 +241,12 @@ class MemoryStorage:
                 "these memories are in a knowledge base that requires a scope; pass "
                 "scope=Scope(...) to the call or to the MemoryManager"
             )
+        if isinstance(backend, EngineBackend) and backend.requires_principals:
+            check_principals(scope, "the knowledge base of these memories")
 
     def add(self, node: BaseNode, scope: Scope | None) -> None:
         """Store a node for a scope; raise if that fails."""
+        scope = None if scope is None else scope.for_everyone
         if self._kb is not None:
             self._kb.add([node], scope=scope, show_progress=False).raise_for_failures()
             return

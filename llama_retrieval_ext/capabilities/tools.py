@@ -18,19 +18,12 @@ from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking, called
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.tree import children_of
-from llama_retrieval_ext.query import (
-    KB_KEY,
-    TENANT_KEY,
-    Query,
-    Scope,
-    check_scope,
-    narrowed_filters,
-)
+from llama_retrieval_ext.query import SCOPE_KEYS, Query, Scope, check_scope, narrowed_filters
 from llama_retrieval_ext.results import Hit, SearchResult
 from llama_retrieval_ext.retrievers.store_retriever import StoreRetriever, VectorRetriever
 
 # Hidden from the model: scopes belong to the application, memories are not documents.
-_HIDDEN: Final = frozenset({TENANT_KEY, KB_KEY, *MEMORY_KEYS})
+_HIDDEN: Final = frozenset({*SCOPE_KEYS, *MEMORY_KEYS})
 _MOST_FIELDS: Final = 12
 _MOST_VALUES: Final = 8
 _MOST_CHARACTERS: Final = 60

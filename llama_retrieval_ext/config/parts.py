@@ -90,6 +90,7 @@ class RegistryParts:
         defaults: Parameters by name of the retriever, in place of the defaults of its definition.
         given: Names of the parameters that the caller of `make` gave.
         requires_scope: Whether every query needs a scope.
+        requires_principals: Whether every scope needs principals.
         confidence: Estimates the confidence of hybrid search.
         objects: Additional application objects, by name.
         closers: Functions that close resources opened for retrievers.
@@ -113,6 +114,7 @@ class RegistryParts:
     defaults: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     given: Collection[str] = ()
     requires_scope: bool = False
+    requires_principals: bool = False
     confidence: "Confidence | None" = None
     objects: Mapping[str, object] = field(default_factory=dict)
     closers: list[Callable[[], object]] = field(default_factory=list)
@@ -202,6 +204,7 @@ class RegistryParts:
         if self.filters is not None:
             retriever.filters = self.filters
         retriever.requires_scope = retriever.requires_scope or self.requires_scope
+        retriever.requires_principals = retriever.requires_principals or self.requires_principals
         return retriever if self.scope is None else retriever.for_scope(self.scope)
 
     def preset_parts(

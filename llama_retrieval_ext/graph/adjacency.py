@@ -4,6 +4,7 @@ import gc
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -15,10 +16,12 @@ from llama_retrieval_ext.graph.elements import (
     GraphNode,
     Hop,
     Partition,
+    allowed_of,
     edge_order,
+    without_allowed,
 )
-from llama_retrieval_ext.graph.sqlite_rows import GraphRows
-from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
+from llama_retrieval_ext.graph.sqlite_rows import GraphRows, Restrictions
+from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY
 
 _MANY_OBJECTS: Final = 100_000
 # The source of rows without a document.
@@ -39,10 +42,13 @@ class Adjacency:
     Lists of edges are replaced, never modified, so each read sees a consistent list.
     """
 
-    __slots__ = ("_by_label", "_into", "_out", "_sorted", "nodes")
+    __slots__ = ("_by_label", "_entries", "_into", "_out", "_sorted", "nodes", "restricted")
 
     def __init__(self) -> None:
-        self.nodes: dict[str, NodeEntry] = {}
+        self._entries: dict[str, NodeEntry] = {}
+        self.nodes: Mapping[str, NodeEntry] = self._entries
+        # The principals who may see a node or an edge, for those that not everyone may see.
+        self.restricted: dict[str | EdgeId, frozenset[str]] = {}
         self._out: dict[str, list[Edge]] = {}
         self._into: dict[str, list[Edge]] = {}
         # Sorted edges of a node, by direction; computed on first read.
@@ -51,8 +57,12 @@ class Adjacency:
 
     def put_nodes(self, entries: Mapping[str, NodeEntry]) -> None:
         """Add or replace entries of nodes."""
-        self.nodes.update(entries)
+        self._entries.update(entries)
         self._by_label = None
+
+    def load_node(self, id_: str, entry: NodeEntry) -> None:
+        """Add a node before the graph is read."""
+        self._entries[id_] = entry
 
     def load(self, id_: str, edges: list[Edge], direction: Direction) -> None:
         """Set the edges of a node in one direction, before the graph is read."""
@@ -64,12 +74,31 @@ class Adjacency:
 
     def drop_edges(self, ids: Iterable[EdgeId]) -> None:
         """Remove edges."""
-        self._replace(dict.fromkeys(ids))
+        gone = list(ids)
+        self._replace(dict.fromkeys(gone))
+        for id_ in gone:
+            self.restricted.pop(id_, None)
+
+    def restrict(self, changes: Restrictions, *, is_written: bool) -> None:
+        """Set who may see rows; before these are written, only those who may before and after."""
+        for id_, after in changes.items():
+            before = self.restricted.get(id_)
+            if not is_written and before is not None:
+                after = before if after is None else before & after  # noqa: PLW2901
+            if after is None:
+                self.restricted.pop(id_, None)
+            else:
+                self.restricted[id_] = after
+
+    def visible_to(self, principals: Iterable[str]) -> "Adjacency":
+        """Return the rows that name none or one of the principals."""
+        return VisibleAdjacency(self, frozenset(principals)) if self.restricted else self
 
     def drop_nodes(self, ids: Iterable[str]) -> None:
         """Remove nodes; the caller has removed their edges."""
         for id_ in ids:
-            self.nodes.pop(id_, None)
+            self._entries.pop(id_, None)
+            self.restricted.pop(id_, None)
         self._by_label = None
 
     def neighbours(self, frontier: Iterable[str], hop: Hop) -> dict[str, list[Edge]]:
@@ -137,6 +166,58 @@ class Adjacency:
                     ordered.pop(node_id, None)
 
 
+class _VisibleNodes(Mapping[str, NodeEntry]):
+    """The visible nodes of an adjacency."""
+
+    def __init__(self, whole: Adjacency, principals: frozenset[str]) -> None:
+        self._whole, self._principals = whole, principals
+
+    def sees(self, id_: str | EdgeId) -> bool:
+        """Return whether a row names none or one of the principals."""
+        allowed = self._whole.restricted.get(id_)
+        return allowed is None or not allowed.isdisjoint(self._principals)
+
+    def __getitem__(self, id_: str) -> NodeEntry:
+        if not self.sees(id_):
+            raise KeyError(id_)
+        return self._whole.nodes[id_]
+
+    def __iter__(self) -> Iterator[str]:
+        return filter(self.sees, list(self._whole.nodes))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class VisibleAdjacency(Adjacency):
+    """The part of an adjacency that some principals see, without a copy of it; read only."""
+
+    __slots__ = ("_visible", "_whole")
+
+    def __init__(self, whole: Adjacency, principals: frozenset[str]) -> None:
+        super().__init__()
+        self._whole = whole
+        self.nodes = self._visible = _VisibleNodes(whole, principals)
+
+    def neighbours(self, frontier: Iterable[str], hop: Hop) -> dict[str, list[Edge]]:
+        """Return the visible edges that a hop follows, by node; others have no entry."""
+        seen = [id_ for id_ in frontier if id_ in self.nodes]
+        found = self._whole.neighbours(seen, replace(hop, fan_out=None))
+        return {id_: [*filter(self._sees, own)][: hop.fan_out] for id_, own in found.items()}
+
+    def ids(self, label: str | None) -> Iterable[str]:
+        """Return the ids of the visible nodes, or of those with a label."""
+        return [id_ for id_ in self._whole.ids(label) if id_ in self.nodes]
+
+    def outgoing(self) -> Iterable[Edge]:
+        """Return every visible edge."""
+        return filter(self._sees, self._whole.outgoing())
+
+    def _sees(self, edge: Edge) -> bool:
+        sees = self._visible.sees
+        return sees(edge.id) and sees(edge.source) and sees(edge.target)
+
+
 def neighbours_in(
     views: Sequence[Adjacency], frontier: Sequence[str], hop: Hop
 ) -> dict[str, list[Edge]]:
@@ -175,8 +256,10 @@ def load(rows: GraphRows) -> tuple[dict[Partition, int], dict[Partition, Adjacen
         for key, partition, id_, label, name, aliases, is_passage in rows.entries():
             names = () if is_passage else (name, *(aliases.split("\0") if aliases else ()))
             ids[key], homes[key] = id_, by_key[partition]
-            homes[key].nodes[id_] = NodeEntry(key, seen.setdefault(label, label), names)
+            homes[key].load_node(id_, NodeEntry(key, seen.setdefault(label, label), names))
         _load_edges(rows.edges(), ids, homes)
+        for key, allowed in rows.all_restrictions().items():
+            by_key[key].restrict(allowed, is_written=True)
     return keys, views
 
 
@@ -231,8 +314,8 @@ class WriteBatch:
         partitions: Keys of the new partitions.
         nodes: Key and node by id, by partition.
         edges: Keys of both ends and the edge by identity, by partition.
-        node_sources: Pairs of source and node key.
-        edge_sources: Source, key of the start, type and key of the end of an edge.
+        node_sources: Source, its principals and node key.
+        edge_sources: Source, its principals, key of the start, type and key of the end of an edge.
         next_key: The first free key of a node, after this batch.
     """
 
@@ -247,27 +330,35 @@ class WriteBatch:
         self.partitions: dict[Partition, int] = {}
         self.nodes: dict[Partition, dict[str, tuple[int, GraphNode]]] = defaultdict(dict)
         self.edges: dict[Partition, dict[EdgeId, tuple[int, int, Edge]]] = defaultdict(dict)
-        self.node_sources: list[tuple[str, int]] = []
-        self.edge_sources: list[tuple[str, int, str, int]] = []
+        self._named: set[tuple[str, int]] = set()
+        self.node_sources: list[tuple[str, tuple[str, ...], int]] = []
+        self.edge_sources: list[tuple[str, tuple[str, ...], int, str, int]] = []
 
     def add_node(self, node: GraphNode, source: str | None) -> int:
         """Add a node, or replace the one with the same id, and return its key."""
-        partition = node.partition
+        partition, allowed = node.partition, allowed_of(node.properties)
         key = self._key(partition, node.id)
         if key is None:
             key, self.next_key = self.next_key, self.next_key + 1
+        if allowed and not node.is_passage:
+            node = replace(node, properties=without_allowed(node.properties))
         self.nodes[partition][node.id] = (key, node)
-        self.node_sources.append((source or _NO_SOURCE, key))
+        self.node_sources.append((source or _NO_SOURCE, allowed, key))
+        self._named.add((source or _NO_SOURCE, key))
         if partition not in self._partition_keys and partition not in self.partitions:
             self.partitions[partition] = len(self._partition_keys) + len(self.partitions) + 1
         return key
 
     def add_edge(self, edge: Edge, source: str | None) -> None:
         """Add an edge, and an entity for each missing end."""
-        partition = Partition.of(edge.properties)
-        first, second = (self._end(partition, id_, source) for id_ in (edge.source, edge.target))
+        properties = edge.properties
+        partition, allowed = Partition.of(properties), allowed_of(properties)
+        ends = edge.source, edge.target
+        first, second = (self._end(partition, id_, source, allowed) for id_ in ends)
+        if allowed:
+            edge = Edge.of(*edge.id, without_allowed(properties))
         self.edges[partition][edge.id] = (first, second, edge)
-        self.edge_sources.append((source or _NO_SOURCE, first, edge.type, second))
+        self.edge_sources.append((source or _NO_SOURCE, allowed, first, edge.type, second))
 
     def node_rows(self) -> Iterator[tuple[int, int, GraphNode]]:
         """Yield the key of each node, the key of its partition, and the node."""
@@ -276,14 +367,34 @@ class WriteBatch:
             for key, node in own.values():
                 yield key, keys[partition], node
 
-    def _end(self, partition: Partition, id_: str, source: str | None) -> int:
+    def restrictions(
+        self, rows: GraphRows, nodes: Sequence[int], edges: Sequence[int]
+    ) -> dict[int, Restrictions]:
+        """Return who may see the written rows, and these others, by the key of their partition."""
+        supports = (*self.node_sources, *self.edge_sources)
+        if not any(each[1] for each in supports) and not self._is_restricted:
+            return {}
+        ends = (each[2:] for each in self.edge_sources)
+        own = [each[2] for each in self.node_sources]
+        return rows.restrictions({*own, *nodes}, {*rows.edge_keys(ends), *edges})
+
+    @property
+    def _is_restricted(self) -> bool:
+        return any(view.restricted for view in self._views.values())
+
+    def _end(
+        self, partition: Partition, id_: str, source: str | None, allowed: tuple[str, ...]
+    ) -> int:
         key = self._key(partition, id_)
         if key is None:
             names = {TENANT_KEY: partition.tenant_id, KB_KEY: partition.kb_id}
-            properties = {name: value for name, value in names.items() if value is not None}
+            properties: dict[str, object] = {k: v for k, v in names.items() if v is not None}
+            if allowed:
+                properties[ALLOWED_KEY] = allowed
             return self.add_node(GraphNode(id_, properties=properties), source)
-        if source:  # the source of an edge supports its ends
-            self.node_sources.append((source, key))
+        # The source of an edge supports its ends, unless it names them as nodes.
+        if source and (source, key) not in self._named:
+            self.node_sources.append((source, allowed, key))
         return key
 
     def _key(self, partition: Partition, id_: str) -> int | None:

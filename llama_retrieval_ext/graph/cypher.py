@@ -3,19 +3,23 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.elements import (
     CHUNK_LABEL,
+    SUPPORT_SEPARATOR,
     Contents,
     Edge,
     GraphNode,
     Hop,
     Partition,
+    support_of,
     weight_of,
+    without_allowed,
 )
-from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Scope
+from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY, Scope
 
 # Letters of any script, digits and a few separators; no character that ends an identifier.
 _IDENTIFIER: Final = re.compile(r"\w(?:[\w .:/@+-]{0,126}\w)?")
@@ -44,7 +48,8 @@ def scope_parameters(scope: Scope | None) -> dict[str, object]:
     """Return the parameters for the conditions of `sees_node` and `sees_edge`."""
     if scope is None:
         return {}
-    return {"scope_tenant": scope.tenant_id, "scope_kbs": list(scope.kb_ids)}
+    principals = {} if scope.principals is None else {"scope_principals": [*scope.principals]}
+    return {"scope_tenant": scope.tenant_id, "scope_kbs": list(scope.kb_ids), **principals}
 
 
 def sees_node(variable: str, scope: Scope | None) -> str:
@@ -55,7 +60,8 @@ def sees_node(variable: str, scope: Scope | None) -> str:
         'n.`tenant_id` = $scope_tenant'
 
     """
-    return " AND ".join(f"{key} {test}" for key, test in _tests(variable, scope)) or "true"
+    tests = [f"{key} {test}" for key, test in _tests(variable, scope)]
+    return " AND ".join([*tests, *_allows(variable, scope)]) or "true"
 
 
 def sees_edge(variable: str, scope: Scope | None) -> str:
@@ -64,8 +70,8 @@ def sees_edge(variable: str, scope: Scope | None) -> str:
     Relationships that LlamaIndex's store creates itself, such as ``MENTIONS``, have no tenant: they
     are visible if their ends are.
     """
-    tests = _tests(variable, scope)
-    return " AND ".join(f"({key} IS NULL OR {key} {test})" for key, test in tests) or "true"
+    tests = [f"({key} IS NULL OR {key} {test})" for key, test in _tests(variable, scope)]
+    return " AND ".join([*tests, *_allows(variable, scope)]) or "true"
 
 
 def _tests(variable: str, scope: Scope | None) -> Iterator[tuple[str, str]]:
@@ -74,6 +80,35 @@ def _tests(variable: str, scope: Scope | None) -> Iterator[tuple[str, str]]:
         yield f"{variable}.`{TENANT_KEY}`", "= $scope_tenant"
     if scope is not None and scope.kb_ids:
         yield f"{variable}.`{KB_KEY}`", "IN $scope_kbs"
+
+
+def _allows(variable: str, scope: Scope | None) -> Iterator[str]:
+    """Yield the test that a row names none or one of the principals, which are a list."""
+    if scope is not None and scope.principals is not None:
+        allowed = f"{variable}.`{ALLOWED_KEY}`"
+        yield (
+            f"coalesce(CASE WHEN {allowed} IS :: LIST<STRING NOT NULL> "
+            f"THEN any(p_name IN {allowed} WHERE p_name IN $scope_principals) END, "
+            f"{allowed} IS NULL)"
+        )
+
+
+_MARK: Final = "'\\u0000'"  # of Cypher: `SUPPORT_SEPARATOR`
+
+
+def source_in(support: str) -> str:
+    """Return the expression for the source of a support, see `support_of`."""
+    return f"split({support}, {_MARK})[0]"
+
+
+def united(variable: str) -> str:
+    """Return the clause that derives who may see a row from its supports."""
+    name = variable
+    return (
+        f"SET {name}.`{ALLOWED_KEY}` = CASE WHEN any(s IN {name}._sources WHERE NOT s CONTAINS "
+        f"{_MARK}) THEN null ELSE COLLECT {{ UNWIND {name}._sources AS s "
+        f"UNWIND split(s, {_MARK})[1..] AS p RETURN DISTINCT p }} END"
+    )
 
 
 Rows: TypeAlias = list[dict[str, Any]]  # Any: what Cypher returns
@@ -108,37 +143,39 @@ def key_of(partition: Partition, id_: str) -> str:
     return id_ if partition == Partition() else json.dumps([*partition, id_], ensure_ascii=False)
 
 
-def _node_row(node: GraphNode, sources: list[str]) -> dict[str, Any]:
+def _node_row(node: GraphNode, source: str) -> dict[str, Any]:
     own: dict[str, object] = {"text": node.text} if node.is_passage else {"name": node.name}
     if node.embedding is not None:
         own["embedding"] = [float(x) for x in node.embedding]
     kind = _CHUNK if node.is_passage else "__Entity__"
     labels = [kind] if node.is_passage and node.label == CHUNK_LABEL else [kind, node.label]
-    row = _row(node.partition, node.id, {**_native(node.properties), **own}, sources)
+    properties = {**_native(without_allowed(node.properties)), **own}
+    row = _row(node.partition, node.id, properties, support_of(source, node.properties))
     return {**row, "labels": labels}
 
 
-def _edge_row(edge: Edge, sources: list[str]) -> dict[str, Any]:
+def _edge_row(edge: Edge, source: str) -> dict[str, Any]:
     """Return an edge as a row to write, with rows to create missing ends."""
     properties = edge.properties
     partition = Partition.of(properties)
     scope = {"tenant_id": partition.tenant_id, "kb_id": partition.kb_id}
     named = {key: value for key, value in scope.items() if value}
+    support = support_of(source, properties)
     ends = [
-        _row(partition, id_, {"name": id_, **named}, sources) for id_ in (edge.source, edge.target)
+        _row(partition, id_, {"name": id_, **named}, support) for id_ in (edge.source, edge.target)
     ]
     return {
         "ends": ends,
         "source": ends[0]["key"],
         "type": edge.type,
         "target": ends[1]["key"],
-        "properties": _native(properties),
-        "sources": sources,
+        "properties": _native(without_allowed(properties)),
+        "sources": [support],
     }
 
 
 def _row(
-    partition: Partition, id_: str, properties: dict[str, object], sources: list[str]
+    partition: Partition, id_: str, properties: dict[str, object], support: str
 ) -> dict[str, Any]:
     key = key_of(partition, id_)
     return {
@@ -147,7 +184,7 @@ def _row(
         "tenant": partition.tenant_id or "",
         "kb": partition.kb_id or "",
         "properties": {**properties, "id": key, "_id": id_, "_key": key},
-        "sources": sources,
+        "sources": [support],
     }
 
 
@@ -159,14 +196,18 @@ def batch_rows(said: Mapping[str, Contents]) -> dict[str, list[dict[str, Any]]]:
     nodes: dict[str, dict[str, Any]] = {}
     edges: dict[tuple[str, ...], dict[str, Any]] = {}
     ends: dict[str, dict[str, Any]] = {}
+    named: set[tuple[str, str]] = set()
     for source, own in said.items():
         for node in own.nodes:
-            row = _node_row(node, [source])
+            row = _node_row(node, source)
             _add(nodes, row["key"], row)
+            named.add((source, row["key"]))
         for edge in own.edges:
-            link = _edge_row(edge, [source])
+            link = _edge_row(edge, source)
             for end in link["ends"]:
-                _add(ends, end["key"], end)
+                # A node of the same document says itself who may see it.
+                if (source, end["key"]) not in named:
+                    _add(ends, end["key"], end)
             _add(edges, (link["source"], link["type"], link["target"]), link)
     subjects = [
         {"source": source, "key": key_of(own.nodes[0].partition, own.nodes[0].id)}
@@ -192,11 +233,17 @@ def contents_by_source(rows: Rows, sources: Sequence[str]) -> dict[str, Contents
     """Return the nodes and edges of rows by the sources that support them."""
     found = {source: Contents([], []) for source in sources}
     for row in rows:
-        for source in row["said"]:
+        for support in row["said"]:
+            source, *allowed = support.split(SUPPORT_SEPARATOR)
+            shown = {ALLOWED_KEY: allowed} if allowed else {}
             if row["node"] is not None:
-                found[source].nodes.append(node_of(row["node"]))
+                node = node_of(row["node"])
+                properties = without_allowed(node.properties) | shown
+                found[source].nodes.append(replace(node, properties=properties))
             else:
-                found[source].edges.append(edge_of(row["edge"]))
+                edge = edge_of(row["edge"])
+                properties = without_allowed(edge.properties) | shown
+                found[source].edges.append(Edge.of(*edge.id, properties))
     return found
 
 

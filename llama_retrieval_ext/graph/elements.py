@@ -11,7 +11,7 @@ from llama_index.core.graph_stores.types import ChunkNode, EntityNode, LabelledN
 
 from llama_retrieval_ext.checks import check_count, is_number
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Scope
+from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY, Scope, principals_of
 
 ALIASES_KEY = "aliases"
 WEIGHT_KEY = "weight"
@@ -52,6 +52,45 @@ class Partition(NamedTuple):
     def order(self) -> tuple[str, str]:
         """Return the sort key; a missing name comes first."""
         return (self.tenant_id or "", self.kb_id or "")
+
+
+def is_visible(properties: Mapping[str, object], scope: Scope | None) -> bool:
+    """Return whether a scope can see a row with these properties."""
+    own = Partition.of(properties)
+    return scope is None or (own.is_in(scope) and scope.has_principal_of(properties))
+
+
+def check_no_principals(scope: Scope | None) -> None:
+    """Raise if a scope has principals, who cannot see all rows that a deletion may concern."""
+    if scope is not None and scope.principals is not None:
+        raise ConfigurationError(
+            "a scope with principals only reads a graph; delete rows in a scope without them"
+        )
+
+
+SUPPORT_SEPARATOR = "\0"
+
+
+def support_of(source: str, properties: Mapping[str, object]) -> str:
+    """Return the record that a document supports a row: its name, and who may see the row.
+
+    Examples:
+        >>> support_of("leave", {"allowed": ["group:hr"]}).split(SUPPORT_SEPARATOR)
+        ['leave', 'group:hr']
+
+    """
+    return SUPPORT_SEPARATOR.join([source, *allowed_of(properties)])
+
+
+def allowed_of(properties: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the principals who may see a row; empty for everyone."""
+    allowed = properties.get(ALLOWED_KEY)
+    return () if allowed is None else principals_of(allowed, ALLOWED_KEY)
+
+
+def without_allowed(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return properties without the principals, which belong to each support of a row."""
+    return {key: value for key, value in properties.items() if key != ALLOWED_KEY}
 
 
 @dataclass(frozen=True)

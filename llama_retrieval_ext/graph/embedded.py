@@ -17,8 +17,15 @@ from llama_retrieval_ext.graph.adjacency import (
     neighbours_in,
 )
 from llama_retrieval_ext.graph.backend import ANY_HOP, WritableGraph, immediate
-from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Hop, Partition
-from llama_retrieval_ext.graph.sqlite_rows import FILE, Doomed, GraphRows, locked
+from llama_retrieval_ext.graph.elements import (
+    Contents,
+    Edge,
+    GraphNode,
+    Hop,
+    Partition,
+    check_no_principals,
+)
+from llama_retrieval_ext.graph.sqlite_rows import FILE, Doomed, GraphRows, Restrictions, locked
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.files import DirectoryLock
 from llama_retrieval_ext.urls import local_path
@@ -81,6 +88,13 @@ class EmbeddedGraph(WritableGraph):
 
     def views(self, scope: Scope | None) -> list[Adjacency]:
         """Return the adjacency of each visible partition, in the order of their names."""
+        views = self._views(scope)
+        if scope is None or scope.principals is None:
+            return views
+        return [view.visible_to(scope.principals) for view in views]
+
+    def _views(self, scope: Scope | None) -> list[Adjacency]:
+        """Return the adjacency of each partition that a scope reaches, for any principal."""
         self._open_rows()
         if scope is not None and len(scope.kb_ids) == 1:
             partition = Partition(scope.tenant_id, scope.kb_ids[0])
@@ -179,6 +193,7 @@ class EmbeddedGraph(WritableGraph):
 
     def plan_clear(self, *, scope: Scope | None) -> Call[None]:
         """Remove every visible row."""
+        check_no_principals(scope)
         return Call(
             lambda: self.delete_nodes(
                 [id_ for view in self.views(scope) for id_ in view.nodes], scope=scope
@@ -252,8 +267,11 @@ class EmbeddedGraph(WritableGraph):
                 rows.support(batch.node_sources, batch.edge_sources)
                 doomed = rows.unsupported(*withdrawn)
                 remove = self._remove(rows, doomed, self._partitions)
+                allowed = batch.restrictions(rows, *withdrawn)
             self._next_key = batch.next_key
+            self._restrict(allowed, is_written=False)
             self._apply(batch)
+            self._restrict(allowed, is_written=True)
             remove()
 
     def _nodes(self, ids: Sequence[str], views: Sequence[Adjacency]) -> dict[str, GraphNode]:
@@ -307,11 +325,21 @@ class EmbeddedGraph(WritableGraph):
 
     def _delete(self, doomed: Callable[[GraphRows, _Views], Doomed], scope: Scope | None) -> None:
         """Delete visible rows in one transaction."""
+        check_no_principals(scope)
         with self._writing() as rows:
             views = self._visible(scope)
             with rows.transaction():
-                apply = self._remove(rows, doomed(rows, views), views)
+                found = doomed(rows, views)
+                apply = self._remove(rows, found, views)
+                allowed = rows.restrictions(*found.withdrawn)
+            self._restrict(allowed, is_written=True)
             apply()
+
+    def _restrict(self, allowed: Mapping[int, Restrictions], *, is_written: bool) -> None:
+        """Set who may see rows in memory, by the keys of partitions."""
+        for partition, key in self._partition_keys.items():
+            if key in allowed:
+                self._partitions[partition].restrict(allowed[key], is_written=is_written)
 
     def _remove(self, rows: GraphRows, doomed: Doomed, views: _Views) -> Callable[[], None]:
         """Delete rows and edges of deleted nodes on disk; return the same change for memory."""

@@ -30,8 +30,17 @@ from llama_retrieval_ext.graph.cypher import (
     scope_parameters,
     sees_edge,
     sees_node,
+    source_in,
+    united,
 )
-from llama_retrieval_ext.graph.elements import Contents, Direction, Edge, GraphNode, Hop
+from llama_retrieval_ext.graph.elements import (
+    Contents,
+    Direction,
+    Edge,
+    GraphNode,
+    Hop,
+    check_no_principals,
+)
 from llama_retrieval_ext.graph.neo4j_connection import Neo4jAddress, Neo4jConnection
 from llama_retrieval_ext.query import Scope
 
@@ -175,36 +184,39 @@ class Neo4jGraph(WritableGraph):
     def plan_said_by(self, sources: Sequence[str]) -> Call[dict[str, Contents]]:
         """Return the rows that each document supports, in every partition, with embeddings."""
         statement = (
-            "CALL () { MATCH (n:__Node__) WHERE any(s IN n._sources WHERE s IN $sources) "
+            f"CALL () {{ MATCH (n:__Node__) WHERE any(s IN n._sources WHERE {_SOURCE} IN $sources) "
             f"RETURN n._sources AS said, {_NODE} AS node, null AS edge "
             "UNION ALL MATCH (:__Node__)-[r]->(:__Node__) "
-            "WHERE any(s IN r._sources WHERE s IN $sources) "
+            f"WHERE any(s IN r._sources WHERE {_SOURCE} IN $sources) "
             f"RETURN r._sources AS said, null AS node, {_EDGE} AS edge }} "
-            "RETURN [s IN said WHERE s IN $sources] AS said, node, edge"
+            f"RETURN [s IN said WHERE {_SOURCE} IN $sources] AS said, node, edge"
         )
         rows = self.plan_read(statement, {"sources": list(sources)})
         return rows.then(lambda found: contents_by_source(found, sources))
 
     def plan_delete_sources(self, sources: Sequence[str], *, scope: Scope | None) -> Call[None]:
         """Remove the rows of documents, except those that another source supports."""
+        check_no_principals(scope)
         parameters = {"sources": list(sources), **scope_parameters(scope)}
-        supported = "any(s IN {0}._sources WHERE s IN $sources)"
+        supported = f"any(s IN {{0}}._sources WHERE {_SOURCE} IN $sources)"
         withdraw = (
-            "SET {0}._sources = [s IN {0}._sources WHERE NOT s IN $sources] "
-            "WITH {0} WHERE size({0}._sources) = 0 {1} {0}"
+            f"SET {{0}}._sources = [s IN {{0}}._sources WHERE NOT {_SOURCE} IN $sources] "
+            "{2} WITH {0} WHERE size({0}._sources) = 0 {1} {0}"
         )
         edges = (
             f"MATCH (n:__Node__)-[r]->() WHERE {sees_node('n', scope)} AND "
-            f"{sees_edge('r', scope)} AND {supported.format('r')} {withdraw.format('r', 'DELETE')}"
+            f"{sees_edge('r', scope)} AND {supported.format('r')} "
+            f"{withdraw.format('r', 'DELETE', united('r'))}"
         )
         nodes = (
             f"MATCH (n:__Node__) WHERE {sees_node('n', scope)} AND {supported.format('n')} "
-            f"{withdraw.format('n', 'DETACH DELETE')}"
+            f"{withdraw.format('n', 'DETACH DELETE', united('n'))}"
         )
         return self._write([(edges, parameters), (nodes, parameters)], with_schema=False)
 
     def plan_clear(self, *, scope: Scope | None) -> Call[None]:
         """Remove every visible row."""
+        check_no_principals(scope)
         statement = f"MATCH (n:__Node__) WHERE {sees_node('n', scope)} DETACH DELETE n"
         return self._write([(statement, scope_parameters(scope))], with_schema=False)
 
@@ -246,26 +258,35 @@ _ADOPT: Final = (
     "AND coalesce(n.kb_id, '') = row.kb AND NOT EXISTS { MATCH (:__Node__ {_key: row.key}) } "
     "SET n._key = row.key"
 )
-_SUPPORT: Final = "SET {0}._sources = old + [s IN row.sources WHERE NOT s IN old]"
+_SOURCE: Final = source_in("s")
+
+
+def _supported(variable: str, new: str = "row.sources") -> str:
+    """Return the clauses that add supports to a row, or replace those of the same sources."""
+    sources = f"[added IN {new} | {source_in('added')}]"
+    kept = f"[s IN old WHERE NOT {_SOURCE} IN {sources}]"
+    return f"SET {variable}._sources = {kept} + {new} {united(variable)}"
+
+
 _MERGE_NODES: Final = (
     "UNWIND $rows AS row MERGE (n:__Node__ {_key: row.key}) "
     "WITH n, row, coalesce(n._sources, []) AS old, coalesce(n.id, row.key) AS stored_id, "
     "[l IN labels(n) WHERE l <> '__Node__'] AS labels REMOVE n:$(labels) "
     # A node of LlamaIndex's store keeps the id that the store knows.
-    f"SET n:$(row.labels), n = row.properties, n.id = stored_id {_SUPPORT.format('n')}"
+    f"SET n:$(row.labels), n = row.properties, n.id = stored_id {_supported('n')}"
 )
 _MERGE_ENDS: Final = (
     "UNWIND $rows AS row MERGE (n:__Node__ {_key: row.key}) "
     "ON CREATE SET n:__Entity__:entity, n += row.properties "
     # An edge without a document does not support its ends.
-    "WITH n, row, coalesce(n._sources, []) AS old SET n._sources = "
-    "old + [s IN row.sources WHERE NOT s IN old AND (s <> '' OR size(old) = 0)]"
+    "WITH n, row, coalesce(n._sources, []) AS old WITH n, old, "
+    f"[s IN row.sources WHERE {_SOURCE} <> '' OR size(old) = 0] AS own {_supported('n', 'own')}"
 )
 _MERGE_EDGES: Final = (
     "UNWIND $rows AS row "
     "MATCH (a:__Node__ {_key: row.source}) MATCH (b:__Node__ {_key: row.target}) "
     "MERGE (a)-[r:$(row.type)]->(b) "
-    f"WITH r, row, coalesce(r._sources, []) AS old SET r = row.properties {_SUPPORT.format('r')}"
+    f"WITH r, row, coalesce(r._sources, []) AS old SET r = row.properties {_supported('r')}"
 )
 # With WHERE alone, Neo4j would read the whole graph before the check.
 _UNLESS_NEW: Final = "UNWIND CASE WHEN size(known) > 0 THEN [known] ELSE [] END AS known_once"
@@ -273,14 +294,15 @@ _UNLESS_NEW: Final = "UNWIND CASE WHEN size(known) > 0 THEN [known] ELSE [] END 
 # rows without support are removed.
 _REPLACE: Final = (
     "CALL () { UNWIND $subjects AS row MATCH (n:__Node__ {_key: row.key}) "
-    "WHERE row.source IN n._sources RETURN collect(row.source) AS known } "
+    f"WHERE any(s IN n._sources WHERE {_SOURCE} = row.source) "
+    "RETURN collect(row.source) AS known } "
     f"CALL (known) {{ {_UNLESS_NEW} MATCH (:__Node__)-[r]->(:__Node__) "
-    "WHERE any(s IN r._sources WHERE s IN known) "
-    "SET r._sources = [s IN r._sources WHERE NOT s IN known] "
+    f"WHERE any(s IN r._sources WHERE {_SOURCE} IN known) "
+    f"SET r._sources = [s IN r._sources WHERE NOT {_SOURCE} IN known] {united('r')} "
     "WITH r WHERE size(r._sources) = 0 DELETE r } "
     f"CALL (known) {{ {_UNLESS_NEW} MATCH (n:__Node__) "
-    "WHERE any(s IN n._sources WHERE s IN known) "
-    "SET n._sources = [s IN n._sources WHERE NOT s IN known] "
+    f"WHERE any(s IN n._sources WHERE {_SOURCE} IN known) "
+    f"SET n._sources = [s IN n._sources WHERE NOT {_SOURCE} IN known] {united('n')} "
     "WITH n WHERE size(n._sources) = 0 RETURN collect(n) AS emptied } "
     + " ".join(
         f"CALL () {{ {statement.replace('$rows', rows)} }}"

@@ -13,7 +13,15 @@ from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyErro
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.adjacency import Adjacency, NodeEntry
 from llama_retrieval_ext.graph.backend import ANY_HOP, GraphBackend, WritableGraph
-from llama_retrieval_ext.graph.elements import Contents, Edge, EdgeId, GraphNode, Hop, Partition
+from llama_retrieval_ext.graph.elements import (
+    Contents,
+    Edge,
+    EdgeId,
+    GraphNode,
+    Hop,
+    Partition,
+    is_visible,
+)
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.embedded_store import EmbeddedPropertyGraphStore
 from llama_retrieval_ext.query import Scope
@@ -194,7 +202,7 @@ class PropertyGraph(GraphBackend):
             # Use the nodes' ids, because some stores put names into the relation.
             properties = dict(relation.properties)
             edge = Edge.of(ends[0].id, relation.label, ends[1].id, properties)
-            if all(_sees(end, scope) for end in ends) and Partition.of(properties).is_in(scope):
+            if all(_sees(end, scope) for end in ends) and is_visible(properties, scope):
                 edges[edge.id] = edge
         return list(edges.values())
 
@@ -208,4 +216,4 @@ class PropertyGraph(GraphBackend):
 
 
 def _sees(node: GraphNode, scope: Scope | None) -> bool:
-    return node.partition.is_in(scope)
+    return is_visible(node.properties, scope)

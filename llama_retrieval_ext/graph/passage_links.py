@@ -15,7 +15,7 @@ from llama_index.core.schema import BaseNode, MetadataMode
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.elements import CHUNK_LABEL, Contents, Edge, GraphNode, Partition
 from llama_retrieval_ext.graph.entity_linking import NameFinder, check_ner, names_found
-from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
+from llama_retrieval_ext.query import SCOPE_KEYS
 from llama_retrieval_ext.text.gazetteer import Gazetteer
 
 DOCUMENT_KEY: Final = "ref_doc_id"
@@ -119,7 +119,7 @@ def passage_rows(passages: Iterable[BaseNode], links: PassageLinks) -> Contents:
     for passage in passages:
         own = _passage_node(passage)
         home = own.partition
-        where = {key: own.properties[key] for key in (TENANT_KEY, KB_KEY) if key in own.properties}
+        where = {key: own.properties[key] for key in SCOPE_KEYS if key in own.properties}
         nodes[home, own.id] = own
         document = own.properties.get(DOCUMENT_KEY)
         if isinstance(document, str):

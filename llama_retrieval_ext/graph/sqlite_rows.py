@@ -4,15 +4,21 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from llama_retrieval_ext.errors import ConfigurationError, StoreFormatError, StoreUnavailableError
-from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Partition, to_json
+from llama_retrieval_ext.graph.elements import Contents, Edge, EdgeId, GraphNode, Partition, to_json
+from llama_retrieval_ext.query import ALLOWED_KEY
 from llama_retrieval_ext.stores.embedded.files import DirectoryLock, copy_database
+
+# The principals who may see rows, by node id or edge; None for everyone.
+Restrictions: TypeAlias = dict[str | EdgeId, frozenset[str] | None]
+_NOBODY: Final[frozenset[str]] = frozenset()
 
 FILE: Final = "graph.sqlite3"
 FORMAT: Final = 1
@@ -30,13 +36,15 @@ CREATE TABLE edges (
     weight REAL NOT NULL, properties TEXT NOT NULL, UNIQUE (source, type, target)
 );
 CREATE TABLE node_sources (
-    source TEXT NOT NULL, node INTEGER NOT NULL, PRIMARY KEY (source, node)
+    source TEXT NOT NULL, node INTEGER NOT NULL, allowed TEXT NOT NULL, PRIMARY KEY (source, node)
 ) WITHOUT ROWID;
-CREATE INDEX node_sources_by_node ON node_sources (node);
+CREATE INDEX node_sources_by_node ON node_sources (node, allowed);
+CREATE INDEX node_sources_of_some ON node_sources (node) WHERE allowed <> '[]';
 CREATE TABLE edge_sources (
-    source TEXT NOT NULL, edge INTEGER NOT NULL, PRIMARY KEY (source, edge)
+    source TEXT NOT NULL, edge INTEGER NOT NULL, allowed TEXT NOT NULL, PRIMARY KEY (source, edge)
 ) WITHOUT ROWID;
-CREATE INDEX edge_sources_by_edge ON edge_sources (edge);
+CREATE INDEX edge_sources_by_edge ON edge_sources (edge, allowed);
+CREATE INDEX edge_sources_of_some ON edge_sources (edge) WHERE allowed <> '[]';
 """
 
 
@@ -46,6 +54,8 @@ class Doomed:
 
     nodes: set[int] = field(default_factory=set)
     edges: dict[int, tuple[int, str, int]] = field(default_factory=dict)
+    # Keys of the nodes and edges, these and others, that have lost a support.
+    withdrawn: tuple[Sequence[int], Sequence[int]] = ((), ())
 
 
 class GraphRows:
@@ -138,15 +148,37 @@ class GraphRows:
         )
 
     def support(
-        self, nodes: Iterable[tuple[str, int]], edges: Iterable[tuple[str, int, str, int]]
+        self,
+        nodes: Iterable[tuple[str, Sequence[str], int]],
+        edges: Iterable[tuple[str, Sequence[str], int, str, int]],
     ) -> None:
-        """Record sources of nodes (by key) and of edges (by the keys of their ends and type)."""
-        self._db.executemany("INSERT OR IGNORE INTO node_sources VALUES (?, ?)", nodes)
+        """Record sources of nodes (by key) and of edges (by the keys of their ends and type).
+
+        With each source, the principals who may see what it supports; empty for everyone.
+        """
         self._db.executemany(
-            "INSERT OR IGNORE INTO edge_sources SELECT ?, key FROM edges "
-            "WHERE source = ? AND type = ? AND target = ?",
-            edges,
+            "INSERT INTO node_sources (source, allowed, node) VALUES (?, ?, ?) "
+            "ON CONFLICT DO UPDATE SET allowed = excluded.allowed",
+            ((source, json.dumps(allowed), key) for source, allowed, key in nodes),
         )
+        self._db.executemany(
+            "INSERT INTO edge_sources (source, allowed, edge) SELECT ?, ?, key FROM edges "
+            "WHERE source = ? AND type = ? AND target = ? "
+            "ON CONFLICT DO UPDATE SET allowed = excluded.allowed",
+            ((source, json.dumps(allowed), *ends) for source, allowed, *ends in edges),
+        )
+
+    def restrictions(self, nodes: Iterable[int], edges: Iterable[int]) -> dict[int, Restrictions]:
+        """Return who may see the nodes and edges with these keys, by the key of their partition."""
+        return _united(
+            self._read(_NODE_SUPPORT + _GIVEN, (json.dumps(list(nodes)),)),
+            self._read(_EDGE_SUPPORT + _GIVEN, (json.dumps(list(edges)),)),
+        )
+
+    def all_restrictions(self) -> dict[int, Restrictions]:
+        """Return who may see each row with a support that is not for everyone."""
+        nodes, edges = _NODE_SUPPORT + _RESTRICTED_NODES, _EDGE_SUPPORT + _RESTRICTED_EDGES
+        return _united(self._read(nodes), self._read(edges))
 
     def withdraw(
         self, sources: Sequence[str], partitions: Sequence[int]
@@ -176,14 +208,15 @@ class GraphRows:
                     _UNSUPPORTED_EDGES, (json.dumps(edges),)
                 )
             },
+            (nodes, edges),
         )
 
     def said_by(self, sources: Sequence[str]) -> dict[str, Contents]:
         """Return the rows that each source supports, with embeddings."""
         return {
             source: Contents(
-                [_node(*node) for node in self._read(_SAID_NODES, (source,))],
-                [Edge(*edge) for edge in self._read(_SAID_EDGES, (source,))],
+                [_said_node(*node) for node in self._read(_SAID_NODES, (source,))],
+                [_said_edge(*edge) for edge in self._read(_SAID_EDGES, (source,))],
             )
             for source in sources
         }
@@ -286,15 +319,51 @@ _UNSUPPORTED_EDGES: Final = (
     "AND NOT EXISTS (SELECT 1 FROM edge_sources WHERE edge = key)"
 )
 _SAID_NODES: Final = (
-    "SELECT id, label, name, properties, text, embedding FROM node_sources "
+    "SELECT allowed, id, label, name, properties, text, embedding FROM node_sources "
     "JOIN nodes ON nodes.key = node WHERE source = ? ORDER BY key"
 )
 _SAID_EDGES: Final = (
-    "SELECT a.id, type, b.id, weight, edges.properties FROM edge_sources "
+    "SELECT allowed, a.id, type, b.id, weight, edges.properties FROM edge_sources "
     "JOIN edges ON edges.key = edge JOIN nodes a ON a.key = edges.source "
     "JOIN nodes b ON b.key = edges.target "
     "WHERE edge_sources.source = ? ORDER BY edges.key"
 )
+
+
+_NODE_SUPPORT: Final = (
+    "SELECT DISTINCT partition, id, allowed FROM node_sources JOIN nodes ON nodes.key = node "
+    "WHERE node IN "
+)
+_EDGE_SUPPORT: Final = (
+    "SELECT DISTINCT a.partition, a.id, type, b.id, allowed FROM edge_sources "
+    "JOIN edges ON edges.key = edge JOIN nodes a ON a.key = edges.source "
+    "JOIN nodes b ON b.key = edges.target WHERE edge IN "
+)
+_RESTRICTED_NODES: Final = "(SELECT node FROM node_sources WHERE allowed <> '[]')"
+_RESTRICTED_EDGES: Final = "(SELECT edge FROM edge_sources WHERE allowed <> '[]')"
+_GIVEN: Final = "(SELECT value FROM json_each(?))"
+
+
+def _united(nodes: sqlite3.Cursor, edges: sqlite3.Cursor) -> dict[int, Restrictions]:
+    """Return the principals of all supports of each row; None if one is for everyone."""
+    found: dict[int, Restrictions] = {}
+    rows = chain(nodes, ((key, tuple(ends), allowed) for key, *ends, allowed in edges))
+    for key, id_, allowed in rows:
+        own = found.setdefault(key, {})
+        names, before = frozenset(json.loads(allowed)), own.get(id_, _NOBODY)
+        own[id_] = before | names if before is not None and names else None
+    return found
+
+
+def _said_node(allowed: str, *node: Any) -> GraphNode:  # noqa: ANN401 - columns of SQLite
+    made = _node(*node)
+    names = json.loads(allowed)
+    return replace(made, properties={**made.properties, ALLOWED_KEY: names}) if names else made
+
+
+def _said_edge(allowed: str, *edge: Any) -> Edge:  # noqa: ANN401 - columns of SQLite
+    made, names = Edge(*edge), json.loads(allowed)
+    return Edge.of(*made.id, {**made.properties, ALLOWED_KEY: names}) if names else made
 
 
 def locked(directory: Path) -> DirectoryLock:

@@ -7,7 +7,12 @@ from typing import Any, Final, TypeVar
 from llama_index.core.llms import LLM
 
 from llama_retrieval_ext.checks import of_type
-from llama_retrieval_ext.errors import ConfigurationError, StoreError, StoreUnavailableError
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    StoreError,
+    StoreUnavailableError,
+    UnsupportedModeError,
+)
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import callers
@@ -90,6 +95,11 @@ class TextToCypher:
         self, question: str, *, scope: Scope | None = None
     ) -> Plan[CypherAnswer | None]:
         """Return the rows of a scope; None if no valid statement was written."""
+        if scope is not None and scope.principals is not None:
+            raise UnsupportedModeError(
+                "a statement of an LLM can show properties that name hidden passages; for a scope "
+                "with principals use the rules and the other searches of the graph"
+            )
         schema = yield from summary(self.backend, scope=scope)
         prompt = first = filled(_PROMPT, schema=_described(schema), question=question)
         problem = ""

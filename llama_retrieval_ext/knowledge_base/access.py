@@ -1,15 +1,18 @@
 """`Access`: whether a knowledge base is open, can be written to, and gets the scope it requires."""
 
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError, StoreClosedError
-from llama_retrieval_ext.query import Scope, check_scope
+from llama_retrieval_ext.query import Scope, check_principals, check_scope
 
 
 class Access:
     """The checks at the start of each operation, shared by the parts of a knowledge base."""
 
-    def __init__(self, url: str, *, require_scope: bool, is_copy: bool) -> None:
+    def __init__(
+        self, url: str, *, require_scope: bool, require_principals: bool, is_copy: bool
+    ) -> None:
         self.url = url
         self.require_scope = require_scope
+        self.require_principals = require_principals
         self.is_copy = is_copy
         self.is_closed = False
 
@@ -18,8 +21,8 @@ class Access:
         if self.is_closed:
             raise StoreClosedError(f"{self.url} was closed; open it again")
 
-    def check(self, scope: Scope | None) -> None:
-        """Raise if it was closed, or if a required scope is missing."""
+    def check(self, scope: Scope | None, *, to_write: bool = False) -> None:
+        """Raise if it was closed, or if a required scope or its principals are missing."""
         self.check_open()
         if scope is not None:
             check_scope(scope)
@@ -28,6 +31,8 @@ class Access:
                 f"{self.url} requires a scope; pass scope=Scope(...), or on the command line "
                 "--tenant or --kb-id"
             )
+        if self.require_principals and not to_write:
+            check_principals(scope, self.url)
 
     def check_writable(self) -> None:
         """Raise if it was opened with ``read_only=True``."""

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,11 +12,12 @@ from llama_index.core.schema import BaseNode
 from llama_retrieval_ext.checks import check_count
 from llama_retrieval_ext.embeddings.resolve import embed_model_name
 from llama_retrieval_ext.errors import RetrievalExtError, UnsupportedModeError
+from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.graph.backend import WritableGraph
 from llama_retrieval_ext.knowledge_base.access import Access
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger, StoredDocument, StoredSource
 from llama_retrieval_ext.knowledge_base.storage import BY_TENANT, Storage
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.query import ALLOWED_KEY, Scope
 from llama_retrieval_ext.stores.embedded.files import bytes_on_disk
 from llama_retrieval_ext.stores.embedded.index import IndexInfo
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
@@ -104,7 +106,7 @@ class Browsable:
             for number, entry in enumerate(entries)
             for node_id in ids.get(entry.key, ())
         }
-        found = self._storage.nodes(list(owners))
+        found = self._visible(list(owners), scope)
         return sorted(found, key=lambda node: (owners[node.node_id], _start_of(node)))
 
     def nodes(self, *, scope: Scope | None = None, limit: int = 1000) -> list[BaseNode]:
@@ -120,7 +122,7 @@ class Browsable:
         """
         self._access.check(scope)
         ids = self._ledger.visible_ids(scope, check_count(limit, "limit"))
-        return list(self._storage.nodes(ids))
+        return list(self._visible(ids, scope))
 
     def sources(self, *, scope: Scope | None = None) -> list[StoredSource]:
         """Return the sources visible to a scope, by name; without a scope, all.
@@ -181,8 +183,10 @@ class Browsable:
         self._access.check(scope)
         ids = self._ledger.visible_ids(scope, check_count(sample, "sample"))
         found: dict[str, Counter[str]] = {}
-        for node in self._storage.nodes(ids):
+        for node in self._visible(ids, scope):
             for key, value in node.metadata.items():
+                if key == ALLOWED_KEY:
+                    continue
                 found.setdefault(key, Counter())[_TYPES.get(type(value), "other")] += 1
         return {key: dict(found[key].most_common()) for key in sorted(found)}
 
@@ -286,6 +290,11 @@ class Browsable:
             "model": embed_model_name(self.embed_model),
             "requires scope": self._access.require_scope,
         }
+
+    def _visible(self, ids: Sequence[str], scope: Scope | None) -> Iterator[BaseNode]:
+        """Yield nodes by id; check each again, because the store is written after the ledger."""
+        condition = None if scope is None else scope.condition
+        return (each for each in self._storage.nodes(ids) if matches(condition, each.metadata))
 
     def _embedded_store(self, what: str) -> EmbeddedVectorStore:
         self._access.check_open()

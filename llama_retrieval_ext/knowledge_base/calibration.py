@@ -150,7 +150,8 @@ def _key(scope: Scope | None) -> str:
     """Return the key of a scope in the ledger, a digest."""
     if scope is None:
         return ""
-    named = json.dumps([scope.tenant_id, sorted(scope.kb_ids)])
+    principals = [] if scope.principals is None else [scope.principals]
+    named = json.dumps([scope.tenant_id, sorted(scope.kb_ids), *principals])
     return blake2b(named.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 

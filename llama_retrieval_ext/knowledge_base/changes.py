@@ -19,12 +19,25 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.filters import as_metadata_filters, parse_filters
 from llama_retrieval_ext.knowledge_base.access import Access
-from llama_retrieval_ext.knowledge_base.documents import ReaderIds, SourceDocument, batched, name_of
+from llama_retrieval_ext.knowledge_base.documents import (
+    Allowed,
+    ReaderIds,
+    SourceDocument,
+    allowed_names,
+    batched,
+    name_of,
+)
 from llama_retrieval_ext.knowledge_base.ledger.journal import WriteOutcome
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, Ledger
-from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared, key_of_node
+from llama_retrieval_ext.knowledge_base.ledger.prepared import (
+    DocumentKey,
+    Prepared,
+    content_of,
+    key_of_node,
+)
 from llama_retrieval_ext.knowledge_base.preparation import Preparation, PreparedBatch
 from llama_retrieval_ext.knowledge_base.report import IngestionReport
+from llama_retrieval_ext.knowledge_base.sharing import Sharing
 from llama_retrieval_ext.knowledge_base.storage import Storage, batches
 from llama_retrieval_ext.knowledge_base.write import Writer
 from llama_retrieval_ext.query import Scope
@@ -109,9 +122,9 @@ class Tally:
     def is_new(self, document: SourceDocument) -> bool:
         """Return whether this is the first document with its key; further ones fail."""
         if document.key not in self._seen:
-            self._seen[document.key] = document.digest
+            self._seen[document.key] = document.version
             return True
-        if self._seen[document.key] == document.digest:
+        if self._seen[document.key] == document.version:
             self.unchanged()
             return False
         ref = document.key.ref
@@ -137,11 +150,14 @@ class Tally:
         """Record a document that is already stored in this version."""
         self._counts[WriteOutcome.UNCHANGED] += 1
 
-    def stored(self, document: Prepared, outcome: WriteOutcome) -> None:
-        """Record a document that was written."""
+    def stored(self, key: DocumentKey, outcome: WriteOutcome | Exception, n_nodes: int) -> None:
+        """Record a document that was written, or the error."""
+        if isinstance(outcome, Exception):
+            self.failed(key.ref, outcome)
+            return
         self._counts[outcome] += 1
         if outcome is not WriteOutcome.UNCHANGED:
-            self._n_nodes += len(document.nodes)
+            self._n_nodes += n_nodes
 
     def merge(self, report: IngestionReport) -> None:
         """Add the report of another process."""
@@ -172,6 +188,7 @@ class IngestionParts:
     preparation: Preparation
     writer: Writer
     ledger: Ledger
+    sharing: Sharing
     reader_ids: ReaderIds = field(default_factory=ReaderIds)
 
 
@@ -182,9 +199,12 @@ class Addition:
     callers that prepare documents in other processes. The scope is the metadata of the caller's.
     """
 
-    def __init__(self, parts: IngestionParts, scope: Mapping[str, str]) -> None:
+    def __init__(
+        self, parts: IngestionParts, scope: Mapping[str, str], allowed: Allowed = None
+    ) -> None:
         self.parts = parts
         self.scope = scope
+        self._allowed = allowed if allowed is None or callable(allowed) else allowed_names(allowed)
         self.tally = Tally()
         self._occurrences: Counter[object] = Counter()
 
@@ -204,19 +224,29 @@ class Addition:
             [stable(node, self.scope, self._occurrences) for node in group] for group in groups
         )
         return self.changed(
-            self.parts.preparation.identified(recognised, self.scope, self.tally.failed)
+            self.parts.preparation.identified(
+                recognised, self.scope, self.tally.failed, self._allowed
+            )
         )
 
     def changed(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
-        """Return the documents that are not stored in this version, by keys and digests."""
+        """Return the documents whose content is not stored, by keys and digests.
+
+        Those that only name other principals than before are shared with them.
+        """
         new = [each for each in documents if self.tally.is_new(each)]
-        digests = self.parts.ledger.digests(each.key for each in new)
+        versions = self.parts.ledger.digests(each.key for each in new)
         changed: list[SourceDocument] = []
-        for document, digest in zip(new, digests, strict=True):
-            if digest == document.digest:
+        shared: dict[DocumentKey, Sequence[str]] = {}
+        for document, version in zip(new, versions, strict=True):
+            if version is None or content_of(version) != document.digest:
+                changed.append(document)
+            elif document.allowed is None or version == document.version:
                 self.tally.unchanged()
             else:
-                changed.append(document)
+                shared[document.key] = document.allowed
+        for key, outcome in (self.parts.sharing.share_keys(shared) if shared else {}).items():
+            self.tally.stored(key, outcome, 0)
         return changed
 
     def store(self, batch: PreparedBatch) -> None:
@@ -232,13 +262,18 @@ class Addition:
         if not ready:
             return
         with self.parts.writer.lock:
-            fitting = self._fitting(ready, batch.dimension)
+            fitting = self._fitting(self._as_visible_as_before(ready), batch.dimension)
             outcomes = self.parts.writer.write(fitting)
         for document, outcome in zip(fitting, outcomes, strict=True):
-            if isinstance(outcome, Exception):
-                self.tally.failed(document.key.ref, outcome)
-            else:
-                self.tally.stored(document, outcome)
+            self.tally.stored(document.key, outcome, len(document.nodes))
+
+    def _as_visible_as_before(self, documents: Sequence[Prepared]) -> list[Prepared]:
+        """Return the documents; new versions that name no principals keep those of the old ones."""
+        kept = self.parts.ledger.allowed(each.key for each in documents if each.keeps_allowed)
+        return [
+            each.shared(kept[each.key]) if each.keeps_allowed and each.key in kept else each
+            for each in documents
+        ]
 
     def _skip(self, key: DocumentKey) -> None:
         self.tally.skipped(key.ref, "no text")
@@ -281,11 +316,11 @@ class Changes:
         self._storage = storage
         self._parts = parts
 
-    def addition(self, scope: Scope | None) -> Addition:
+    def addition(self, scope: Scope | None, allowed: Allowed = None) -> Addition:
         """Return a new call of ``add`` in a scope."""
         self._access.check_writable()
-        self._access.check(scope)
-        return Addition(self._parts, {} if scope is None else scope.metadata())
+        self._access.check(scope, to_write=True)
+        return Addition(self._parts, {} if scope is None else scope.metadata(), allowed)
 
     def delete(self, name: str, scope: Scope | None) -> int:
         """Delete a document or all documents of a source; return their number."""
@@ -296,6 +331,18 @@ class Changes:
         with self._writing(scope):
             self.settle()
             return self._delete(self._parts.ledger.find(name, scope))
+
+    def share(self, name: str, allowed: Iterable[str] | None, scope: Scope | None) -> int:
+        """Change who may see a document or all documents of a source; return their number."""
+        names = () if allowed is None else allowed_names(allowed)
+        with self._writing(scope):
+            self.settle()
+            entries = self._parts.ledger.find(name, scope)
+            outcomes = self._parts.sharing.share(entries, {each.key: names for each in entries})
+        for outcome in outcomes.values():
+            if isinstance(outcome, Exception):
+                raise outcome
+        return len(entries)
 
     def delete_where(self, filters: MetadataFilters, scope: Scope | None) -> int:
         """Delete the documents with a node that satisfies the filters; return their number."""
@@ -337,6 +384,6 @@ class Changes:
     def _writing(self, scope: Scope | None) -> Generator[None]:
         """Check the scope and hold the write lock."""
         self._access.check_writable()
-        self._access.check(scope)
+        self._access.check(scope, to_write=True)
         with self._storage.lock:
             yield

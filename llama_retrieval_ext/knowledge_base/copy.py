@@ -1,8 +1,7 @@
 """`copy_knowledge_base`: documents with nodes and embeddings, from one engine to another."""
 
 import json
-import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -26,6 +25,7 @@ from llama_retrieval_ext.knowledge_base.ledger.ledger import (
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared
 from llama_retrieval_ext.knowledge_base.opening import graph_target, open_ledger, writer_of
 from llama_retrieval_ext.knowledge_base.report import CopyReport
+from llama_retrieval_ext.knowledge_base.sharing import stored_documents
 from llama_retrieval_ext.knowledge_base.storage import (
     RequestedSetup,
     Storage,
@@ -71,7 +71,7 @@ class Copier:
             if not digest or digest != entry.digest
         ]
         self._unchanged += len(entries) - len(changed)
-        documents = list(self._documents(changed))
+        documents = self._documents(changed)
         if not documents:
             return
         with self._writer.lock:
@@ -133,22 +133,11 @@ class Copier:
             seconds=seconds,
         )
 
-    def _documents(self, entries: Sequence[Entry]) -> Iterator[Prepared]:
-        ids = self._source.ledger.node_ids(entry.key for entry in entries)
-        stored = self._source.storage.nodes([node_id for own in ids.values() for node_id in own])
-        found = {node.node_id: node for node in stored}
-        rows = self._graph.rows_of(list(found)) if self._graph is not None and found else {}
-        for key, digest, _, n_nodes in entries:
-            nodes = tuple(found[node_id] for node_id in ids.get(key, ()) if node_id in found)
-            if len(nodes) == n_nodes:
-                # A missing digest counts as changed; a random one matches no document.
-                own = {each.node_id: rows[each.node_id] for each in nodes if each.node_id in rows}
-                yield Prepared(key, digest or secrets.token_hex(16), nodes, own)
-            else:
-                self._failures[key] = StoreError(
-                    f"the store at {self._source.url} has {len(nodes)} of its {n_nodes} nodes; if "
-                    "it is not being written to, add the document again there"
-                )
+    def _documents(self, entries: Sequence[Entry]) -> list[Prepared]:
+        source = self._source
+        found = stored_documents(entries, source.storage, source.ledger, where=source.url)
+        self._failures |= {k: each for k, each in found.items() if isinstance(each, Exception)}
+        return [each for each in found.values() if isinstance(each, Prepared)]
 
     def _check_dimension(self) -> None:
         recorded, copied = self._target.ledger.dimension(), self._source.config.dimension

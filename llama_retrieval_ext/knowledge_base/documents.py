@@ -23,8 +23,25 @@ from llama_retrieval_ext.errors import (
     ScopeError,
     UnstableIdWarning,
 )
-from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, ref_of
-from llama_retrieval_ext.query import KB_KEY, SOURCE_KEY, TENANT_KEY, source_in
+from llama_retrieval_ext.knowledge_base.ledger.prepared import (
+    DocumentKey,
+    ref_of,
+    version_of,
+    with_allowed,
+)
+from llama_retrieval_ext.query import (
+    ALLOWED_KEY,
+    KB_KEY,
+    SOURCE_KEY,
+    TENANT_KEY,
+    principals_of,
+    source_in,
+)
+
+# Who may see documents: principals, or a function of the document; None for its metadata.
+Allowed: TypeAlias = Iterable[str] | Callable[[BaseNode], Iterable[str] | None] | None
+# Each node stores them, and Milvus has 64 KB for one.
+_MAX_ALLOWED: Final = 16_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +50,13 @@ class SourceDocument:
 
     key: DocumentKey
     nodes: tuple[BaseNode, ...]
-    digest: str
+    digest: str  # of its content
+    allowed: tuple[str, ...] | None = None  # None to keep what a stored version has
+
+    @property
+    def version(self) -> str:
+        """The digest of its content, and of who may see it as far as it says so."""
+        return version_of(self.digest, self.allowed or ())
 
     @property
     def is_whole(self) -> bool:
@@ -62,6 +85,49 @@ def check_ids(key: DocumentKey, nodes: Sequence[BaseNode]) -> None:
         raise DuplicateNodeError(
             f"two nodes of document {key.ref!r} have the id {twice!r}; ids must be unique", twice
         )
+
+
+def allowed_names(given: object) -> tuple[str, ...]:
+    """Return the principals who may see a document, or raise `ConfigurationError`."""
+    names = principals_of(given, ALLOWED_KEY)
+    if not names:
+        raise ConfigurationError(
+            "allowed is empty, which could mean nobody or everyone; pass None for everyone, or "
+            "name a principal"
+        )
+    if sum(map(len, names)) + 4 * len(names) > _MAX_ALLOWED:
+        raise ConfigurationError(
+            f"allowed names {len(names)} principals, more than fit with each node; name groups"
+        )
+    return names
+
+
+def allowed_by(nodes: Sequence[BaseNode], allowed: Allowed) -> tuple[str, ...] | None:
+    """Return the principals who may see the document of these nodes; None if nothing says so."""
+    found = {_allowed_by_node(node, allowed) for node in nodes}
+    if len(found) > 1:
+        raise ConfigurationError(
+            f"the nodes of document {name_of(nodes[0])!r} name different principals; all nodes of "
+            "a document are visible to the same ones"
+        )
+    return found.pop()
+
+
+def _allowed_by_node(node: BaseNode, allowed: Allowed) -> tuple[str, ...] | None:
+    own = node.metadata.get(ALLOWED_KEY)
+    given = allowed(node) if callable(allowed) else own if allowed is None else allowed
+    names = None if given is None else allowed_names(given)
+    if names is not None and own is not None and allowed_names(own) != names:
+        raise ConfigurationError(
+            f"document {name_of(node)!r} has {ALLOWED_KEY}={own!r} in its metadata and was added "
+            f"with {list(names)}; pass one of them"
+        )
+    return names
+
+
+def without_allowed(node: BaseNode) -> BaseNode:
+    """Return the node without the principals in its metadata, whose length splitters count."""
+    return with_allowed(node, ())
 
 
 _UUID4: Final = 4
@@ -230,6 +296,11 @@ def stamped(node: BaseNode, key: DocumentKey) -> BaseNode:
                 f"a transformation gave a node of document {key.ref!r} {name}={claimed!r}, and "
                 f"the document has {value or 'none'!r}; pass scope= instead"
             )
+    if node.metadata.get(ALLOWED_KEY) is not None:
+        raise ConfigurationError(
+            f"a transformation gave a node of document {key.ref!r} {ALLOWED_KEY!r} in its metadata;"
+            " pass allowed= instead"
+        )
     metadata = {name: value for name, value in scope.items() if value}
     if not metadata:
         return node

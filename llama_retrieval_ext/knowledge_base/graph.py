@@ -40,7 +40,7 @@ from llama_retrieval_ext.knowledge_base.documents import (
     fingerprint_of,
 )
 from llama_retrieval_ext.knowledge_base.ledger.prepared import Prepared
-from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
+from llama_retrieval_ext.query import SCOPE_KEYS
 from llama_retrieval_ext.urls import Location, local_path
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class GraphTarget:
         nodes = [each for each in nodes if each.is_passage or each.label == DOCUMENT_LABEL]
         if not extracted:
             return Contents(nodes, edges)
-        scope = {key: metadata[key] for key in (TENANT_KEY, KB_KEY) if key in metadata}
+        scope = {key: metadata[key] for key in SCOPE_KEYS if key in metadata}
         more = _unpacked(extracted, scope)
         return Contents(nodes + more.nodes, edges + more.edges)
 
@@ -238,7 +238,7 @@ def _unpacked(packed: str, scope: Mapping[str, object]) -> Contents:
 
 
 def _scoped(properties: Mapping[str, object], scope: Mapping[str, object]) -> dict[str, object]:
-    own = {key: value for key, value in properties.items() if key not in (TENANT_KEY, KB_KEY)}
+    own = {key: value for key, value in properties.items() if key not in SCOPE_KEYS}
     return {**own, **scope}
 
 

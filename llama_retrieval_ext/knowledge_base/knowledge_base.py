@@ -15,6 +15,7 @@ from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.knowledge_base.browsing import Browsable
 from llama_retrieval_ext.knowledge_base.calibration import CANDIDATES, QUESTIONS, Calibrations
 from llama_retrieval_ext.knowledge_base.changes import Changes
+from llama_retrieval_ext.knowledge_base.documents import Allowed
 from llama_retrieval_ext.knowledge_base.opening import Opened, Opening
 from llama_retrieval_ext.knowledge_base.removal import remove_knowledge_base
 from llama_retrieval_ext.knowledge_base.report import IngestionReport
@@ -41,6 +42,7 @@ class KnowledgeBase(Searchable, Browsable):
     Attributes:
         url: Its URL.
         require_scope: Whether every operation needs a scope.
+        require_principals: Whether the scope of every read needs principals.
         embed_model: The embedding model.
 
     Examples:
@@ -67,6 +69,7 @@ class KnowledgeBase(Searchable, Browsable):
         backend = backend_for(storage.store)
         if isinstance(backend, EngineBackend):
             backend.requires_scope = access.require_scope
+            backend.requires_principals = access.require_principals
         # One object for all retrievers: a later calibration counts in each at once.
         self._calibrations = Calibrations(storage, ledger)
         Searchable.__init__(
@@ -94,6 +97,7 @@ class KnowledgeBase(Searchable, Browsable):
         embed_model: str | BaseEmbedding | None = None,
         languages: Sequence[str] | None = None,
         require_scope: bool | None = None,
+        require_principals: bool = False,
         tokenizer: Tokenizer | None = None,
         transformations: Sequence[TransformComponent] | None = None,
         many_tenants: bool | None = None,
@@ -132,6 +136,8 @@ class KnowledgeBase(Searchable, Browsable):
             require_scope: Whether every operation needs a scope; None for the recorded setting, or
                 False. If it was created with True, or its first document was added with True, it
                 cannot be opened with False. True is always allowed, and applies to this object.
+            require_principals: Whether every read needs a scope with ``principals``, through this
+                object: searches, contents, calibration. Writes take a scope without them.
             tokenizer: Tokenizer of keyword search; None for the recorded one, or the default.
             transformations: LlamaIndex transformations for documents (not nodes); None for a
                 ``SentenceSplitter`` of 512 tokens, the window of current encoders, with an overlap
@@ -176,11 +182,13 @@ class KnowledgeBase(Searchable, Browsable):
         for name, value in (("require_scope", require_scope), ("many_tenants", many_tenants)):
             if value is not None:
                 of_type(value, bool, name)
+        of_type(require_principals, bool, "require_principals")
         known = None if languages is None else check_languages(languages)
         opening = Opening(
             url=url,
             embed_model=embed_model,
             require_scope=require_scope,
+            require_principals=require_principals,
             setup=RequestedSetup(tokenizer, many_tenants, store_params, must_exist),
             transformations=transformations,
             read_only=read_only,
@@ -200,6 +208,7 @@ class KnowledgeBase(Searchable, Browsable):
         documents: Iterable[BaseNode],
         *,
         scope: Scope | None = None,
+        allowed: Allowed = None,
         show_progress: bool = True,
     ) -> IngestionReport:
         """Add new documents, replace changed ones and skip unchanged ones.
@@ -218,7 +227,14 @@ class KnowledgeBase(Searchable, Browsable):
                 no longer has stay until `delete`. Nodes belong to the document in their
                 ``ref_doc_id``, and replace all its earlier nodes.
             scope: The tenant or knowledge base, or both, that the documents belong to. It is stored
-                in the metadata of the nodes. The same id in another scope is another document.
+                in the metadata of the nodes. The same id in another scope is another document. A
+                scope with principals cannot add.
+            allowed: Who may see the documents, as the principals of a scope: a list for all of
+                them, or a function that takes a document and returns its list or None. None to
+                take the list in each document's metadata under ``allowed``. Where there is none, a
+                new document is visible to everyone in its scope, and one that is stored already
+                keeps whom it names: `share` makes it visible to everyone again. If only this
+                changes, nothing is embedded.
             show_progress: Whether to show a progress bar on standard error.
 
         Returns:
@@ -235,19 +251,50 @@ class KnowledgeBase(Searchable, Browsable):
             StoreUnavailableError: There is no disk space or write permission, or another process
                 keeps writing the same documents; documents added before stay.
         """
-        return self._changes.addition(scope).run(documents, show_progress=show_progress)
+        addition = self._changes.addition(scope, allowed)
+        return addition.run(documents, show_progress=show_progress)
 
     async def aadd(
         self,
         documents: Iterable[BaseNode],
         *,
         scope: Scope | None = None,
+        allowed: Allowed = None,
         show_progress: bool = True,
     ) -> IngestionReport:
         """Run `add` in a thread."""
         return await asyncio.to_thread(
-            self.add, documents, scope=scope, show_progress=show_progress
+            self.add, documents, scope=scope, allowed=allowed, show_progress=show_progress
         )
+
+    def share(
+        self, source_or_id: str, *, allowed: Iterable[str] | None, scope: Scope | None = None
+    ) -> int:
+        """Change who may see a document, or all documents of a source, without embedding them.
+
+        Queries that begin after it has returned find the documents for these principals only.
+
+        Args:
+            source_or_id: The path of the file or the id of a document, as for `delete`.
+            allowed: The principals who may see them; None for everyone in their scope.
+            scope: Change all documents of this name that are visible to it; None for only those in
+                no scope.
+
+        Returns:
+            The number of documents; 0 if there is no such source or document.
+
+        Raises:
+            ConfigurationError: ``allowed`` is empty, or not a list of names.
+            ScopeRequiredError: The knowledge base requires a scope.
+            StoreError: A document is incomplete in the store.
+        """
+        return self._changes.share(source_or_id, allowed, scope)
+
+    async def ashare(
+        self, source_or_id: str, *, allowed: Iterable[str] | None, scope: Scope | None = None
+    ) -> int:
+        """Run `share` in a thread."""
+        return await asyncio.to_thread(self.share, source_or_id, allowed=allowed, scope=scope)
 
     def delete(self, source_or_id: str, *, scope: Scope | None = None) -> int:
         """Delete a document, or all documents of a source, such as the pages of a PDF.

@@ -35,6 +35,7 @@ from llama_retrieval_ext.knowledge_base.ledger.local_ledger import LocalLedger
 from llama_retrieval_ext.knowledge_base.ledger.remote_journal import RemoteJournal
 from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
 from llama_retrieval_ext.knowledge_base.preparation import Preparation, Splitter
+from llama_retrieval_ext.knowledge_base.sharing import Sharing
 from llama_retrieval_ext.knowledge_base.snapshot import ReadOnlyCopy, open_copy
 from llama_retrieval_ext.knowledge_base.storage import (
     RequestedSetup,
@@ -68,6 +69,7 @@ class Opening:
     url: str
     embed_model: str | BaseEmbedding | None
     require_scope: bool | None
+    require_principals: bool
     setup: RequestedSetup
     transformations: Sequence[TransformComponent] | None
     read_only: bool
@@ -94,9 +96,14 @@ class Opening:
             if model is None:
                 model = _recorded_model(ledger.config(), self.url)
             preparation = Preparation(splitter, model, extraction)
-            parts = IngestionParts(preparation, writer_of(storage, ledger), ledger)
+            writer = writer_of(storage, ledger)
+            sharing = Sharing(storage, ledger, writer, self.url)
+            parts = IngestionParts(preparation, writer, ledger, sharing)
             access = Access(
-                self.url, require_scope=ledger.requires_scope, is_copy=copied is not None
+                self.url,
+                require_scope=ledger.requires_scope,
+                require_principals=self.require_principals,
+                is_copy=copied is not None,
             )
             return Opened(access, storage, ledger, parts, copied, resources.pop_all())
 

@@ -28,7 +28,9 @@ from pydantic import BaseModel
 
 from llama_retrieval_ext.errors import ConfigurationError, DuplicateNodeError
 from llama_retrieval_ext.knowledge_base.documents import (
+    Allowed,
     SourceDocument,
+    allowed_by,
     check_ids,
     check_transformations,
     digest_of,
@@ -36,6 +38,7 @@ from llama_retrieval_ext.knowledge_base.documents import (
     fingerprint_of,
     name_of,
     stamped,
+    without_allowed,
 )
 from llama_retrieval_ext.knowledge_base.graph import Extraction
 from llama_retrieval_ext.knowledge_base.ledger.prepared import (
@@ -245,6 +248,7 @@ class Preparation:
         groups: Iterable[Sequence[BaseNode]],
         scope: Mapping[str, str],
         failed: Callable[[str, Exception], object],
+        allowed: Allowed = None,
     ) -> list[SourceDocument]:
         """Return the documents in groups of nodes with one document id: one for each scope.
 
@@ -253,13 +257,13 @@ class Preparation:
         found: list[SourceDocument] = []
         for group in groups:
             try:
-                found += self._documents_in(group, scope)
+                found += self._documents_in(group, scope, allowed)
             except Exception as error:  # noqa: BLE001 - the report carries it
                 failed(name_of(group[0]), error)
         return found
 
     def _documents_in(
-        self, group: Sequence[BaseNode], scope: Mapping[str, str]
+        self, group: Sequence[BaseNode], scope: Mapping[str, str], allowed: Allowed
     ) -> list[SourceDocument]:
         members: dict[DocumentKey, list[BaseNode]] = {}
         for node in group:
@@ -269,10 +273,12 @@ class Preparation:
         fingerprint = self.splitter.fingerprint if isinstance(group[0], Document) else ""
         if self.extraction is not None:
             fingerprint += self.extraction.fingerprint
-        return [
-            SourceDocument(key, tuple(own), digest_of(own, fingerprint))
-            for key, own in members.items()
-        ]
+        found: list[SourceDocument] = []
+        for key, own in members.items():
+            bare = tuple(map(without_allowed, own))
+            digest = digest_of(bare, fingerprint)
+            found.append(SourceDocument(key, bare, digest, allowed_by(own, allowed)))
+        return found
 
     def prepared(self, documents: Sequence[SourceDocument]) -> PreparedBatch:
         """Return documents ready to be stored, or the error of each; their keys must differ."""
@@ -300,7 +306,8 @@ def _with_text(
         kept = tuple(stamped(node, document.key) for node in nodes if _is_searchable(node))
     except Exception as error:  # noqa: BLE001 - the document's result
         return error
-    return Prepared(document.key, document.digest, kept)
+    made = Prepared(document.key, document.digest, kept, keeps_allowed=document.allowed is None)
+    return made.shared(document.allowed) if kept and document.allowed else made
 
 
 def _is_searchable(node: BaseNode) -> bool:

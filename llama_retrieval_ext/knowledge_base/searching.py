@@ -54,6 +54,7 @@ class Searchable:
     Attributes:
         url: Its URL.
         require_scope: Whether every operation needs a scope.
+        require_principals: Whether the scope of every read needs principals.
         embed_model: The embedding model.
     """
 
@@ -69,6 +70,7 @@ class Searchable:
     ) -> None:
         self.url = access.url
         self.require_scope = access.require_scope
+        self.require_principals = access.require_principals
         self.embed_model = embed_model
         self._check_open = access.check_open
         self._backend = backend
@@ -88,6 +90,7 @@ class Searchable:
             graph=self._graphs,
             defaults=DEFAULTS,
             requires_scope=self.require_scope,
+            requires_principals=self.require_principals,
             confidence=self._confidence,
         )
 

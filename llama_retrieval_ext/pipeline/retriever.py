@@ -40,7 +40,14 @@ from llama_retrieval_ext.pipeline.searching import (
 from llama_retrieval_ext.pipeline.stages import Operand
 from llama_retrieval_ext.pipeline.tree import Shaped, embed_models_of
 from llama_retrieval_ext.pipeline.why_not import TracedRequest
-from llama_retrieval_ext.query import Query, Scope, SearchOptions, check_scope, check_top_k
+from llama_retrieval_ext.query import (
+    Query,
+    Scope,
+    SearchOptions,
+    check_principals,
+    check_scope,
+    check_top_k,
+)
 from llama_retrieval_ext.results import Hit, SearchResult
 
 if TYPE_CHECKING:
@@ -82,6 +89,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
 
     # Set by the owner of the store, such as a knowledge base that rejects queries without a scope.
     requires_scope: bool = False
+    requires_principals: bool = False
 
     def __init__(
         self,
@@ -300,6 +308,8 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
                 "scope=Scope(...) with the query, or bind the retriever with for_scope (on the "
                 "command line: --tenant or --kb-id)"
             )
+        if self.requires_principals:
+            check_principals(query.scope, self.name)
         if query.is_blank:
             return []
         if query.timeout_s is None:

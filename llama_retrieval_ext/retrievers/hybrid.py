@@ -153,6 +153,7 @@ class HybridRetriever(StoreRetriever):
         self.keyword_source = self.source if keyword_store is None else source_of(keyword_store)
         if keyword_store is not None or features.keyword is None:
             self.requires_scope |= self.keyword.requires_scope  # raises without keyword search
+            self.requires_principals |= self.keyword.requires_principals
         self._has_two_stores = self.keyword_source.backend.store is not self.backend.store
         self.fusion = _PLAIN_SUM if fusion is None else of_type(fusion, Fusion, "fusion")
         self.uses_default_fusion = fusion is None

@@ -17,7 +17,7 @@ from llama_retrieval_ext.execution.context import note_degraded, note_details, s
 from llama_retrieval_ext.execution.plan import Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.filters import matches
-from llama_retrieval_ext.graph.elements import Hop, Partition
+from llama_retrieval_ext.graph.elements import Hop, Partition, is_visible
 from llama_retrieval_ext.graph.entity_linking import EntityLinker, LinkedEntity
 from llama_retrieval_ext.graph.open import Graph, graph_of
 from llama_retrieval_ext.graph.rules.chaining import RuleSet
@@ -329,10 +329,12 @@ def _check_scope(conclusion: Conclusion, scope: Scope | None, engine: str) -> No
     """Raise if an edge or node behind a sentence is outside the scope."""
     if scope is None:
         return
-    outside = [node.id for node in conclusion.nodes.values() if not node.partition.is_in(scope)]
+    nodes = conclusion.nodes.values()
+    outside = [node.id for node in nodes if not is_visible(node.properties, scope)]
     for edge in conclusion.proof:
         own = Partition.of(edge.properties)
-        if own != Partition() and not own.is_in(scope):
+        within = own == Partition() or own.is_in(scope)
+        if not within or not scope.has_principal_of(edge.properties):
             outside.append(str(edge))
     if outside:
         raise ScopeViolationError(

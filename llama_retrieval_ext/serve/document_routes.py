@@ -6,6 +6,8 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Response
 from llama_index.core import Document
 
+from llama_retrieval_ext.knowledge_base.ledger.ledger import StoredDocument
+from llama_retrieval_ext.query import ALLOWED_KEY
 from llama_retrieval_ext.results import passage_to_dict
 from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of
 from llama_retrieval_ext.serve.requests import AddRequest
@@ -60,13 +62,20 @@ def document_router(service: Service) -> APIRouter:
         most = service.limits.max_documents
         if len(body.documents) > most:
             raise HttpError(422, "too_many", f"this server takes at most {most} documents at once")
-        scope = body_scope(context, body.scope)
+        scope = body_scope(context, body.scope, to_add=True)
         documents = [
             Document(id_=each.id, text=each.text, metadata=dict(each.metadata))
             for each in body.documents
         ]
+        allowed = {each.id: each.allowed for each in body.documents}
         report = await service.write(
-            context, lambda: kb.add(documents, scope=scope, show_progress=False)
+            context,
+            lambda: kb.add(
+                documents,
+                scope=scope,
+                allowed=lambda document: allowed[document.node_id],
+                show_progress=False,
+            ),
         )
         context.notes |= {"documents": len(documents), "failures": len(report.failures)}
         failures = {id_: http_error_of(error).message for id_, error in report.failures.items()}
@@ -81,7 +90,7 @@ def document_router(service: Service) -> APIRouter:
     ) -> Response:
         """List the documents that the key can see, by id."""
         found = await service.read(context, lambda: kb.documents(scope=scope))
-        page = [asdict(each) for each in found[offset : offset + limit]]
+        page = [_listed(each) for each in found[offset : offset + limit]]
         return as_json({"total": len(found), "documents": page})
 
     @router.get("/{document_id:path}", responses={200: json_example(_PASSAGES)})
@@ -101,6 +110,11 @@ def document_router(service: Service) -> APIRouter:
         return as_json({"deleted": deleted})
 
     return router
+
+
+def _listed(document: StoredDocument) -> dict[str, object]:
+    """Return a document as JSON, without those who may see it."""
+    return {name: value for name, value in asdict(document).items() if name != ALLOWED_KEY}
 
 
 def _not_found() -> HttpError:

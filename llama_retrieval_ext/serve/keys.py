@@ -4,7 +4,7 @@ import hmac
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, TypeVar
@@ -13,12 +13,13 @@ import yaml
 
 from llama_retrieval_ext.checks import nearest
 from llama_retrieval_ext.errors import ConfigurationError, ScopeError
-from llama_retrieval_ext.query import Scope, check_scope
+from llama_retrieval_ext.query import Scope, check_scope, principals_of
 
 T = TypeVar("T")
 
 _ENV: Final = "env:"
-_FIELDS: Final = ("name", "key", "sha256", "tenant_id", "kb_ids", "everything", "write")
+_RIGHTS: Final = ("everything", "write", "names_principals")
+_FIELDS: Final = ("name", "key", "sha256", "tenant_id", "kb_ids", "principals", *_RIGHTS)
 # Keys must be generated secrets: a password typed by a person is guessed within hours.
 _LEAST_LENGTH: Final = 16
 # YAML of this size takes seconds to parse; it has thousands of keys.
@@ -34,18 +35,28 @@ class KeyHolder:
         name: Name of the key, for logs.
         scope: Scope that it may see; None for everything.
         may_write: Whether it may add and delete documents.
+        names_principals: Whether its requests name the principals of its users. Without them they
+            see only what everyone may.
     """
 
     name: str
     scope: Scope | None
     may_write: bool
+    names_principals: bool = False
 
-    def bounded(self, requested: Scope | None) -> Scope | None:
+    def bounded(self, requested: Scope | None, *, to_add: bool = False) -> Scope | None:
         """Return the caller's scope, narrowed by that of a request, or raise ScopeError."""
-        return requested if self.scope is None else self.scope.narrowed(requested)
+        named = requested is not None and requested.principals is not None
+        if named and not self.names_principals:
+            raise ScopeError("this key may not name principals")
+        own = requested if self.scope is None else self.scope.narrowed(requested)
+        if named or to_add or not self.names_principals:
+            return own
+        nobody = Scope(principals=[])
+        return nobody if own is None else own.narrowed(nobody)
 
     def reaches(self, scope: Scope | None) -> bool:
-        """Return whether the caller may see all of a scope; None means everything."""
+        """Return whether the caller may see all knowledge bases of a scope; None for everything."""
         if self.scope is None or scope is None:
             return self.scope is None
         try:
@@ -69,8 +80,9 @@ class ApiKeys:
 
     A file of keys is YAML or JSON: a list of keys under ``keys``. Each has a ``name``; its secret
     as ``key: {env: VARIABLE}``, as ``sha256``, the digest of the secret in hexadecimal, or as the
-    ``key`` itself; its scope as ``tenant_id`` and ``kb_ids``, or ``everything: true``; and
-    ``write: true`` if it may add and delete documents.
+    ``key`` itself; its scope as ``tenant_id`` and ``kb_ids``, or ``everything: true``; the
+    ``principals`` of its one user, or ``names_principals: true`` if its requests name those of its
+    users; and ``write: true`` if it may add and delete documents.
 
     Args:
         keys: The keys.
@@ -181,7 +193,8 @@ class ApiKeys:
 
 def _narrowed(caller: KeyHolder, scope: Scope) -> KeyHolder:
     try:
-        return KeyHolder(caller.name, caller.bounded(scope) or scope, caller.may_write)
+        own = scope if caller.scope is None else caller.scope.narrowed(scope)
+        return replace(caller, scope=own)
     except ScopeError as error:
         raise ScopeError(f"the key {caller.name!r} cannot be used: {error}") from error
 
@@ -195,8 +208,13 @@ def _key(content: object, where: str) -> ApiKey:
             advice = f"write {near!r}" if near else f"there are {', '.join(_FIELDS)}"
             raise ConfigurationError(f"{where} has the unknown field {name!r}; {advice}")
     name = _typed(content.get("name"), str, f"name of {where}")
-    may_write = _typed(content.get("write", False), bool, f"write of {where}")
-    return ApiKey(KeyHolder(name, _scope(content, where), may_write), _secret(content, where))
+    _, *rights = (_typed(content.get(key, False), bool, f"{key} of {where}") for key in _RIGHTS)
+    holder = KeyHolder(name, _scope(content, where), *rights)
+    if any(rights) and holder.scope is not None and holder.scope.principals is not None:
+        raise ConfigurationError(
+            f"{where} has principals, and then neither writes nor names them; make two keys"
+        )
+    return ApiKey(holder, _secret(content, where))
 
 
 def _scope(content: Mapping[str, object], where: str) -> Scope | None:
@@ -206,11 +224,15 @@ def _scope(content: Mapping[str, object], where: str) -> Scope | None:
         raise ConfigurationError(
             f"{where} needs a scope: tenant_id, kb_ids or both, or everything: true"
         )
+    principals = content.get("principals")
+    if principals is not None:
+        principals = principals_of(principals, f"principals of {where}")
     if everything:
-        return None
+        return None if principals is None else Scope(principals=principals)
     tenant = None if tenant_id is None else _typed(tenant_id, str, f"tenant_id of {where}")
     listed = _typed([] if kb_ids is None else kb_ids, list, f"kb_ids of {where}")
-    return Scope(tenant, [_typed(each, str, f"each of kb_ids of {where}") for each in listed])
+    ids = [_typed(each, str, f"each of kb_ids of {where}") for each in listed]
+    return Scope(tenant, ids, principals)
 
 
 def _typed(value: object, kind: type[T], what: str) -> T:

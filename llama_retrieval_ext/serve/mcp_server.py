@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
 from typing import Annotated, Any, Final, ParamSpec, TypeAlias
@@ -25,7 +26,7 @@ from llama_retrieval_ext.graph.elements import GraphNode, Hop
 from llama_retrieval_ext.graph.entity_linking import EntityLinker
 from llama_retrieval_ext.knowledge_base.kinds import StoreKind
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.query import SCOPE_KEYS, Query, Scope
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.kg_rule import Rules
 from llama_retrieval_ext.serve.guard import (
@@ -39,8 +40,8 @@ from llama_retrieval_ext.serve.guard import (
     log,
 )
 from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of, raised_at
-from llama_retrieval_ext.serve.keys import ApiKeys
-from llama_retrieval_ext.serve.requests import SCOPE_KEYS, FieldCondition
+from llama_retrieval_ext.serve.keys import ApiKeys, KeyHolder
+from llama_retrieval_ext.serve.requests import FieldCondition
 
 P = ParamSpec("P")
 Facts: TypeAlias = dict[str, Any]  # Any: tools return JSON
@@ -55,6 +56,11 @@ _MOST_EDGES: Final = 200
 _SHOWN: Final = 100
 _SHOWN_PROBLEMS: Final = 5
 _SERVER_ERROR: Final = 500
+_EVERYONE: Final = Scope(principals=[])
+
+
+# The holder of the key of the request that a tool runs for.
+_caller: ContextVar[KeyHolder | None] = ContextVar("mcp_caller", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +68,17 @@ class _Bound:
     """Knowledge base and limits of the tools, and the scope of every call."""
 
     kb: KnowledgeBase
-    scope: Scope | None
+    served: Scope | None
     limits: ServeLimits
+
+    @property
+    def scope(self) -> Scope | None:
+        """The scope of a call: what is served, for the principals of the caller's key."""
+        caller = _caller.get()
+        own = None if caller is None else caller.bounded(None)
+        if own is None or own.principals is None:
+            return self.served
+        return own if self.served is None else self.served.narrowed(own)
 
 
 def build_mcp_server(
@@ -71,8 +86,10 @@ def build_mcp_server(
 ) -> MCPServer:
     """Return the server; see `create_mcp_server`."""
     bound = _Bound(kb, scope, limits)
-    # The LlamaIndex tool builds the description of the metadata fields.
-    described = retrieval_tool(kb.retriever("hybrid"), "search", about or _ABOUT, scope=scope)
+    # The LlamaIndex tool builds the description of the metadata fields. All callers see it.
+    is_missing = scope is None and kb.require_scope  # then it raises
+    shown = scope if is_missing or (scope and scope.principals) else _EVERYONE.narrowed(scope)
+    described = retrieval_tool(kb.retriever("hybrid"), "search", about or _ABOUT, scope=shown)
     tools = _search_tools(bound, about=described.metadata.description)
     if kb.graph is not None:
         tools += _graph_tools(bound, kb.graph, rules=rules)
@@ -105,6 +122,8 @@ def mcp_app(
             raise HttpError(403, "out_of_scope", "this API key does not reach what is served")
         if is_http and request["method"] == "GET":  # a notification stream: unused
             raise HttpError(405, "bad_request", "this server answers POST alone")
+        if is_http:
+            _caller.set(request["state"][CONTEXT].caller)
         await app(request, receive, send)
 
     return Guard(reached, limits=limits, keys=keys, scope=None)

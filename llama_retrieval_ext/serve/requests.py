@@ -1,7 +1,7 @@
 """Request models for HTTP and MCP; an unknown field is an error."""
 
 from datetime import date
-from typing import Annotated, Final, Literal, TypeAlias, TypeVar, Union
+from typing import Annotated, Literal, TypeAlias, TypeVar, Union
 
 from llama_index.core.vector_stores.types import (
     FilterCondition,
@@ -23,13 +23,12 @@ from pydantic import (
 )
 
 from llama_retrieval_ext.knowledge_base.kinds import SearchKind
-from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Scope
+from llama_retrieval_ext.query import ALLOWED_KEY, SCOPE_KEYS, Scope
 
 _MAX_TEXT = 10_000
 _MAX_CONDITIONS = 100
 _MAX_VALUES = 100
 _MAX_HOPS = 5
-SCOPE_KEYS: Final = (TENANT_KEY, KB_KEY)
 
 OperatorSign: TypeAlias = Literal[
     "==",
@@ -70,6 +69,13 @@ class FieldCondition(Sent):
     key: str = Field(description="The metadata field.")
     operator: OperatorSign = "=="
     value: ComparedValue | None = Field(default=None, description="Nothing for is_empty.")
+
+    @field_validator("key")
+    @classmethod
+    def _no_principals(cls, key: str) -> str:
+        if key == ALLOWED_KEY:
+            raise ValueError(f"{key} is no field to filter by")
+        return key
 
     def to_filter(self) -> MetadataFilter:
         """Return the condition as a LlamaIndex filter."""
@@ -115,12 +121,15 @@ class RequestedScope(Sent):
 
     tenant_id: str | None = None
     kb_ids: list[str] = Field(default_factory=list)
+    principals: list[str] | None = Field(
+        default=None, description="The user and the user's groups, if the key may name them."
+    )
 
     def to_scope(self) -> Scope | None:
         """Return the scope; None if no field is set."""
-        if self.tenant_id is None and not self.kb_ids:
+        if self.tenant_id is None and not self.kb_ids and self.principals is None:
             return None
-        return Scope(self.tenant_id, self.kb_ids)
+        return Scope(self.tenant_id, self.kb_ids, self.principals)
 
 
 class SearchRequest(Sent):
@@ -149,13 +158,16 @@ class SentDocument(Sent):
     id: str = Field(min_length=1, max_length=_MAX_TEXT)
     text: str
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
+    allowed: list[str] | None = Field(
+        default=None, description="Who may see it; null for everyone, or for whom it named before."
+    )
 
     @field_validator("metadata")
     @classmethod
     def _no_scope(cls, metadata: dict[str, JsonValue]) -> dict[str, JsonValue]:
         for key in SCOPE_KEYS:
             if key in metadata:
-                raise ValueError(f"{key} is set by the scope; leave it out")
+                raise ValueError(f"{key} is set by the scope, or by allowed; leave it out")
         return metadata
 
 

@@ -9,11 +9,11 @@ from fastapi.responses import HTMLResponse
 
 from llama_retrieval_ext.display.explanation import explanation_html
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.query import SCOPE_KEYS, Query
 from llama_retrieval_ext.results import SearchResult
 from llama_retrieval_ext.serve.guard import RequestContext
 from llama_retrieval_ext.serve.http_errors import kind_of
-from llama_retrieval_ext.serve.requests import SCOPE_KEYS, SearchRequest
+from llama_retrieval_ext.serve.requests import SearchRequest
 from llama_retrieval_ext.serve.service import (
     HIT_EXAMPLE,
     Context,

@@ -133,17 +133,23 @@ def _scope_of_query(
     context: Context,
     tenant_id: Annotated[str | None, Param(description="Narrows the scope of the key.")] = None,
     kb_id: Annotated[list[str] | None, Param(description="Likewise; may be repeated.")] = None,
+    principal: Annotated[
+        list[str] | None, Param(description="For keys that may name them; may be repeated.")
+    ] = None,
 ) -> Scope | None:
-    requested = RequestedScope(tenant_id=tenant_id, kb_ids=kb_id or [])
+    requested = RequestedScope(tenant_id=tenant_id, kb_ids=kb_id or [], principals=principal)
     return context.caller.bounded(requested.to_scope())
 
 
 QueryScope = Annotated[Scope | None, Depends(_scope_of_query)]
 
 
-def body_scope(context: RequestContext, requested: RequestedScope | None) -> Scope | None:
+def body_scope(
+    context: RequestContext, requested: RequestedScope | None, *, to_add: bool = False
+) -> Scope | None:
     """Return the scope of a request, narrowed by the scope in its body."""
-    return context.caller.bounded(None if requested is None else requested.to_scope())
+    scope = None if requested is None else requested.to_scope()
+    return context.caller.bounded(scope, to_add=to_add)
 
 
 def query_of(

@@ -15,6 +15,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
 from llama_retrieval_ext.execution.running import asynchronous, blocking
+from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope, check_top_k, document_of
 from llama_retrieval_ext.results import Hit, score_of
 from llama_retrieval_ext.services.scoped import ScopedService
@@ -136,7 +137,9 @@ class SearchService(ScopedService):
         """
         bound = Query.of(query).but(filters=filters, scope=self._within(scope))
         best = yield from self._best(bound, check_top_k(top_k))
-        tasks = [Task(f"document {key[0]}", self._document(key, hit)) for key, hit in best]
+        tasks = [
+            Task(f"document {key[0]}", self._document(key, hit, bound.scope)) for key, hit in best
+        ]
         outcomes: list[Outcome[DocumentResult | None]] = yield Together(tasks)
         return [each for outcome in outcomes if (each := outcome.result()) is not None]
 
@@ -155,11 +158,18 @@ class SearchService(ScopedService):
                 break
         return list(best.items())[:top_k]
 
-    def _document(self, key: _Document, hit: Hit) -> Plan[DocumentResult | None]:
+    def _document(
+        self, key: _Document, hit: Hit, scope: Scope | None
+    ) -> Plan[DocumentResult | None]:
         nodes: list[BaseNode] = [hit.node]
         if hit.node.ref_doc_id is not None:
             stored: list[BaseNode] = yield Call(lambda: _nodes_of(key, self.documents))
-            nodes = [node for node in stored if _document_of(node) == key]
+            condition = None if scope is None else scope.condition
+            nodes = [
+                node
+                for node in stored
+                if _document_of(node) == key and matches(condition, node.metadata)
+            ]
         if not nodes:
             return None
         return DocumentResult(

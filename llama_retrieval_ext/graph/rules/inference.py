@@ -143,7 +143,8 @@ def _nodes(
     nodes: dict[Partition, dict[str, GraphNode]] = {}
     for own, in_it in ids.items():
         kbs = () if own.kb_id is None else (own.kb_id,)
-        narrow = scope if own == Partition() else Scope(own.tenant_id, kbs)
+        principals = None if scope is None else scope.principals
+        narrow = scope if own == Partition() else Scope(own.tenant_id, kbs, principals)
         nodes[own] = yield graph.plan_nodes(sorted(in_it), scope=narrow)
     return nodes
 

@@ -5,6 +5,7 @@ The nodes of a document that is being changed are ``fresh`` (of the new version 
 after a crash it is unknown which nodes the engine has replaced already.
 """
 
+import json
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -113,12 +114,17 @@ def duplicate_error(document: Prepared, node_id: str, owner: DocumentKey) -> Dup
     )
 
 
+_SHOW_NEW: Final = (
+    "UPDATE documents SET allowed = new_allowed, new_allowed = NULL "
+    "WHERE id = ? AND new_allowed IS NOT NULL"
+)
 _FINISH: Final = (
     # `+role` forces the index on documents; the one on roles matches the whole batch.
     "DELETE FROM nodes WHERE document = ? AND +role = 'doomed'",
     "UPDATE nodes SET role = NULL WHERE document = ? AND +role = 'fresh'",
     "DELETE FROM redo WHERE document = ?",
     "DELETE FROM documents WHERE id = ? AND state = 'deleting'",
+    _SHOW_NEW,
     "UPDATE documents SET state = NULL WHERE id = ?",
 )
 _UNDO: Final = (
@@ -126,7 +132,7 @@ _UNDO: Final = (
     "UPDATE nodes SET role = NULL WHERE document = ?",
     "DELETE FROM redo WHERE document = ?",
     "DELETE FROM documents WHERE id = ? AND state = 'adding'",
-    "UPDATE documents SET state = NULL, digest = '' WHERE id = ?",
+    "UPDATE documents SET state = NULL, digest = '', new_allowed = NULL WHERE id = ?",
 )
 
 
@@ -200,9 +206,11 @@ def _begin(connection: sqlite3.Connection, document: Prepared) -> Reply:
     if id_ is not None:
         return _begin_update(connection, document, id_, new)
     statement = (
-        "INSERT INTO documents (tenant, kb, ref, digest, state, source) VALUES (?, ?, ?, ?, ?, ?)"
+        "INSERT INTO documents (tenant, kb, ref, digest, state, source, allowed) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)"
     )
-    values = (*document.key, document.digest, JournalState.ADDING, document.source)
+    shown = document.source, json.dumps(document.allowed)
+    values = (*document.key, document.digest, JournalState.ADDING, *shown)
     _insert_fresh(connection, connection.execute(statement, values).lastrowid, new)
     return Claim.of(document.key, JournalState.ADDING, (), new)
 
@@ -220,8 +228,11 @@ def _begin_update(
         "INSERT INTO redo VALUES (?, ?, ?, ?)", [(id_, *each) for each in document.packed()]
     )
     connection.execute(
-        "UPDATE documents SET digest = ?, state = ?, source = ? WHERE id = ?",
-        (document.digest, JournalState.UPDATING, document.source, id_),
+        "UPDATE documents SET digest = ?, state = ?, source = ?, new_allowed = ? WHERE id = ?",
+        (
+            *(document.digest, JournalState.UPDATING, document.source),
+            *(json.dumps(document.allowed), id_),
+        ),
     )
     return claim
 

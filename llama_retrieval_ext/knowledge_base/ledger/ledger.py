@@ -146,6 +146,8 @@ class StoredDocument:
         tenant_id: Its tenant; None if it has none.
         kb_id: Its knowledge base within the tenant; None if it has none.
         n_nodes: Number of its nodes.
+        allowed: The principals who may see it, of a scope with principals only its own; empty for
+            everyone in its scope.
     """
 
     document_id: str
@@ -153,6 +155,7 @@ class StoredDocument:
     tenant_id: str | None
     kb_id: str | None
     n_nodes: int
+    allowed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +176,13 @@ class StoredSource:
 
 
 class Entry(NamedTuple):
-    """The ledger's entry for a document: key, digest, source, number of nodes."""
+    """The ledger's entry for a document; its digest is that of its version."""
 
     key: DocumentKey
     digest: str
     source: str
     n_nodes: int
+    allowed: tuple[str, ...] = ()
 
 
 def unknown_nodes_error(where: str, count: int) -> StoreFormatError:
@@ -265,6 +269,10 @@ class Ledger(ABC):
         """Return the digest of each document, in order; None for one that is not stored."""
 
     @abstractmethod
+    def allowed(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, tuple[str, ...]]:
+        """Return the principals of the documents that are stored and visible to some only."""
+
+    @abstractmethod
     def node_ids(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, list[str]]:
         """Return the ids of each document's nodes, in ascending order."""
 
@@ -307,15 +315,19 @@ class Ledger(ABC):
         entries = sorted(
             self.visible(scope), key=lambda each: (each.key.ref, each.key.tenant, each.key.kb)
         )
+        principals = None if scope is None else scope.principals
         return [
-            StoredDocument(key.ref, source, key.tenant or None, key.kb or None, n_nodes)
-            for key, _, source, n_nodes in entries
+            StoredDocument(
+                *(key.ref, source, key.tenant or None, key.kb or None, n_nodes),
+                allowed if principals is None else tuple(a for a in allowed if a in principals),
+            )
+            for key, _, source, n_nodes, allowed in entries
         ]
 
     def sources(self, scope: Scope | None) -> list[StoredSource]:
         """Return the sources visible to a scope, by name; without a scope, all."""
         counts: dict[tuple[str, str, str], list[int]] = {}
-        for key, _, source, n_nodes in self.visible(scope):
+        for key, _, source, n_nodes, _ in self.visible(scope):
             counts.setdefault((source, key.tenant, key.kb), []).append(n_nodes)
         return [
             StoredSource(source, len(each), sum(each), _scope_of(tenant, kb))

@@ -34,11 +34,13 @@ _WAIT_S = 60.0
 
 # `source` is empty if the document is its own source. `state` and `role` are NULL unless a change
 # is unfinished; `journal.py` lists their values. The key columns have the order of `DocumentKey`.
+# `allowed` has the principals who may see it as a JSON list, `new_allowed` those after an update.
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS manifest (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS documents (
     id INTEGER PRIMARY KEY, tenant TEXT NOT NULL, kb TEXT NOT NULL, ref TEXT NOT NULL,
-    digest TEXT NOT NULL, state TEXT, source TEXT NOT NULL, UNIQUE (ref, tenant, kb)
+    digest TEXT NOT NULL, state TEXT, source TEXT NOT NULL, allowed TEXT NOT NULL DEFAULT '[]',
+    new_allowed TEXT, UNIQUE (ref, tenant, kb)
 );
 CREATE INDEX IF NOT EXISTS documents_of_source ON documents (source);
 CREATE INDEX IF NOT EXISTS documents_in_motion ON documents (state) WHERE state IS NOT NULL;
@@ -179,6 +181,15 @@ class LocalLedger(Ledger):
         found = [self.database.rows(query, *key) for key in keys]
         return [rows[0][0] if rows else None for rows in found]
 
+    def allowed(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, tuple[str, ...]]:
+        """Return the principals of the documents that are stored and visible to some only."""
+        query = (
+            "SELECT allowed FROM documents "
+            "WHERE tenant = ? AND kb = ? AND ref = ? AND allowed <> '[]'"
+        )
+        found = {key: self.database.rows(query, *key) for key in keys}
+        return {key: tuple(json.loads(rows[0][0])) for key, rows in found.items() if rows}
+
     def node_ids(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, list[str]]:
         """Return the ids of each document's nodes, in ascending order."""
         query = (
@@ -235,15 +246,15 @@ class LocalLedger(Ledger):
 
     def _entries(self, condition: str, *values: str) -> list[Entry]:
         query = (
-            f"SELECT tenant, kb, ref, digest, {_SOURCE}, count(node_id) "  # noqa: S608
+            f"SELECT tenant, kb, ref, digest, {_SOURCE}, count(node_id), allowed "  # noqa: S608
             "FROM documents LEFT JOIN nodes "
             f"ON nodes.document = documents.id WHERE {condition} "
             "GROUP BY documents.id ORDER BY documents.id"
         )
         rows = [tuple(map(str, row)) for row in self.database.rows(query, *values)]
         return [
-            Entry(DocumentKey(*key), digest, source, int(n_nodes))
-            for *key, digest, source, n_nodes in rows
+            Entry(DocumentKey(*key), digest, source, int(n_nodes), tuple(json.loads(allowed)))
+            for *key, digest, source, n_nodes, allowed in rows
         ]
 
 
@@ -259,4 +270,13 @@ def _visible_to(scope: Scope | None, *, none: str) -> tuple[str, Sequence[str]]:
     if scope.kb_ids:
         conditions.append(f"kb IN ({', '.join('?' * len(scope.kb_ids))})")
         values.extend(scope.kb_ids)
+    if scope.principals is not None:
+        conditions.append(_NAMES_NONE_OR_ONE)
+        values.append(json.dumps(scope.principals))
     return " AND ".join(conditions), values
+
+
+_NAMES_NONE_OR_ONE: Final = (
+    "(allowed = '[]' OR EXISTS (SELECT 1 FROM json_each(allowed) AS name "
+    "WHERE name.value IN (SELECT value FROM json_each(?))))"
+)

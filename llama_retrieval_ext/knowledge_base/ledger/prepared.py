@@ -1,14 +1,16 @@
 """Identity and stored form of a document."""
 
+import json
 from array import array
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from typing import NamedTuple
 
 from llama_index.core.schema import BaseNode, Document
 
 from llama_retrieval_ext.errors import ScopeError
-from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, source_in
+from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY, allowed_in, source_in
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
 
 
@@ -39,6 +41,17 @@ class Prepared:
     digest: str
     nodes: tuple[BaseNode, ...]
     rows: Mapping[str, str] = field(default_factory=dict)  # extracted graph rows by node id, JSON
+    keeps_allowed: bool = False  # whether a stored version keeps the principals that it names
+
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        """The principals who may see it; empty for everyone in its scope."""
+        return allowed_in(self.nodes[0].metadata)
+
+    def shared(self, allowed: Sequence[str]) -> "Prepared":
+        """Return the document as visible to these principals; empty for everyone."""
+        nodes = tuple(with_allowed(node, allowed) for node in self.nodes)
+        return replace(self, digest=version_of(content_of(self.digest), allowed), nodes=nodes)
 
     @property
     def source(self) -> str:
@@ -57,10 +70,15 @@ class Prepared:
         ]
 
     def __reduce__(self) -> tuple[object, ...]:
-        return unpacked, (self.key, self.digest, self.packed())
+        return unpacked, (self.key, self.digest, self.packed(), self.keeps_allowed)
 
 
-def unpacked(key: DocumentKey, digest: str, packed: Iterable[PackedNode]) -> Prepared:
+def unpacked(
+    key: DocumentKey,
+    digest: str,
+    packed: Iterable[PackedNode],
+    keeps_allowed: bool = False,  # noqa: FBT001, FBT002 - pickle passes it by position
+) -> Prepared:
     """Return the document from the output of `Prepared.packed`."""
     nodes: list[BaseNode] = []
     rows: dict[str, str] = {}
@@ -69,7 +87,39 @@ def unpacked(key: DocumentKey, digest: str, packed: Iterable[PackedNode]) -> Pre
         nodes.append(node_from_text(each.text).model_copy(update={"embedding": vector}))
         if each.rows:
             rows[nodes[-1].node_id] = each.rows
-    return Prepared(key, digest, tuple(nodes), rows)
+    return Prepared(key, digest, tuple(nodes), rows, keeps_allowed)
+
+
+def version_of(content: str, allowed: Sequence[str]) -> str:
+    """Return the digest of a stored version: of its content, and of who may see it."""
+    if not allowed:
+        return content
+    names = json.dumps(sorted(allowed)).encode()
+    return f"{content}:{blake2b(names, digest_size=16).hexdigest()}"
+
+
+def content_of(version: str) -> str:
+    """Return the digest of the content of a version."""
+    return version.partition(":")[0]
+
+
+def with_allowed(node: BaseNode, allowed: Sequence[str]) -> BaseNode:
+    """Return a copy of a node that only these principals may see; empty for everyone.
+
+    They are no part of the text that is embedded, searched by keyword, or shown to an LLM.
+    """
+    metadata = {key: value for key, value in node.metadata.items() if key != ALLOWED_KEY}
+    if not allowed:
+        return (
+            node
+            if ALLOWED_KEY not in node.metadata
+            else node.model_copy(update={"metadata": metadata})
+        )
+    hidden = {
+        name: list(dict.fromkeys([*getattr(node, name), ALLOWED_KEY]))
+        for name in ("excluded_embed_metadata_keys", "excluded_llm_metadata_keys")
+    }
+    return node.model_copy(update={"metadata": {**metadata, ALLOWED_KEY: list(allowed)}, **hidden})
 
 
 def ref_of(node: BaseNode) -> str:

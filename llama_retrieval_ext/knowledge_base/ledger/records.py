@@ -49,6 +49,7 @@ class Change:
     digest: str = ""
     source: str = ""
     n_nodes: int = 0
+    allowed: tuple[str, ...] = ()
     nodes: Value = Value("[]")  # their ids, as a JSON list
     redo: Value = Value()  # of an update, all its nodes with their embeddings
 
@@ -65,6 +66,7 @@ class DocumentRecord:
     digest: str = ""  # of the stored version; empty if it counts as changed
     source: str = ""  # the file it came from; empty if it is its own source
     n_nodes: int = 0
+    allowed: tuple[str, ...] = ()  # the principals who may see it; empty for everyone
     nodes: Value = Value("[]")  # their ids, as a JSON list
     change: Change = _AT_REST
     trash: tuple[Value, ...] = ()  # their parts may not have been deleted yet
@@ -92,13 +94,19 @@ class DocumentRecord:
     def entry(self) -> Entry:
         """The document as visible to readers; during its addition, the new version."""
         shown = self.change if self.change.state is JournalState.ADDING else self
-        return Entry(self.key, self.digest, shown.source or self.key.ref, shown.n_nodes)
+        source = shown.source or self.key.ref
+        return Entry(self.key, self.digest, source, shown.n_nodes, shown.allowed)
 
     def finished(self) -> "DocumentRecord":
         """Return the record with the change done."""
         new = self.change
         done = replace(
-            self, digest=new.digest, source=new.source, n_nodes=new.n_nodes, nodes=new.nodes
+            self,
+            digest=new.digest,
+            source=new.source,
+            n_nodes=new.n_nodes,
+            allowed=new.allowed,
+            nodes=new.nodes,
         )
         return _at_rest(done, self.nodes, new.redo)
 
@@ -130,6 +138,7 @@ class DocumentRecord:
         change = content["change"]
         content |= {
             "key": DocumentKey(*content["key"]),
+            "allowed": tuple(content["allowed"]),
             "nodes": Value(**content["nodes"]),
             "change": _AT_REST if change is None else _change(**change),
             "trash": tuple(Value(**each) for each in content["trash"]),
@@ -143,6 +152,7 @@ def _at_rest(record: DocumentRecord, *unused: Value) -> DocumentRecord:
 
 
 def _change(state: str, nodes: dict[str, Any], redo: dict[str, Any], **others: Any) -> Change:  # noqa: ANN401 - JSON
+    others["allowed"] = tuple(others["allowed"])
     return Change(JournalState(state), nodes=Value(**nodes), redo=Value(**redo), **others)
 
 

@@ -176,6 +176,7 @@ class RemoteJournal(Journal):
             document.digest,
             document.source,
             len(document.nodes),
+            document.allowed,
             self._values.create(json.dumps([node.node_id for node in document.nodes])),
         )
         if stored is not None:

@@ -28,7 +28,7 @@ from llama_retrieval_ext.knowledge_base.ledger.records import (
     named_documents,
     record_id,
 )
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.query import ALLOWED_KEY, Scope
 from llama_retrieval_ext.stores.engine.records import Record, RecordStore
 
 CONFIG: Final = "config"
@@ -157,6 +157,11 @@ class RemoteLedger(Ledger):
         at_rest = {key: each.digest for key, each in self.read(keys).items() if each.is_at_rest}
         return [at_rest.get(key) for key in keys]
 
+    def allowed(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, tuple[str, ...]]:
+        """Return the principals of the documents that are stored and visible to some only."""
+        entries = {key: each.entry for key, each in self.read(keys).items()}
+        return {key: each.allowed for key, each in entries.items() if each.allowed}
+
     def node_ids(self, keys: Iterable[DocumentKey]) -> dict[DocumentKey, list[str]]:
         """Return the ids of each document's nodes, in ascending order."""
         return {key: sorted(ids) for key, (ids, _) in self.ids_of(self.read(keys)).items()}
@@ -182,11 +187,11 @@ class RemoteLedger(Ledger):
 
     def named(self, name: str, scope: Scope | None) -> list[Entry]:
         """Return the documents with this id or source in a scope; None means in no scope."""
-        return [each.entry for each in self._find(named_documents(name, scope))]
+        return _visible(self._find(named_documents(name, scope)), scope)
 
     def visible(self, scope: Scope | None) -> list[Entry]:
         """Return the documents visible to a scope in insertion order; without a scope, all."""
-        return [each.entry for each in self._find(all_documents(scope))]
+        return _visible(self._find(all_documents(scope)), scope)
 
     def count(self) -> tuple[int, int]:
         """Return the number of documents, and of nodes in the store."""
@@ -208,6 +213,15 @@ class RemoteLedger(Ledger):
             return None
         (text,) = self.values.read(_values_in(found[CONFIG]))
         return None if text is None else config_from(json.loads(text))
+
+
+def _visible(records: Iterable[DocumentRecord], scope: Scope | None) -> list[Entry]:
+    entries = (each.entry for each in records)
+    return [
+        each
+        for each in entries
+        if scope is None or scope.has_principal_of({ALLOWED_KEY: each.allowed})
+    ]
 
 
 def _values_in(record: Record | None) -> list[Value]:

@@ -120,7 +120,7 @@ class Cluster:
         keys = [each.key for each in changed]
         if not keys:
             return Work(weight, keys, None)
-        versions = [(each.key, each.digest) for each in changed]
+        versions = [(each.key, each.version) for each in changed]
         return Work(weight, keys, self._prepare.remote(self._preparation, documents, versions))
 
     def _ahead(self, items: Iterable[T]) -> Iterator[T]:
@@ -172,7 +172,7 @@ def _read(
 
     groups = ([document] for document in read_files(files, reading))
     found = _fetched(*preparation).identified(groups, scope, failed)
-    marks = [SourceDocument(each.key, (), each.digest) for each in found]
+    marks = [SourceDocument(each.key, (), each.digest, each.allowed) for each in found]
     failures.update(_left_out(reading).failures)
     return found, (marks, IngestionReport(failures=failures))
 
@@ -182,7 +182,7 @@ def _prepare(
     documents: Sequence[SourceDocument],
     versions: Sequence[tuple[DocumentKey, str]],
 ) -> PreparedBatch:
-    by_version = {(each.key, each.digest): each for each in documents}
+    by_version = {(each.key, each.version): each for each in documents}
     batch = _fetched(*preparation).prepared([by_version[each] for each in versions])
     return PreparedBatch(
         {key: _portable(each) for key, each in batch.results.items()}, batch.dimension

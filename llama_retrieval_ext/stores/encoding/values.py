@@ -7,7 +7,7 @@ from typing import Final, TypeGuard, TypeVar
 from llama_index.core.schema import BaseNode, MetadataMode
 from pydantic_core import to_jsonable_python
 
-from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
+from llama_retrieval_ext.query import SCOPE_KEYS
 
 # Below the smallest exponent of a float, -1074.
 _OFFSET: Final = 2000
@@ -109,11 +109,11 @@ def is_comparable(value: object) -> TypeGuard[str | float]:
     return isinstance(value, str | int) and not isinstance(value, bool)
 
 
-_SCOPE_KEYS: Final = {TENANT_KEY, KB_KEY}
+_SCOPE_KEYS: Final = frozenset(SCOPE_KEYS)
 
 
 def keyword_text(node: BaseNode) -> str:
-    r"""Return a node's text for embedding models, without tenant and knowledge base ids.
+    r"""Return a node's text for embedding models, without tenant, kb id and principals.
 
     Keyword search therefore covers metadata such as a title, except the keys in
     ``excluded_embed_metadata_keys``.

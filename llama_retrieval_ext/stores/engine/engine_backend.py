@@ -39,10 +39,12 @@ class EngineBackend(ABC, Generic[B]):
     Attributes:
         engine: Engine name.
         requires_scope: Whether retrievers refuse queries without a scope.
+        requires_principals: Whether retrievers refuse scopes without principals.
     """
 
     engine: ClassVar[str]
     requires_scope: bool = False
+    requires_principals: bool = False
 
     def __init__(self, store: B, *, drop_violations: bool = False) -> None:
         self.store = store

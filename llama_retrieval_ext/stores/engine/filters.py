@@ -7,6 +7,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not
+from llama_retrieval_ext.query import ALLOWED_KEY
 from llama_retrieval_ext.stores.engine.query_modes import Target
 
 E = TypeVar("E")
@@ -27,6 +28,8 @@ class FilterLanguage(Generic[E]):
         any_of: Returns the disjunction of expressions; false for an empty list.
         negated: Returns the negation of an expression.
         in_choice: Language for the parts of `any_of`; None for this language.
+        visible: Returns the expression for nodes that name none or one of the principals in
+            `ALLOWED_KEY`; None to compose it of the comparisons.
 
     Examples:
         >>> from llama_retrieval_ext.filters import Compare
@@ -43,6 +46,7 @@ class FilterLanguage(Generic[E]):
     any_of: Callable[[Sequence[E]], E]
     negated: Callable[[E], E]
     in_choice: "FilterLanguage[E] | None" = None
+    visible: Callable[[Sequence[str]], E] | None = None
 
     def write(self, condition: Condition) -> E:  # noqa: PLR0911 - one per kind
         """Return the engine's expression for a condition."""
@@ -52,6 +56,10 @@ class FilterLanguage(Generic[E]):
                 if opposite is None:
                     return self.comparisons[operator](key, value)
                 return self.negated(self.comparisons[opposite](key, value))
+            case AnyOf((Compare(key, FilterOperator.IS_EMPTY), Compare(_, _, names))) if (
+                key == ALLOWED_KEY and self.visible is not None
+            ):
+                return self.visible(names)  # type: ignore[arg-type]  # a tuple, as in a scope
             case AllOf(parts):
                 return self.all_of([self.write(part) for part in parts])
             case AnyOf(parts):

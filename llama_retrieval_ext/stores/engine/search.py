@@ -165,6 +165,7 @@ class EngineSearch(ABC, Generic[F, S, H]):
     def request(self, query: EngineQuery) -> EngineRequest[F]:
         """Return the request for a query, with compiled conditions."""
         condition, scope = query.search.condition, query.search.scope
+        scope = None if scope is None else scope.for_everyone
         measured = isinstance(query, KeywordQuery) and self.scoped_rarity and scope is not None
         return EngineRequest(
             query,

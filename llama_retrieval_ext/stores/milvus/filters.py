@@ -30,7 +30,7 @@ from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import AllOf, AnyOf, Condition, Not, Scalar, instant
-from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
+from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.values import is_comparable, number_term, plain_value
 from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage, target_parts
 from llama_retrieval_ext.stores.engine.query_modes import Target
@@ -96,7 +96,7 @@ def _identifier_part(char: str) -> str:
     return char if char.isascii() and char.isalnum() else f"_{ord(char):02x}"
 
 
-Fields: TypeAlias = dict[str, str]
+Fields: TypeAlias = dict[str, str | list[str]]
 
 STRING: Final = "s_"
 LOWER: Final = "i_"
@@ -104,6 +104,7 @@ NUMBER: Final = "n_"
 TIME: Final = "t_"
 LIST: Final = "l_"
 OTHER: Final = "o_"
+ALLOWED: Final = "p_allowed"  # the principals, as a JSON list: faster than a substring for each
 EMPTY_LIST: Final = SEPARATOR
 _PRESENT: Final = "1"
 
@@ -130,6 +131,11 @@ def fields_of(metadata: Mapping[str, object]) -> Fields:
     fields: Fields = {}
     for key, value in metadata.items():
         _put(fields, key, plain_value(value))
+    allowed = plain_value(metadata.get(ALLOWED_KEY))
+    if allowed is not None and allowed != []:
+        # "o" is the mark of no principal: what is no list of names is visible to nobody.
+        names = allowed if isinstance(allowed, list | tuple) else []
+        fields[ALLOWED] = [marked(each) for each in names if isinstance(each, str)] or ["o"]
     return fields
 
 
@@ -320,6 +326,12 @@ def _is_empty(key: str, _: None) -> Expression:
     return negated(any_of([*others, filled]))
 
 
+def _visible(principals: Sequence[str]) -> Expression:
+    names = ", ".join(_quoted(marked(name)) for name in principals)
+    named = [f"json_contains_any({ALLOWED}, [{names}])"] if principals else []
+    return any_of([negated(exists(ALLOWED)), *named])
+
+
 def _depth(condition: Condition) -> int:
     match condition:
         case AllOf(parts) | AnyOf(parts):
@@ -347,7 +359,9 @@ def _comparisons(*, in_choice: bool) -> Mapping[FilterOperator, Comparison[Expre
     }
 
 
-_IN_CHOICE: Final = FilterLanguage(_comparisons(in_choice=True), all_of, any_of, negated)
+_IN_CHOICE: Final = FilterLanguage(
+    _comparisons(in_choice=True), all_of, any_of, negated, visible=_visible
+)
 _LANGUAGE: Final = replace(
     _IN_CHOICE, comparisons=_comparisons(in_choice=False), in_choice=_IN_CHOICE
 )

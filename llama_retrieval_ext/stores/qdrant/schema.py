@@ -21,6 +21,7 @@ from llama_retrieval_ext.stores.qdrant.client import (
     server_version,
 )
 from llama_retrieval_ext.stores.qdrant_common.points import (
+    ALLOWED_FIELD,
     DOC_FIELD,
     Field,
     QdrantConfig,
@@ -121,7 +122,12 @@ INDEXES: Final[Mapping[str, models.KeywordIndexParams | models.FloatIndexParams]
     "number": models.FloatIndexParams(type=models.FloatIndexType.FLOAT),
 }
 # Created before the first node, because the engine groups only nodes added afterwards.
-SCOPE_FIELDS: Final = (DOC_FIELD, metadata_field(TENANT_KEY, ""), metadata_field(KB_KEY, ""))
+SCOPE_FIELDS: Final = (
+    DOC_FIELD,
+    metadata_field(TENANT_KEY, ""),
+    metadata_field(KB_KEY, ""),
+    ALLOWED_FIELD,
+)
 
 
 DENSE: Final = "dense"

@@ -4,7 +4,7 @@ The embedded engine and the server's client have different classes for the same 
 are compiled to clauses, and each engine converts clauses to its own classes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 from uuid import UUID
@@ -13,6 +13,7 @@ from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import UnsupportedFilterError
 from llama_retrieval_ext.filters import NANOSECONDS, Condition, Scalar, instant
+from llama_retrieval_ext.query import ALLOWED_KEY
 from llama_retrieval_ext.stores.encoding.values import utf8_safe
 from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage, target_parts
 from llama_retrieval_ext.stores.engine.query_modes import Target
@@ -112,9 +113,12 @@ def clause_of(condition: Condition) -> Clause:
     return _LANGUAGE.write(condition)
 
 
-def clause_language(comparisons: Mapping[FilterOperator, Comparison[Clause]]) -> Language:
+def clause_language(
+    comparisons: Mapping[FilterOperator, Comparison[Clause]],
+    visible: Callable[[Sequence[str]], Clause] | None = None,
+) -> Language:
     """Return the clause language with the comparisons for a payload layout."""
-    return FilterLanguage(comparisons, every, any_of, negated)
+    return FilterLanguage(comparisons, every, any_of, negated, visible=visible)
 
 
 def exact_bounds(key: str, value: Scalar, bound: str) -> Mapping[str, float]:
@@ -180,7 +184,9 @@ def _has(key: str, value: Scalar) -> Clause:
 
 
 def _has_any(key: str, values: Sequence[Scalar]) -> Clause:
-    return any_of([_has(key, value) for value in values])
+    if not values:
+        return NOTHING
+    return Equals(path(LIST, key), tuple(utf8_safe(marked(value)) for value in values))
 
 
 def _has_all(key: str, values: Sequence[Scalar]) -> Clause:
@@ -203,6 +209,12 @@ def _is_empty(key: str, _: None) -> Clause:
     return Group(every=(IsEmpty(path(META, key)),), no=(Equals(path(LIST, key), (FILLED,)),))
 
 
+def _visible(principals: Sequence[str]) -> Clause:
+    # The payload has this list only if it is not empty: one index answers both parts.
+    unnamed = IsEmpty(path(LIST, ALLOWED_KEY))
+    return any_of([unnamed, _has_any(ALLOWED_KEY, principals)] if principals else [unnamed])
+
+
 _LANGUAGE: Final = clause_language(
     {
         FilterOperator.EQ: _equal,
@@ -217,7 +229,8 @@ _LANGUAGE: Final = clause_language(
         FilterOperator.TEXT_MATCH: _contains_text,
         FilterOperator.TEXT_MATCH_INSENSITIVE: _contains_text_in_any_case,
         FilterOperator.IS_EMPTY: _is_empty,
-    }
+    },
+    _visible,
 )
 
 

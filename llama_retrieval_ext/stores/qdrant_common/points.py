@@ -31,7 +31,7 @@ from pydantic_core import to_jsonable_python
 
 from llama_retrieval_ext.filters import NANOSECONDS, instant
 from llama_retrieval_ext.formulas.bm25 import bm25_term_counts, bm25_term_weight
-from llama_retrieval_ext.query import KB_KEY, TENANT_KEY
+from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.node_json import node_to_text
 from llama_retrieval_ext.stores.encoding.values import all_utf8_safe, keyword_text
 from llama_retrieval_ext.stores.encoding.vectors import Vectors, document_vectors
@@ -95,6 +95,7 @@ def _groups(metadata: Mapping[str, object]) -> Payload:
     for key, value in metadata.items():
         if value is not None:
             _put(groups, key, value)
+    _put_allowed(groups, metadata.get(ALLOWED_KEY))
     return {name: group for name, group in groups.items() if group}
 
 
@@ -124,6 +125,14 @@ def _put_text(groups: _Groups, key: str, text: str) -> None:
         groups[TIME][key], rest = divmod(moment, NANOSECONDS)
         if rest:
             groups[NANO][key] = rest
+
+
+def _put_allowed(groups: _Groups, allowed: object) -> None:
+    """Omit an empty list of principals; replace what is no list by one that names nobody."""
+    if allowed is None or allowed in ([], ()):
+        groups[LIST].pop(ALLOWED_KEY, None)
+    else:
+        groups[LIST].setdefault(ALLOWED_KEY, [FILLED])
 
 
 def _orderable(number: float) -> object:
@@ -329,11 +338,13 @@ def metadata_field(key: str, value: object, *, group: str = META) -> Field:
 
 
 DOC_FIELD: Final = Field(DOC, DOC, "keyword")
+# Always: with an index, that a node names no principal is found as fast as that it names one.
+ALLOWED_FIELD: Final = metadata_field(ALLOWED_KEY, "", group=LIST)
 
 
 def fields_to_index(payloads: Iterable[Payload], indexed: AbstractSet[str]) -> list[Field]:
     """Return the fields of payloads without an index, up to `MOST_FIELDS` in total."""
-    new: dict[str, Field] = {}
+    new = {each.name: each for each in [ALLOWED_FIELD] if each.name not in indexed}
     for payload in payloads:
         if DOC in payload and DOC not in indexed:
             new[DOC] = DOC_FIELD

@@ -17,7 +17,9 @@ def node(node_id: str, **metadata: object) -> TextNode:
 def indexes(store: EmbeddedVectorStore) -> dict[str, PayloadSchemaType]:
     shard = store.client
     assert isinstance(shard, EdgeShard)
-    return {name: about.data_type for name, about in shard.info().payload_schema.items()}
+    found = {name: about.data_type for name, about in shard.info().payload_schema.items()}
+    del found["list.allowed"]  # every store has it
+    return found
 
 
 def test_each_field_gets_the_index_for_the_type_it_has_first(store: EmbeddedVectorStore) -> None:
@@ -52,7 +54,7 @@ def test_the_number_of_indexes_is_limited_and_filters_work_beyond_it(
 ) -> None:
     many = {f"field{number}": str(number) for number in range(MOST_FIELDS + 10)}
     store.add([node("a", **many)])
-    assert len(indexes(store)) == MOST_FIELDS
+    assert len(indexes(store)) == MOST_FIELDS - 1
     last = MetadataFilter(key=f"field{MOST_FIELDS + 9}", value=str(MOST_FIELDS + 9))
     assert store.count(MetadataFilters(filters=[last])) == 1
 
