@@ -11,7 +11,6 @@ from uuid import UUID, uuid5
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.ingestion import run_transformations
-from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import (
     BaseNode,
     Document,
@@ -45,6 +44,7 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import (
     ref_of,
 )
 from llama_retrieval_ext.knowledge_base.long_texts import for_long_texts
+from llama_retrieval_ext.knowledge_base.passages import PassageParser
 
 T = TypeVar("T")
 
@@ -95,7 +95,7 @@ class Splitter:
         if self._given is not None:
             return list(self._given)
         # Created on demand: its tokenizer takes a quarter of a second to load.
-        return [SentenceSplitter(chunk_size=_CHUNK_TOKENS, chunk_overlap=_OVERLAP_TOKENS)]
+        return [PassageParser(chunk_size=_CHUNK_TOKENS, chunk_overlap=_OVERLAP_TOKENS)]
 
     @cached_property
     def _for_long_texts(self) -> Sequence[TransformComponent]:
