@@ -42,6 +42,9 @@ class OutlinedDocument(Document):
 
     outline: Outline = Outline()
 
+    def __init__(self, **fields: object) -> None:
+        super().__init__(**fields)
+
 
 class Line(NamedTuple):
     """A line of a file: a heading with its level, a row of a numbered table, or a caption."""
@@ -52,7 +55,7 @@ class Line(NamedTuple):
     is_caption: bool = False
 
 
-def outlined(lines: Iterable[Line], title: str = "") -> tuple[str, Outline]:
+def outlined(lines: Iterable[Line]) -> tuple[str, Outline]:
     r"""Return the text of lines and its outline; the first row of a table is its header.
 
     Examples:
@@ -70,7 +73,7 @@ def outlined(lines: Iterable[Line], title: str = "") -> tuple[str, Outline]:
     for line in lines:
         end = start + len(line.text)
         if line.level and line.text.strip():
-            headings.append(Heading(start, line.level, line.text))
+            headings.append(Heading(start, line.level, " ".join(line.text.split())))
         if line.table in blocks:
             blocks[line.table] = blocks[line.table]._replace(end=end)
         elif line.table:
@@ -79,7 +82,8 @@ def outlined(lines: Iterable[Line], title: str = "") -> tuple[str, Outline]:
             caption = line.text if line.is_caption else ""
         texts.append(line.text)
         start = end + 1
-    return "\n".join(texts), Outline(title, tuple(headings), tuple(blocks.values()))
+    found = tuple(headings)
+    return "\n".join(texts), Outline(title_in(found), found, tuple(blocks.values()))
 
 
 def outline_of(document: BaseNode) -> Outline:

@@ -193,6 +193,8 @@ def sections_of(text: str, outline: Outline, title: str = "") -> list[Section]:
     """Return the sections of a text, short ones joined with the next; paths omit the title."""
     found: list[Section] = []
     for section in _sections(text, outline.headings, title):
+        if section.start == section.end and text:
+            continue
         if found and found[-1].end - found[-1].start < _LEAST:
             found[-1] = _joined(found[-1], section)
         else:

@@ -86,8 +86,8 @@ def test_lines_of_a_reader_have_their_positions_in_the_text() -> None:
         *(Line("Rules", level=1), Line("Days a year", is_caption=True), Line("a | b", table=1)),
         *(Line("1 | 2", table=1), Line("x | y", table=2), Line("", level=2), Line("end")),
     ]
-    text, outline = outlined(lines, "Title")
-    assert outline.title == "Title"
+    text, outline = outlined(lines)
+    assert outline.title == "Rules"
     assert words(outline) == [(1, "Rules")]
     found = [(text[each.start : each.end], each.header) for each in outline.blocks]
     assert found == [("a | b\n1 | 2", "Days a year\na | b"), ("x | y", "x | y")]

@@ -149,5 +149,5 @@ def test_a_heading_of_any_length_leaves_room_for_the_text(kb: KnowledgeBase, len
 def test_headings_are_found_by_keyword_and_vector_search(kb: KnowledgeBase) -> None:
     kb.add([page(HANDBOOK.replace("## Expenses", "## Zeppelins"))], show_progress=False)
     for mode in ("keyword", "vector"):
-        best = kb.retriever(mode, top_k=1).search("zeppelins")[0]  # type: ignore[call-overload]
+        best = kb.retriever(mode, top_k=1).search("zeppelins")[0]
         assert best.node.metadata["heading_path"] == "Zeppelins"
