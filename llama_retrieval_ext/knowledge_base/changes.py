@@ -187,6 +187,7 @@ class Addition:
         self.scope = scope
         self.tally = Tally()
         self._occurrences: Counter[object] = Counter()
+        self._splitting = ""
 
     def run(self, items: Iterable[object], *, show_progress: bool) -> IngestionReport:
         """Add documents and return the outcome of each."""
@@ -233,12 +234,18 @@ class Addition:
             return
         with self.parts.writer.lock:
             fitting = self._fitting(ready, batch.dimension)
+            self._record(batch.splitting)
             outcomes = self.parts.writer.write(fitting)
         for document, outcome in zip(fitting, outcomes, strict=True):
             if isinstance(outcome, Exception):
                 self.tally.failed(document.key.ref, outcome)
             else:
                 self.tally.stored(document, outcome)
+
+    def _record(self, splitting: str) -> None:
+        if splitting not in ("", self._splitting):
+            self._splitting = splitting
+            self.parts.ledger.record_splitting(splitting)
 
     def _skip(self, key: DocumentKey) -> None:
         self.tally.skipped(key.ref, "no text")

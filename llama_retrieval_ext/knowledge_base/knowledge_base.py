@@ -125,9 +125,11 @@ class KnowledgeBase(Searchable, Browsable):
                 False. If it was created with True, or its first document was added with True, it
                 cannot be opened with False. True is always allowed, and applies to this object.
             tokenizer: Tokenizer of keyword search; None for the recorded one, or the default.
-            transformations: LlamaIndex transformations for documents (not nodes); None for a
-                ``SentenceSplitter`` of 512 tokens, the window of current encoders, with an overlap
-                of 64. If they change, documents that are added again count as changed.
+            transformations: LlamaIndex transformations for documents (not nodes); None for passages
+                along headings, tables and blocks of code, of at most 512 tokens, the window of
+                current encoders, with an overlap of 64, and like those of ``SentenceSplitter`` in
+                texts without these. If they change, documents that are added again count as
+                changed.
             many_tenants: Whether the engine groups nodes by tenant, with Milvus's
                 partition key or Elasticsearch's routing. Qdrant and the embedded engine always
                 index the tenant. It cannot be changed later; None for the recorded setting, or

@@ -82,6 +82,11 @@ class Splitter:
         """Classes and settings of the transformations, as far as exposed."""
         return fingerprint_of(self._transformations)
 
+    @cached_property
+    def description(self) -> str:
+        """Transformations with their sizes, for people."""
+        return ", ".join(map(_described, self._transformations))
+
     def nodes_of(
         self, documents: Sequence[SourceDocument]
     ) -> list[tuple[BaseNode, ...] | Exception]:
@@ -94,7 +99,6 @@ class Splitter:
     def _transformations(self) -> Sequence[TransformComponent]:
         if self._given is not None:
             return list(self._given)
-        # Created on demand: its tokenizer takes a quarter of a second to load.
         return [PassageParser(chunk_size=_CHUNK_TOKENS, chunk_overlap=_OVERLAP_TOKENS)]
 
     @cached_property
@@ -134,6 +138,12 @@ def _restored(kind: type[TransformComponent], state: dict[Any, Any]) -> Transfor
     transformation = kind.__new__(kind)
     BaseModel.__setstate__(transformation, state)
     return transformation
+
+
+def _described(transformation: TransformComponent) -> str:
+    sizes = {name: getattr(transformation, name, None) for name in ("chunk_size", "chunk_overlap")}
+    shown = ", ".join(f"{name}={size}" for name, size in sizes.items() if size is not None)
+    return f"{type(transformation).__name__}({shown})"
 
 
 def _by_document(
@@ -230,6 +240,7 @@ class PreparedBatch:
 
     results: Mapping[DocumentKey, Prepared | Exception]
     dimension: int | None = None  # of the vectors that the model returned; None if not called
+    splitting: str = ""  # how documents were split; empty if all were nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +299,9 @@ class Preparation:
             ready = [each for each in results.values() if isinstance(each, Prepared) and each.nodes]
             for document, result in zip(ready, stage(ready), strict=True):
                 results[document.key] = result
-        return PreparedBatch(results, embedder.dimension)
+        is_split = any(each.is_whole for each in documents)
+        splitting = self.splitter.description if is_split else ""
+        return PreparedBatch(results, embedder.dimension, splitting)
 
 
 def _with_text(
