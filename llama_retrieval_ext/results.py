@@ -136,6 +136,16 @@ class Hit(Viewed, NodeWithScore):
         score = None if self.score is None else float(f"{self.score:.4g}")
         return f"{type(self).__name__}({id_!r}, {score=}, {source=}, text={shown!r})"
 
+    @property
+    def start(self) -> int | None:
+        """Position of its text in the text of its document, in characters, if it is known."""
+        return getattr(self.node, "start_char_idx", None)
+
+    @property
+    def end(self) -> int | None:
+        """Position after its text in the text of its document, if it is known."""
+        return getattr(self.node, "end_char_idx", None)
+
     def to_dict(self, **_: object) -> dict[str, object]:
         """Return the hit as JSON; HTTP, MCP and the command line have the same names.
 
@@ -151,6 +161,8 @@ class Hit(Viewed, NodeWithScore):
             "document_id": _document_id(node),
             "source": self.source,
         }
+        if self.start is not None:
+            known |= {"start": self.start, "end": self.end}
         if self.priority is not None:
             known["priority"] = self.priority
         if self.proof:

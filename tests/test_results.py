@@ -199,3 +199,12 @@ def test_node_ids_are_in_the_order_of_the_ranking() -> None:
 def test_a_whole_document_is_its_own_document() -> None:
     assert Hit(node=Document(id_="d1", text="annual leave")).to_dict()["document_id"] == "d1"
     assert Hit(node=full_node()).to_dict()["document_id"] == "doc1"
+
+
+def test_a_hit_has_its_position_in_its_document_if_it_is_known() -> None:
+    placed = Hit(node=TextNode(text="leave", start_char_idx=7, end_char_idx=12), score=1.0)
+    assert (placed.start, placed.end) == (7, 12)
+    assert placed.to_dict().items() >= {"start": 7, "end": 12}.items()
+    unplaced = hit("n1", 1.0)
+    assert (unplaced.start, unplaced.end) == (None, None)
+    assert "start" not in unplaced.to_dict()

@@ -143,10 +143,11 @@ def _sections(values: Mapping[str, object]) -> str:
 
 
 def _title(node: BaseNode) -> str:
-    """Return the title of a node, or else its file name, after a space; empty without both."""
-    title = node.metadata.get("title")
-    named = title if isinstance(title, str) and title else PurePath(source_in(node.metadata)).name
-    return f" {named}" if named else ""
+    """Return the title of a node, or else its file name, and its headings, after a space."""
+    metadata = node.metadata
+    named = metadata.get("title") or PurePath(source_in(metadata)).name
+    shown = [each for each in (named, metadata.get("heading_path")) if isinstance(each, str)]
+    return f" {' > '.join(filter(None, shown))}".rstrip()
 
 
 class RequestOptions(TypedDict, total=False):

@@ -148,6 +148,7 @@ def info(*, kb: Url = DEFAULT_KB, embed_model: EmbedModel = None, as_json: AsJso
         "size": size,
         "requires a scope": "yes" if facts.require_scope else "no",
         "many tenants": "yes" if facts.many_tenants else "no",
+        **({"splitting": facts.splitting} if facts.splitting else {}),
         **({"graph": facts.graph} if facts.graph else {}),
     }
     width = max(map(len, rows)) + 2

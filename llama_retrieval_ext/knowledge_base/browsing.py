@@ -52,6 +52,8 @@ class KnowledgeBaseInfo:
         index: On the embedded engine, the storage of embeddings and the number indexed; None on
             others.
         graph: URL of its graph, which is updated with it; None for none.
+        splitting: How the last added documents were split, such as ``PassageParser(...)``, along
+            headings; empty if it has only nodes.
     """
 
     url: str
@@ -66,6 +68,7 @@ class KnowledgeBaseInfo:
     many_tenants: bool
     index: IndexInfo | None = None
     graph: str | None = None
+    splitting: str = ""
 
 
 class Browsable:
@@ -215,6 +218,7 @@ class Browsable:
             many_tenants=params.get(BY_TENANT.get(location.engine)) is True,
             index=store.index_info() if isinstance(store, EmbeddedVectorStore) else None,
             graph=(config.graph or None) if config else None,
+            splitting=config.splitting if config else "",
         )
 
     def index(self) -> IndexInfo:

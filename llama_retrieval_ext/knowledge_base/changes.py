@@ -207,6 +207,7 @@ class Addition:
         self._allowed = allowed if allowed is None or callable(allowed) else allowed_names(allowed)
         self.tally = Tally()
         self._occurrences: Counter[object] = Counter()
+        self._splitting = ""
 
     def run(self, items: Iterable[object], *, show_progress: bool) -> IngestionReport:
         """Add documents and return the outcome of each."""
@@ -263,6 +264,7 @@ class Addition:
             return
         with self.parts.writer.lock:
             fitting = self._fitting(self._as_visible_as_before(ready), batch.dimension)
+            self._record(batch.splitting)
             outcomes = self.parts.writer.write(fitting)
         for document, outcome in zip(fitting, outcomes, strict=True):
             self.tally.stored(document.key, outcome, len(document.nodes))
@@ -274,6 +276,11 @@ class Addition:
             each.shared(kept[each.key]) if each.keeps_allowed and each.key in kept else each
             for each in documents
         ]
+
+    def _record(self, splitting: str) -> None:
+        if splitting not in ("", self._splitting):
+            self._splitting = splitting
+            self.parts.ledger.record_splitting(splitting)
 
     def _skip(self, key: DocumentKey) -> None:
         self.tally.skipped(key.ref, "no text")

@@ -139,9 +139,11 @@ class KnowledgeBase(Searchable, Browsable):
             require_principals: Whether every read needs a scope with ``principals``, through this
                 object: searches, contents, calibration. Writes take a scope without them.
             tokenizer: Tokenizer of keyword search; None for the recorded one, or the default.
-            transformations: LlamaIndex transformations for documents (not nodes); None for a
-                ``SentenceSplitter`` of 512 tokens, the window of current encoders, with an overlap
-                of 64. If they change, documents that are added again count as changed.
+            transformations: LlamaIndex transformations for documents (not nodes); None for passages
+                along headings, tables and blocks of code, of at most 512 tokens, the window of
+                current encoders, with an overlap of 64, and like those of ``SentenceSplitter`` in
+                texts without these. If they change, documents that are added again count as
+                changed.
             many_tenants: Whether the engine groups nodes by tenant, with Milvus's
                 partition key or Elasticsearch's routing. Qdrant and the embedded engine always
                 index the tenant. It cannot be changed later; None for the recorded setting, or

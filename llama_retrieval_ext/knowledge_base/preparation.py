@@ -11,7 +11,6 @@ from uuid import UUID, uuid5
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.ingestion import run_transformations
-from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import (
     BaseNode,
     Document,
@@ -48,6 +47,7 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import (
     ref_of,
 )
 from llama_retrieval_ext.knowledge_base.long_texts import for_long_texts
+from llama_retrieval_ext.knowledge_base.passages import PassageParser
 
 T = TypeVar("T")
 
@@ -85,6 +85,11 @@ class Splitter:
         """Classes and settings of the transformations, as far as exposed."""
         return fingerprint_of(self._transformations)
 
+    @cached_property
+    def description(self) -> str:
+        """Transformations with their sizes, for people."""
+        return ", ".join(map(_described, self._transformations))
+
     def nodes_of(
         self, documents: Sequence[SourceDocument]
     ) -> list[tuple[BaseNode, ...] | Exception]:
@@ -97,8 +102,7 @@ class Splitter:
     def _transformations(self) -> Sequence[TransformComponent]:
         if self._given is not None:
             return list(self._given)
-        # Created on demand: its tokenizer takes a quarter of a second to load.
-        return [SentenceSplitter(chunk_size=_CHUNK_TOKENS, chunk_overlap=_OVERLAP_TOKENS)]
+        return [PassageParser(chunk_size=_CHUNK_TOKENS, chunk_overlap=_OVERLAP_TOKENS)]
 
     @cached_property
     def _for_long_texts(self) -> Sequence[TransformComponent]:
@@ -137,6 +141,12 @@ def _restored(kind: type[TransformComponent], state: dict[Any, Any]) -> Transfor
     transformation = kind.__new__(kind)
     BaseModel.__setstate__(transformation, state)
     return transformation
+
+
+def _described(transformation: TransformComponent) -> str:
+    sizes = {name: getattr(transformation, name, None) for name in ("chunk_size", "chunk_overlap")}
+    shown = ", ".join(f"{name}={size}" for name, size in sizes.items() if size is not None)
+    return f"{type(transformation).__name__}({shown})"
 
 
 def _by_document(
@@ -233,6 +243,7 @@ class PreparedBatch:
 
     results: Mapping[DocumentKey, Prepared | Exception]
     dimension: int | None = None  # of the vectors that the model returned; None if not called
+    splitting: str = ""  # how documents were split; empty if all were nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +305,9 @@ class Preparation:
             ready = [each for each in results.values() if isinstance(each, Prepared) and each.nodes]
             for document, result in zip(ready, stage(ready), strict=True):
                 results[document.key] = result
-        return PreparedBatch(results, embedder.dimension)
+        is_split = any(each.is_whole for each in documents)
+        splitting = self.splitter.description if is_split else ""
+        return PreparedBatch(results, embedder.dimension, splitting)
 
 
 def _with_text(

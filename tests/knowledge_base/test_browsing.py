@@ -4,7 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from llama_index.core.schema import Document
+from llama_index.core.node_parser import SentenceSplitter
+from llama_index.core.schema import Document, TextNode
 
 from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
@@ -138,6 +139,19 @@ def test_info_and_repr_show_settings_and_counts(open_kb: Open, url: str) -> None
     assert 1000 < info.size_bytes < 2**25  # what it takes, not what the engine reserves
     assert (info.require_scope, info.many_tenants) == (False, False)
     assert repr(kb) == f"KnowledgeBase({url!r}, 6 documents, 6 nodes, 'PickyEmbedding')"
+
+
+def test_info_says_how_the_last_documents_were_split(open_kb: Open) -> None:
+    kb = open_kb()
+    kb.add([TextNode(id_="n", text="leave")], show_progress=False)
+    assert kb.info().splitting == ""
+    kb.add([Document(id_="d", text="leave")], show_progress=False)
+    assert kb.info().splitting == "PassageParser(chunk_size=512, chunk_overlap=64)"
+    kb.close()
+    small = open_kb(transformations=[SentenceSplitter(chunk_size=128, chunk_overlap=0)])
+    assert small.info().splitting == "PassageParser(chunk_size=512, chunk_overlap=64)"
+    assert small.add([Document(id_="d", text="leave")], show_progress=False).updated == 1
+    assert small.info().splitting == "SentenceSplitter(chunk_size=128, chunk_overlap=0)"
 
 
 @pytest.mark.slow

@@ -37,6 +37,7 @@ class KnowledgeBaseConfig:
     model_record: str = (
         ""  # JSON, by which `RecordedEmbedding` builds the model; empty if it cannot
     )
+    splitting: str = ""  # how the last documents were split; empty before the first
     graph_key: str = ""  # distinguishes its rows from those of others in the same graph
 
     def check_format(self, where: str) -> None:
@@ -252,6 +253,12 @@ class Ledger(ABC):
             return replace(kept, dimension=dimension, require_scope=required)
 
         self.update_config(decided)
+
+    def record_splitting(self, splitting: str) -> None:
+        """Record how documents are split from now on."""
+        config = self.config()
+        if config is not None and config.splitting != splitting:
+            self.update_config(lambda found: found and replace(found, splitting=splitting))
 
     def check_exists(self) -> None:  # noqa: B027 - a file that is open exists
         """Raise StoreClosedError if the knowledge base was removed since it was opened."""

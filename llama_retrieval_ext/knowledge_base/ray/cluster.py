@@ -3,6 +3,7 @@
 import pickle
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import cycle
 from pathlib import Path
@@ -184,9 +185,7 @@ def _prepare(
 ) -> PreparedBatch:
     by_version = {(each.key, each.version): each for each in documents}
     batch = _fetched(*preparation).prepared([by_version[each] for each in versions])
-    return PreparedBatch(
-        {key: _portable(each) for key, each in batch.results.items()}, batch.dimension
-    )
+    return replace(batch, results={key: _portable(each) for key, each in batch.results.items()})
 
 
 def _portable(result: T) -> T | IngestionError:

@@ -1,38 +1,25 @@
-"""The reader of each file type; those of PDF and DOCX are LlamaIndex's.
+"""The reader of each file type; files with headings are in `outlined`.
 
-LlamaIndex's slide reader needs an image model, and its HTML reader joins words across tags and
-requires UTF-8. Office files and HTML need the extra ``quickstart``.
+LlamaIndex's slide reader needs an image model. Office files and HTML need the extra ``quickstart``.
 """
 
 import codecs
 import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib import import_module
 from io import StringIO
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 from zipfile import BadZipFile, ZipFile
 
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
 
 from llama_retrieval_ext.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from bs4 import BeautifulSoup
+from llama_retrieval_ext.knowledge_base.readers.outlined import DOCXReader, HTMLReader, PDFReader
 
 _Untyped: TypeAlias = Any  # python-pptx has no types
-
-_WHITE: Final = re.compile(r"\s+")
-_NOT_TEXT: Final = ["script", "style", "noscript", "template"]
-# Tags at which a browser starts a new line.
-_BLOCKS: Final = [
-    *("p", "div", "section", "article", "main", "header", "footer", "nav", "aside", "blockquote"),
-    *("h1", "h2", "h3", "h4", "h5", "h6", "pre", "figure", "figcaption", "table", "tr", "hr"),
-    *("br", "ul", "ol", "li", "dl", "dt", "dd", "form", "title"),
-]
 
 _TEXT_SUFFIXES: Final = {"", ".txt", ".md", ".rst", ".csv", ".json", ".xml", ".log"}
 # Longer marks first: UTF-32's begins with UTF-16's.
@@ -184,65 +171,22 @@ def _lines(text: str) -> Iterator[str]:
     return (line for line in lines if line)
 
 
-class HTMLReader(BaseReader):
-    """Reads the text of an HTML file as one document, a line for each block, without scripts."""
-
-    def load_data(self, file: Path, extra_info: dict[str, object] | None = None) -> list[Document]:
-        """Return the document of a file."""
-        from bs4 import BeautifulSoup  # noqa: PLC0415 - an extra
-
-        soup = BeautifulSoup(file.read_bytes(), "html.parser")
-        for tag in soup(_NOT_TEXT):
-            tag.decompose()
-        title = {} if soup.title is None else {"title": _one_line(soup.title.get_text())}
-        return [Document(text=_text(soup), metadata={**(extra_info or {}), **title})]
-
-
-def _text(soup: "BeautifulSoup") -> str:
-    """Return the text, a line for each block; linear, because files may nest thousands of tags."""
-    parts: list[str] = []
-    open_tags: list[tuple[Iterator[_Untyped], str, bool]] = [(iter(soup.contents), "", False)]
-    while open_tags:
-        children, after, in_pre = open_tags[-1]
-        node = next(children, None)
-        if node is None:
-            parts.append(after)
-            open_tags.pop()
-        elif (name := getattr(node, "name", None)) is None:
-            # Comments and similar nodes are subclasses of strings.
-            if type(node).__name__ in ("NavigableString", "CData"):
-                parts.append(node if in_pre else _WHITE.sub(" ", node))
-        else:
-            around = "\n" if name in _BLOCKS else ""
-            parts.append(around)
-            after = " " if name in ("td", "th") else around
-            open_tags.append((iter(node.contents), after, in_pre or name == "pre"))
-    lines = (_one_line(line) for line in "".join(parts).splitlines())
-    return "\n".join(line for line in lines if line)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
 # Readers of other files than text.
 _READERS: Final[Mapping[str, type[BaseReader]]] = {
     ".xlsx": XLSXReader,
     ".pptx": PPTXReader,
     ".html": HTMLReader,
     ".htm": HTMLReader,
+    ".docx": DOCXReader,
+    ".pdf": PDFReader,
 }
-_LLAMA_INDEX: Final = {".pdf": "PDFReader", ".docx": "DocxReader"}
 
 
 def reader_for(suffix: str, encoding: str = "") -> BaseReader:
     """Return the reader of a suffix in lower case; this or its use may raise ImportError."""
     if suffix in _READERS:
         return _READERS[suffix]()
-    if suffix not in _LLAMA_INDEX:
-        return CSVReader(encoding) if suffix == ".csv" else TextReader(encoding)
-    reader: BaseReader = getattr(import_module("llama_index.readers.file"), _LLAMA_INDEX[suffix])()
-    return reader
+    return CSVReader(encoding) if suffix == ".csv" else TextReader(encoding)
 
 
 def check_unpacked(file: Path) -> None:

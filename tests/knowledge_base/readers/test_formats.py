@@ -66,7 +66,7 @@ def test_csv_is_a_document_for_each_row_with_the_names_of_columns(tmp_path: Path
     [
         (".pdf", "llama_index.readers.file"),
         (".html", "bs4"),
-        (".docx", "docx2txt"),
+        (".docx", "defusedxml.ElementTree"),
         (".xlsx", "openpyxl"),
         (".pptx", "pptx"),
     ],

@@ -1,0 +1,195 @@
+"""The outline of a document: its title, its headings, and its tables and blocks of code."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import PurePath
+from typing import Final, NamedTuple, TypeVar
+
+from llama_index.core.schema import BaseNode, Document, MetadataMode
+
+from llama_retrieval_ext.query import source_in
+
+# A line may be of any length; so many characters of one say what it is about.
+_LONGEST: Final = 200
+
+
+class Heading(NamedTuple):
+    """A heading: the position of its line in the text, its level from 1, and its words."""
+
+    start: int
+    level: int
+    text: str
+
+
+class Block(NamedTuple):
+    """A table or block of code, cut only between lines; ``header`` belongs to each part."""
+
+    start: int
+    end: int
+    header: str = ""
+
+
+class Outline(NamedTuple):
+    """The structure of a text; positions are in ascending order."""
+
+    title: str = ""
+    headings: tuple[Heading, ...] = ()
+    blocks: tuple[Block, ...] = ()
+
+
+class OutlinedDocument(Document):
+    """A document whose reader knows its outline, which its text alone does not show."""
+
+    outline: Outline = Outline()
+
+    def __init__(self, **fields: object) -> None:
+        super().__init__(**fields)
+
+
+class Line(NamedTuple):
+    """A line of a file: a heading with its level, a row of a numbered table, or a caption."""
+
+    text: str
+    level: int = 0
+    table: int = 0
+    is_caption: bool = False
+
+
+def outlined(lines: Iterable[Line]) -> tuple[str, Outline]:
+    r"""Return the text of lines and its outline; the first row of a table is its header.
+
+    Examples:
+        >>> text, outline = outlined([Line("Leave", 1), Line("a | b", 0, 1), Line("c | d", 0, 1)])
+        >>> text
+        'Leave\na | b\nc | d'
+        >>> outline.blocks
+        (Block(start=6, end=17, header='a | b'),)
+
+    """
+    texts: list[str] = []
+    headings: list[Heading] = []
+    blocks: dict[int, Block] = {}
+    start, caption = 0, ""
+    for line in lines:
+        end = start + len(line.text)
+        if line.level and line.text.strip():
+            headings.append(Heading(start, line.level, " ".join(line.text.split())))
+        if line.table in blocks:
+            blocks[line.table] = blocks[line.table]._replace(end=end)
+        elif line.table:
+            blocks[line.table] = Block(start, end, _header(caption, line.text))
+        if line.text.strip():
+            caption = line.text if line.is_caption else ""
+        texts.append(line.text)
+        start = end + 1
+    found = tuple(headings)
+    return "\n".join(texts), Outline(title_in(found), found, tuple(blocks.values()))
+
+
+def outline_of(document: BaseNode) -> Outline:
+    """Return the outline of a document: its reader's, or that of Markdown, reST or Python code."""
+    if isinstance(document, OutlinedDocument):
+        return document.outline
+    name = document.metadata.get("file_name") or source_in(document.metadata)
+    find = _OUTLINES.get(PurePath(name).suffix.lower()) if isinstance(name, str) else None
+    return Outline() if find is None else find(document.get_content(MetadataMode.NONE))
+
+
+_FENCED: Final = re.compile(
+    r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,}).*(?:\n.*)*?(?:\n {0,3}\1[`~]*[ \t]*$|\Z)", re.MULTILINE
+)
+_FRONT_MATTER: Final = re.compile(r"\A---\n(?:.*\n)*?---[ \t]*$", re.MULTILINE)
+_TITLE_LINE: Final = re.compile(r"^title:(.+)$", re.MULTILINE)
+_HEADING: Final = re.compile(
+    r"^ {0,3}(?P<marks>#{1,6})[ \t]+(?P<text>.+)$"
+    r"|(?:\A|^[ \t]*\n)(?P<over>\S.*)\n(?P<line>=+|-{3,})[ \t]*$",
+    re.MULTILINE,
+)
+_PIPES: Final = re.compile(
+    r"^(?P<header>[^|\n]*\|.*\n[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$)"
+    r"(?:\n[^|\n]*\|.*)*",
+    re.MULTILINE,
+)
+_CAPTION: Final = re.compile(r"[*_ ]*(?:table|tab\.|tableau|tabelle|表)|.*[:：]$", re.IGNORECASE)  # noqa: RUF001
+
+
+def markdown_outline(text: str) -> Outline:
+    r"""Return the outline of a Markdown text; headings and tables in blocks of code do not count.
+
+    Examples:
+        >>> markdown_outline("# Leave\n\n```\n# no\n```\n\n## Sick leave").headings
+        (Heading(start=0, level=1, text='Leave'), Heading(start=25, level=2, text='Sick leave'))
+
+    """
+    front = _FRONT_MATTER.search(text)
+    code = [] if front is None else [Block(*front.span())]
+    code += [Block(*found.span()) for found in _FENCED.finditer(text)]
+    headings = tuple(_outside(code, map(_heading, _HEADING.finditer(text))))
+    tables = list(_outside(code, (_table(text, found) for found in _PIPES.finditer(text))))
+    named = None if front is None else _TITLE_LINE.search(front[0])
+    title = title_in(headings) if named is None else named[1].strip(" \t\"'")
+    return Outline(title, headings, tuple(sorted(code + tables)))
+
+
+def _heading(found: re.Match[str]) -> Heading:
+    if found["marks"]:
+        words = found["text"].strip().rstrip("#").rstrip()
+        return Heading(found.start(), len(found["marks"]), words)
+    return Heading(found.start("over"), 1 if found["line"][0] == "=" else 2, found["over"].strip())
+
+
+def _table(text: str, found: re.Match[str]) -> Block:
+    before = text[max(0, found.start() - 2 * _LONGEST) : found.start()].rstrip().rpartition("\n")[2]
+    caption = before.strip() if _CAPTION.match(before.strip()) else ""
+    return Block(*found.span(), _header(caption, found["header"]))
+
+
+def _header(caption: str, row: str) -> str:
+    return "\n".join(each[:_LONGEST] for each in (caption, row) if each)
+
+
+_Found = TypeVar("_Found", Heading, Block)
+
+
+def _outside(blocks: list[Block], found: Iterable[_Found]) -> Iterator[_Found]:
+    """Yield what is not in one of the blocks, both in ascending order."""
+    ahead = iter(blocks)
+    block = next(ahead, None)
+    for each in found:
+        while block is not None and block.end <= each.start:
+            block = next(ahead, None)
+        if block is None or each.start < block.start:
+            yield each
+
+
+def title_in(headings: tuple[Heading, ...]) -> str:
+    """Return the first heading if it stands above all others, else nothing."""
+    first, *others = headings or (Heading(0, 0, ""),)
+    return first.text if all(each.level > first.level for each in others) else ""
+
+
+_UNDERLINED: Final = re.compile(r"^(\S.*)\n([=\-~^\"'*+#`:._])\2{2,}[ \t]*$", re.MULTILINE)
+
+
+def rst_outline(text: str) -> Outline:
+    r"""Return the headings of a reStructuredText; levels are in the order of their underlines.
+
+    Examples:
+        >>> rst_outline("Leave\n=====\n\n25 days\n\nSick leave\n----------\n").headings
+        (Heading(start=0, level=1, text='Leave'), Heading(start=22, level=2, text='Sick leave'))
+
+    """
+    levels: dict[str, int] = {}
+    headings: list[Heading] = []
+    for found in _UNDERLINED.finditer(text):
+        words = found[1].strip()
+        if found.end() - found.end(1) > len(words) and any(map(str.isalnum, words)):
+            level = levels.setdefault(found[2], len(levels) + 1)
+            headings.append(Heading(found.start(), level, words))
+    return Outline(title_in(tuple(headings)), tuple(headings))
+
+
+_OUTLINES: Final[Mapping[str, Callable[[str], Outline]]] = {
+    **dict.fromkeys((".md", ".markdown", ".mdx"), markdown_outline),
+    ".rst": rst_outline,
+}

@@ -1,0 +1,232 @@
+"""Cuts documents into passages along their headings, tables and blocks of code."""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import takewhile
+from typing import Final, NamedTuple
+
+from llama_index.core.node_parser import NodeParser, SentenceSplitter
+from llama_index.core.node_parser.node_utils import build_nodes_from_splits
+from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
+from pydantic import Field
+
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.knowledge_base.long_texts import for_long_texts
+from llama_retrieval_ext.knowledge_base.outline import Block, Heading, Outline, outline_of
+
+# Metadata of a passage: searches count them, and they are not part of its text.
+TITLE_KEY: Final = "title"
+PATH_KEY: Final = "heading_path"
+TABLE_KEY: Final = "table"
+
+_BETWEEN: Final = " > "
+_LONGEST_TITLE: Final = 200
+_LONGEST_PATH: Final = 300
+# Characters below which a section is joined with the next.
+_LEAST: Final = 400
+
+
+class Section(NamedTuple):
+    """A part of a document under one heading, with that heading and those above it."""
+
+    start: int
+    end: int
+    path: tuple[str, ...] = ()
+
+
+class Passage(NamedTuple):
+    """The position of a passage in its document's text, and metadata that say where it stands."""
+
+    start: int
+    end: int
+    metadata: dict[str, object]
+
+
+class Piece(NamedTuple):
+    """A part of a text that is not cut: a short section, a sentence, a row of a table."""
+
+    start: int
+    end: int
+    tokens: int
+
+
+class PassageParser(NodeParser):
+    """Cuts documents along their outline, and long sections as LlamaIndex's `SentenceSplitter`.
+
+    The metadata of a passage have ``title``, ``heading_path`` and, if it begins inside a table,
+    ``table``: its caption and first row. ``start_char_idx`` and ``end_char_idx`` are its position
+    in the text. A document without an outline becomes the nodes of a `SentenceSplitter`.
+    """
+
+    chunk_size: int = Field(gt=0)
+    chunk_overlap: int = Field(ge=0)
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return LlamaIndex's name of the class in serialised form."""
+        return "PassageParser"
+
+    @cached_property
+    def _splitter(self) -> SentenceSplitter:
+        splitter = SentenceSplitter(chunk_size=self.chunk_size, chunk_overlap=self.chunk_overlap)
+        bounded = for_long_texts(splitter)
+        return bounded if isinstance(bounded, SentenceSplitter) else splitter
+
+    def _parse_nodes(
+        self,
+        nodes: Sequence[BaseNode],
+        show_progress: bool = False,  # noqa: ARG002, FBT001, FBT002 - LlamaIndex's signature
+        **_: object,
+    ) -> list[BaseNode]:
+        return [passage for node in nodes for passage in self._nodes_of(node)]
+
+    def _nodes_of(self, document: BaseNode) -> list[TextNode]:
+        text = document.get_content(MetadataMode.NONE)
+        passages = self._passages(document, text)
+        texts = [text[start:end] for start, end, _ in passages]
+        nodes = build_nodes_from_splits(texts, document, id_func=self.id_func)
+        for node, (start, end, metadata) in zip(nodes, passages, strict=True):
+            node.start_char_idx, node.end_char_idx, node.metadata = start, end, metadata
+        return nodes
+
+    def _postprocess_parsed_nodes(
+        self, nodes: list[BaseNode], parent_doc_map: dict[str, Document]
+    ) -> list[BaseNode]:
+        # LlamaIndex searches for a passage's text, which may occur several times.
+        texts = [node for node in nodes if isinstance(node, TextNode)]
+        positions = [(node.start_char_idx, node.end_char_idx) for node in texts]
+        nodes = super()._postprocess_parsed_nodes(nodes, parent_doc_map)
+        for node, (start, end) in zip(texts, positions, strict=True):
+            node.start_char_idx, node.end_char_idx = start, end
+        return nodes
+
+    def _passages(self, document: BaseNode, text: str) -> list[Passage]:
+        outline = outline_of(document)
+        title = document.metadata.get(TITLE_KEY)
+        found_title = outline.title[:_LONGEST_TITLE]
+        own: dict[str, object] = {} if title or not found_title else {TITLE_KEY: found_title}
+        room = self.chunk_size - self._tokens(_longest_metadata(document))
+        found: list[Passage] = []
+        for section in sections_of(text, outline, str(title or outline.title)):
+            path = _BETWEEN.join(section.path)[-_LONGEST_PATH:]
+            metadata = {**own, PATH_KEY: path} if path else own
+            found += self._cut(text, section, outline.blocks, metadata, room)
+        return found
+
+    def _cut(
+        self,
+        text: str,
+        section: Section,
+        blocks: Sequence[Block],
+        metadata: dict[str, object],
+        room: int,
+    ) -> Iterator[Passage]:
+        first, last = (bisect_left(blocks, (at,)) for at in (section.start, section.end))
+        inside = blocks[first:last]
+        header = max((each.header for each in inside), key=len, default="")
+        if metadata or header:
+            room -= self._tokens("\n".join(map(str, [*metadata.values(), header])))
+        if room <= 0:
+            raise ConfigurationError(
+                f"its metadata take the {self.chunk_size} tokens of a passage; shorten them, or "
+                "name some in excluded_embed_metadata_keys and excluded_llm_metadata_keys"
+            )
+        pieces = list(self._pieces(text, section, inside, room))
+        for some in merged(pieces, room, self.chunk_overlap):
+            start, end = _stripped(text, some[0].start, some[-1].end)
+            header = next((each.header for each in inside if each.start < start < each.end), "")
+            if start < end or not text:
+                yield Passage(start, end, {**metadata, TABLE_KEY: header} if header else metadata)
+
+    def _pieces(
+        self, text: str, section: Section, blocks: Sequence[Block], room: int
+    ) -> Iterator[Piece]:
+        """Yield the whole section if it fits, else its sentences and the lines of its blocks."""
+        start, end = section.start, section.end
+        if blocks and (size := self._tokens(text[start:end])) <= room:
+            yield Piece(start, end, size)
+            return
+        for block in blocks:
+            yield from self._split(text, start, block.start, room)
+            start = block.start
+            for line in text[start : min(block.end, end)].splitlines(keepends=True):
+                yield from self._split(text, start, start + len(line), room)
+                start += len(line)
+        yield from self._split(text, start, end, room)
+
+    def _split(self, text: str, start: int, end: int, room: int) -> Iterator[Piece]:
+        """Yield a part of the text, as a whole if it fits, else by sentences, else by words."""
+        found = self._splitter._split(text[start:end], room)  # noqa: SLF001 - it has no public name
+        for each in found:
+            start = text.index(each.text, start, end)
+            yield Piece(start, start + len(each.text), each.token_size)
+            start += len(each.text)
+
+    def _tokens(self, text: str) -> int:
+        return self._splitter._token_size(text)  # noqa: SLF001 - it has no public name
+
+
+def merged(pieces: Sequence[Piece], room: int, overlap: int) -> Iterator[Sequence[Piece]]:
+    """Yield the pieces of each passage, at most `room` tokens, as `SentenceSplitter` merges them.
+
+    A passage begins with the last pieces of the one before it, of at most `overlap` tokens.
+    """
+    first, size = 0, 0
+    for number, piece in enumerate(pieces):
+        if piece.tokens > room:
+            raise ConfigurationError(f"one character has {piece.tokens} tokens, a passage {room}")
+        if size + piece.tokens > room:
+            yield pieces[first:number]
+            earliest, first, size = first, number, 0
+            while first > earliest and size + pieces[first - 1].tokens <= overlap:
+                first -= 1
+                size += pieces[first].tokens
+            while size + piece.tokens > room:
+                size -= pieces[first].tokens
+                first += 1
+        size += piece.tokens
+    yield pieces[first:]
+
+
+def sections_of(text: str, outline: Outline, title: str = "") -> list[Section]:
+    """Return the sections of a text, short ones joined with the next; paths omit the title."""
+    found: list[Section] = []
+    for section in _sections(text, outline.headings, title):
+        if section.start == section.end and text:
+            continue
+        if found and found[-1].end - found[-1].start < _LEAST:
+            found[-1] = _joined(found[-1], section)
+        else:
+            found.append(section)
+    return found
+
+
+def _sections(text: str, headings: Sequence[Heading], title: str) -> Iterator[Section]:
+    above: list[Heading] = []
+    starts = [*(each.start for each in headings), len(text)]
+    yield Section(0, starts[0])
+    for heading, end in zip(headings, starts[1:], strict=True):
+        while above and above[-1].level >= heading.level:
+            above.pop()
+        above.append(heading)
+        path = tuple(each.text for each in above)
+        yield Section(heading.start, end, path[1:] if path[0] == title else path)
+
+
+def _joined(first: Section, second: Section) -> Section:
+    """Return two sections as one: under the second heading if the first is above it, else both."""
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(first.path, second.path, strict=False))
+    common = tuple(heading for heading, _ in same)
+    return Section(first.start, second.end, second.path if common == first.path else common)
+
+
+def _longest_metadata(node: BaseNode) -> str:
+    texts = [node.get_metadata_str(mode) for mode in (MetadataMode.LLM, MetadataMode.EMBED)]
+    return max(texts, key=len)
+
+
+def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return the positions without white space at both ends."""
+    part = text[start:end]
+    return start + len(part) - len(part.lstrip()), start + len(part.rstrip())

@@ -1,0 +1,137 @@
+"""Files with headings: the text and outline of HTML, DOCX and PDF."""
+
+from pathlib import Path
+
+import pytest
+from llama_index.core.schema import TextNode
+from pypdf import PdfReader, PdfWriter
+
+from llama_retrieval_ext.knowledge_base.outline import OutlinedDocument
+from llama_retrieval_ext.knowledge_base.passages import PassageParser
+from llama_retrieval_ext.knowledge_base.readers.files import read_documents
+from tests.knowledge_base.readers.sample_files import (
+    word_paragraph,
+    word_table,
+    write_pdf,
+    write_styled_docx,
+)
+
+LONG = "Every employee has twenty-five days of annual leave, which are granted on request. " * 6
+PAGE = f"""<title>Rules</title><nav>home</nav><h1>Rules</h1><p>{LONG}</p>
+<h2><span>Annual</span> leave</h2><p>{LONG}</p><h3></h3><p>not a heading</p>
+<table><caption>Days a year</caption><tr><th>who</th><th>days</th></tr>
+<tr><td><p>welder</p></td><td>25</td></tr><tr><td>clerk</td><td>24</td></tr></table>
+<table><tr><td>layout</td></tr></table><h2>Sick<br>leave</h2><p>{LONG}</p>"""
+STYLES = {"T": "Title", "H1": "heading 1", "H2": "heading 2", "C": "caption"}
+BODY = (
+    word_paragraph("Handbook", "T")
+    + word_paragraph(LONG)
+    + word_paragraph("Leave", "H1")
+    + word_paragraph(LONG)
+    + f"<w:sdt><w:sdtContent>{word_paragraph('Sick leave', 'H2')}</w:sdtContent></w:sdt>"
+    + word_paragraph("Table 1: days", "C")
+    + word_table(("who", "days"), ("welder", "25"), ("clerk", "24"))
+    + word_paragraph(LONG)
+)
+
+
+def outlined(path: Path) -> list[OutlinedDocument]:
+    documents = read_documents(path)
+    assert documents.left_out == {}
+    return [each for each in documents if isinstance(each, OutlinedDocument)]
+
+
+def headings(document: OutlinedDocument) -> list[tuple[int, str]]:
+    found = document.outline.headings
+    assert all(document.text[at:].startswith(text.split()[0]) for at, _, text in found)
+    return [(level, text) for _, level, text in found]
+
+
+def tables(document: OutlinedDocument) -> list[tuple[str, str]]:
+    return [(document.text[start:end], header) for start, end, header in document.outline.blocks]
+
+
+def test_html_has_its_headings_and_tables(tmp_path: Path) -> None:
+    (tmp_path / "rules.html").write_text(PAGE, encoding="utf-8")
+    (document,) = outlined(tmp_path / "rules.html")
+    assert headings(document) == [(1, "Rules"), (2, "Annual leave"), (2, "Sick")]
+    assert tables(document) == [("who days\nwelder\n25\nclerk 24", "Days a year\nwho days")]
+    assert document.text.count("not a heading") == 1
+    assert "layout\nSick\nleave" in document.text
+
+
+def test_docx_has_its_headings_tables_and_header_lines(tmp_path: Path) -> None:
+    write_styled_docx(tmp_path / "handbook.docx", BODY, STYLES)
+    (document,) = outlined(tmp_path / "handbook.docx")
+    assert document.text.startswith("Confidential\n\nHandbook\n\nEvery employee")
+    assert headings(document) == [(1, "Handbook"), (2, "Leave"), (3, "Sick leave")]
+    assert tables(document) == [
+        ("who | days\nwelder | 25\nclerk | 24", "Table 1: days\nwho | days")
+    ]
+    assert document.outline.title == "Handbook"
+
+
+def test_text_of_a_table_in_a_table_of_docx_is_read_once(tmp_path: Path) -> None:
+    inner = word_table(("inner",))
+    cell = f"<w:tc>{word_paragraph('outer')}{inner}</w:tc>"
+    write_styled_docx(tmp_path / "a.docx", f"<w:tbl><w:tr>{cell}</w:tr></w:tbl>", {})
+    (document,) = outlined(tmp_path / "a.docx")
+    assert document.text == "Confidential\n\nouter\ninner"
+
+
+@pytest.mark.parametrize("name", ["rules.html", "handbook.docx"])
+def test_passages_of_a_file_stand_under_its_headings(tmp_path: Path, name: str) -> None:
+    (tmp_path / "rules.html").write_text(PAGE, encoding="utf-8")
+    write_styled_docx(tmp_path / "handbook.docx", BODY, STYLES)
+    (document,) = outlined(tmp_path / name)
+    nodes = PassageParser(chunk_size=200, chunk_overlap=0)([document])
+    paths = [node.metadata.get("heading_path") for node in nodes]
+    last = {"rules.html": "Sick", "handbook.docx": "Leave > Sick leave"}[name]
+    assert paths[-1] == last
+    for node in nodes:
+        assert isinstance(node, TextNode)
+        assert document.text[node.start_char_idx : node.end_char_idx] == node.text
+
+
+def pdf_with_bookmarks(path: Path) -> None:
+    write_pdf(path, "Annual leave is 25 days.", "Nothing new.", "Sick  leave: call at nine.")
+    writer = PdfWriter(clone_from=PdfReader(path))
+    rules = writer.add_outline_item("Rules", 0)
+    writer.add_outline_item("Annual leave", 0, parent=rules)
+    writer.add_outline_item("Sick leave", 2, parent=rules)
+    writer.add_metadata({"/Title": "Staff rules"})
+    writer.write(path)
+
+
+def test_pages_of_a_pdf_have_the_bookmarks_above_them(tmp_path: Path) -> None:
+    pdf_with_bookmarks(tmp_path / "rules.pdf")
+    pages = outlined(tmp_path / "rules.pdf")
+    nodes = PassageParser(chunk_size=512, chunk_overlap=0)(pages)
+    assert [
+        (node.metadata["page_label"], node.metadata["title"], node.metadata["heading_path"])
+        for node in nodes
+    ] == [
+        ("1", "Staff rules", "Rules > Annual leave"),
+        ("2", "Staff rules", "Rules > Annual leave"),
+        ("3", "Staff rules", "Rules > Sick leave"),
+    ]
+
+
+def test_a_pdf_with_broken_bookmarks_is_read_without_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pdf_with_bookmarks(tmp_path / "rules.pdf")
+    broken = property(lambda _: 1 / 0)
+    monkeypatch.setattr(PdfReader, "outline", broken)
+    pages = outlined(tmp_path / "rules.pdf")
+    assert [page.outline.headings for page in pages] == [(), (), ()]
+    assert pages[0].text == "Annual leave is 25 days."
+
+
+@pytest.mark.parametrize("title", ["Microsoft Word - draft", "rules.indd", "untitled"])
+def test_the_title_that_a_program_wrote_is_no_title(tmp_path: Path, title: str) -> None:
+    write_pdf(tmp_path / "rules.pdf", "text")
+    writer = PdfWriter(clone_from=PdfReader(tmp_path / "rules.pdf"))
+    writer.add_metadata({"/Title": title})
+    writer.write(tmp_path / "rules.pdf")
+    assert outlined(tmp_path / "rules.pdf")[0].outline.title == ""

@@ -1,0 +1,153 @@
+"""Passages know where they stand in their document, and are cut along its outline."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from llama_index.core.node_parser import SentenceSplitter
+from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
+
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.outline import markdown_outline
+from llama_retrieval_ext.knowledge_base.passages import PassageParser, sections_of
+
+PARSER = PassageParser(chunk_size=512, chunk_overlap=64)
+SMALL = PassageParser(chunk_size=60, chunk_overlap=10)
+LONG = "Every employee has twenty-five days of annual leave, which are granted on request. " * 6
+HEADINGS = ("# Handbook", "## Leave", "### Sick leave", "## Expenses")
+HANDBOOK = "".join(f"{heading}\n\n{LONG}\n\n" for heading in HEADINGS)
+
+
+def page(text: str, name: str = "page.md", **metadata: object) -> Document:
+    return Document(id_="page", text=text, metadata={"file_name": name, **metadata})
+
+
+def cut(parser: PassageParser, document: Document) -> list[TextNode]:
+    return [node for node in parser([document]) if isinstance(node, TextNode)]
+
+
+def position(node: TextNode) -> slice:
+    return slice(node.start_char_idx, node.end_char_idx)
+
+
+LINES = st.sampled_from(
+    [
+        *("# Leave", "## Sick leave", "#### Deep", "Title", "=====", "---", "```", "~~~", ""),
+        *(
+            "| a | b |",
+            "|---|---|",
+            "| 1 | 2 |",
+            "  indented",
+            "25 days. Or 30? Ask!",
+            "same",
+            "same",
+        ),
+        *("年假二十五天。病假另计。", "word " * 30, "x" * 200, "😀" * 20, "\t\r", "title: A"),
+    ]
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(LINES, max_size=60).map("\n".join), st.sampled_from(["page.md", "page.rst", "a.txt"])
+)
+def test_a_passage_is_the_text_of_its_document_at_its_position(text: str, name: str) -> None:
+    nodes = cut(SMALL, page(text, name))
+    assert [text[position(node)] for node in nodes] == [node.text for node in nodes]
+    starts = [node.start_char_idx or 0 for node in nodes]
+    assert starts == sorted(set(starts))
+    covered = {at for node in nodes for at in range(*position(node).indices(len(text)))}
+    assert all(text[at].isspace() for at in range(len(text)) if at not in covered)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(LINES, max_size=60).map("\n".join))
+def test_a_document_without_an_outline_has_the_nodes_of_the_sentence_splitter(text: str) -> None:
+    document = page(text, "note.txt", title="Notes")
+    splitter = SentenceSplitter(chunk_size=60, chunk_overlap=10)
+    expected = splitter([document])
+
+    def without_id(node: BaseNode) -> tuple[str, object]:
+        return node.get_content(), node.metadata
+
+    assert list(map(without_id, cut(SMALL, document))) == list(map(without_id, expected))
+
+
+def test_the_position_in_a_text_that_repeats_itself_is_exact() -> None:
+    text = "the same line\n" * 400
+    nodes = cut(SMALL, page(text, "note.txt"))
+    assert (nodes[-1].end_char_idx or 0) == len(text.rstrip())
+
+
+def test_sections_have_the_title_and_the_headings_above_them() -> None:
+    nodes = cut(PARSER, page(HANDBOOK))
+    paths = [(node.metadata["title"], node.metadata.get("heading_path")) for node in nodes]
+    assert paths == [
+        ("Handbook", None),
+        ("Handbook", "Leave"),
+        ("Handbook", "Leave > Sick leave"),
+        ("Handbook", "Expenses"),
+    ]
+    assert nodes[2].text.startswith("### Sick leave\n")
+
+
+def test_title_and_headings_are_searched_but_are_no_part_of_the_text() -> None:
+    node = cut(PARSER, page(HANDBOOK))[2]
+    assert "Handbook" not in node.text
+    assert "Leave > Sick leave" in node.get_content(MetadataMode.EMBED)
+
+
+def test_the_title_in_the_metadata_of_a_document_is_kept() -> None:
+    nodes = cut(PARSER, page(HANDBOOK, title="Rules"))
+    assert {node.metadata["title"] for node in nodes} == {"Rules"}
+    assert nodes[0].metadata["heading_path"] == "Handbook"
+
+
+def test_short_sections_are_joined_under_the_headings_that_they_share() -> None:
+    text = "# Leave\n\n## Annual\n\n25 days.\n\n## Sick\n\nCall at nine.\n"
+    (section,) = sections_of(text, markdown_outline(text))
+    assert section == (0, len(text), ("Leave",))
+
+
+def test_a_long_section_is_cut_into_passages_with_its_headings() -> None:
+    nodes = cut(SMALL, page(HANDBOOK))
+    assert len(nodes) > 8
+    assert {node.metadata.get("heading_path") for node in nodes} == {
+        *(None, "Leave", "Leave > Sick leave", "Expenses")
+    }
+
+
+def test_parts_of_a_table_repeat_its_header_and_caption_apart_from_the_text() -> None:
+    rows = "".join(f"| employee {number} | {number} days of leave |\n" for number in range(30))
+    text = (
+        f"# Leave\n\nTable 1: days a year\n\n| who | how long |\n|---|---|\n{rows}\nAsk the office."
+    )
+    first, *others = cut(SMALL, page(text))
+    assert "table" not in first.metadata
+    assert others[0].metadata["table"] == "Table 1: days a year\n| who | how long |\n|---|---|"
+    assert "how long" not in others[0].text
+    assert all(node.text.startswith("| employee") for node in others)
+
+
+def test_a_block_of_code_is_cut_between_lines() -> None:
+    code = "".join(f"value_{number} = compute(first, second, {number})\n" for number in range(40))
+    nodes = cut(SMALL, page(f"# Code\n\n```python\n{code}```\n"))
+    assert len(nodes) > 5
+    assert all(node.text.endswith((")", "```")) for node in nodes[1:])
+
+
+def test_metadata_that_fill_a_passage_are_an_error_that_says_what_to_do(kb: KnowledgeBase) -> None:
+    report = kb.add([page("text", note="word " * 600)])
+    assert "excluded_embed_metadata_keys" in str(report.failures["page"])
+
+
+@pytest.mark.parametrize("length", [1_000, 20_000])
+def test_a_heading_of_any_length_leaves_room_for_the_text(kb: KnowledgeBase, length: int) -> None:
+    report = kb.add([page(f"# Leave\n\n{LONG}\n\n## {'long ' * (length // 5)}\n\n{LONG}")])
+    assert report.added == 1
+
+
+def test_headings_are_found_by_keyword_and_vector_search(kb: KnowledgeBase) -> None:
+    kb.add([page(HANDBOOK.replace("## Expenses", "## Zeppelins"))], show_progress=False)
+    for mode in ("keyword", "vector"):
+        best = kb.retriever(mode, top_k=1).search("zeppelins")[0]
+        assert best.node.metadata["heading_path"] == "Zeppelins"
