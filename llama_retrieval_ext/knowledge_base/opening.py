@@ -94,7 +94,7 @@ class Opening:
             if model is None:
                 model = _recorded_model(ledger.config(), self.url)
             preparation = Preparation(splitter, model, extraction)
-            parts = IngestionParts(preparation, writer_of(storage, ledger), ledger)
+            parts = IngestionParts(preparation, writer_of(storage, ledger), ledger, storage.nodes)
             access = Access(
                 self.url, require_scope=ledger.requires_scope, is_copy=copied is not None
             )
