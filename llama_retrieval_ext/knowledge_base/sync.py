@@ -13,7 +13,6 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from llama_retrieval_ext import __version__
 from llama_retrieval_ext.errors import SyncRefusedError
 from llama_retrieval_ext.knowledge_base.changes import (
     BATCH_WEIGHT,
@@ -93,7 +92,7 @@ class Sync:
         self._options = options
         self._owner = json.dumps([source.name, *sorted(addition.scope.items())])
         cut = self._parts.preparation.fingerprint(is_whole=True)
-        self._fingerprint = f"{cut} {source.settings} {__version__}"
+        self._fingerprint = f"{cut} {source.settings}"
         self._parts.writer.settle()
         self._known = {each.key: each for each in self._parts.ledger.synced(self._owner)}
         self._stored: dict[SourceKey, list[Entry]] = {}

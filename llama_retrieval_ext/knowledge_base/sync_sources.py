@@ -31,6 +31,8 @@ from llama_retrieval_ext.urls import expanded_path
 _TICK_NS: Final = 20_000_000
 _COARSE_TICK_NS: Final = 2_000_000_000
 _SECOND_NS: Final = 1_000_000_000
+# To be increased when the same file is read differently: all files are then read again.
+_READERS: Final = 1
 
 
 class State(NamedTuple):
@@ -246,7 +248,7 @@ def _source_of_files(
     _wait_for_tick(max((each.mtime_ns for each in found.values()), default=0))
     left_out = {str(file): reason for file, reason in reading.left_out.items()}
     where = str(folder.resolve().joinpath(*pattern[: None if folder != path else 0]))
-    return Source(name or where, found, left_out, options.encoding)
+    return Source(name or where, found, left_out, f"{_READERS} {options.encoding}")
 
 
 def _wait_for_tick(newest_ns: int) -> None:
