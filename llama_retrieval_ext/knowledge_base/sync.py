@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from llama_retrieval_ext.errors import SyncRefusedError
 from llama_retrieval_ext.knowledge_base.changes import (
@@ -30,6 +30,8 @@ from llama_retrieval_ext.knowledge_base.storage import batches
 from llama_retrieval_ext.knowledge_base.sync_sources import Found, Source
 from llama_retrieval_ext.query import Scope
 
+# The reason why a source without text is left out.
+NO_TEXT: Final = "no text"
 # The documents of a source.
 _Digests: TypeAlias = Mapping[DocumentKey, str]
 
@@ -244,7 +246,7 @@ class Sync:
         }
         record = SyncedSource(self._owner, key, *read.found.state)
         if not new:
-            self._outcomes.left_out[key.source] = "no text"
+            self._outcomes.left_out[key.source] = NO_TEXT
             return record
         self._classify(key, new, origin)
         return record._replace(stamp=self._stamp(new))

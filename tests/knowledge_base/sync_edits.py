@@ -2,8 +2,9 @@
 
     python sync_edits.py URL FOLDER FILES EDITS KILL_EVERY SEED [GRAPH]
 
-Run by `test_sync_kill.py`, and with 2,000 files by `tests.benchmarks.bench_sync`. Texts have the same number of words, since
-engines score keywords by the mean length of the texts that they met first.
+Run by `test_sync_kill.py` with few files, and by hand with 2,000; see tests/benchmarks/README.md.
+Texts have the same number of words, since engines score keywords by the mean length of the texts
+that they met first.
 """
 
 import os
@@ -94,9 +95,11 @@ def differences(kb: KnowledgeBase, fresh: KnowledgeBase, questions: Sequence[str
     if set(kb.documents()) != set(fresh.documents()):
         found.append("documents")
     for mode in ("vector", "keyword", *(["graph"] if kb.graph is not None else [])):
-        for question in questions:
-            if not _same(*(_scores(each, mode, question) for each in (kb, fresh))):
-                found.append(f"{mode}: {question}")
+        found += [
+            f"{mode}: {question}"
+            for question in questions
+            if not _same(*(_scores(each, mode, question) for each in (kb, fresh)))
+        ]
     return found
 
 
@@ -147,7 +150,7 @@ def forked(work: Callable[[], object]) -> int:
         try:
             work()
             code = 0
-        except BaseException:
+        except BaseException:  # noqa: BLE001 - it is printed
             traceback.print_exc()
         finally:
             os._exit(code)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _Untyped: TypeAlias = Any  # python-pptx has no types
 
+# The start of the reason why a picture, for instance, is not read.
+UNSUPPORTED: Final = "this kind of file is not supported"
 _WHITE: Final = re.compile(r"\s+")
 _NOT_TEXT: Final = ["script", "style", "noscript", "template"]
 # Tags at which a browser starts a new line.
@@ -284,7 +286,7 @@ def read_text(file: Path, encoding: str = "") -> str:
     suffix = file.suffix.lower()
     if suffix in _TEXT_SUFFIXES or _CONTROL.search(data.decode("latin-1")) is None:
         raise ConfigurationError("it is not text in UTF-8, UTF-16 or GB18030")
-    raise UnsupportedKindError(f"this kind of file is not supported: {suffix}")
+    raise UnsupportedKindError(f"{UNSUPPORTED}: {suffix}")
 
 
 def decode_text(data: bytes, encoding: str = "") -> str | None:
