@@ -20,6 +20,7 @@
     │  ├─ CircuitOpenError                      a leg is skipped after repeated failures
     │  ├─ TooFewLegsError                       fewer legs answered than required
     │  └─ GenerationError                       an LLM failed and there is no fallback
+    ├─ SyncRefusedError                         a source that cannot be trusted to be complete
     ├─ StoreError
     │  ├─ DuplicateNodeError
     │  ├─ UnsupportedFilterError (NotImplementedError)
@@ -68,6 +69,7 @@ __all__ = [
     "StoreError",
     "StoreFormatError",
     "StoreUnavailableError",
+    "SyncRefusedError",
     "TooFewLegsError",
     "UnstableIdWarning",
     "UnsupportedFilterError",
@@ -225,6 +227,10 @@ class TooFewLegsError(ExecutionError):
 
 class GenerationError(ExecutionError):
     """A language model failed, timed out, or gave no usable answer, and there is no fallback."""
+
+
+class SyncRefusedError(RetrievalExtError):
+    """A source is missing, unreadable or has lost too much; nothing was written or deleted."""
 
 
 class StoreError(RetrievalExtError):

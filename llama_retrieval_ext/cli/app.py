@@ -16,6 +16,7 @@ from llama_retrieval_ext.cli.output import say, say_wrong
 from llama_retrieval_ext.cli.quickstart import quickstart
 from llama_retrieval_ext.cli.search import schema, search, validate
 from llama_retrieval_ext.cli.serve import mcp, serve
+from llama_retrieval_ext.cli.sync import sync
 from llama_retrieval_ext.errors import RetrievalExtError
 
 # Without markup, help is plain text, without boxes in a pipe or a log.
@@ -28,6 +29,7 @@ app = typer.Typer(
 for command in (
     quickstart,
     ingest,
+    sync,
     search,
     ask,
     eval_,

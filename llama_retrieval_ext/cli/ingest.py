@@ -1,6 +1,7 @@
 """`llama-retrieval ingest`: put files into a knowledge base."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -8,7 +9,20 @@ import typer
 from rich.progress import track
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.options import DEFAULT_KB, EmbedModel, KbId, KbOptions, Tenant, Url
+from llama_retrieval_ext.cli.options import (
+    DEFAULT_KB,
+    EmbedModel,
+    Encoding,
+    Exclude,
+    FollowSymlinks,
+    GraphUrl,
+    Include,
+    KbId,
+    KbOptions,
+    RequireScope,
+    Tenant,
+    Url,
+)
 from llama_retrieval_ext.cli.output import console, counted, say, say_aside, say_left_out
 from llama_retrieval_ext.errors import ConfigurationError, describe
 
@@ -18,7 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _FAILED = 1
-_LEFT_OUT = 3
+LEFT_OUT = 3
 _INTERRUPTED = 130
 
 
@@ -31,53 +45,15 @@ def ingest(  # noqa: PLR0913 - a command's options are its parameters
     ],
     *,
     kb: Url = DEFAULT_KB,
-    include: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PATTERN",
-            help="Of folders, read only files whose name, or path in the folder, matches: '*.md', "
-            "'manuals/*'. May be repeated: any of them.",
-        ),
-    ] = None,
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PATTERN",
-            help="Of folders, skip files and folders that match. May be repeated.",
-        ),
-    ] = None,
-    encoding: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="Encoding of texts that are not in UTF-8: latin-1, cp1252, ...",
-            show_default=False,
-        ),
-    ] = "",
-    follow_symlinks: Annotated[
-        bool,
-        typer.Option(
-            "--follow-symlinks", help="Read files outside of a folder to which links in it lead."
-        ),
-    ] = False,
+    include: Include = None,
+    exclude: Exclude = None,
+    encoding: Encoding = "",
+    follow_symlinks: FollowSymlinks = False,
     embed_model: EmbedModel = None,
-    graph: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Create it with a graph, for search --mode graph: graph:DIRECTORY or "
-            "neo4j://HOST:7687/DATABASE?user_env=NAME&password_env=NAME; recorded in it.",
-        ),
-    ] = None,
+    graph: GraphUrl = None,
     tenant: Tenant = None,
     kb_id: KbId = None,
-    require_scope: Annotated[
-        bool,
-        typer.Option(
-            "--require-scope",
-            help="Create a knowledge base that rejects calls without --tenant or --kb-id.",
-        ),
-    ] = False,
+    require_scope: RequireScope = False,
 ) -> None:
     """Put files into a knowledge base.
 
@@ -88,11 +64,7 @@ def ingest(  # noqa: PLR0913 - a command's options are its parameters
     130 if it was interrupted.
     """
     options = KbOptions(kb, embed_model, tenant, kb_id, require_scope, graph)
-    if options.is_in_memory:
-        raise ConfigurationError(
-            f"{kb} would be gone when this command ends; write a folder, such as --kb "
-            "embedded:./kb, or try your files with: llama-retrieval quickstart PATH --ask QUESTION"
-        )
+    check_lasting(options)
     reading = read(
         paths,
         options,
@@ -104,6 +76,15 @@ def ingest(  # noqa: PLR0913 - a command's options are its parameters
     with options.open() as opened:
         code = add(opened, reading, options)
     raise typer.Exit(code)
+
+
+def check_lasting(options: KbOptions) -> None:
+    """Raise if the knowledge base is in memory."""
+    if options.is_in_memory:
+        raise ConfigurationError(
+            f"{options.url} would be gone when this command ends; write a folder, such as --kb "
+            "embedded:./kb, or try your files with: llama-retrieval quickstart PATH --ask QUESTION"
+        )
 
 
 def read(
@@ -137,11 +118,8 @@ def read(
 
 def add(kb: "ext.KnowledgeBase", reading: "Reading", options: KbOptions) -> int:
     """Add documents, print the results, return the exit code: 3 if files were left out."""
-    try:
+    with interruptible(kb, options):
         report = kb.add(iter(reading.documents), scope=options.scope, show_progress=False)
-    except KeyboardInterrupt:
-        say_aside(_interrupted(kb, options), style="yellow")
-        raise typer.Exit(_INTERRUPTED) from None
     say_left_out(reading.left_out)
     left_out = f", {counted(len(reading.left_out), 'file')} left out" if reading.left_out else ""
     say(f"{_read_from(reading)}{report}{left_out}")
@@ -151,7 +129,17 @@ def add(kb: "ext.KnowledgeBase", reading: "Reading", options: KbOptions) -> int:
     if not report.added + report.updated + report.unchanged:
         raise typer.Exit(_FAILED)
     is_complete = reading.unsupported.issuperset(reading.left_out) and not report.failures
-    return 0 if is_complete else _LEFT_OUT
+    return 0 if is_complete else LEFT_OUT
+
+
+@contextmanager
+def interruptible(kb: "ext.KnowledgeBase", options: KbOptions) -> Generator[None]:
+    """End the program if the block is interrupted, and say what is stored."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say_aside(_interrupted(kb, options), style="yellow")
+        raise typer.Exit(_INTERRUPTED) from None
 
 
 def _read_from(reading: "Reading") -> str:

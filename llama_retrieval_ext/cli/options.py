@@ -63,6 +63,49 @@ KbId = Annotated[
         "--kb-id", metavar="ID", help="The knowledge base id: reads and writes only its documents."
     ),
 ]
+Include = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PATTERN",
+        help="Of folders, read only files whose name, or path in the folder, matches: '*.md', "
+        "'manuals/*'. May be repeated: any of them.",
+    ),
+]
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PATTERN", help="Of folders, skip files and folders that match. May be repeated."
+    ),
+]
+Encoding = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Encoding of texts that are not in UTF-8: latin-1, cp1252, ...",
+        show_default=False,
+    ),
+]
+FollowSymlinks = Annotated[
+    bool,
+    typer.Option(
+        "--follow-symlinks", help="Read files outside of a folder to which links in it lead."
+    ),
+]
+GraphUrl = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Create it with a graph, for search --mode graph: graph:DIRECTORY or "
+        "neo4j://HOST:7687/DATABASE?user_env=NAME&password_env=NAME; recorded in it.",
+    ),
+]
+RequireScope = Annotated[
+    bool,
+    typer.Option(
+        "--require-scope",
+        help="Create a knowledge base that rejects calls without --tenant or --kb-id.",
+    ),
+]
 LLMUrl = Annotated[
     str | None,
     typer.Option(

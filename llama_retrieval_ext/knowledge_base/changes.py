@@ -6,8 +6,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count, groupby
 from time import perf_counter
+from types import MappingProxyType
 
-from llama_index.core.schema import BaseNode, Document
+from llama_index.core.schema import BaseNode, Document, MetadataMode
 from llama_index.core.vector_stores.types import MetadataFilters
 from tqdm import tqdm  # type: ignore[import-untyped]
 
@@ -46,7 +47,7 @@ Group = list[BaseNode]
 
 # A batch is 64 documents to split, or 4,096 nodes: large enough for the throughput of models and
 # engines and for a negligible flush per batch, small enough to repeat after a crash.
-_BATCH_WEIGHT = 4096
+BATCH_WEIGHT = 4096
 _DOCUMENT_WEIGHT = 64
 
 
@@ -72,10 +73,11 @@ def grouped(items: Iterable[object]) -> Sequence[Group] | Iterator[Group]:
 
 def group_batches(groups: Iterable[Group]) -> Iterator[list[Group]]:
     """Yield groups in batches, each written in one step."""
-    return batched(groups, _weight, _BATCH_WEIGHT)
+    return batched(groups, weight_of, BATCH_WEIGHT)
 
 
-def _weight(group: Group) -> int:
+def weight_of(group: Sequence[BaseNode]) -> int:
+    """Return the weight of a document, or of the nodes of one, in a batch."""
     return _DOCUMENT_WEIGHT if isinstance(group[0], Document) else len(group)
 
 
@@ -189,6 +191,7 @@ class IngestionParts:
     writer: Writer
     ledger: Ledger
     sharing: Sharing
+    nodes: Callable[[Sequence[str]], Iterable[BaseNode]]  # the stored nodes with some ids
     reader_ids: ReaderIds = field(default_factory=ReaderIds)
 
 
@@ -208,26 +211,29 @@ class Addition:
         self.tally = Tally()
         self._occurrences: Counter[object] = Counter()
         self._splitting = ""
+        self._updated: set[DocumentKey] = set()
 
     def run(self, items: Iterable[object], *, show_progress: bool) -> IngestionReport:
         """Add documents and return the outcome of each."""
         groups = grouped(items)
         with progress(groups, show=show_progress) as advance:
             for batch in group_batches(groups):
-                self.store(self.parts.preparation.prepared(self.changed_in(batch)))
+                self.store(self.prepared(self.changed_in(batch)))
                 advance(len(batch))
         return self.tally.report()
 
-    def changed_in(self, groups: Sequence[Group]) -> list[SourceDocument]:
+    def changed_in(self, groups: Iterable[Group]) -> list[SourceDocument]:
         """Return the documents in groups of nodes that are not stored in this version."""
+        return self.changed(self.identified(groups))
+
+    def identified(self, groups: Iterable[Group]) -> list[SourceDocument]:
+        """Return the documents in groups of nodes, with their ids and digests."""
         stable = self.parts.reader_ids.stable
         recognised = (
             [stable(node, self.scope, self._occurrences) for node in group] for group in groups
         )
-        return self.changed(
-            self.parts.preparation.identified(
-                recognised, self.scope, self.tally.failed, self._allowed
-            )
+        return self.parts.preparation.identified(
+            recognised, self.scope, self.tally.failed, self._allowed
         )
 
     def changed(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
@@ -242,6 +248,8 @@ class Addition:
         for document, version in zip(new, versions, strict=True):
             if version is None or content_of(version) != document.digest:
                 changed.append(document)
+                if version is not None:
+                    self._updated.add(document.key)
             elif document.allowed is None or version == document.version:
                 self.tally.unchanged()
             else:
@@ -249,6 +257,22 @@ class Addition:
         for key, outcome in (self.parts.sharing.share_keys(shared) if shared else {}).items():
             self.tally.stored(key, outcome, 0)
         return changed
+
+    def prepared(
+        self,
+        documents: Sequence[SourceDocument],
+        moved: Mapping[DocumentKey, DocumentKey] = MappingProxyType({}),
+    ) -> PreparedBatch:
+        """Return documents ready to be stored; text that is stored already is not embedded again.
+
+        `moved` has the documents whose content some of them have.
+        """
+        old = [each.key for each in documents if each.key in self._updated]
+        old += [moved[each.key] for each in documents if each.key in moved]
+        ids = self.parts.ledger.node_ids(old) if old else {}
+        nodes = self.parts.nodes([id_ for own in ids.values() for id_ in own])
+        known = {node.get_content(MetadataMode.EMBED): node.get_embedding() for node in nodes}
+        return self.parts.preparation.prepared(documents, known)
 
     def store(self, batch: PreparedBatch) -> None:
         """Write prepared documents and record the outcome of each."""
@@ -367,7 +391,7 @@ class Changes:
         with self._writing(scope):
             gone = self._delete(self._parts.ledger.visible(scope))
             if gone and not self._parts.ledger.count()[1]:
-                self._storage.compact()
+                self.compact()
         return gone
 
     def settle(self) -> None:
@@ -378,7 +402,7 @@ class Changes:
         """Free the disk space of deleted nodes; return the number of bytes."""
         self._access.check_writable()
         self._access.check_open()
-        return self._storage.compact()
+        return self._storage.compact() + self._parts.ledger.compact()
 
     def _delete(self, entries: Sequence[Entry]) -> int:
         if not entries:

@@ -84,8 +84,9 @@ class Copier:
                 self._copied += 1
                 self._n_nodes += len(document.nodes)
 
-    def copy_graph(self) -> None:
-        """Copy the graph rows that belong to no document; others are copied with their nodes."""
+    def copy_rest(self) -> None:
+        """Copy what syncs have recorded, and the graph rows that belong to no document."""
+        self._target.ledger.record_synced(self._source.ledger.synced())
         side = self._target.storage.graph
         if self._graph is not None and side is not None:
             self._graph.copy_unsaid_to(side.graph)
@@ -222,7 +223,7 @@ def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
         target = _target(target_url, source, setup, graph, resources)
         entries = source.ledger.entries()
         copier = Copier(source, target)
-        copier.copy_graph()
+        copier.copy_rest()
         with progress(entries, show=show_progress, title="Copying documents") as advance:
             for batch in batches(entries):
                 copier.copy(batch)

@@ -22,6 +22,7 @@ from llama_retrieval_ext.knowledge_base.report import IngestionReport
 from llama_retrieval_ext.knowledge_base.searching import Searchable
 from llama_retrieval_ext.knowledge_base.snapshot import refresh_every
 from llama_retrieval_ext.knowledge_base.storage import RequestedSetup
+from llama_retrieval_ext.knowledge_base.syncing import Syncable
 from llama_retrieval_ext.pipeline.leg_weights import check_languages
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.retrievers.confidence import Calibration
@@ -31,8 +32,8 @@ from llama_retrieval_ext.stores.open import backend_for
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 
-class KnowledgeBase(Searchable, Browsable):
-    """A searchable store of documents, updated by `add` and `delete`.
+class KnowledgeBase(Searchable, Browsable, Syncable):
+    """A searchable store of documents, updated by `add`, `sync` and `delete`.
 
     Created by `open`. Thread-safe; a process may open the same one several times.
 
@@ -83,6 +84,7 @@ class KnowledgeBase(Searchable, Browsable):
         )
         Browsable.__init__(self, access, storage, ledger)
         self._changes = Changes(access, storage, opened.parts)
+        Syncable.__init__(self, access.url, self._changes)
         self._copied = opened.copied
         self._resources = opened.resources
         if refresh_s is not None:

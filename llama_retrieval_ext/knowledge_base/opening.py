@@ -98,7 +98,7 @@ class Opening:
             preparation = Preparation(splitter, model, extraction)
             writer = writer_of(storage, ledger)
             sharing = Sharing(storage, ledger, writer, self.url)
-            parts = IngestionParts(preparation, writer, ledger, sharing)
+            parts = IngestionParts(preparation, writer, ledger, sharing, storage.nodes)
             access = Access(
                 self.url,
                 require_scope=ledger.requires_scope,

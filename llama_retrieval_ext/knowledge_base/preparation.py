@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, TypeVar
 from uuid import UUID, uuid5
 
@@ -188,10 +189,11 @@ def _embedded_apart(nodes: list[BaseNode], document: BaseNode) -> list[BaseNode]
 
 
 class Embedder:
-    """Embeds nodes with the batch size of its model."""
+    """Embeds nodes with the batch size of its model, except texts whose embedding is known."""
 
-    def __init__(self, model: BaseEmbedding) -> None:
+    def __init__(self, model: BaseEmbedding, known: Mapping[str, Sequence[float]]) -> None:
         self.model = model
+        self._known = known
         self.dimension: int | None = None  # of its vectors; None before the first
 
     def embedded(self, documents: Sequence[Prepared]) -> list[Prepared | Exception]:
@@ -203,13 +205,8 @@ class Embedder:
         if not bare:
             return list(documents)
         texts = [node.get_content(MetadataMode.EMBED) for node in bare]
-        vectors = self.model.get_text_embedding_batch(texts)
-        if len(vectors) != len(texts):
-            raise ConfigurationError(
-                f"{type(self.model).__name__} gave {len(vectors)} embeddings for {len(texts)} texts"
-            )
-        self.dimension = len(vectors[0])
-        made = iter(vectors)
+        vectors = iter(self._vectors([text for text in texts if text not in self._known]))
+        made = iter([self._known[each] if each in self._known else next(vectors) for each in texts])
 
         def embedded(node: BaseNode) -> BaseNode:
             if node.embedding is not None:
@@ -217,6 +214,17 @@ class Embedder:
             return node.model_copy(update={"embedding": list(next(made))})
 
         return [replace(each, nodes=tuple(map(embedded, each.nodes))) for each in documents]
+
+    def _vectors(self, texts: list[str]) -> list[list[float]]:
+        if not texts:
+            return []
+        vectors = self.model.get_text_embedding_batch(texts)
+        if len(vectors) != len(texts):
+            raise ConfigurationError(
+                f"{type(self.model).__name__} gave {len(vectors)} embeddings for {len(texts)} texts"
+            )
+        self.dimension = len(vectors[0])
+        return vectors
 
 
 def _checked(document: Prepared | Exception) -> Prepared | Exception:
@@ -273,6 +281,11 @@ class Preparation:
                 failed(name_of(group[0]), error)
         return found
 
+    def fingerprint(self, *, is_whole: bool) -> str:
+        """Return the settings on which the nodes of a document depend, or of given nodes."""
+        cut = self.splitter.fingerprint if is_whole else ""
+        return cut if self.extraction is None else cut + self.extraction.fingerprint
+
     def _documents_in(
         self, group: Sequence[BaseNode], scope: Mapping[str, str], allowed: Allowed
     ) -> list[SourceDocument]:
@@ -281,9 +294,7 @@ class Preparation:
             members.setdefault(key_of_node(node, scope), []).append(node)
         for key, own in members.items():
             check_ids(key, own)
-        fingerprint = self.splitter.fingerprint if isinstance(group[0], Document) else ""
-        if self.extraction is not None:
-            fingerprint += self.extraction.fingerprint
+        fingerprint = self.fingerprint(is_whole=isinstance(group[0], Document))
         found: list[SourceDocument] = []
         for key, own in members.items():
             bare = tuple(map(without_allowed, own))
@@ -291,9 +302,16 @@ class Preparation:
             found.append(SourceDocument(key, bare, digest, allowed_by(own, allowed)))
         return found
 
-    def prepared(self, documents: Sequence[SourceDocument]) -> PreparedBatch:
-        """Return documents ready to be stored, or the error of each; their keys must differ."""
-        embedder = Embedder(self.embed_model)
+    def prepared(
+        self,
+        documents: Sequence[SourceDocument],
+        known: Mapping[str, Sequence[float]] = MappingProxyType({}),
+    ) -> PreparedBatch:
+        """Return documents ready to be stored, or the error of each; their keys must differ.
+
+        `known` has embeddings by the text that was embedded.
+        """
+        embedder = Embedder(self.embed_model, known)
         made = self.splitter.nodes_of(documents)
         results = {
             each.key: _with_text(each, nodes) for each, nodes in zip(documents, made, strict=True)
@@ -316,14 +334,14 @@ def _with_text(
     if isinstance(nodes, Exception):
         return nodes
     try:
-        kept = tuple(stamped(node, document.key) for node in nodes if _is_searchable(node))
+        kept = tuple(stamped(node, document.key) for node in nodes if is_searchable(node))
     except Exception as error:  # noqa: BLE001 - the document's result
         return error
     made = Prepared(document.key, document.digest, kept, keeps_allowed=document.allowed is None)
     return made.shared(document.allowed) if kept and document.allowed else made
 
 
-def _is_searchable(node: BaseNode) -> bool:
+def is_searchable(node: BaseNode) -> bool:
     """Return whether a node has text or an embedding."""
     return node.embedding is not None or bool(node.get_content(MetadataMode.NONE).strip())
 

@@ -1,6 +1,6 @@
 """Reports of adding and copying documents."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
@@ -91,6 +91,55 @@ class IngestionReport(_Report):
             *([f"{len(self.failures)} failed"] if self.failures else []),
         ]
         return f"{', '.join(counts)}; {self.n_nodes} nodes in {self.seconds:.1f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class SyncReport(_Report):
+    """The sources that ``KnowledgeBase.sync`` found, by what was done; a dry run has an equal one.
+
+    A source is the path of a file, or the id of a document without one.
+
+    Attributes:
+        added: New sources.
+        changed: Sources with another content or metadata.
+        moved: New paths by old ones, of sources with the same content.
+        deleted: Sources that are gone.
+        unchanged: The other sources.
+        left_out: Reasons why sources were not read; their documents stay. A source without text is
+            among them, and its documents are deleted.
+        failures: Errors of documents that could not be stored, by id; an older version stays.
+        n_nodes: Number of nodes written.
+        seconds: Duration in seconds.
+        is_dry_run: Whether nothing was written.
+
+    Examples:
+        >>> print(SyncReport(added=("a.md", "b.md"), deleted=("c.md",), n_nodes=7, seconds=0.25))
+        2 added, 0 changed, 0 moved, 1 deleted, 0 unchanged; 7 nodes in 0.2 s
+
+    """
+
+    added: Sequence[str] = ()
+    changed: Sequence[str] = ()
+    moved: Mapping[str, str] = field(default_factory=dict)
+    deleted: Sequence[str] = ()
+    unchanged: Sequence[str] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    failures: Mapping[str, Exception] = field(default_factory=dict, compare=False)
+    n_nodes: int = field(default=0, compare=False)
+    seconds: float = field(default=0.0, compare=False)
+    is_dry_run: bool = field(default=False, compare=False)
+
+    _done = "synced"
+
+    def __str__(self) -> str:
+        names = ("added", "changed", "moved", "deleted", "unchanged")
+        counts = [
+            *(f"{len(getattr(self, name))} {name}" for name in names),
+            *([f"{len(self.left_out)} left out"] if self.left_out else []),
+            *([f"{len(self.failures)} failed"] if self.failures else []),
+        ]
+        done = "nothing written" if self.is_dry_run else f"{self.n_nodes} nodes"
+        return f"{', '.join(counts)}; {done} in {self.seconds:.1f} s"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import os
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
@@ -186,6 +186,25 @@ class Entry(NamedTuple):
     allowed: tuple[str, ...] = ()
 
 
+class SourceKey(NamedTuple):
+    """The identity of a source: its scope, whose parts may be empty, and its name."""
+
+    tenant: str
+    kb: str
+    source: str
+
+
+class SyncedSource(NamedTuple):
+    """A source as `KnowledgeBase.sync` found it; it is the same while all fields are."""
+
+    owner: str  # the name and the scope of the sync
+    key: SourceKey
+    size: int = -1
+    mtime_ns: int = -1  # -1 if a later edit may not change it
+    content: str = ""  # digest of the file; empty if it is unknown
+    stamp: str = ""  # digest of its stored documents; empty until they are complete
+
+
 def unknown_nodes_error(where: str, count: int) -> StoreFormatError:
     """Return the error for a store with nodes but without a ledger."""
     return StoreFormatError(
@@ -310,8 +329,22 @@ class Ledger(ABC):
         """Return the documents visible to a scope in insertion order; without a scope, all."""
 
     @abstractmethod
+    def synced(self, owner: str | None = None) -> list[SyncedSource]:
+        """Return the sources that a sync has recorded; None for those of all."""
+
+    @abstractmethod
+    def record_synced(
+        self, sources: Sequence[SyncedSource], *, forget: Sequence[SyncedSource] = ()
+    ) -> None:
+        """Record sources of a sync, replacing earlier records, and forget others."""
+
+    @abstractmethod
     def count(self) -> tuple[int, int]:
         """Return the number of documents and nodes."""
+
+    def compact(self) -> int:
+        """Free the disk space of deleted records if the engine does not; return the bytes."""
+        return 0
 
     @abstractmethod
     def close(self) -> None:

@@ -23,6 +23,8 @@ from llama_retrieval_ext.knowledge_base.ledger.ledger import (
     Entry,
     KnowledgeBaseConfig,
     Ledger,
+    SourceKey,
+    SyncedSource,
     config_from,
 )
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
@@ -53,6 +55,11 @@ CREATE TABLE IF NOT EXISTS redo (
     document INTEGER NOT NULL, node TEXT NOT NULL, embedding BLOB NOT NULL, rows TEXT NOT NULL
 );
 CREATE INDEX IF NOT EXISTS redo_of_document ON redo (document);
+CREATE TABLE IF NOT EXISTS synced (
+    owner TEXT NOT NULL, tenant TEXT NOT NULL, kb TEXT NOT NULL, source TEXT NOT NULL,
+    size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, content TEXT NOT NULL, stamp TEXT NOT NULL,
+    PRIMARY KEY (owner, tenant, kb, source)
+) WITHOUT ROWID;
 """
 
 
@@ -60,6 +67,7 @@ class Database:
     """The tables of a ledger in a thread-safe SQLite database; in memory without a path."""
 
     def __init__(self, path: Path | None) -> None:
+        self._path = path
         self._where = "the ledger in memory" if path is None else str(path)
         self._lock = RLock()
         with self._translated():
@@ -107,10 +115,23 @@ class Database:
         with self._lock, self._translated():
             return self._connection.execute(query, parameters).fetchall()
 
+    def compact(self) -> int:
+        """Rewrite the file, and empty its log; return the bytes freed."""
+        before = self._size()
+        with self.connection() as connection:
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return max(0, before - self._size())
+
     def close(self) -> None:
         """Close the file; a second call is a no-op."""
         with self._lock:
             self._end()
+
+    def _size(self) -> int:
+        """Return the bytes of the file and its log; 0 in memory."""
+        files = [] if self._path is None else [self._path, Path(f"{self._path}-wal")]
+        return sum(each.stat().st_size for each in files if each.exists())
 
     @contextmanager
     def _translated(self) -> Generator[None]:
@@ -229,6 +250,27 @@ class LocalLedger(Ledger):
             for (node_id,) in self.database.rows(query, *values, -1 if limit is None else limit)
         ]
 
+    def synced(self, owner: str | None = None) -> list[SyncedSource]:
+        """Return the sources that a sync has recorded; None for those of all."""
+        query = "SELECT * FROM synced WHERE owner = coalesce(?, owner)"
+        rows = self.database.rows(query, owner)
+        return [SyncedSource(by, SourceKey(*rest[:3]), *rest[3:]) for by, *rest in rows]
+
+    def record_synced(
+        self, sources: Sequence[SyncedSource], *, forget: Sequence[SyncedSource] = ()
+    ) -> None:
+        """Record sources of a sync, replacing earlier records, and forget others."""
+        condition = "owner = ? AND tenant = ? AND kb = ? AND source = ?"
+        with self.database.transaction() as connection:
+            connection.executemany(
+                f"DELETE FROM synced WHERE {condition}",  # noqa: S608
+                [(each.owner, *each.key) for each in forget],
+            )
+            connection.executemany(
+                "INSERT OR REPLACE INTO synced VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                [(owner, *key, *state) for owner, key, *state in sources],
+            )
+
     def n_sources(self) -> int:
         """Return the number of sources."""
         ((count,),) = self.database.rows(_N_SOURCES)
@@ -239,6 +281,10 @@ class LocalLedger(Ledger):
         query = "SELECT (SELECT count(*) FROM documents), (SELECT count(*) FROM nodes)"
         ((documents, nodes),) = self.database.rows(query)
         return int(str(documents)), int(nodes)
+
+    def compact(self) -> int:
+        """Rewrite the file without deleted rows, which may contain text; return the bytes freed."""
+        return self.database.compact()
 
     def close(self) -> None:
         """Close the file."""

@@ -14,12 +14,13 @@ from typing import Any, Final
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilters
 
 from llama_retrieval_ext.knowledge_base.ledger.journal import JournalState
-from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry
+from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, SourceKey, SyncedSource
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.engine.records import Record, RecordStore, all_of, where
 
 _DOCUMENT: Final = "document"
+_SYNCED: Final = "synced"
 _SINCE: Final = "since"
 _WRITER: Final = "writer"
 # At most 30,000 characters a record; a document's has up to three values, and its names.
@@ -187,6 +188,25 @@ def named_documents(name: str, scope: Scope | None) -> MetadataFilters:
     either = [where("ref", _digest(name)), where("source", _digest(name))]
     is_named = MetadataFilters(filters=[*either], condition=FilterCondition.OR)
     return all_of(*all_documents(scope).filters, *in_none, is_named)
+
+
+def synced_record(source: SyncedSource) -> Record:
+    """Return the stored form of a source that a sync has recorded."""
+    fields = {"kind": _SYNCED, "owner": _digest(source.owner)}
+    id_ = f"{_SYNCED}:{_digest(json.dumps(source[:2]))}"
+    return Record(id_, json.dumps(source), fields)
+
+
+def synced_from(record: Record) -> SyncedSource:
+    """Return the source of a record."""
+    owner, key, *state = json.loads(record.text)
+    return SyncedSource(owner, SourceKey(*key), *state)
+
+
+def synced_by(owner: str | None) -> MetadataFilters:
+    """Return the filters for the sources that a sync has recorded; None for those of all."""
+    own = [] if owner is None else [where("owner", _digest(owner))]
+    return all_of(where("kind", _SYNCED), *own)
 
 
 def temporary(*, until_ms: int, writer: str) -> MetadataFilters:

@@ -1,7 +1,7 @@
 """`RemoteLedger`: the ledger of a knowledge base on a server, in shared records."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from random import uniform
 from time import sleep, time
@@ -14,6 +14,7 @@ from llama_retrieval_ext.knowledge_base.ledger.ledger import (
     Entry,
     KnowledgeBaseConfig,
     Ledger,
+    SyncedSource,
     config_from,
     unknown_nodes_error,
 )
@@ -27,6 +28,9 @@ from llama_retrieval_ext.knowledge_base.ledger.records import (
     documents_in,
     named_documents,
     record_id,
+    synced_by,
+    synced_from,
+    synced_record,
 )
 from llama_retrieval_ext.query import ALLOWED_KEY, Scope
 from llama_retrieval_ext.stores.engine.records import Record, RecordStore
@@ -192,6 +196,17 @@ class RemoteLedger(Ledger):
     def visible(self, scope: Scope | None) -> list[Entry]:
         """Return the documents visible to a scope in insertion order; without a scope, all."""
         return _visible(self._find(all_documents(scope)), scope)
+
+    def synced(self, owner: str | None = None) -> list[SyncedSource]:
+        """Return the sources that a sync has recorded; None for those of all."""
+        return [synced_from(each) for each in self.records.find(synced_by(owner))]
+
+    def record_synced(
+        self, sources: Sequence[SyncedSource], *, forget: Sequence[SyncedSource] = ()
+    ) -> None:
+        """Record sources of a sync, replacing earlier records, and forget others."""
+        self.records.delete(synced_record(each).id for each in forget)
+        self.records.put([synced_record(each) for each in sources])
 
     def count(self) -> tuple[int, int]:
         """Return the number of documents, and of nodes in the store."""

@@ -1,6 +1,7 @@
 """`read_documents`: a user's files as documents with stable ids."""
 
 import logging
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
@@ -23,6 +24,7 @@ from llama_retrieval_ext.knowledge_base.readers.formats import (
 from llama_retrieval_ext.urls import expanded_path
 
 _PART: Final = "_part_"
+_ANYWHERE: Final = "**"
 
 
 class DocumentList(list[Document]):
@@ -99,6 +101,7 @@ class Reading:
         documents: The documents; can be iterated once.
         left_out: Reasons why files could not be read, by their path.
         unsupported: Those of them whose kind is not supported, such as pictures.
+        unlisted: Those of them that are folders whose files cannot be listed.
         files: Files that were read.
         ids: Ids of the documents.
     """
@@ -106,6 +109,7 @@ class Reading:
     documents: Iterable[Document] = ()
     left_out: dict[Path, str] = field(default_factory=dict)
     unsupported: set[Path] = field(default_factory=set)
+    unlisted: set[Path] = field(default_factory=set)
     files: set[str] = field(default_factory=set)
     ids: set[str] = field(default_factory=set)
 
@@ -164,7 +168,7 @@ def find_files(
     """Return the files that `iter_documents` reads, each once; record patterns without files."""
     patterns = (_patterns(include, "include"), _patterns(exclude, "exclude"))
     selection = _Selection(*patterns, leave_out, follow_symlinks)
-    return list(dict.fromkeys(_files(_as_paths(paths), selection, reading.left_out)))
+    return list(dict.fromkeys(_files(_as_paths(paths), selection, reading)))
 
 
 @dataclass(frozen=True)
@@ -176,16 +180,19 @@ class _Selection:
     leave_out: Path | None
     follow_symlinks: bool
 
-    def takes(self, file: Path, folder: Path) -> bool:
+    def enters(self, entry: os.DirEntry[str]) -> bool:
+        """Return whether to look at a file or into a folder."""
+        if entry.name.startswith("."):
+            return False
+        if self.leave_out is not None and Path(entry) == self.leave_out:
+            return False
+        return not any(fnmatch(entry.name, each) for each in self.exclude)
+
+    def takes(self, file: Path) -> bool:
         """Return whether to read a file; its path is relative to the folder."""
-        if any(part.startswith(".") for part in file.parts):
-            return False
-        if self.leave_out is not None and (folder / file).is_relative_to(self.leave_out):
-            return False
         if self.include and not _matches(file, self.include):
             return False
-        in_excluded = any(fnmatch(name, each) for name in file.parts[:-1] for each in self.exclude)
-        return not in_excluded and not _matches(file, self.exclude)
+        return not _matches(file, self.exclude)
 
 
 def _matches(file: Path, patterns: Iterable[str]) -> bool:
@@ -211,22 +218,27 @@ def _patterns(patterns: object, name: str) -> tuple[str, ...]:
     return tuple(patterns)
 
 
-def _files(
-    paths: Iterable[str | Path], selection: _Selection, left_out: dict[Path, str]
-) -> Iterator[Path]:
+def folder_and_pattern(path: Path) -> tuple[Path, tuple[str, ...]]:
+    """Return the folder that a path names, and the parts of its glob pattern; none for a file."""
+    if path.is_dir():
+        return path, ("**", "*")
+    if path.exists() or not has_magic(str(path)):
+        return path, ()
+    first = next(place for place, part in enumerate(path.parts) if has_magic(part))
+    return Path(*path.parts[:first]), path.parts[first:]
+
+
+def _files(paths: Iterable[str | Path], selection: _Selection, reading: Reading) -> Iterator[Path]:
     for given in paths:
         path = expanded_path(given)
-        if path.is_dir():
-            yield from _found(path, "**/*", selection, left_out)
-        elif not path.exists() and has_magic(str(path)):
-            first = next(place for place, part in enumerate(path.parts) if has_magic(part))
-            pattern = str(Path(*path.parts[first:]))
-            found = list(_found(Path(*path.parts[:first]), pattern, selection, left_out))
-            if not found:
-                left_out[path] = "no file matches this pattern"
+        folder, pattern = folder_and_pattern(path)
+        if pattern:
+            found = list(_found(folder.resolve(), pattern, selection, reading))
+            if not found and folder != path:
+                reading.left_out[path] = "no file matches this pattern"
             yield from found
         elif _is_loop(path):
-            left_out[path] = "it is a loop of symbolic links"
+            reading.left_out[path] = "it is a loop of symbolic links"
         else:
             yield path.resolve()
 
@@ -240,16 +252,52 @@ def _is_loop(path: Path) -> bool:
 
 
 def _found(
-    folder: Path, pattern: str, selection: _Selection, left_out: dict[Path, str]
+    folder: Path, pattern: tuple[str, ...], selection: _Selection, reading: Reading
 ) -> Iterator[Path]:
-    folder = folder.resolve()
-    for file in sorted(folder.glob(pattern)):
-        if not file.is_file() or not selection.takes(file.relative_to(folder), folder):
+    """Yield the files in a folder that match a glob pattern; record folders that have no list."""
+    if selection.leave_out is not None and folder.is_relative_to(selection.leave_out):
+        return
+    for file, is_linked in _walk(folder, {pattern}, selection, reading):
+        if not selection.takes(file.relative_to(folder)):
             continue
-        if selection.follow_symlinks or file.resolve().is_relative_to(folder):
+        if selection.follow_symlinks or not is_linked or file.resolve().is_relative_to(folder):
             yield file
         else:
-            left_out[file] = "a symbolic link leads out of the folder; follow_symlinks reads it"
+            reason = "a symbolic link leads out of the folder; follow_symlinks reads it"
+            reading.left_out[file] = reason
+
+
+def _walk(
+    folder: Path, patterns: set[tuple[str, ...]], selection: _Selection, reading: Reading
+) -> Iterator[tuple[Path, bool]]:
+    """Yield files with whether a symbolic link leads to them; ``**`` does not follow any."""
+    anywhere = {each for each in patterns if each[0] == _ANYWHERE}
+    here = patterns - anywhere | {each[1:] for each in anywhere if each[1:]}
+    for entry in _entries(folder, reading):
+        if not selection.enters(entry):
+            continue
+        is_linked = entry.is_symlink()
+        left = {each[1:] for each in here if fnmatch(entry.name, each[0])}
+        path = Path(entry)
+        if path.is_dir() if is_linked else entry.is_dir():
+            below = (left if is_linked else left | anywhere) - {()}
+            for file, is_below_link in _walk(path, below, selection, reading) if below else ():
+                yield file, is_linked or is_below_link
+        elif () in left and (path.is_file() if is_linked else entry.is_file()):
+            yield path, is_linked
+
+
+def _entries(folder: Path, reading: Reading) -> list[os.DirEntry[str]]:
+    """Return the files and folders in a folder by name; record a folder that cannot be listed."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except FileNotFoundError:
+        return []  # deleted meanwhile
+    except OSError as error:
+        reading.left_out[folder] = f"this folder cannot be listed: {error.strerror}"
+        reading.unlisted.add(folder)
+        return []
 
 
 def read_files(files: Iterable[Path], reading: Reading, encoding: str = "") -> Iterator[Document]:

@@ -21,6 +21,8 @@ from llama_retrieval_ext.knowledge_base.readers.outlined import DOCXReader, HTML
 
 _Untyped: TypeAlias = Any  # python-pptx has no types
 
+# The start of the reason why a picture, for instance, is not read.
+UNSUPPORTED: Final = "this kind of file is not supported"
 _TEXT_SUFFIXES: Final = {"", ".txt", ".md", ".rst", ".csv", ".json", ".xml", ".log"}
 # Longer marks first: UTF-32's begins with UTF-16's.
 _MARKS: Final = (
@@ -228,7 +230,7 @@ def read_text(file: Path, encoding: str = "") -> str:
     suffix = file.suffix.lower()
     if suffix in _TEXT_SUFFIXES or _CONTROL.search(data.decode("latin-1")) is None:
         raise ConfigurationError("it is not text in UTF-8, UTF-16 or GB18030")
-    raise UnsupportedKindError(f"this kind of file is not supported: {suffix}")
+    raise UnsupportedKindError(f"{UNSUPPORTED}: {suffix}")
 
 
 def decode_text(data: bytes, encoding: str = "") -> str | None:

@@ -1,0 +1,172 @@
+"""`llama-retrieval sync`: make a knowledge base equal to a folder."""
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from llama_retrieval_ext.cli.ingest import LEFT_OUT, check_lasting, interruptible
+from llama_retrieval_ext.cli.options import (
+    DEFAULT_KB,
+    EmbedModel,
+    Encoding,
+    Exclude,
+    FollowSymlinks,
+    GraphUrl,
+    Include,
+    KbId,
+    KbOptions,
+    RequireScope,
+    Tenant,
+    Url,
+)
+from llama_retrieval_ext.cli.output import console, say, say_aside, say_left_out, say_wrong
+from llama_retrieval_ext.errors import MissingDependencyError, RetrievalExtError, describe
+
+if TYPE_CHECKING:
+    from llama_retrieval_ext.knowledge_base.report import SyncReport
+
+_SHOWN = 20
+# Time without changes after which the watch says so, in milliseconds.
+_PAUSE_MS = 1000
+
+
+def sync(  # noqa: PLR0913 - a command's options are its parameters
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FOLDER", help="A folder, or a glob pattern in quotes.", show_default=False
+        ),
+    ],
+    *,
+    kb: Url = DEFAULT_KB,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print what would be done.")
+    ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Then follow the changes of the folder until Ctrl-C.")
+    ] = False,
+    checksum: Annotated[
+        bool,
+        typer.Option(
+            "--checksum",
+            help="Read all files; otherwise one of the same size and time is unchanged.",
+        ),
+    ] = False,
+    max_deletions: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE",
+            min=0,
+            max=1,
+            help="Share of the files that may be gone; if more are, nothing is changed.",
+        ),
+    ] = 0.2,
+    include: Include = None,
+    exclude: Exclude = None,
+    encoding: Encoding = "",
+    follow_symlinks: FollowSymlinks = False,
+    embed_model: EmbedModel = None,
+    graph: GraphUrl = None,
+    tenant: Tenant = None,
+    kb_id: KbId = None,
+    require_scope: RequireScope = False,
+) -> None:
+    """Make a knowledge base equal to a folder.
+
+    It adds, changes and moves what has changed since the last time, and deletes what is gone. Moved
+    files and unchanged passages are not embedded again. Only files that came from the same folder
+    are deleted. A folder that is missing, or cannot be read, changes nothing. After an interruption
+    the same command goes on. Exit code: as of ingest.
+    """
+    options = KbOptions(kb, embed_model, tenant, kb_id, require_scope, graph)
+    check_lasting(options)
+    with options.open(must_exist=dry_run) as opened:
+
+        def run() -> "SyncReport":
+            with interruptible(opened, options):
+                return opened.sync(
+                    folder,
+                    scope=options.scope,
+                    dry_run=dry_run,
+                    checksum=checksum,
+                    max_deletions=max_deletions,
+                    include=include or (),
+                    exclude=exclude or (),
+                    encoding=encoding,
+                    follow_symlinks=follow_symlinks,
+                    show_progress=console(stderr=True).is_terminal,
+                )
+
+        report = run()
+        _say(report)
+        if watch and not dry_run:
+            _watch(folder, options.folder, run)
+    raise typer.Exit(0 if _is_complete(report) else LEFT_OUT)
+
+
+def _say(report: "SyncReport") -> None:
+    """Print a report: all paths of a dry run, else the first."""
+    lines = list(_lines(report))
+    shown = len(lines) if report.is_dry_run else _SHOWN
+    for line in islice(lines, shown):
+        say(line)
+    if len(lines) > shown:
+        say(f"... and {len(lines) - shown} more")
+    say_left_out(report.left_out)
+    say_left_out({name: describe(error) for name, error in report.failures.items()})
+    say(str(report))
+
+
+def _lines(report: "SyncReport") -> Iterator[str]:
+    yield from (f"added {path}" for path in report.added)
+    yield from (f"changed {path}" for path in report.changed)
+    yield from (f"moved {old} to {new}" for old, new in report.moved.items())
+    yield from (f"deleted {path}" for path in report.deleted)
+
+
+def _is_complete(report: "SyncReport") -> bool:
+    """Return whether all files are in, except those without text and of unsupported kinds."""
+    from llama_retrieval_ext.knowledge_base.readers.formats import UNSUPPORTED  # noqa: PLC0415
+    from llama_retrieval_ext.knowledge_base.sync import NO_TEXT  # noqa: PLC0415 - import slowly
+
+    return not report.failures and all(
+        reason == NO_TEXT or reason.startswith(UNSUPPORTED) for reason in report.left_out.values()
+    )
+
+
+def _watch(folder: Path, kb_folder: Path | None, run: Callable[[], "SyncReport"]) -> None:
+    """Sync again after each change until Ctrl-C."""
+    try:
+        import watchfiles  # noqa: PLC0415 - optional
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError("--watch", "watch") from error
+    from llama_retrieval_ext.knowledge_base.readers.files import folder_and_pattern  # noqa: PLC0415
+
+    root, _ = folder_and_pattern(folder.expanduser().absolute())
+    say_aside(f"watching {root}; Ctrl-C ends it")
+    changes = watchfiles.watch(
+        root,
+        watch_filter=lambda _, path: kb_folder is None or not Path(path).is_relative_to(kb_folder),
+        rust_timeout=_PAUSE_MS,
+        yield_on_timeout=True,
+        raise_interrupt=False,
+    )
+    is_due = True  # once when the watch has begun: files may have changed before
+    for changed in changes:
+        if changed or is_due:
+            is_due = not _synced(run)
+
+
+def _synced(run: Callable[[], "SyncReport"]) -> bool:
+    """Sync and print what has changed; return False after an error, which is printed."""
+    try:
+        report = run()
+    except RetrievalExtError as error:
+        say_wrong(str(error))
+        return False
+    if report.failures or any(_lines(report)):
+        _say(report)
+    return True

@@ -1,0 +1,299 @@
+"""`Sync`: one call of ``KnowledgeBase.sync``, which makes the documents equal to their source.
+
+What is to be done is decided before anything is written. New sources are recorded before their
+documents are stored, and sources that are gone are forgotten after theirs are deleted: after a
+crash the same call goes on.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final, NamedTuple, TypeAlias
+
+from llama_retrieval_ext.errors import SyncRefusedError
+from llama_retrieval_ext.knowledge_base.changes import (
+    BATCH_WEIGHT,
+    Addition,
+    grouped,
+    progress,
+    weight_of,
+)
+from llama_retrieval_ext.knowledge_base.documents import SourceDocument, batched, name_of
+from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, SourceKey, SyncedSource
+from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, content_of
+from llama_retrieval_ext.knowledge_base.preparation import is_searchable
+from llama_retrieval_ext.knowledge_base.report import IngestionReport, SyncReport
+from llama_retrieval_ext.knowledge_base.storage import batches
+from llama_retrieval_ext.knowledge_base.sync_sources import Found, Source
+from llama_retrieval_ext.query import Scope
+
+# The reason why a source without text is left out.
+NO_TEXT: Final = "no text"
+# The documents of a source.
+_Digests: TypeAlias = Mapping[DocumentKey, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SyncOptions:
+    """The arguments of a call."""
+
+    prune: bool = True
+    dry_run: bool = False
+    max_deletions: float = 0.2
+    checksum: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done."""
+
+    unchanged: Sequence[Found]
+    unread: Sequence[Found]  # new or changed
+    touched: Sequence[SyncedSource]  # records of unchanged ones with another size or time
+    gone: Sequence[SyncedSource]
+    moved: Mapping[SourceKey, SyncedSource]  # those of them whose content new ones have
+    forgotten: Sequence[SyncedSource]  # without documents
+
+
+class _Read(NamedTuple):
+    """A source that was read."""
+
+    found: Found
+    documents: Sequence[SourceDocument]
+    refs: AbstractSet[str] = frozenset()  # of these documents, and of those that failed
+    reason: str = ""  # why it is left out
+
+    @property
+    def weight(self) -> int:
+        return sum(weight_of(each.nodes) for each in self.documents)
+
+
+@dataclass(slots=True)
+class _Outcomes:
+    """The fields of a report."""
+
+    added: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    moved: dict[str, str] = field(default_factory=dict)
+    unchanged: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+class Sync:
+    """One call; `run` may be called once."""
+
+    def __init__(
+        self, addition: Addition, scope: Scope | None, source: Source, options: SyncOptions
+    ) -> None:
+        self._addition = addition
+        self._parts = addition.parts
+        self._source = source
+        self._options = options
+        self._owner = json.dumps([source.name, *sorted(addition.scope.items())])
+        cut = self._parts.preparation.fingerprint(is_whole=True)
+        self._fingerprint = f"{cut} {source.settings}"
+        self._parts.writer.settle()
+        self._known = {each.key: each for each in self._parts.ledger.synced(self._owner)}
+        self._stored: dict[SourceKey, list[Entry]] = {}
+        for entry in self._parts.ledger.visible(scope):
+            key = SourceKey(entry.key.tenant, entry.key.kb, entry.source)
+            self._stored.setdefault(key, []).append(entry)
+        self._outcomes = _Outcomes(left_out=dict(source.left_out))
+        self._owned: set[DocumentKey] = set()  # documents of sources that are there
+        self._kept: set[SourceKey] = set()  # sources that are gone, whose successor failed
+
+    def run(self, *, show_progress: bool) -> SyncReport:
+        """Write and delete what differs from the source, unless it is a dry run."""
+        plan = self._plan()
+        for found in plan.unchanged:
+            self._outcomes.unchanged.append(found.key.source)
+            self._owned.update(each.key for each in self._stored[found.key])
+        new = [each.key for each in plan.unread if each.key not in self._known]
+        self._record(
+            [*plan.touched, *(SyncedSource(self._owner, key) for key in new)], forget=plan.forgotten
+        )
+        with progress(plan.unread, show=show_progress, title="Syncing") as advance:
+            read = map(self._read, plan.unread)
+            for batch in batched(read, lambda each: each.weight, BATCH_WEIGHT):
+                self._apply(batch, plan.moved)
+                advance(len(batch))
+        gone = [each for each in plan.gone if each.key not in self._kept]
+        self._delete(entry for each in gone for entry in self._stored[each.key])
+        self._record([], forget=gone)
+        return self._report([each.key.source for each in gone])
+
+    # What is to be done
+
+    def _plan(self) -> Plan:
+        unchanged: list[Found] = []
+        unread: list[Found] = []
+        touched: list[SyncedSource] = []
+        for found in self._source.found.values():
+            recorded = self._known.get(found.key)
+            if recorded is None or not self._is_unchanged(found, recorded):
+                unread.append(found)
+                continue
+            unchanged.append(found)
+            if not found.looks_like(recorded):
+                touched.append(recorded._replace(**found.state._asdict()))
+        missing = [each for key, each in self._known.items() if key not in self._source.found]
+        gone = [each for each in missing if self._options.prune and each.key in self._stored]
+        forgotten = [each for each in missing if each.key not in self._stored]
+        moved = self._moves(unread, gone)
+        self._check(gone, unchanged, moved)
+        return Plan(unchanged, unread, touched, gone, moved, forgotten)
+
+    def _is_unchanged(self, found: Found, recorded: SyncedSource) -> bool:
+        """Return whether a source and its stored documents are the recorded ones."""
+        stored = self._stored.get(found.key, ())
+        if not stored or recorded.stamp != self._stamp(_digests(stored)):
+            return False
+        if found.looks_like(recorded) and not self._options.checksum:
+            return True
+        return found.has_content_of(recorded)
+
+    def _stamp(self, digests: _Digests) -> str:
+        """Return a digest of documents as they are stored, and of what they depend on."""
+        text = json.dumps([self._fingerprint, sorted(digests.items())])
+        return blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def _moves(
+        self, unread: Sequence[Found], gone: Sequence[SyncedSource]
+    ) -> dict[SourceKey, SyncedSource]:
+        """Return the sources that are gone by those that have their content now."""
+        left: dict[str, list[SyncedSource]] = {}
+        for each in gone:
+            if each.content:
+                left.setdefault(each.content, []).append(each)
+        sizes = {each.size for each in gone}
+        moved: dict[SourceKey, SyncedSource] = {}
+        for found in unread:
+            if found.size not in sizes or found.key in self._stored:
+                continue
+            if same := left.get(found.state.content):
+                name = Path(found.key.source).name
+                best = min(same, key=lambda row: (Path(row.key.source).name != name, row.key))
+                same.remove(best)
+                moved[found.key] = best
+        return moved
+
+    def _check(
+        self,
+        gone: Sequence[SyncedSource],
+        unchanged: Sequence[Found],
+        moved: Mapping[SourceKey, SyncedSource],
+    ) -> None:
+        """Raise if too much is lost; content that is elsewhere, as after a crash, is not."""
+        kept = {self._known[each.key].content for each in unchanged}
+        kept |= {each.content for each in moved.values()}
+        lost = [each.key.source for each in gone if not each.content or each.content not in kept]
+        n_known = sum(key in self._stored for key in self._known)
+        if len(lost) > self._options.max_deletions * n_known:
+            raise SyncRefusedError(
+                f"{len(lost)} of {n_known} sources of {self._source.name} are gone, such as "
+                f"{lost[0]}; max_deletions={self._options.max_deletions:g} allows "
+                f"{int(self._options.max_deletions * n_known)}. Nothing was changed. If they are "
+                f"to be deleted pass max_deletions=1; to keep all, prune=False"
+            )
+
+    # Doing it
+
+    def _read(self, found: Found) -> _Read:
+        nodes = found.read()
+        if isinstance(nodes, str):
+            return _Read(found, [], reason=nodes)
+        groups = grouped([node for node in nodes if is_searchable(node)])
+        names = [name_of(group[0]) for group in groups]
+        documents = self._addition.identified(groups)
+        return _Read(found, documents, {*names, *(each.key.ref for each in documents)})
+
+    def _apply(self, batch: Sequence[_Read], moved: Mapping[SourceKey, SyncedSource]) -> None:
+        """Store documents that are new or changed, and delete those that their sources lack."""
+        documents = [each for read in batch for each in read.documents]
+        self._owned.update(each.key for each in documents)
+        if not self._options.dry_run:
+            origins = {
+                each.key: _before(each.key, read.found.key, moved[read.found.key].key)
+                for read in batch
+                if read.found.key in moved
+                for each in read.documents
+            }
+            changed = self._addition.changed(documents)
+            for some in batched(changed, lambda each: weight_of(each.nodes), BATCH_WEIGHT):
+                self._addition.store(self._addition.prepared(some, origins))
+        report = self._addition.tally.report()
+        records = [self._finish(read, moved.get(read.found.key), report) for read in batch]
+        done = [each for each in records if each is not None]
+        self._delete(entry for each in done for entry in self._stored.get(each.key, ()))
+        self._record([each for each in done if each.stamp])
+
+    def _finish(
+        self, read: _Read, origin: SyncedSource | None, report: IngestionReport
+    ) -> SyncedSource | None:
+        """Note the outcome of a source; return it as it is now, None if it failed."""
+        key = read.found.key
+        if read.reason or not read.refs.isdisjoint(report.failures):
+            if read.reason:
+                self._outcomes.left_out[key.source] = read.reason
+            self._kept.update([] if origin is None else [origin.key])
+            self._owned.update(each.key for each in self._stored.get(key, ()))
+            return None
+        new = {
+            each.key: each.digest for each in read.documents if each.key.ref not in report.skipped
+        }
+        record = SyncedSource(self._owner, key, *read.found.state)
+        if not new:
+            self._outcomes.left_out[key.source] = NO_TEXT
+            return record
+        self._classify(key, new, origin)
+        return record._replace(stamp=self._stamp(new))
+
+    def _classify(self, key: SourceKey, new: _Digests, origin: SyncedSource | None) -> None:
+        if origin is not None:
+            self._outcomes.moved[origin.key.source] = key.source
+        elif key not in self._stored:
+            self._outcomes.added.append(key.source)
+        elif _digests(self._stored[key]) == new:
+            self._outcomes.unchanged.append(key.source)
+        else:
+            self._outcomes.changed.append(key.source)
+
+    def _delete(self, entries: Iterable[Entry]) -> None:
+        """Delete documents, except those that a source has now."""
+        if self._options.dry_run:
+            return
+        for batch in batches(each for each in entries if each.key not in self._owned):
+            self._parts.writer.delete([each.key for each in batch])
+
+    def _record(
+        self, sources: Sequence[SyncedSource], *, forget: Sequence[SyncedSource] = ()
+    ) -> None:
+        if (sources or forget) and not self._options.dry_run:
+            self._parts.ledger.record_synced(sources, forget=forget)
+
+    def _report(self, gone: Iterable[str]) -> SyncReport:
+        done, stored = self._outcomes, self._addition.tally.report()
+        return SyncReport(
+            added=tuple(done.added),
+            changed=tuple(done.changed),
+            moved=done.moved,
+            deleted=tuple(each for each in gone if each not in done.moved),
+            unchanged=tuple(done.unchanged),
+            left_out=done.left_out,
+            failures=stored.failures,
+            n_nodes=stored.n_nodes,
+            seconds=stored.seconds,
+            is_dry_run=self._options.dry_run,
+        )
+
+
+def _digests(stored: Iterable[Entry]) -> dict[DocumentKey, str]:
+    return {each.key: content_of(each.digest) for each in stored}
+
+
+def _before(key: DocumentKey, now: SourceKey, before: SourceKey) -> DocumentKey:
+    """Return the document that had the place of another in a source that has moved."""
+    return DocumentKey(before.tenant, before.kb, before.source + key.ref.removeprefix(now.source))

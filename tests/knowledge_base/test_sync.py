@@ -1,0 +1,264 @@
+"""What a sync adds, moves and deletes, what it reports, and what it does not do again."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from llama_index.core.node_parser import SentenceSplitter
+from llama_index.core.schema import Document
+
+from llama_retrieval_ext.errors import SyncRefusedError
+from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.readers.files import read_documents
+from llama_retrieval_ext.query import Scope
+from tests.knowledge_base.conftest import PickyEmbedding
+from tests.knowledge_base.engines import EMBEDDED
+from tests.knowledge_base.graphs import LINKS, check_in_step
+from tests.knowledge_base.sync_edits import differences
+
+Open = Callable[..., KnowledgeBase]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Eight texts, and a table of two rows."""
+    folder = tmp_path / "handbook"
+    (folder / "rules").mkdir(parents=True)
+    for number in range(8):
+        place = folder / ("rules" if number < 4 else ".")
+        (place / f"{number}.md").write_text(f"Rule {number} is about leave.")
+    (folder / "staff.csv").write_text("name\nAnn\nBob\n")
+    return folder
+
+
+def names(paths: object) -> list[str]:
+    assert isinstance(paths, tuple | list)
+    return [Path(path).name for path in paths]
+
+
+def is_equal(kb: KnowledgeBase, folder: Path) -> bool:
+    """Whether it has the documents that a new one of the folder has."""
+    return sorted(each.document_id for each in kb.documents()) == sorted(
+        document.id_ for document in read_documents(folder) if document.text.strip()
+    )
+
+
+def test_a_sync_adds_all_and_the_next_one_does_nothing(
+    kb: KnowledgeBase, folder: Path, model: PickyEmbedding
+) -> None:
+    report = kb.sync(folder, show_progress=False)
+    assert (len(report.added), report.n_nodes) == (9, 10)
+    assert is_equal(kb, folder)
+    calls = len(model.calls)
+    again = kb.sync(folder, show_progress=False)
+    assert (len(again.unchanged), again.added, again.n_nodes) == (9, (), 0)
+    assert len(model.calls) == calls
+
+
+def test_a_dry_run_reports_what_the_sync_does_and_writes_nothing(
+    kb: KnowledgeBase, folder: Path
+) -> None:
+    (folder / "logo.png").write_bytes(b"\x89PNG\r\n\x1a\n\x00")
+    (folder / "empty.txt").touch()
+    assert kb.sync(folder, dry_run=True) == kb.sync(folder)
+    (folder / "rules").rename(folder / "laws")
+    (folder / "4.md").unlink()
+    (folder / "5.md").write_text("Rule 5 is about lunch.")
+    (folder / "9.md").write_text("Rule 9 is new.")
+    (folder / "staff.csv").write_text("name\nAnn\n")
+    before = kb.documents()
+    planned = kb.sync(folder, dry_run=True)
+    assert kb.documents() == before
+    done = kb.sync(folder)
+    assert planned == done
+    assert names(done.added) == ["9.md"]
+    assert names(done.changed) == ["5.md", "staff.csv"]
+    assert names(done.deleted) == ["4.md"]
+    assert [(old, new) for old, new in done.moved.items()] == [
+        (str(folder / "rules" / f"{n}.md"), str(folder / "laws" / f"{n}.md")) for n in range(4)
+    ]
+    assert names(done.unchanged) == ["6.md", "7.md"]
+    assert sorted(done.left_out.values()) == ["no text", "this kind of file is not supported: .png"]
+    assert is_equal(kb, folder)
+    assert str(done).startswith("1 added, 2 changed, 4 moved, 1 deleted, 2 unchanged, 2 left out; ")
+
+
+def test_a_moved_folder_is_not_embedded_again(
+    kb: KnowledgeBase, folder: Path, model: PickyEmbedding
+) -> None:
+    kb.sync(folder)
+    model.calls.clear()
+    (folder / "rules").rename(folder / "laws")
+    (folder / "staff.csv").rename(folder / "laws" / "staff.csv")
+    assert len(kb.sync(folder).moved) == 5
+    assert model.calls == []
+    with KnowledgeBase.open("embedded::memory:", embed_model=model) as fresh:
+        fresh.add(read_documents(folder), show_progress=False)
+        assert differences(kb, fresh, ["leave rule", "Ann"]) == []
+
+
+def test_a_renamed_file_is_embedded_again_because_its_name_is_embedded(
+    kb: KnowledgeBase, folder: Path, model: PickyEmbedding
+) -> None:
+    kb.sync(folder)
+    model.calls.clear()
+    (folder / "7.md").rename(folder / "seven.md")
+    assert kb.sync(folder).moved == {str(folder / "7.md"): str(folder / "seven.md")}
+    assert [call.split()[:2] for call in model.calls] == [["file_name:", "seven.md"]]
+
+
+def test_changed_metadata_and_unchanged_passages_are_not_embedded_again(
+    kb: KnowledgeBase, model: PickyEmbedding
+) -> None:
+    def document(topic: str, text: str = "Leave is 25 days.") -> Document:
+        metadata = {"topic": topic}
+        return Document(
+            id_="leave", text=text, metadata=metadata, excluded_embed_metadata_keys=["topic"]
+        )
+
+    kb.sync([document("old")], name="wiki")
+    model.calls.clear()
+    report = kb.sync([document("new")], name="wiki")
+    assert (report.changed, model.calls) == (("leave",), [])
+    assert kb.get("leave")[0].metadata["topic"] == "new"
+
+
+def test_only_what_came_under_the_name_is_deleted(kb: KnowledgeBase, folder: Path) -> None:
+    kb.add([Document(id_="note", text="A note.")], show_progress=False)
+    kb.sync([Document(id_="page", text="A page.")], name="wiki")
+    kb.sync(folder)
+    (folder / "7.md").unlink()
+    assert names(kb.sync(folder).deleted) == ["7.md"]
+    left = {each.document_id for each in kb.documents()}
+    assert {"note", "page"} <= left
+    assert kb.sync([], name="wiki", max_deletions=1).deleted == ("page",)
+
+
+def test_scopes_are_synced_apart(kb: KnowledgeBase, folder: Path) -> None:
+    for tenant in ("acme", "globex"):
+        assert len(kb.sync(folder, scope=Scope(tenant)).added) == 9
+    (folder / "7.md").unlink()
+    assert names(kb.sync(folder, scope=Scope("acme")).deleted) == ["7.md"]
+    assert len(kb.sources(scope=Scope("acme"))) == 8
+    assert len(kb.sources(scope=Scope("globex"))) == 9
+
+
+def test_more_deletions_than_allowed_are_refused_and_nothing_is_changed(
+    kb: KnowledgeBase, folder: Path
+) -> None:
+    kb.sync(folder)
+    for number in (5, 6):
+        (folder / f"{number}.md").unlink()
+    (folder / "9.md").write_text("Rule 9 is new.")
+    before = kb.documents()
+    for dry_run in (True, False):
+        with pytest.raises(SyncRefusedError, match=r"2 of 9 sources .* pass max_deletions=1"):
+            kb.sync(folder, dry_run=dry_run)
+    assert kb.documents() == before
+    assert kb.sync(folder, prune=False).deleted == ()
+    assert len(kb.sync(folder, max_deletions=0.3).deleted) == 2
+
+
+def test_documents_deleted_or_replaced_otherwise_come_back(kb: KnowledgeBase, folder: Path) -> None:
+    kb.sync(folder)
+    kb.delete(str(folder / "7.md"))
+    (document,) = read_documents(folder / "6.md")
+    document.set_content("Something else.")
+    kb.add([document], show_progress=False)
+    report = kb.sync(folder)
+    assert (names(report.added), names(report.changed)) == (["7.md"], ["6.md"])
+    assert kb.get(str(folder / "6.md"))[0].get_content() == "Rule 6 is about leave."
+    kb.clear()
+    assert len(kb.sync(folder).added) == 9
+
+
+def test_a_document_that_fails_keeps_its_old_version_and_is_tried_again(
+    kb: KnowledgeBase, folder: Path
+) -> None:
+    kb.sync(folder)
+    (folder / "7.md").write_text("unembeddable")
+    (folder / "rules" / "0.md").rename(folder / "unembeddable.md")
+    report = kb.sync(folder)
+    assert names([*report.failures]) == ["7.md", "unembeddable.md"]
+    assert (report.moved, report.deleted, report.changed) == ({}, (), ())
+    assert kb.get(str(folder / "7.md"))[0].get_content() == "Rule 7 is about leave."
+    assert kb.get(str(folder / "rules" / "0.md"))
+    (folder / "unembeddable.md").rename(folder / "zero.md")
+    (folder / "7.md").write_text("embeddable")
+    assert (names(kb.sync(folder).changed), is_equal(kb, folder)) == (["7.md"], True)
+
+
+def test_a_file_that_can_no_longer_be_read_keeps_its_documents(
+    kb: KnowledgeBase, folder: Path
+) -> None:
+    kb.sync(folder)
+    (folder / "7.md").write_bytes("Übung für Müller".encode("latin-1"))
+    for _ in range(2):
+        report = kb.sync(folder)
+        assert names([*report.left_out]) == ["7.md"]
+        assert len(report.unchanged) == 8
+    assert kb.get(str(folder / "7.md"))
+
+
+@EMBEDDED
+def test_other_transformations_cut_all_files_again(
+    folder: Path, open_kb: Open, model: PickyEmbedding
+) -> None:
+    open_kb().sync(folder)
+    cut = open_kb(transformations=[SentenceSplitter(chunk_size=64, chunk_overlap=0)])
+    model.calls.clear()
+    assert len(cut.sync(folder).changed) == 9
+    assert model.calls == []  # the passages are the same
+    assert len(cut.sync(folder).unchanged) == 9
+
+
+def test_a_copy_is_synced_further(folder: Path, open_kb: Open, url: str, fast_disk: Path) -> None:
+    kb = open_kb()
+    kb.sync(folder)
+    (folder / "7.md").unlink()
+    (folder / "rules").rename(folder / "laws")
+    copy_knowledge_base(url, f"embedded:{fast_disk / 'copy'}", show_progress=False)
+    with KnowledgeBase.open(f"embedded:{fast_disk / 'copy'}") as copied:
+        report = copied.sync(folder)
+        assert (names(report.deleted), len(report.moved), len(report.unchanged)) == (["7.md"], 4, 4)
+    kb.sync(folder)
+    assert is_equal(kb, folder)
+
+
+@EMBEDDED
+def test_the_graph_is_synced_too(folder: Path, open_kb: Open, fast_disk: Path) -> None:
+    kb = open_kb(graph=f"graph:{fast_disk / 'graph'}", links=LINKS)
+    kb.sync(folder)
+    (folder / "rules").rename(folder / "laws")
+    (folder / "7.md").unlink()
+    kb.sync(folder)
+    check_in_step(kb)
+
+
+@pytest.mark.slow
+@EMBEDDED
+def test_no_byte_of_a_deleted_text_is_left_after_compaction(
+    folder: Path, open_kb: Open, fast_disk: Path
+) -> None:
+    kb = open_kb(graph=f"graph:{fast_disk / 'graph'}", links=LINKS)
+    secret = "Zugspitzwetterstation"
+    (folder / "8.md").write_text(f"The {secret} is closed.")
+    (folder / "9.md").write_text("Rule 9.")
+    kb.sync(folder)
+    (folder / "9.md").write_text(f"The {secret} is open.")
+    kb.sync(folder)  # the journal keeps the new version of an update for a while
+    assert files_with(fast_disk, secret)
+    (folder / "8.md").unlink()
+    (folder / "9.md").unlink()
+    kb.sync(folder)
+    kb.compact()
+    assert files_with(fast_disk, secret) == []
+    assert kb.search("rule", "keyword")
+
+
+def files_with(folder: Path, word: str) -> list[str]:
+    """Files in which a word stands in any of the encodings of an engine."""
+    forms = {word.encode(), word.lower().encode(), word.encode("utf-16-le")}
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return [path.name for path in files if any(form in path.read_bytes() for form in forms)]

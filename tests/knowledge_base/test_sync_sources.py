@@ -1,0 +1,236 @@
+"""Sources that may be incomplete, and files that are recognised without being read."""
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import time_ns
+
+import pytest
+from llama_index.core.schema import Document
+
+from llama_retrieval_ext.errors import ConfigurationError, SyncRefusedError
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.ledger.ledger import SourceKey
+from llama_retrieval_ext.knowledge_base.readers.files import read_documents
+from llama_retrieval_ext.knowledge_base.sync_sources import FoundFile
+
+NOBODY = 65534
+DAY_NS = 86_400 * 10**9
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three texts in two folders, a day old."""
+    folder = tmp_path / "handbook"
+    (folder / "rules").mkdir(parents=True)
+    for name in ("a.md", "b.md", "rules/c.md"):
+        write(folder / name, f"Text {name} about leave.")
+    return folder
+
+
+def write(file: Path, text: str, *, age_ns: int = DAY_NS) -> None:
+    file.write_text(text)
+    time_of_change = time_ns() - age_ns
+    os.utime(file, ns=(time_of_change, time_of_change))
+
+
+def replace_unseen(file: Path, text: str) -> None:
+    """Write a text of the same length, and keep the time."""
+    status = file.stat()
+    assert len(text) == status.st_size
+    file.write_text(text)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """As a user for whom permissions count."""
+    if sys.platform == "win32":
+        pytest.skip("Windows has other permissions")
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        if user == 0:
+            os.seteuid(user)
+
+
+def is_refused(kb: KnowledgeBase, sync: Callable[[], object], match: str) -> bool:
+    """Whether a sync is refused, and has changed nothing."""
+    before = kb.documents()
+    with pytest.raises(SyncRefusedError, match=match):
+        sync()
+    return kb.documents() == before
+
+
+def test_a_missing_folder_is_refused(kb: KnowledgeBase, folder: Path) -> None:
+    kb.sync(folder)
+    shutil.rmtree(folder)
+    assert is_refused(kb, lambda: kb.sync(folder, max_deletions=1), "there is no")
+    assert is_refused(kb, lambda: kb.sync(f"{folder}/*.md", max_deletions=1), "there is no")
+    folder.mkdir()  # as after a disk was not mounted
+    assert is_refused(kb, lambda: kb.sync(folder), "3 of 3 sources")
+
+
+@pytest.mark.parametrize("pattern", ["", "**/*.md"], ids=["folder", "pattern"])
+def test_a_folder_that_cannot_be_listed_is_refused(kb: KnowledgeBase, pattern: str) -> None:
+    place = Path(tempfile.mkdtemp(dir="/tmp"))
+    try:
+        (place / "rules").mkdir()
+        write(place / "rules" / "a.md", "A rule.")
+        write(place / "b.md", "A text.")
+        kb.sync(place / pattern)
+        (place / "rules").chmod(0o000)
+        place.chmod(0o755)
+        with as_nobody():
+            sync = lambda: kb.sync(place / pattern, max_deletions=1)  # noqa: E731 - for the helper
+            assert is_refused(kb, sync, "rules cannot be listed")
+            report = kb.sync(place / pattern, exclude=["rules"], max_deletions=1, dry_run=True)
+            assert report.deleted == (str(place / "rules" / "a.md"),)
+    finally:
+        (place / "rules").chmod(0o755)
+        shutil.rmtree(place)
+
+
+def test_an_iterable_that_fails_half_way_is_refused(kb: KnowledgeBase) -> None:
+    kb.sync([Document(id_=name, text=name) for name in "abc"], name="export")
+
+    def broken() -> Iterator[Document]:
+        yield Document(id_="a", text="changed")
+        raise ConnectionError("the wiki is down")
+
+    refused = "ConnectionError: the wiki is down"
+    assert is_refused(kb, lambda: kb.sync(broken(), name="export", max_deletions=1), refused)
+    assert kb.get("a")[0].get_content() == "a"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"source": [Document(text="a")]}, "need name"),
+        ({"source": [Document(text="a")], "name": "wiki", "include": ["*.md"]}, "for a folder"),
+        ({"source": 3, "name": "wiki"}, "expected documents"),
+        ({"source": ["text"], "name": "wiki"}, "expected LlamaIndex documents"),
+        ({"source": ""}, "is empty"),
+        ({"source": ".", "encoding": "latin-one"}, "encoding"),
+        ({"source": ".", "max_deletions": 20}, "share between 0 and 1"),
+    ],
+)
+def test_wrong_argument_is_an_error(
+    kb: KnowledgeBase, arguments: dict[str, object], match: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=match):
+        kb.sync(**arguments)  # type: ignore[arg-type]
+
+
+def test_a_file_of_the_same_size_and_time_is_read_only_with_checksum(
+    kb: KnowledgeBase, folder: Path
+) -> None:
+    kb.sync(folder)
+    replace_unseen(folder / "a.md", "Text a.md about lunch.")
+    assert len(kb.sync(folder).unchanged) == 3
+    report = kb.sync(folder, checksum=True)
+    assert report.changed == (str(folder / "a.md"),)
+    assert kb.search("lunch", "keyword")[0].text == "Text a.md about lunch."
+
+
+def test_a_touched_file_is_read_once(kb: KnowledgeBase, folder: Path) -> None:
+    kb.sync(folder)
+    write(folder / "a.md", (folder / "a.md").read_text(), age_ns=2 * DAY_NS)
+    assert len(kb.sync(folder).unchanged) == 3
+    replace_unseen(folder / "a.md", "Text a.md about lunch.")
+    assert len(kb.sync(folder).unchanged) == 3
+
+
+def test_a_later_edit_within_the_same_tick_of_the_clock_is_seen(
+    kb: KnowledgeBase, folder: Path
+) -> None:
+    # A file system that counts in seconds, and a file that is edited right after the sync.
+    second_ns = time_ns() // 10**9 * 10**9
+    os.utime(folder / "a.md", ns=(second_ns, second_ns))
+    kb.sync(folder)
+    replace_unseen(folder / "a.md", "Text a.md about lunch.")
+    assert kb.sync(folder).changed == (str(folder / "a.md"),)
+
+
+def test_a_file_written_just_before_a_sync_is_not_read_by_the_next(
+    kb: KnowledgeBase, tmp_path: Path
+) -> None:
+    (tmp_path / "a.md").write_text("Text about leave.")
+    kb.sync(tmp_path)
+    replace_unseen(tmp_path / "a.md", "Text about lunch.")
+    assert len(kb.sync(tmp_path).unchanged) == 1  # it was not read: its time is the same
+
+
+def test_a_file_that_changes_while_it_is_read_has_no_known_state(tmp_path: Path) -> None:
+    file = tmp_path / "a.md"
+    write(file, "Before.")
+    found = FoundFile(file, SourceKey("", "", str(file)), file.stat(), "")
+    assert found.state.content
+    file.write_text("After.")
+    assert found.read()
+    assert (found.state.mtime_ns, found.state.content) == (-1, "")
+
+
+def test_a_pattern_and_selected_files(kb: KnowledgeBase, folder: Path) -> None:
+    assert len(kb.sync(f"{folder}/*.md").added) == 2
+    assert len(kb.sync(folder, name="all").added) == 1
+    report = kb.sync(folder, name="all", exclude=["rules"], max_deletions=0.5)
+    assert report.deleted == (str(folder / "rules" / "c.md"),)
+
+
+def test_documents_are_pruned_by_source_and_moved_by_text(kb: KnowledgeBase) -> None:
+    def page(file: str, label: str, text: str) -> Document:
+        metadata = {"file_path": file, "page_label": label}
+        return Document(
+            id_=f"{file}_{label}",
+            text=text,
+            metadata=metadata,
+            excluded_embed_metadata_keys=["file_path", "page_label"],
+        )
+
+    first = [page("a.pdf", "1", "One."), page("a.pdf", "2", "Two."), page("b.pdf", "1", "Three.")]
+    assert kb.sync(first, name="export").added == ("a.pdf", "b.pdf")
+    second = [page("c.pdf", "1", "One."), page("c.pdf", "2", "Two."), page("b.pdf", "1", "Three.")]
+    kb.embed_model.calls.clear()  # type: ignore[attr-defined]
+    report = kb.sync(second, name="export")
+    assert (report.moved, report.unchanged) == ({"a.pdf": "c.pdf"}, ("b.pdf",))
+    assert kb.embed_model.calls == []  # type: ignore[attr-defined]
+    assert [each.document_id for each in kb.documents()] == ["b.pdf_1", "c.pdf_1", "c.pdf_2"]
+
+
+def test_a_document_that_keeps_its_id_in_another_file_is_not_deleted(kb: KnowledgeBase) -> None:
+    kb.sync([Document(id_="d", text="Text.", metadata={"file_path": "a.md"})], name="export")
+    report = kb.sync(
+        [Document(id_="d", text="Text.", metadata={"file_path": "b.md"})], name="export"
+    )
+    assert report.moved == {"a.md": "b.md"}
+    assert [each.source for each in kb.documents()] == ["b.md"]
+
+
+def test_files_that_a_reader_left_out_keep_their_documents(kb: KnowledgeBase, folder: Path) -> None:
+    kb.sync(read_documents(folder), name="handbook")
+    (folder / "a.md").write_bytes("Übung für Müller".encode("latin-1"))
+    report = kb.sync(read_documents(folder), name="handbook")
+    assert [*report.left_out] == [str(folder / "a.md")]
+    assert len(report.unchanged) == 2
+    assert kb.get(str(folder / "a.md"))
+
+
+def test_the_folder_of_the_knowledge_base_is_left_out(folder: Path, fast_disk: Path) -> None:
+    place = fast_disk / "docs"
+    shutil.copytree(folder, place)
+    with KnowledgeBase.open(f"embedded:{place / 'kb'}", embed_model="local") as kb:
+        assert len(kb.sync(place).added) == 3
+        assert len(kb.sync(place).unchanged) == 3
+
+
+async def test_the_async_twin_returns_the_same_report(kb: KnowledgeBase, folder: Path) -> None:
+    planned = kb.sync(folder, dry_run=True)
+    assert await kb.async_sync(folder, show_progress=False) == planned
