@@ -55,21 +55,6 @@ def test_rules_come_before_cases_and_cases_before_templates(both: KnowledgeRetri
     assert len(texts) == len(set(texts))
 
 
-def test_a_chapter_that_needs_no_rules_has_cases_only(both: KnowledgeRetriever) -> None:
-    response = both.search(PIT, chapter="ch01_overview", processes=[PIT])
-    assert response.regulations == []
-    assert response.cases
-    assert response.query_context["processes"] == [PIT]
-
-
-def test_regulations_name_equipment_hazards_with_measures_and_quality_points(
-    both: KnowledgeRetriever,
-) -> None:
-    proofs = str([item.metadata["proof"] for item in both.retrieve_regulations(processes=[PIT])])
-    for relation in ("USES", "HAS_HAZARD", "MITIGATED_BY", "HAS_QUALITY_POINT"):
-        assert f"-{relation}->" in proofs
-
-
 def test_the_engineering_type_alone_selects_its_processes(both: KnowledgeRetriever) -> None:
     subway = {item.content for item in both.retrieve_regulations("地铁")}
     water = {item.content for item in both.retrieve_regulations("水利")}
@@ -77,27 +62,6 @@ def test_the_engineering_type_alone_selects_its_processes(both: KnowledgeRetriev
     assert water
     assert subway != water
     assert both.retrieve_regulations() == []
-
-
-def test_cases_are_three_above_the_threshold_and_templates_follow(both: KnowledgeRetriever) -> None:
-    found = both.retrieve_cases(PIT, limit=3)
-    assert [(item.source, item.priority) for item in found] == [("vector", 2), ("template", 3)]
-    assert all(item.score > 0.6 for item in found)
-
-
-@pytest.mark.parametrize("context", ["soft soil", {"soil": "soft"}])
-def test_rules_are_inferred_from_a_context(both: KnowledgeRetriever, context: object) -> None:
-    assert isinstance(both.infer_rules(context), list)  # type: ignore[arg-type]
-    assert both.infer_rules(context, processes=[PIT], use_llm=False)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("side", ["vector", "rules"])
-def test_one_side_answers_without_the_other(side: str, rules: KGRetriever) -> None:
-    cases = FixedRetriever(CASES) if side == "vector" else None
-    alone = KnowledgeRetriever(cases, rules if side == "rules" else None)
-    response = alone.search(PIT, chapter=SAFETY, processes=[PIT])
-    assert response.items
-    assert response.query_context["processes"] == [PIT]
 
 
 def test_a_retriever_is_made_from_storage_and_closed() -> None:

@@ -4,29 +4,23 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from llama_index.core.postprocessor import SimilarityPostprocessor
-from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle, TextNode
+from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from llama_retrieval_ext import (
     RRF,
-    BM25Retriever,
     HybridRetriever,
     KeywordRetriever,
-    LLMSelector,
     QueryFusionRetriever,
     RecursiveRetriever,
     RerankRetriever,
     Route,
     RouterRetriever,
-    RouteRule,
     RuleRerank,
-    RuleSelector,
     VectorRetriever,
     open_store,
 )
-from llama_retrieval_ext.errors import ArgumentError
 from llama_retrieval_ext.stores.engine.vector_store import EngineStore
-from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever, ScriptedLLM, sample_nodes
+from llama_retrieval_ext.testing import FakeEmbedding, FakeRetriever, sample_nodes
 
 MODEL = FakeEmbedding()
 QUERY = "annual leave days"
@@ -62,18 +56,6 @@ def test_basic_retrievers_search_an_injected_store_with_an_injected_model(
         hits = retriever.retrieve(QUERY)
         assert 0 < len(hits) <= 10
         assert "leave" in hits[0].text
-
-
-def test_hybrid_takes_vectors_from_one_store_and_keywords_from_another(store: EngineStore) -> None:
-    with open_store("embedded::memory:") as other:
-        other.add(sample_nodes(MODEL))
-        one = HybridRetriever(store, embed_model=MODEL, top_k=10, alpha=0.5)
-        two = HybridRetriever(store, keyword_store=other, embed_model=MODEL, top_k=10, alpha=0.5)
-        assert set(ids(two.retrieve(QUERY))) == set(ids(one.retrieve(QUERY)))
-        assert {each.leg for hit in two.search(QUERY) for each in hit.contributions} == {
-            "vector",
-            "keyword",
-        }
 
 
 def test_a_hybrid_over_two_stores_is_explained_as_one_over_one_store(store: EngineStore) -> None:
@@ -129,71 +111,11 @@ def test_query_fusion_has_the_modes_of_the_design(mode: str, expected: dict[str,
     assert scores == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("score", "share"), [(0.4, 1.0), (0.0, 0.0)])
-def test_relative_score_of_equal_scores_is_one_above_zero_and_zero_otherwise(
-    score: float, share: float
-) -> None:
-    equal = FakeRetriever([("a", score), ("b", score)])
-    retriever = QueryFusionRetriever([equal], mode="relative_score", num_queries=1, top_k=5)
-    assert [hit.score for hit in retriever.retrieve("q")] == [share, share]
-
-
 class NumberSelector:
     """A selector as in the design: it returns the number of the retriever."""
 
     def select(self, query: QueryBundle, choices: Sequence[object]) -> int:
         return 1 if "second" in query.query_str else 0
-
-
-@pytest.mark.parametrize(
-    "selector",
-    [
-        LLMSelector(ScriptedLLM(lambda prompt: "2")),
-        RuleSelector([RouteRule("b", any_of=["second"])]),
-        NumberSelector(),
-    ],
-    ids=["llm", "rules", "own"],
-)
-def test_router_asks_the_retriever_that_the_selector_picks(selector: object) -> None:
-    routes = {"a": Route(A, "the first"), "b": Route(B, "the second")}
-    router = RouterRetriever(selector, routes)  # type: ignore[arg-type]  # duck-typed selectors
-    assert ids(router.retrieve("second question")) == ["y", "w"]
-
-
-def test_recursive_retriever_follows_index_nodes_and_gives_the_additional_nodes() -> None:
-    class Root(FakeRetriever):
-        def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-            return [
-                NodeWithScore(node=IndexNode(text="to r1", index_id="r1", id_="i1"), score=0.9),
-                NodeWithScore(node=IndexNode(text="to n1", index_id="n1", id_="i2"), score=0.8),
-            ]
-
-    leaf = TextNode(id_="n1", text="a leaf")
-    retriever = RecursiveRetriever("root", {"root": Root(), "r1": A}, node_dict={"n1": leaf})
-    hits, additional = retriever.retrieve_all("q")
-    assert set(ids(hits)) >= {"x", "n1"}
-    assert isinstance(additional, list)
-
-
-class ByLength:
-    """A reranker as in the design: any object with ``rerank(query, nodes)``."""
-
-    def rerank(self, query: QueryBundle, nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
-        return sorted(nodes, key=lambda hit: len(hit.text))
-
-
-@pytest.mark.parametrize(
-    "reranker",
-    [RuleRerank(), SimilarityPostprocessor(similarity_cutoff=0.0), ByLength()],
-    ids=["ours", "llama-index", "duck-typed"],
-)
-def test_rerank_retriever_takes_any_reranker(reranker: object) -> None:
-    bm25 = BM25Retriever(sample_nodes(), top_k=10)
-    retriever = RerankRetriever(bm25, reranker, top_k=3)  # type: ignore[arg-type]  # duck-typed
-    hits = retriever.retrieve(QUERY)
-    assert set(ids(hits)) <= set(ids(bm25.retrieve(QUERY)))
-    if isinstance(reranker, ByLength):
-        assert [len(hit.text) for hit in hits] == sorted(len(hit.text) for hit in hits)
 
 
 def test_hybrid_in_fusion_in_rerank_in_router_in_recursive_answers(store: EngineStore) -> None:
@@ -218,12 +140,3 @@ def test_two_databases_are_fused(tmp_path: Path) -> None:
             top_k=12,
         )
         assert {each.id_ for each in nodes} == set(ids(both.retrieve(QUERY)))
-
-
-@pytest.mark.parametrize(
-    ("name", "ours"),
-    [("vector_store", "store"), ("embedder", "embed_model"), ("embedding", "embed_model")],
-)
-def test_an_argument_name_of_the_design_is_answered_with_ours(name: str, ours: str) -> None:
-    with pytest.raises(ArgumentError, match=f"write {ours}="):
-        VectorRetriever(**{name: "embedded::memory:"})  # type: ignore[arg-type]

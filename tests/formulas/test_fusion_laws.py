@@ -52,13 +52,6 @@ def test_the_order_of_the_legs_does_not_matter(fusion: Fusion, data: st.DataObje
     assert fusion(legs, weights=share) == again
 
 
-@laws
-@given(data=st.data(), legs=scores)
-def test_the_order_does_not_matter_without_weights(data: st.DataObject, legs: list[Scores]) -> None:
-    again = [legs[i] for i in shuffled(data, legs)]
-    assert comb_max(legs) == comb_max(again)
-
-
 @by_rank
 @laws
 @given(
@@ -79,22 +72,6 @@ def test_fusing_scores_with_themselves_keeps_them(legs: list[Scores]) -> None:
     leg = legs[0]
     assert weighted_sum([leg, leg]) == pytest.approx(leg)
     assert comb_max([leg, leg]) == leg
-
-
-@by_rank
-@laws
-@given(legs=rankings)
-def test_every_ranked_id_comes_out_and_no_other(fusion: Fusion, legs: list[Ranking]) -> None:
-    fused = fusion(legs)
-    assert set(fused) == {node_id for leg in legs for node_id in leg}
-    assert all(score > 0 for score in fused.values())
-
-
-@by_score
-@laws
-@given(legs=scores)
-def test_every_scored_id_comes_out_and_no_other(fusion: Fusion, legs: list[Scores]) -> None:
-    assert set(fusion(legs)) == set(comb_max(legs)) == {node_id for leg in legs for node_id in leg}
 
 
 @by_rank

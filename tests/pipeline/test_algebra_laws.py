@@ -161,23 +161,6 @@ def test_a_cut_is_a_prefix(rows: Ranking, k: int) -> None:
 
 
 @few
-@given(rankings, st.integers(min_value=1, max_value=4), st.floats(min_value=0, max_value=100))
-def test_rrf_of_a_ranking_with_itself_keeps_its_order(rows: Ranking, times: int, k: float) -> None:
-    a = FixedRetriever(rows)
-    fused = branches(*[a] * times) >> RRF(k=k)
-    assert node_ids(fused.retrieve("query")) == node_ids(a.retrieve("query"))
-
-
-@few
-@given(rankings, refines, refines)
-def test_a_refinement_never_invents_ids(rows: Ranking, first: Refine, second: Refine) -> None:
-    a = FixedRetriever(rows)
-    assert set(node_ids((a >> first >> second).retrieve("query"))) <= set(
-        node_ids(a.retrieve("query"))
-    )
-
-
-@few
 @given(rankings, rankings, fusions)
 def test_a_fusion_is_a_ranking_of_what_the_legs_found(
     one: Ranking, two: Ranking, fusion: Fusion

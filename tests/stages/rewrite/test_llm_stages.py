@@ -96,10 +96,3 @@ def test_usable_answers_are_cached_and_failures_are_not(
     degraded = [bool(searched(retriever, Query("annual leave")).degraded) for _ in range(4)]
     assert degraded == [True, True, False, False]
     assert len(llm.prompts) == 3
-
-
-@BUILT
-def test_stages_with_an_llm_do_not_change_the_query(build: Build) -> None:
-    query = Query("annual leave", custom_embedding_strs=["leave"])
-    build(ScriptedLLM(["How much vacation is there"]), FakeRetriever([("a", 0.9)])).retrieve(query)
-    assert query == Query("annual leave", custom_embedding_strs=["leave"])
