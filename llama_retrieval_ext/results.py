@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import ClassVar, Final, overload
+from typing import Any, ClassVar, Final, overload
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, Document, NodeWithScore
@@ -156,7 +156,7 @@ class Hit(Viewed, NodeWithScore):
             "node_id": node.node_id,
             "text": node.get_content(),
             "score": self.score,
-            "metadata": _shown_metadata(node),
+            "metadata": shown_metadata(node),
             "kb_id": node.metadata.get(KB_KEY),
             "document_id": _document_id(node),
             "source": self.source,
@@ -246,11 +246,12 @@ def passage_to_dict(node: BaseNode) -> dict[str, object]:
         "node_id": node.node_id,
         "document_id": _document_id(node),
         "text": node.get_content(),
-        "metadata": _shown_metadata(node),
+        "metadata": shown_metadata(node),
     }
 
 
-def _shown_metadata(node: BaseNode) -> dict[str, object]:
+def shown_metadata(node: BaseNode) -> dict[str, Any]:
+    """Return the metadata to show of a node, without the principals who may see it."""
     return {key: value for key, value in node.metadata.items() if key != ALLOWED_KEY}
 
 

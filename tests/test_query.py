@@ -1,5 +1,6 @@
 import copy
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -240,3 +241,34 @@ def test_a_reworded_query_keeps_all_but_what_was_embedded() -> None:
     )
     assert (other.scope, other.top_k, other.context) == (query.scope, 3, {"user": "ann"})
     assert (query.query_str, query.embedding) == ("leave", [1.0])
+
+
+def test_principals_are_sorted_and_none_of_them_is_not_an_empty_list() -> None:
+    assert Scope("acme", principals=["b", "a", "b"]) == Scope("acme", principals=("a", "b"))
+    assert Scope("acme", principals=[]) != Scope("acme")
+    hidden, shown = {"tenant_id": "acme", "allowed": ["a"]}, {"tenant_id": "acme"}
+    for principals, expected in ((None, True), (["a", "c"], True), (["c"], False), ([], False)):
+        condition = Scope("acme", principals=principals).condition
+        assert matches(condition, hidden) is expected
+        assert matches(condition, shown)
+        assert not matches(condition, {**shown, "allowed": "a"}) or principals is None
+
+
+@pytest.mark.parametrize("principals", ["group:hr", 5, [""], [" "], [None], ["a\nb"], ["\ud800"]])
+def test_what_is_no_list_of_principals_is_refused(principals: Any) -> None:
+    with pytest.raises(ConfigurationError, match="principals must be a list of names"):
+        Scope("acme", principals=principals)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [(None, ["a"], ("a",)), (["a", "b"], ["b", "c"], ("b",)), ([], ["a"], ()), (["a"], [], ())],
+)
+def test_principals_are_only_narrowed(one: Any, other: Any, both: tuple[str, ...]) -> None:
+    narrowed = Scope("acme", principals=one).narrowed(Scope(principals=other))
+    assert narrowed == Scope("acme", principals=both)
+
+
+def test_users_without_a_common_principal_have_no_common_scope() -> None:
+    with pytest.raises(ScopeError, match="nothing in common"):
+        Scope(principals=["user:ann"]).narrowed(Scope(principals=["user:bob"]))

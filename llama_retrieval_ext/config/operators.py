@@ -14,7 +14,7 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from llama_retrieval_ext.checks import checked_call
 from llama_retrieval_ext.config.definitions import Definition
 from llama_retrieval_ext.config.parts import RegistryParts
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import visible
 from llama_retrieval_ext.pipeline.pipeline import Pipeline
@@ -55,12 +55,13 @@ class Operator:
     fields: Mapping[str, object]
 
     @checked_call
-    async def retrieve(
+    async def retrieve(  # noqa: PLR0913 - a search, and for whom
         self,
         query: str,
         *,
         tenant_id: str | None = None,
         kb_ids: Sequence[str] | None = None,
+        principals: Sequence[str] | None = None,
         top_k: int = 10,
         filters: MetadataFilters | None = None,
         timeout_s: float | None = None,
@@ -71,6 +72,7 @@ class Operator:
             query: The query.
             tenant_id: The tenant; trusted, never from a user or a model.
             kb_ids: The tenant's visible knowledge bases; None for all.
+            principals: The user and the user's groups, as for `Scope`; None for a trusted caller.
             top_k: Number of records to return, at least 1.
             filters: Conditions on metadata for every hit; they can only narrow the scope.
             timeout_s: Time limit for the whole answer in seconds; None for no limit.
@@ -89,8 +91,8 @@ class Operator:
                 "kb_ids is empty, which would show no knowledge base; name at least one, or leave "
                 "kb_ids out for all that the tenant has"
             )
-        has_scope = tenant_id is not None or kb_ids is not None
-        scope = Scope(tenant_id, kb_ids=kb_ids or ()) if has_scope else None
+        has_scope = any(each is not None for each in (tenant_id, kb_ids, principals))
+        scope = Scope(tenant_id, kb_ids or (), principals) if has_scope else None
         bound = Query.of(query).but(
             filters=filters, scope=scope, top_k=check_top_k(top_k), timeout_s=timeout_s
         )
@@ -160,6 +162,11 @@ class RecordRetriever(Retriever):
     def plan(self, query: Query) -> Plan[list[Hit]]:
         """Await the records, then drop those that the query must not see."""
         scope = query.scope
+        if scope is not None and scope.principals is not None:
+            raise UnsupportedModeError(
+                f"the records of {self.name} do not say who may see them; leave it out for a scope "
+                "with principals"
+            )
         arguments: dict[str, Any] = {
             "query": query.query_str,
             "tenant_id": None if scope is None else scope.tenant_id,

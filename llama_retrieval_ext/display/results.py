@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from llama_retrieval_ext.display.html import Markup, bars, chip, highlighted, join, page, tag
-from llama_retrieval_ext.results import Contribution, Hit, SearchResult
+from llama_retrieval_ext.results import Contribution, Hit, SearchResult, shown_metadata
 from llama_retrieval_ext.text.highlighting import excerpt
 from llama_retrieval_ext.trace import Trace
 
@@ -286,7 +286,7 @@ def _origins(hit: Hit) -> Iterator[str]:
         yield f"proof: {short('; '.join(map(str, hit.proof)), _LONG_TEXT)}"
     metadata = [
         f"{short(str(key))}: {short(str(value), _SHOWN_METADATA)}"
-        for key, value in hit.node.metadata.items()
+        for key, value in shown_metadata(hit.node).items()
         if value not in ("", None) and str(value) != document_title(hit)
     ]
     if metadata:

@@ -23,12 +23,7 @@ from llama_retrieval_ext.errors import (
     ScopeError,
     UnstableIdWarning,
 )
-from llama_retrieval_ext.knowledge_base.ledger.prepared import (
-    DocumentKey,
-    ref_of,
-    version_of,
-    with_allowed,
-)
+from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, ref_of, version_of
 from llama_retrieval_ext.query import (
     ALLOWED_KEY,
     KB_KEY,
@@ -123,11 +118,6 @@ def _allowed_by_node(node: BaseNode, allowed: Allowed) -> tuple[str, ...] | None
             f"with {list(names)}; pass one of them"
         )
     return names
-
-
-def without_allowed(node: BaseNode) -> BaseNode:
-    """Return the node without the principals in its metadata, whose length splitters count."""
-    return with_allowed(node, ())
 
 
 _UUID4: Final = 4

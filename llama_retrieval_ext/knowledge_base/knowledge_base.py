@@ -138,8 +138,7 @@ class KnowledgeBase(Searchable, Browsable, Syncable):
             require_scope: Whether every operation needs a scope; None for the recorded setting, or
                 False. If it was created with True, or its first document was added with True, it
                 cannot be opened with False. True is always allowed, and applies to this object.
-            require_principals: Whether every read needs a scope with ``principals``, through this
-                object: searches, contents, calibration. Writes take a scope without them.
+            require_principals: Whether reads through this object need a scope with principals.
             tokenizer: Tokenizer of keyword search; None for the recorded one, or the default.
             transformations: LlamaIndex transformations for documents (not nodes); None for passages
                 along headings, tables and blocks of code, of at most 512 tokens, the window of
@@ -233,12 +232,10 @@ class KnowledgeBase(Searchable, Browsable, Syncable):
             scope: The tenant or knowledge base, or both, that the documents belong to. It is stored
                 in the metadata of the nodes. The same id in another scope is another document. A
                 scope with principals cannot add.
-            allowed: Who may see the documents, as the principals of a scope: a list for all of
-                them, or a function that takes a document and returns its list or None. None to
-                take the list in each document's metadata under ``allowed``. Where there is none, a
-                new document is visible to everyone in its scope, and one that is stored already
-                keeps whom it names: `share` makes it visible to everyone again. If only this
-                changes, nothing is embedded.
+            allowed: Who may see the documents, as principals of scopes: a list, or a function of a
+                document; None for the list in its metadata under ``allowed``. Without any, a new
+                document is visible to everyone in its scope, and a stored one keeps whom it names
+                (see `share`). If only this changes, nothing is embedded.
             show_progress: Whether to show a progress bar on standard error.
 
         Returns:
@@ -274,22 +271,18 @@ class KnowledgeBase(Searchable, Browsable, Syncable):
     def share(
         self, source_or_id: str, *, allowed: Iterable[str] | None, scope: Scope | None = None
     ) -> int:
-        """Change who may see a document, or all documents of a source, without embedding them.
-
-        Queries that begin after it has returned find the documents for these principals only.
+        """Change who may see a document or a source, from the next query on; embed nothing.
 
         Args:
             source_or_id: The path of the file or the id of a document, as for `delete`.
             allowed: The principals who may see them; None for everyone in their scope.
-            scope: Change all documents of this name that are visible to it; None for only those in
-                no scope.
+            scope: As for `delete`.
 
         Returns:
-            The number of documents; 0 if there is no such source or document.
+            The number of documents.
 
         Raises:
             ConfigurationError: ``allowed`` is empty, or not a list of names.
-            ScopeRequiredError: The knowledge base requires a scope.
             StoreError: A document is incomplete in the store.
         """
         return self._changes.share(source_or_id, allowed, scope)

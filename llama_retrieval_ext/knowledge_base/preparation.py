@@ -38,7 +38,6 @@ from llama_retrieval_ext.knowledge_base.documents import (
     fingerprint_of,
     name_of,
     stamped,
-    without_allowed,
 )
 from llama_retrieval_ext.knowledge_base.graph import Extraction
 from llama_retrieval_ext.knowledge_base.ledger.prepared import (
@@ -46,6 +45,7 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import (
     Prepared,
     key_of_node,
     ref_of,
+    with_allowed,
 )
 from llama_retrieval_ext.knowledge_base.long_texts import for_long_texts
 from llama_retrieval_ext.knowledge_base.passages import PassageParser
@@ -297,7 +297,7 @@ class Preparation:
         fingerprint = self.fingerprint(is_whole=isinstance(group[0], Document))
         found: list[SourceDocument] = []
         for key, own in members.items():
-            bare = tuple(map(without_allowed, own))
+            bare = tuple(with_allowed(node, ()) for node in own)  # splitters count its length
             digest = digest_of(bare, fingerprint)
             found.append(SourceDocument(key, bare, digest, allowed_by(own, allowed)))
         return found

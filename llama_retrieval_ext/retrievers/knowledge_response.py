@@ -18,7 +18,14 @@ from llama_retrieval_ext.checks import check_count, checked_arguments, is_number
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.query import KB_KEY, Query
-from llama_retrieval_ext.results import Contribution, Hit, SearchResult, as_hit, ordered
+from llama_retrieval_ext.results import (
+    Contribution,
+    Hit,
+    SearchResult,
+    as_hit,
+    ordered,
+    shown_metadata,
+)
 from llama_retrieval_ext.retrievers.kg_rule import PROCESSES_KEY, TYPE_KEY
 
 # Key of the query's context.
@@ -71,7 +78,7 @@ class RetrievalItem:
     @classmethod
     def of(cls, hit: Hit) -> "RetrievalItem":
         """Return a hit of a `KnowledgeRetriever` as an item."""
-        metadata = dict(hit.node.metadata)
+        metadata = shown_metadata(hit.node)
         if hit.proof:
             metadata["proof"] = [edge.text for edge in hit.proof]
         own = hit.contributions[0].score if hit.contributions else hit.score

@@ -17,7 +17,7 @@ from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.filters import matches
 from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope, check_top_k, document_of
-from llama_retrieval_ext.results import Hit, score_of
+from llama_retrieval_ext.results import Hit, score_of, shown_metadata
 from llama_retrieval_ext.services.scoped import ScopedService
 
 # Passages per document in the first search, and growth factor of each further search.
@@ -163,7 +163,7 @@ class SearchService(ScopedService):
     ) -> Plan[DocumentResult | None]:
         nodes: list[BaseNode] = [hit.node]
         if hit.node.ref_doc_id is not None:
-            stored: list[BaseNode] = yield Call(lambda: _nodes_of(key, self.documents))
+            stored: list[BaseNode] = yield Call(lambda: _nodes_of(key, self.documents, scope))
             condition = None if scope is None else scope.condition
             nodes = [
                 node
@@ -173,7 +173,7 @@ class SearchService(ScopedService):
         if not nodes:
             return None
         return DocumentResult(
-            key[0], text_of(nodes), score_of(hit), hit.source, dict(hit.node.metadata)
+            key[0], text_of(nodes), score_of(hit), hit.source, shown_metadata(hit.node)
         )
 
 
@@ -183,7 +183,9 @@ def _document_of(node: BaseNode) -> _Document:
     return document_of(node) or own
 
 
-def _nodes_of(document: _Document, documents: Documents | BaseDocumentStore) -> list[BaseNode]:
+def _nodes_of(
+    document: _Document, documents: Documents | BaseDocumentStore, scope: Scope | None
+) -> list[BaseNode]:
     """Return the nodes of a document in the order of its text; a docstore ignores the scope."""
     doc_id, tenant_id, kb_id = document
     if isinstance(documents, BaseDocumentStore):
@@ -191,9 +193,11 @@ def _nodes_of(document: _Document, documents: Documents | BaseDocumentStore) -> 
         ids = [doc_id] if known is None else known.node_ids
         nodes = documents.get_nodes(ids, raise_error=False)
         return sorted(nodes, key=lambda node: getattr(node, "start_char_idx", None) or 0)
-    if tenant_id is None and kb_id is None:
+    principals = None if scope is None else scope.principals
+    if tenant_id is None and kb_id is None and principals is None:
         return documents.get(doc_id)
-    return documents.get(doc_id, scope=Scope(tenant_id, () if kb_id is None else (kb_id,)))
+    kb_ids = () if kb_id is None else (kb_id,)
+    return documents.get(doc_id, scope=Scope(tenant_id, kb_ids, principals))
 
 
 def text_of(nodes: Sequence[BaseNode]) -> str:

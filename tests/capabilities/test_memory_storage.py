@@ -9,6 +9,7 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_retrieval_ext.capabilities import MemoryManager, documents_only
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.open import open_store
 from llama_retrieval_ext.testing import FakeEmbedding
 from tests.capabilities.conftest import ACME, BETA, MICROSECOND, NOON, texts
@@ -77,3 +78,19 @@ def test_memories_can_be_kept_in_a_vector_store(tmp_path: Path) -> None:
         assert texts(manager.retrieve("tea")) == ["prefers tea"]
         with pytest.raises(ConfigurationError, match="embed_model"):
             MemoryManager(store)
+
+
+def test_a_memory_of_a_principal_is_seen_by_that_principal_alone() -> None:
+    ann, bob = (Scope("acme", principals=[name]) for name in ("user:ann", "user:bob"))
+    with KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding(dim=16)) as kb:
+        manager = MemoryManager(kb, scope=Scope("acme"))
+        own = manager.remember("likes pumps", scope=ann)
+        manager.remember("likes valves", scope=bob)
+        assert texts(manager.retrieve("likes", scope=ann)) == ["likes pumps"]
+        assert texts(manager.retrieve_by_timerange(scope=bob)) == ["likes valves"]
+        groups = Scope("acme", principals=["user:ann", "group:hr"])
+        assert texts(manager.retrieve("likes", scope=groups)) == ["likes pumps"]
+        with pytest.raises(ConfigurationError, match="belongs to one principal"):
+            manager.remember("of whom?", scope=groups)
+        assert not manager.forget(own.id, scope=bob)
+        assert manager.forget(own.id, scope=ann)

@@ -15,12 +15,13 @@ from llama_retrieval_ext.testing.graph_contract import (
     WritableGraphContract,
     sample_graph,
 )
+from tests.graph.permissions import GraphPermissions
 from tests.servers.neo4j import neo4j_url
 
 __all__ = ["neo4j_url"]
 
 
-class TestEmbedded(WritableGraphContract):
+class TestEmbedded(WritableGraphContract, GraphPermissions):
     @pytest.fixture
     def graph(self, tmp_path: Path) -> Iterator[WritableGraph]:
         with EmbeddedGraph(tmp_path) as first:
@@ -40,7 +41,7 @@ class TestGeneric(GraphContract):
 
 
 @pytest.mark.slow
-class TestNeo4j(WritableGraphContract):
+class TestNeo4j(WritableGraphContract, GraphPermissions):
     @pytest.fixture
     def graph(self, neo4j_url: str) -> Iterator[WritableGraph]:
         with closing(open_graph(neo4j_url)) as graph:

@@ -110,3 +110,59 @@ def test_a_large_file_of_keys_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "keys.yaml").write_text(text)
     with pytest.raises(ConfigurationError, match="longer than 1,000,000 bytes"):
         ApiKeys.load(tmp_path / "keys.yaml")
+
+
+@pytest.fixture
+def staff(connect: Connect, kb: KnowledgeBase) -> Any:
+    """A client of a server with a key of one user, and one that names its users."""
+    acme = Scope("acme", ["hr"])
+    kb.share("hr/leave", allowed=["user:ann", "group:hr"], scope=acme)
+    keys = ApiKeys.parse(
+        f"keys: [{{name: ann, key: {SECRETS['acme']}, tenant_id: acme, principals: ['user:ann']}},"
+        f" {{name: bob, key: {SECRETS['reader']}, tenant_id: acme, principals: []}},"
+        f" {{name: web, key: {SECRETS['root']}, tenant_id: acme, names_principals: true,"
+        " write: true}]"
+    )
+    return connect(keys=keys)
+
+
+def found(client: Any, key: str, scope: dict[str, object] | None = None) -> int:
+    """The number of documents that a search, the list and the passages of one agree on."""
+    body = {"query": "annual leave", "scope": scope or {}}
+    hits = client.post("/v1/search", json=body, headers=bearer(key)).json()["hits"]
+    names = (scope or {}).get("principals", ())
+    query = "&".join(f"principal={name}" for name in names)  # type: ignore[attr-defined]
+    listed = client.get(f"/v1/documents?{query}", headers=bearer(key)).json()
+    status = client.get(f"/v1/documents/hr/leave?{query}", headers=bearer(key)).status_code
+    assert len(hits) == listed["total"]
+    sees_leave = "hr/leave" in {each["document_id"] for each in listed["documents"]}
+    assert status == (200 if sees_leave else 404)
+    assert "user:ann" not in str(hits) + str(listed)
+    return len(hits)
+
+
+def test_a_key_sees_the_documents_of_its_principals(staff: Any) -> None:
+    assert found(staff, "acme") == 2
+    assert found(staff, "reader") == 1
+    body = {"query": "leave", "scope": {"principals": ["user:ann"]}}
+    assert staff.post("/v1/search", json=body, headers=bearer("reader")).status_code == 403
+    filtered = {"filters": [{"key": "allowed", "operator": "any", "value": ["user:ann"]}]}
+    body = {"query": "leave", "filters": filtered}
+    assert staff.post("/v1/search", json=body, headers=bearer("acme")).status_code == 422
+
+
+def test_a_key_that_names_the_principals_of_its_users_sees_nothing_more_without(staff: Any) -> None:
+    assert found(staff, "root") == 1
+    assert found(staff, "root", {"principals": ["group:hr", "user:carl"]}) == 2
+    documents = [{"id": "new", "text": "leave", "allowed": ["group:it"]}]
+    added = staff.post("/v1/documents", json={"documents": documents}, headers=bearer("root"))
+    assert added.json()["added"] == 1
+    assert found(staff, "root", {"principals": ["group:it"]}) == 2
+    assert found(staff, "acme") == 2
+
+
+@pytest.mark.parametrize("right", ["write", "names_principals"])
+def test_a_key_of_one_user_neither_writes_nor_names_others(right: str) -> None:
+    key = f"name: a, key: {SECRETS['acme']}, tenant_id: acme, principals: [b], {right}: true"
+    with pytest.raises(ConfigurationError, match="has principals"):
+        ApiKeys.parse(f"keys: [{{{key}}}]")

@@ -18,7 +18,7 @@ from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.serve import ApiKeys, ServeLimits, create_app, create_mcp_server
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.serve.conftest import ACME, KEYS, LOCAL, bearer
+from tests.serve.conftest import ACME, KEYS, LOCAL, SECRETS, bearer
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -289,3 +289,23 @@ async def test_read_document_says_what_the_page_of_a_file_is(kb: KnowledgeBase) 
     async with connected(create_mcp_server(kb, scope=ACME)) as client:
         described = {tool.name: tool.description for tool in (await client.list_tools()).tools}
     assert "A page of a PDF" in str(described["read_document"])
+
+
+async def test_mcp_answers_for_the_principals_of_each_key(kb: KnowledgeBase) -> None:
+    from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 - slow to import
+
+    kb.share("hr/leave", allowed=["user:ann"], scope=Scope("acme", ["hr"]))
+    keys = ApiKeys.parse(
+        f"keys: [{{name: ann, key: {SECRETS['acme']}, tenant_id: acme, principals: ['user:ann']}},"
+        f" {{name: bob, key: {SECRETS['reader']}, tenant_id: acme, principals: []}}]"
+    )
+    for name, expected in (("acme", {"hr", "it"}), ("reader", {"it"})):
+        async with over_http(kb, keys=keys, headers=bearer(name)) as http:
+            transport = streamable_http_client(f"{LOCAL}/mcp", http_client=http)
+            async with connected(transport) as client:
+                found = data(await client.call_tool("search", {"query": "leave"}))
+                read = await client.call_tool("read_document", {"document_id": "hr/leave"})
+                described = str(await client.list_tools())
+        assert {each["document_id"][:2] for each in found["passages"]} == expected
+        assert read.is_error is ("hr" not in expected)
+        assert "2024" not in described  # a value of the hidden document

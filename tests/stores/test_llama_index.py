@@ -1,16 +1,23 @@
 """LlamaIndex's own stores from settings: what is set is what they have; errors say why."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import NAMESPACE_OID, uuid5
 
 import pytest
 from elasticsearch import AsyncElasticsearch
 from llama_index.core import Document
 from llama_index.core.schema import TextNode
+from llama_index.core.vector_stores.simple import SimpleVectorStore
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext import KnowledgeBase, open_store
 from llama_retrieval_ext.config.registry import Registry
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.stores.generic import GenericBackend
 from llama_retrieval_ext.stores.llama_index import llama_index_store, without_secrets
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.servers.elasticsearch import elasticsearch_url
@@ -156,3 +163,52 @@ async def test_an_elasticsearch_store_creates_its_index_with_the_settings_of_a_b
         llama_index_store("es", other, dimension=dimension)
     await store.client.indices.delete(index="li-settings")
     await store.client.close()
+
+
+def _simple(_: Path) -> BasePydanticVectorStore:
+    return SimpleVectorStore()
+
+
+def _qdrant(_: Path) -> BasePydanticVectorStore:
+    qdrant = pytest.importorskip("llama_index.vector_stores.qdrant")
+    client = pytest.importorskip("qdrant_client").QdrantClient(":memory:")
+    store: BasePydanticVectorStore = qdrant.QdrantVectorStore("nodes", client=client)
+    return store
+
+
+def _milvus(folder: Path) -> BasePydanticVectorStore:
+    milvus = pytest.importorskip("llama_index.vector_stores.milvus")
+    store: BasePydanticVectorStore = milvus.MilvusVectorStore(uri=str(folder / "m.db"), dim=16)
+    return store
+
+
+@pytest.mark.parametrize(
+    "make", [_simple, *(pytest.param(each, marks=pytest.mark.slow) for each in (_qdrant, _milvus))]
+)
+@pytest.mark.filterwarnings("ignore:Payload indexes have no effect")
+def test_a_store_of_llama_index_keeps_to_the_principals_of_a_scope(
+    make: Callable[[Path], BasePydanticVectorStore], tmp_path: Path
+) -> None:
+    model = FakeEmbedding(dim=16)
+    allowed = {"open": None, "hr": ["group:hr"], "it": ["group:it", "x'\\y"], "no list": "group:hr"}
+    nodes = [
+        TextNode(
+            id_=str(uuid5(NAMESPACE_OID, text)),
+            text=text,
+            metadata={"tenant_id": "acme", **({"allowed": names} if names else {})},
+            embedding=model.get_text_embedding(text),
+        )
+        for text, names in allowed.items()
+    ]
+    store = make(tmp_path)
+    store.add(nodes)
+    by_id = {node.node_id: node for node in nodes}
+    backend = store if store.stores_text else GenericBackend(store, lookup=lambda _: by_id)
+    retriever = VectorRetriever(backend, embed_model=model, top_k=10)
+    for principals, expected in (
+        (["group:hr"], {"open", "hr"}),
+        (["x'\\y", *map(str, range(199))], {"open", "it"}),
+        ([], {"open"}),
+    ):
+        found = retriever.retrieve(Query("q", scope=Scope("acme", principals=principals)))
+        assert {hit.node.get_content() for hit in found} == expected

@@ -211,8 +211,9 @@ def _is_empty(key: str, _: None) -> Clause:
 
 def _visible(principals: Sequence[str]) -> Clause:
     # The payload has this list only if it is not empty: one index answers both parts.
-    unnamed = IsEmpty(path(LIST, ALLOWED_KEY))
-    return any_of([unnamed, _has_any(ALLOWED_KEY, principals)] if principals else [unnamed])
+    field = path(LIST, ALLOWED_KEY)
+    named = [Equals(field, tuple(map(marked, principals)))] if principals else []
+    return any_of([IsEmpty(field), *named])
 
 
 _LANGUAGE: Final = clause_language(

@@ -18,7 +18,7 @@ from llama_retrieval_ext.errors import (
     ScopeError,
     ScopeViolationError,
 )
-from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.bm25 import BM25Retriever
 from llama_retrieval_ext.testing.corpus import ACME, sample_nodes
@@ -237,3 +237,13 @@ async def test_async_search_runs_outside_the_event_loop_thread() -> None:
     both = await asyncio.gather(retriever.aretrieve("apples"), retriever.aretrieve("plums"))
     assert [node_ids(hits) for hits in both] == [["c", "b", "a"], ["e"]]
     assert threading.get_ident() not in threads
+
+
+def test_principals_see_what_names_none_or_one_of_them() -> None:
+    rows = {"open": {}, "hr": {"allowed": ["group:hr"]}, "no list": {"allowed": "group:hr"}}
+    nodes = [TextNode(id_=name, text=f"leave {name}", metadata=own) for name, own in rows.items()]
+    retriever = BM25Retriever(nodes)
+    for principals, expected in ((["group:hr"], {"open", "hr"}), ([], {"open"})):
+        found = retriever.retrieve(Query("leave", scope=Scope(principals=principals)))
+        assert {hit.node.node_id for hit in found} == expected
+    assert retriever.retrieve("group") == []

@@ -1,0 +1,190 @@
+"""Who sees which document, and changes of that without embedding."""
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from llama_index.core.schema import Document, TextNode
+
+from llama_retrieval_ext.errors import ConfigurationError, IngestionError, ScopeRequiredError
+from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.knowledge_base.permissions import Fuzzer, opened
+
+Open = Callable[..., KnowledgeBase]
+HR, IT, NOBODY = (Scope(principals=names) for names in (["group:hr"], ["group:it"], []))
+
+
+class CountingEmbedding(FakeEmbedding):
+    """Counts the texts that it embeds."""
+
+    texts: int = 0
+
+    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        self.texts += len(texts)
+        return super()._get_text_embeddings(texts)
+
+
+def seen(kb: KnowledgeBase, scope: Scope | None) -> set[str]:
+    """Return the documents that a scope sees, after a check that a search finds the same."""
+    listed = {document.document_id for document in kb.documents(scope=scope)}
+    assert {hit.node.ref_doc_id for hit in kb.search("leave", top_k=50, scope=scope)} == listed
+    return listed
+
+
+def leave(text: str = "annual leave", **metadata: object) -> Document:
+    return Document(id_="leave", text=text, metadata=metadata)
+
+
+@pytest.mark.slow
+def test_random_documents_shares_and_deletions_agree_with_the_oracle(url: str) -> None:
+    with opened(url, None) as kb:
+        fuzzer = Fuzzer(kb, Random(7))
+        fuzzer.run(70, changes=3)
+    assert not fuzzer.wrong
+
+
+def test_random_documents_shares_and_deletions_agree_with_the_oracle_in_a_graph() -> None:
+    with opened("embedded::memory:", "graph::memory:") as kb:
+        fuzzer = Fuzzer(kb, Random(11))
+        fuzzer.run(24, changes=6)
+    assert not fuzzer.wrong
+
+
+@pytest.fixture
+def kb() -> KnowledgeBase:
+    model = CountingEmbedding(dim=16)
+    made = KnowledgeBase.open("embedded::memory:", embed_model=model)
+    made.add([leave(), Document(id_="lunch", text="lunch and leave")], allowed=["group:hr"])
+    made.share("lunch", allowed=None)
+    return made
+
+
+def test_sharing_embeds_nothing_and_counts_from_the_next_query_on(kb: KnowledgeBase) -> None:
+    assert isinstance(kb.embed_model, CountingEmbedding)
+    before = kb.embed_model.texts
+    assert (seen(kb, HR), seen(kb, IT)) == ({"leave", "lunch"}, {"lunch"})
+    assert kb.share("leave", allowed=["group:it"]) == 1
+    assert (seen(kb, HR), seen(kb, IT), seen(kb, NOBODY)) == (
+        {"lunch"},
+        {"leave", "lunch"},
+        {"lunch"},
+    )
+    assert kb.share("leave", allowed=None) == 1
+    assert seen(kb, NOBODY) == seen(kb, None) == {"leave", "lunch"}
+    assert kb.embed_model.texts == before
+
+
+def test_adding_again_keeps_those_who_may_see_a_document_until_others_are_named(
+    kb: KnowledgeBase,
+) -> None:
+    kb.share("leave", allowed=["group:it"])
+    for document in (leave(), leave("more leave")):
+        kb.add([document])
+        assert (seen(kb, HR), seen(kb, IT)) == ({"lunch"}, {"leave", "lunch"})
+    report = kb.add([leave("more leave")], allowed=["group:hr"])
+    assert (report.updated, report.n_nodes) == (1, 0)
+    assert (seen(kb, HR), seen(kb, IT)) == ({"leave", "lunch"}, {"lunch"})
+
+
+def test_principals_come_from_a_list_a_function_or_the_metadata(kb: KnowledgeBase) -> None:
+    for given in (
+        {"allowed": ["group:it"]},
+        {"allowed": lambda document: document.metadata["acl"]},
+    ):
+        kb.add([leave("own", acl=["group:it"])], **given)
+        assert seen(kb, IT) == {"leave", "lunch"}
+    kb.add([leave("own", allowed=["group:hr"])])
+    assert (seen(kb, HR), seen(kb, IT)) == ({"leave", "lunch"}, {"lunch"})
+    (hit,) = kb.search("own", "keyword", scope=HR)
+    assert "allowed" not in hit.to_dict()["metadata"]  # type: ignore[operator]
+    assert "allowed" not in kb.metadata_fields()
+
+
+@pytest.mark.parametrize("allowed", [[], "group:hr", ["group:hr", ""], ["a\0b"], {"group:hr": 1}])
+def test_what_names_no_principals_is_refused_and_opens_nothing(
+    kb: KnowledgeBase, allowed: Any
+) -> None:
+    for change in (
+        lambda: kb.add([leave()], allowed=allowed),
+        lambda: kb.share("leave", allowed=allowed),
+    ):
+        with pytest.raises(ConfigurationError, match="allowed"):
+            change()
+    with pytest.raises(IngestionError, match="allowed"):
+        kb.add([leave(allowed=allowed)]).raise_for_failures()
+    assert seen(kb, NOBODY) == {"lunch"}
+
+
+def test_nodes_of_one_document_with_different_principals_are_refused(kb: KnowledgeBase) -> None:
+    nodes = [TextNode(id_=name, text=name, metadata={"allowed": [name]}) for name in ("a", "b")]
+    parent = TextNode(id_="doc", text="d").as_related_node_info()
+    for node in nodes:
+        node.relationships = {"1": parent}  # type: ignore[dict-item]
+    assert "different principals" in str(kb.add(nodes).failures["doc"])
+
+
+def test_a_hidden_document_does_not_exist_for_reads_and_deletions(kb: KnowledgeBase) -> None:
+    assert kb.get("leave", scope=IT) == kb.get("nothing", scope=IT) == []
+    assert kb.count(scope=IT) == len(kb.nodes(scope=IT)) == len(kb.sources(scope=IT)) == 1
+    assert kb.delete("leave", scope=IT) == kb.share("leave", allowed=["x"], scope=IT) == 0
+    hidden = kb.get("leave")[0].node_id
+    explanation = kb.retriever("hybrid", scope=IT).explain("leave")
+    assert explanation.why_not(hidden).reason == explanation.why_not("nothing").reason
+    assert kb.clear(scope=IT) == 1
+    assert seen(kb, None) == {"leave"}
+
+
+def test_a_scope_with_principals_cannot_add_because_it_may_replace_what_it_does_not_see(
+    kb: KnowledgeBase,
+) -> None:
+    with pytest.raises(ConfigurationError, match="but not add"):
+        kb.add([leave("mine")], scope=IT)
+
+
+def test_a_knowledge_base_that_requires_principals_refuses_reads_without_them() -> None:
+    model = FakeEmbedding(dim=16)
+    with KnowledgeBase.open("embedded::memory:", embed_model=model, require_principals=True) as kb:
+        kb.add([leave()], scope=Scope("acme"), allowed=["group:hr"])
+        for read in (
+            kb.documents,
+            kb.count,
+            kb.sources,
+            kb.nodes,
+            kb.metadata_fields,
+            kb.calibrate,
+        ):
+            for scope in (None, Scope("acme")):
+                with pytest.raises(ScopeRequiredError, match="principals"):
+                    read(scope=scope)
+        for mode in ("vector", "keyword", "hybrid", "basic"):
+            with pytest.raises(ScopeRequiredError, match="principals"):
+                kb.search("leave", mode, scope=Scope("acme"))
+        assert len(kb.search("leave", scope=Scope("acme", principals=["group:hr"]))) == 1
+        assert kb.share("leave", allowed=None, scope=Scope("acme")) == 1
+
+
+def test_a_calibration_for_everyone_gives_users_no_confidence() -> None:
+    with KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding(dim=16)) as kb:
+        texts = (f"the quick fox number {n} jumps over lazy dog {n + 1}" for n in range(30))
+        kb.add([Document(id_=str(n), text=text) for n, text in enumerate(texts)])
+        kb.calibrate(questions=20)
+        assert kb.search("quick fox").confidence is not None
+        assert kb.search("quick fox", scope=HR).confidence is None
+
+
+def test_a_repeated_copy_takes_shares_over(tmp_path: Path) -> None:
+    source, target = f"embedded:{tmp_path / 'a'}", f"embedded:{tmp_path / 'b'}"
+    model = FakeEmbedding(dim=16)
+    with KnowledgeBase.open(source, embed_model=model) as kb:
+        kb.add([leave()])
+    copy_knowledge_base(source, target, show_progress=False)
+    with KnowledgeBase.open(source, embed_model=model) as kb:
+        kb.share("leave", allowed=["group:hr"])
+    assert copy_knowledge_base(source, target, show_progress=False).copied == 1
+    with KnowledgeBase.open(target, embed_model=model, read_only=True) as kb:
+        assert (seen(kb, HR), seen(kb, IT)) == ({"leave"}, set())
