@@ -247,8 +247,8 @@ def _source_of_files(
             found[key] = FoundFile(file, key, file.stat(), options.encoding)
     _wait_for_tick(max((each.mtime_ns for each in found.values()), default=0))
     left_out = {str(file): reason for file, reason in reading.left_out.items()}
-    where = str(folder.resolve().joinpath(*pattern[: None if folder != path else 0]))
-    return Source(name or where, found, left_out, f"{_READERS} {options.encoding}")
+    where = folder.resolve() if folder == path else folder.resolve().joinpath(*pattern)
+    return Source(name or str(where), found, left_out, f"{_READERS} {options.encoding}")
 
 
 def _wait_for_tick(newest_ns: int) -> None:

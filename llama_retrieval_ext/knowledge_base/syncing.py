@@ -74,7 +74,7 @@ class Syncable:
             ScopeRequiredError: The knowledge base requires a scope.
             StoreUnavailableError: As for `add`.
         """
-        if not 0 <= max_deletions <= 1:
+        if not isinstance(max_deletions, int | float) or not 0 <= max_deletions <= 1:
             raise ConfigurationError(
                 f"max_deletions is a share between 0 and 1, got {max_deletions!r}; to delete "
                 "nothing pass prune=False"
