@@ -53,6 +53,7 @@ T = TypeVar("T")
 # An overlap of an eighth keeps sentences at chunk borders findable.
 _CHUNK_TOKENS = 512
 _OVERLAP_TOKENS = 64
+_NONE: Mapping[str, Sequence[float]] = MappingProxyType({})
 
 
 class Splitter:
@@ -178,7 +179,7 @@ def _embedded_apart(nodes: list[BaseNode], document: BaseNode) -> list[BaseNode]
 class Embedder:
     """Embeds nodes with the batch size of its model, except texts whose embedding is known."""
 
-    def __init__(self, model: BaseEmbedding, known: Mapping[str, Sequence[float]]) -> None:
+    def __init__(self, model: BaseEmbedding, known: Mapping[str, Sequence[float]] = _NONE) -> None:
         self.model = model
         self._known = known
         self.dimension: int | None = None  # of its vectors; None before the first
@@ -286,9 +287,7 @@ class Preparation:
         ]
 
     def prepared(
-        self,
-        documents: Sequence[SourceDocument],
-        known: Mapping[str, Sequence[float]] = MappingProxyType({}),
+        self, documents: Sequence[SourceDocument], known: Mapping[str, Sequence[float]] = _NONE
     ) -> PreparedBatch:
         """Return documents ready to be stored, or the error of each; their keys must differ.
 

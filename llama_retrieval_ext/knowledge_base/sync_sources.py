@@ -90,7 +90,7 @@ class FoundFile:
     @cached_property
     def state(self) -> State:
         """Size, time and digest; the time is unknown if a later edit may have the same."""
-        began_ns = time_ns()
+        began_ns = self._began_ns
         try:
             with self._path.open("rb") as file:
                 status = os.fstat(file.fileno())
@@ -111,18 +111,28 @@ class FoundFile:
 
     def read(self) -> list[BaseNode] | str:
         """Return the documents in the file, or the reason why it cannot be read."""
-        reading = Reading()
-        state = self.state
+        _ = self._began_ns  # an edit from now on must be seen
+        reading, seen = Reading(), (self.size, self.mtime_ns)
         documents = list(read_files([self._path], reading, self._encoding))
         if reading.left_out:
             return reading.left_out[self._path]
+        state = self.state
+        if not self._is_still(seen):
+            self.state = state._replace(mtime_ns=-1, content="")  # changed while it was read
+        return [*documents]
+
+    @cached_property
+    def _began_ns(self) -> int:
+        """When it was first read."""
+        return time_ns()
+
+    def _is_still(self, seen: tuple[int, int]) -> bool:
+        """Return whether the file had and has this size and time."""
         try:
             status = self._path.stat()
         except OSError:
-            status = None
-        if status is None or (status.st_size, status.st_mtime_ns) != (self.size, self.mtime_ns):
-            self.state = state._replace(mtime_ns=-1, content="")  # changed while it was read
-        return [*documents]
+            return False
+        return (self.size, self.mtime_ns) == seen == (status.st_size, status.st_mtime_ns)
 
 
 def _tick_ns(mtime_ns: int) -> int:
