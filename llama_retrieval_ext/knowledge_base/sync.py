@@ -77,6 +77,7 @@ class Sync:
         self._done: dict[str, list[str]] = {"added": [], "changed": [], "unchanged": []}
         self._moved: dict[str, str] = {}
         self._left_out = dict(source.left_out)
+        self._there: set[str] = set()  # content of unchanged sources
         self._owned: set[DocumentKey] = set()  # documents of sources that are there
         self._kept: set[SourceKey] = set()  # sources that are gone, whose successor failed
 
@@ -87,11 +88,9 @@ class Sync:
         gone = [each for each in missing if self._options.prune and each.key in self._stored]
         moved = self._moves(unread, gone)
         self._check(gone, moved)
-        new = [
-            SyncedSource(self._owner, each.key) for each in unread if each.key not in self._known
-        ]
-        without_documents = [each for each in missing if each.key not in self._stored]
-        self._record([*touched, *new], forget=without_documents)
+        new = [each.key for each in unread if each.key not in self._known]
+        touched += [SyncedSource(self._owner, key) for key in new]
+        self._record(touched, forget=[each for each in missing if each.key not in self._stored])
         with progress(unread, show=show_progress, title="Syncing") as advance:
             for batch in batched(map(self._read, unread), _weight, BATCH_WEIGHT):
                 self._apply(batch, moved)
@@ -113,6 +112,7 @@ class Sync:
                 unread.append(found)
                 continue
             self._done["unchanged"].append(found.key.source)
+            self._there.add(recorded.content)
             self._owned.update(each.key for each in self._stored[found.key])
             if not found.looks_like(recorded):
                 touched.append(recorded._replace(**found.state._asdict()))
@@ -154,9 +154,8 @@ class Sync:
 
     def _check(self, gone: Sequence[SyncedSource], moved: Mapping[SourceKey, SyncedSource]) -> None:
         """Raise if too much is lost; content that is elsewhere, as after a crash, is not."""
-        there = {each.content for key, each in self._known.items() if key in self._source.found}
-        there |= {each.content for each in moved.values()}
-        lost = [each.key.source for each in gone if not each.content or each.content not in there]
+        there = {*self._there, *(each.content for each in moved.values())} - {""}
+        lost = [each.key.source for each in gone if each.content not in there]
         n_known = sum(key in self._stored for key in self._known)
         if len(lost) > self._options.max_deletions * n_known:
             raise SyncRefusedError(
