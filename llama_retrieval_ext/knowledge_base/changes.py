@@ -402,7 +402,8 @@ class Changes:
         """Free the disk space of deleted nodes; return the number of bytes."""
         self._access.check_writable()
         self._access.check_open()
-        return self._storage.compact() + self._parts.ledger.compact()
+        self._parts.ledger.compact()
+        return self._storage.compact()
 
     def _delete(self, entries: Sequence[Entry]) -> int:
         if not entries:

@@ -56,6 +56,7 @@ T = TypeVar("T")
 # An overlap of an eighth keeps sentences at chunk borders findable.
 _CHUNK_TOKENS = 512
 _OVERLAP_TOKENS = 64
+_NONE: Mapping[str, Sequence[float]] = MappingProxyType({})
 
 
 class Splitter:
@@ -191,7 +192,7 @@ def _embedded_apart(nodes: list[BaseNode], document: BaseNode) -> list[BaseNode]
 class Embedder:
     """Embeds nodes with the batch size of its model, except texts whose embedding is known."""
 
-    def __init__(self, model: BaseEmbedding, known: Mapping[str, Sequence[float]]) -> None:
+    def __init__(self, model: BaseEmbedding, known: Mapping[str, Sequence[float]] = _NONE) -> None:
         self.model = model
         self._known = known
         self.dimension: int | None = None  # of its vectors; None before the first
@@ -303,9 +304,7 @@ class Preparation:
         return found
 
     def prepared(
-        self,
-        documents: Sequence[SourceDocument],
-        known: Mapping[str, Sequence[float]] = MappingProxyType({}),
+        self, documents: Sequence[SourceDocument], known: Mapping[str, Sequence[float]] = _NONE
     ) -> PreparedBatch:
         """Return documents ready to be stored, or the error of each; their keys must differ.
 

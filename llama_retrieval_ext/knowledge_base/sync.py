@@ -8,7 +8,7 @@ crash the same call goes on.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
@@ -46,18 +46,6 @@ class SyncOptions:
     checksum: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is to be done."""
-
-    unchanged: Sequence[Found]
-    unread: Sequence[Found]  # new or changed
-    touched: Sequence[SyncedSource]  # records of unchanged ones with another size or time
-    gone: Sequence[SyncedSource]
-    moved: Mapping[SourceKey, SyncedSource]  # those of them whose content new ones have
-    forgotten: Sequence[SyncedSource]  # without documents
-
-
 class _Read(NamedTuple):
     """A source that was read."""
 
@@ -65,21 +53,6 @@ class _Read(NamedTuple):
     documents: Sequence[SourceDocument]
     refs: AbstractSet[str] = frozenset()  # of these documents, and of those that failed
     reason: str = ""  # why it is left out
-
-    @property
-    def weight(self) -> int:
-        return sum(weight_of(each.nodes) for each in self.documents)
-
-
-@dataclass(slots=True)
-class _Outcomes:
-    """The fields of a report."""
-
-    added: list[str] = field(default_factory=list)
-    changed: list[str] = field(default_factory=list)
-    moved: dict[str, str] = field(default_factory=dict)
-    unchanged: list[str] = field(default_factory=list)
-    left_out: dict[str, str] = field(default_factory=dict)
 
 
 class Sync:
@@ -101,34 +74,36 @@ class Sync:
         for entry in self._parts.ledger.visible(scope):
             key = SourceKey(entry.key.tenant, entry.key.kb, entry.source)
             self._stored.setdefault(key, []).append(entry)
-        self._outcomes = _Outcomes(left_out=dict(source.left_out))
+        self._done: dict[str, list[str]] = {"added": [], "changed": [], "unchanged": []}
+        self._moved: dict[str, str] = {}
+        self._left_out = dict(source.left_out)
+        self._there: set[str] = set()  # content of unchanged sources
         self._owned: set[DocumentKey] = set()  # documents of sources that are there
         self._kept: set[SourceKey] = set()  # sources that are gone, whose successor failed
 
     def run(self, *, show_progress: bool) -> SyncReport:
         """Write and delete what differs from the source, unless it is a dry run."""
-        plan = self._plan()
-        for found in plan.unchanged:
-            self._outcomes.unchanged.append(found.key.source)
-            self._owned.update(each.key for each in self._stored[found.key])
-        new = [each.key for each in plan.unread if each.key not in self._known]
-        self._record(
-            [*plan.touched, *(SyncedSource(self._owner, key) for key in new)], forget=plan.forgotten
-        )
-        with progress(plan.unread, show=show_progress, title="Syncing") as advance:
-            read = map(self._read, plan.unread)
-            for batch in batched(read, lambda each: each.weight, BATCH_WEIGHT):
-                self._apply(batch, plan.moved)
+        unread, touched = self._unread()
+        missing = [each for key, each in self._known.items() if key not in self._source.found]
+        gone = [each for each in missing if self._options.prune and each.key in self._stored]
+        moved = self._moves(unread, gone)
+        self._check(gone, moved)
+        new = [each.key for each in unread if each.key not in self._known]
+        touched += [SyncedSource(self._owner, key) for key in new]
+        self._record(touched, forget=[each for each in missing if each.key not in self._stored])
+        with progress(unread, show=show_progress, title="Syncing") as advance:
+            for batch in batched(map(self._read, unread), _weight, BATCH_WEIGHT):
+                self._apply(batch, moved)
                 advance(len(batch))
-        gone = [each for each in plan.gone if each.key not in self._kept]
+        gone = [each for each in gone if each.key not in self._kept]
         self._delete(entry for each in gone for entry in self._stored[each.key])
         self._record([], forget=gone)
         return self._report([each.key.source for each in gone])
 
     # What is to be done
 
-    def _plan(self) -> Plan:
-        unchanged: list[Found] = []
+    def _unread(self) -> tuple[list[Found], list[SyncedSource]]:
+        """Return the sources to read, and new records of unchanged ones with another time."""
         unread: list[Found] = []
         touched: list[SyncedSource] = []
         for found in self._source.found.values():
@@ -136,15 +111,12 @@ class Sync:
             if recorded is None or not self._is_unchanged(found, recorded):
                 unread.append(found)
                 continue
-            unchanged.append(found)
+            self._done["unchanged"].append(found.key.source)
+            self._there.add(recorded.content)
+            self._owned.update(each.key for each in self._stored[found.key])
             if not found.looks_like(recorded):
                 touched.append(recorded._replace(**found.state._asdict()))
-        missing = [each for key, each in self._known.items() if key not in self._source.found]
-        gone = [each for each in missing if self._options.prune and each.key in self._stored]
-        forgotten = [each for each in missing if each.key not in self._stored]
-        moved = self._moves(unread, gone)
-        self._check(gone, unchanged, moved)
-        return Plan(unchanged, unread, touched, gone, moved, forgotten)
+        return unread, touched
 
     def _is_unchanged(self, found: Found, recorded: SyncedSource) -> bool:
         """Return whether a source and its stored documents are the recorded ones."""
@@ -180,16 +152,10 @@ class Sync:
                 moved[found.key] = best
         return moved
 
-    def _check(
-        self,
-        gone: Sequence[SyncedSource],
-        unchanged: Sequence[Found],
-        moved: Mapping[SourceKey, SyncedSource],
-    ) -> None:
+    def _check(self, gone: Sequence[SyncedSource], moved: Mapping[SourceKey, SyncedSource]) -> None:
         """Raise if too much is lost; content that is elsewhere, as after a crash, is not."""
-        kept = {self._known[each.key].content for each in unchanged}
-        kept |= {each.content for each in moved.values()}
-        lost = [each.key.source for each in gone if not each.content or each.content not in kept]
+        there = {*self._there, *(each.content for each in moved.values())} - {""}
+        lost = [each.key.source for each in gone if each.content not in there]
         n_known = sum(key in self._stored for key in self._known)
         if len(lost) > self._options.max_deletions * n_known:
             raise SyncRefusedError(
@@ -237,7 +203,7 @@ class Sync:
         key = read.found.key
         if read.reason or not read.refs.isdisjoint(report.failures):
             if read.reason:
-                self._outcomes.left_out[key.source] = read.reason
+                self._left_out[key.source] = read.reason
             self._kept.update([] if origin is None else [origin.key])
             self._owned.update(each.key for each in self._stored.get(key, ()))
             return None
@@ -246,20 +212,20 @@ class Sync:
         }
         record = SyncedSource(self._owner, key, *read.found.state)
         if not new:
-            self._outcomes.left_out[key.source] = NO_TEXT
+            self._left_out[key.source] = NO_TEXT
             return record
         self._classify(key, new, origin)
         return record._replace(stamp=self._stamp(new))
 
     def _classify(self, key: SourceKey, new: _Digests, origin: SyncedSource | None) -> None:
         if origin is not None:
-            self._outcomes.moved[origin.key.source] = key.source
+            self._moved[origin.key.source] = key.source
         elif key not in self._stored:
-            self._outcomes.added.append(key.source)
+            self._done["added"].append(key.source)
         elif _digests(self._stored[key]) == new:
-            self._outcomes.unchanged.append(key.source)
+            self._done["unchanged"].append(key.source)
         else:
-            self._outcomes.changed.append(key.source)
+            self._done["changed"].append(key.source)
 
     def _delete(self, entries: Iterable[Entry]) -> None:
         """Delete documents, except those that a source has now."""
@@ -275,19 +241,21 @@ class Sync:
             self._parts.ledger.record_synced(sources, forget=forget)
 
     def _report(self, gone: Iterable[str]) -> SyncReport:
-        done, stored = self._outcomes, self._addition.tally.report()
+        stored = self._addition.tally.report()
         return SyncReport(
-            added=tuple(done.added),
-            changed=tuple(done.changed),
-            moved=done.moved,
-            deleted=tuple(each for each in gone if each not in done.moved),
-            unchanged=tuple(done.unchanged),
-            left_out=done.left_out,
+            **{name: tuple(paths) for name, paths in self._done.items()},
+            moved=self._moved,
+            deleted=tuple(each for each in gone if each not in self._moved),
+            left_out=self._left_out,
             failures=stored.failures,
             n_nodes=stored.n_nodes,
             seconds=stored.seconds,
             is_dry_run=self._options.dry_run,
         )
+
+
+def _weight(read: _Read) -> int:
+    return sum(weight_of(each.nodes) for each in read.documents)
 
 
 def _digests(stored: Iterable[Entry]) -> dict[DocumentKey, str]:

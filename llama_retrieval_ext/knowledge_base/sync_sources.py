@@ -8,7 +8,7 @@ from functools import cached_property
 from hashlib import blake2b, file_digest
 from pathlib import Path
 from time import sleep, time_ns
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from llama_index.core.schema import BaseNode, MetadataMode
 
@@ -36,68 +36,62 @@ _READERS: Final = 1
 
 
 class State(NamedTuple):
-    """How a source is recognised; the fields of `SyncedSource`."""
+    """How a source is recognised; fields of `SyncedSource`."""
 
     size: int = -1
     mtime_ns: int = -1
     content: str = ""
 
 
-_UNKNOWN: Final = State()
+class Found:
+    """The documents or nodes of one source in a list, or the reason why they could not be read."""
 
-
-class Found(Protocol):
-    """A file, or the documents of one source, as they are now."""
-
-    @property
-    def key(self) -> SourceKey:
-        """Its identity."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """Bytes of a file, or characters of documents; equal if the content is."""
-        ...
-
-    @property
-    def state(self) -> State:
-        """Size, time and digest; unknown if it cannot be read."""
-        ...
-
-    def looks_like(self, recorded: SyncedSource) -> bool:
-        """Return whether it is recognised as unchanged without reading it."""
-        ...
-
-    def has_content_of(self, recorded: SyncedSource) -> bool:
-        """Return whether its content is the recorded one, so that its documents are, too."""
-        ...
-
-    def read(self) -> list[BaseNode] | str:
-        """Return its documents or nodes, or the reason why it cannot be read."""
-        ...
-
-
-class FoundFile:
-    """A file of a folder."""
-
-    def __init__(self, path: Path, key: SourceKey, status: os.stat_result, encoding: str) -> None:
+    def __init__(self, key: SourceKey, nodes: Sequence[BaseNode], reason: str = "") -> None:
         self.key = key
-        self.size = status.st_size
-        self.mtime_ns = status.st_mtime_ns
+        self._nodes = nodes
+        self._reason = reason
+        self.size = sum(len(node.get_content(MetadataMode.NONE)) for node in nodes)
+
+    @cached_property
+    def state(self) -> State:
+        """Size, time and digest of its content."""
+        digest = blake2b(digest_size=16)
+        for node in self._nodes:
+            digest.update(node.get_content(MetadataMode.NONE).encode("utf-8", "surrogatepass"))
+        return State(self.size, -1, digest.hexdigest())
+
+    def looks_like(self, recorded: SyncedSource) -> bool:  # noqa: ARG002 - of files
+        """Return whether it is unchanged, as far as that is known without reading it."""
+        return False
+
+    def has_content_of(self, recorded: SyncedSource) -> bool:  # noqa: ARG002 - metadata may differ
+        """Return whether its documents are unchanged because its content is."""
+        return False
+
+    def read(self) -> Sequence[BaseNode] | str:
+        """Return its documents or nodes, or the reason why it cannot be read."""
+        return self._reason or self._nodes
+
+
+class FoundFile(Found):
+    """A file."""
+
+    def __init__(self, path: Path, key: SourceKey, encoding: str) -> None:
+        self.key = key
         self._path = path
         self._encoding = encoding
+        self._see(path.stat())
 
     @cached_property
     def state(self) -> State:
         """Size, time and digest; the time is unknown if a later edit may have the same."""
-        began_ns = time_ns()
+        began_ns = self._began_ns
         try:
             with self._path.open("rb") as file:
-                status = os.fstat(file.fileno())
+                self._see(os.fstat(file.fileno()))
                 content = file_digest(file, lambda: blake2b(digest_size=16)).hexdigest()
         except OSError:
-            return _UNKNOWN
-        self.size, self.mtime_ns = status.st_size, status.st_mtime_ns
+            return State()
         is_settled = self.mtime_ns + _tick_ns(self.mtime_ns) <= began_ns
         return State(self.size, self.mtime_ns if is_settled else -1, content)
 
@@ -109,75 +103,31 @@ class FoundFile:
         """Return whether the file has the recorded digest."""
         return self.state.content == recorded.content != ""
 
-    def read(self) -> list[BaseNode] | str:
+    def read(self) -> Sequence[BaseNode] | str:
         """Return the documents in the file, or the reason why it cannot be read."""
-        reading = Reading()
-        state = self.state
+        _ = self._began_ns  # an edit from now on must be seen
+        reading, seen = Reading(), (self.size, self.mtime_ns)
         documents = list(read_files([self._path], reading, self._encoding))
         if reading.left_out:
             return reading.left_out[self._path]
-        try:
-            status = self._path.stat()
-        except OSError:
-            status = None
-        if status is None or (status.st_size, status.st_mtime_ns) != (self.size, self.mtime_ns):
-            self.state = state._replace(mtime_ns=-1, content="")  # changed while it was read
-        return [*documents]
+        state = self.state
+        with suppress(OSError):
+            self._see(self._path.stat())
+        if seen != (self.size, self.mtime_ns):  # it has changed meanwhile
+            self.state = state._replace(mtime_ns=-1, content="")
+        return documents
+
+    @cached_property
+    def _began_ns(self) -> int:
+        """When it was first read."""
+        return time_ns()
+
+    def _see(self, status: os.stat_result) -> None:
+        self.size, self.mtime_ns = status.st_size, status.st_mtime_ns
 
 
 def _tick_ns(mtime_ns: int) -> int:
     return _TICK_NS if mtime_ns % _SECOND_NS else _COARSE_TICK_NS
-
-
-class FoundDocuments:
-    """The documents or nodes of one source in a list."""
-
-    def __init__(self, key: SourceKey, nodes: list[BaseNode]) -> None:
-        self.key = key
-        self._nodes = nodes
-
-    @cached_property
-    def size(self) -> int:
-        """The length of the text."""
-        return sum(len(node.get_content(MetadataMode.NONE)) for node in self._nodes)
-
-    @cached_property
-    def state(self) -> State:
-        """Length and digest of the text."""
-        digest = blake2b(digest_size=16)
-        for node in self._nodes:
-            digest.update(node.get_content(MetadataMode.NONE).encode("utf-8", "surrogatepass"))
-        return State(self.size, -1, digest.hexdigest())
-
-    def looks_like(self, recorded: SyncedSource) -> bool:  # noqa: ARG002 - metadata may differ
-        """Return False: documents are compared one by one."""
-        return False
-
-    has_content_of = looks_like
-
-    def read(self) -> list[BaseNode] | str:
-        """Return the documents or nodes."""
-        return self._nodes
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """A file of a list of documents that could not be read; its documents stay."""
-
-    key: SourceKey
-    reason: str
-    size: int = -1
-    state: State = _UNKNOWN
-
-    def looks_like(self, recorded: SyncedSource) -> bool:  # noqa: ARG002 - it is unknown
-        """Return False: it is unknown."""
-        return False
-
-    has_content_of = looks_like
-
-    def read(self) -> list[BaseNode] | str:
-        """Return the reason why it could not be read."""
-        return self.reason
 
 
 @dataclass(frozen=True)
@@ -198,25 +148,34 @@ class FileOptions:
     exclude: Sequence[str] = ()
     encoding: str = ""
     follow_symlinks: bool = False
-    leave_out: Path | None = None  # the folder of the knowledge base
 
 
 def find_source(
-    given: str | Path | Iterable[object], name: str, scope: Mapping[str, str], options: FileOptions
+    given: str | Path | Iterable[object],
+    name: str,
+    scope: Mapping[str, str],
+    options: FileOptions,
+    kb_folder: Path | None,
 ) -> Source:
     """Return the files or documents that are there now; raise if some may be missing."""
+    place = scope.get(TENANT_KEY, ""), scope.get(KB_KEY, "")
     if not isinstance(given, str | Path):
-        return _source_of_documents(given, name, scope, options)
+        if options != FileOptions():
+            raise ConfigurationError(
+                "include, exclude, encoding and follow_symlinks are for a folder; pass them to the "
+                "reader of the documents"
+            )
+        return _source_of_documents(given, name, scope, place)
     if not str(given):
         raise ConfigurationError("the source is empty: pass a folder, a file or a glob pattern")
     try:
-        return _source_of_files(expanded_path(given), name, scope, options)
+        return _source_of_files(expanded_path(given), name, place, options, kb_folder)
     except OSError as error:
         raise SyncRefusedError(f"{given} cannot be read ({error}); nothing was changed") from error
 
 
 def _source_of_files(
-    path: Path, name: str, scope: Mapping[str, str], options: FileOptions
+    path: Path, name: str, place: tuple[str, str], options: FileOptions, kb_folder: Path | None
 ) -> Source:
     folder, pattern = folder_and_pattern(path)
     if not folder.exists():
@@ -231,7 +190,7 @@ def _source_of_files(
         reading,
         include=options.include,
         exclude=options.exclude,
-        leave_out=options.leave_out,
+        leave_out=kb_folder,
         follow_symlinks=options.follow_symlinks,
     )
     if reading.unlisted:
@@ -239,16 +198,15 @@ def _source_of_files(
             f"{', '.join(map(str, sorted(reading.unlisted)))} cannot be listed, so that files may "
             "be missing; nothing was changed. Make it readable, or exclude it"
         )
-    place = scope.get(TENANT_KEY, ""), scope.get(KB_KEY, "")
     found: dict[SourceKey, FoundFile] = {}
     for file in files:
         with suppress(FileNotFoundError):  # deleted meanwhile
             key = SourceKey(*place, str(file))
-            found[key] = FoundFile(file, key, file.stat(), options.encoding)
+            found[key] = FoundFile(file, key, options.encoding)
     _wait_for_tick(max((each.mtime_ns for each in found.values()), default=0))
     left_out = {str(file): reason for file, reason in reading.left_out.items()}
-    where = str(folder.resolve().joinpath(*pattern[: None if folder != path else 0]))
-    return Source(name or where, found, left_out, f"{_READERS} {options.encoding}")
+    where = folder.resolve() if folder == path else folder.resolve().joinpath(*pattern)
+    return Source(name or str(where), found, left_out, f"{_READERS} {options.encoding}")
 
 
 def _wait_for_tick(newest_ns: int) -> None:
@@ -259,16 +217,11 @@ def _wait_for_tick(newest_ns: int) -> None:
 
 
 def _source_of_documents(
-    given: Iterable[object], name: str, scope: Mapping[str, str], options: FileOptions
+    given: Iterable[object], name: str, scope: Mapping[str, str], place: tuple[str, str]
 ) -> Source:
     if not name:
         raise ConfigurationError(
             "documents need name=..., such as 'wiki': what came under it is deleted when it is gone"
-        )
-    if options != FileOptions(leave_out=options.leave_out):
-        raise ConfigurationError(
-            "include, exclude, encoding and follow_symlinks are for a folder; pass them to the "
-            "reader of the documents"
         )
     left_out = given.left_out if isinstance(given, DocumentList) else {}
     members: dict[SourceKey, list[BaseNode]] = {}
@@ -276,11 +229,10 @@ def _source_of_documents(
         tenant, kb, ref = key_of_node(group[0], scope)
         key = SourceKey(tenant, kb, source_in(group[0].metadata) or ref)
         members.setdefault(key, []).extend(group)
-    found: dict[SourceKey, Found] = {key: FoundDocuments(key, own) for key, own in members.items()}
-    place = scope.get(TENANT_KEY, ""), scope.get(KB_KEY, "")
-    for file, reason in left_out.items():
+    found = {key: Found(key, own) for key, own in members.items()}
+    for file, reason in left_out.items():  # its documents stay
         key = SourceKey(*place, str(file))
-        found[key] = LeftOut(key, reason)
+        found[key] = Found(key, [], reason)
     return Source(name, found)
 
 

@@ -1,8 +1,10 @@
 """`Syncable`: the method of a knowledge base that makes it equal to a source."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import wraps
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from llama_index.core.schema import BaseNode
 
@@ -13,6 +15,19 @@ from llama_retrieval_ext.knowledge_base.sync import Sync, SyncOptions
 from llama_retrieval_ext.knowledge_base.sync_sources import FileOptions, find_source
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.urls import Location
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _in_thread(method: Callable[P, T]) -> Callable[P, Coroutine[object, object, T]]:
+    """Return the async twin of a method."""
+
+    @wraps(method)
+    async def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.to_thread(method, *args, **kwargs)
+
+    return run
 
 
 class Syncable:
@@ -74,46 +89,16 @@ class Syncable:
             ScopeRequiredError: The knowledge base requires a scope.
             StoreUnavailableError: As for `add`.
         """
-        if not 0 <= max_deletions <= 1:
+        if not isinstance(max_deletions, int | float) or not 0 <= max_deletions <= 1:
             raise ConfigurationError(
                 f"max_deletions is a share between 0 and 1, got {max_deletions!r}; to delete "
                 "nothing pass prune=False"
             )
         addition = self._changes.addition(scope)
-        files = FileOptions(include, exclude, encoding, follow_symlinks, self._folder)
-        found = find_source(source, name, addition.scope, files)
+        files = FileOptions(include, exclude, encoding, follow_symlinks)
+        found = find_source(source, name, addition.scope, files, self._folder)
         options = SyncOptions(prune, dry_run, max_deletions, checksum)
         return Sync(addition, scope, found, options).run(show_progress=show_progress)
 
-    async def async_sync(  # noqa: PLR0913 - those of `sync`
-        self,
-        source: str | Path | Iterable[BaseNode],
-        *,
-        name: str = "",
-        scope: Scope | None = None,
-        prune: bool = True,
-        dry_run: bool = False,
-        max_deletions: float = 0.2,
-        checksum: bool = False,
-        include: Sequence[str] = (),
-        exclude: Sequence[str] = (),
-        encoding: str = "",
-        follow_symlinks: bool = False,
-        show_progress: bool = True,
-    ) -> SyncReport:
-        """Run `sync` in a thread; ``async`` is a keyword of Python."""
-        return await asyncio.to_thread(
-            self.sync,
-            source,
-            name=name,
-            scope=scope,
-            prune=prune,
-            dry_run=dry_run,
-            max_deletions=max_deletions,
-            checksum=checksum,
-            include=include,
-            exclude=exclude,
-            encoding=encoding,
-            follow_symlinks=follow_symlinks,
-            show_progress=show_progress,
-        )
+    # Its name would be `async`, which is a keyword.
+    async_sync = _in_thread(sync)

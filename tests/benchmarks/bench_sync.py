@@ -42,6 +42,5 @@ def report(what: str, kb: KnowledgeBase, folder: Path, *, checksum: bool = False
 
 
 if __name__ == "__main__":
-    main(
-        int(sys.argv[1]) if len(sys.argv) > 1 else 10_000, sys.argv[2] if len(sys.argv) > 2 else ""
-    )
+    given = dict(enumerate(sys.argv))
+    main(int(given.get(1, 10_000)), given.get(2, ""))

@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -26,6 +27,7 @@ from llama_retrieval_ext.knowledge_base.readers.files import read_documents
 from llama_retrieval_ext.knowledge_base.report import SyncReport
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
+Mode = Literal["vector", "keyword", "graph"]
 SYLLABLES = ["ba", "ke", "lo", "mi", "nu", "ra", "so", "ti"]
 WORDS = [a + b + c for a in SYLLABLES for b in SYLLABLES for c in SYLLABLES[:4]]
 
@@ -95,7 +97,8 @@ def differences(kb: KnowledgeBase, fresh: KnowledgeBase, questions: Sequence[str
     found = []
     if set(kb.documents()) != set(fresh.documents()):
         found.append("documents")
-    for mode in ("vector", "keyword", *(["graph"] if kb.graph is not None else [])):
+    modes: list[Mode] = ["vector", "keyword", "graph"]
+    for mode in modes[: 2 if kb.graph is None else 3]:
         found += [
             f"{mode}: {question}"
             for question in questions
@@ -104,7 +107,7 @@ def differences(kb: KnowledgeBase, fresh: KnowledgeBase, questions: Sequence[str
     return found
 
 
-def _scores(kb: KnowledgeBase, mode: str, question: str) -> dict[str, float]:
+def _scores(kb: KnowledgeBase, mode: Mode, question: str) -> dict[str, float]:
     hits = kb.retriever(mode, top_k=50).retrieve(question)
     return {hit.node_id: round(hit.score or 0.0, 4) for hit in hits}
 

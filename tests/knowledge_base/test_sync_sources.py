@@ -171,7 +171,7 @@ def test_a_file_written_just_before_a_sync_is_not_read_by_the_next(
 def test_a_file_that_changes_while_it_is_read_has_no_known_state(tmp_path: Path) -> None:
     file = tmp_path / "a.md"
     write(file, "Before.")
-    found = FoundFile(file, SourceKey("", "", str(file)), file.stat(), "")
+    found = FoundFile(file, SourceKey("", "", str(file)), "")
     assert found.state.content
     file.write_text("After.")
     assert found.read()

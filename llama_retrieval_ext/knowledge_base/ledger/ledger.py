@@ -342,9 +342,8 @@ class Ledger(ABC):
     def count(self) -> tuple[int, int]:
         """Return the number of documents and nodes."""
 
-    def compact(self) -> int:
-        """Free the disk space of deleted records if the engine does not; return the bytes."""
-        return 0
+    def compact(self) -> None:  # noqa: B027 - servers do it themselves
+        """Remove what is left of deleted records."""
 
     @abstractmethod
     def close(self) -> None:

@@ -67,7 +67,6 @@ class Database:
     """The tables of a ledger in a thread-safe SQLite database; in memory without a path."""
 
     def __init__(self, path: Path | None) -> None:
-        self._path = path
         self._where = "the ledger in memory" if path is None else str(path)
         self._lock = RLock()
         with self._translated():
@@ -115,23 +114,10 @@ class Database:
         with self._lock, self._translated():
             return self._connection.execute(query, parameters).fetchall()
 
-    def compact(self) -> int:
-        """Rewrite the file, and empty its log; return the bytes freed."""
-        before = self._size()
-        with self.connection() as connection:
-            connection.execute("VACUUM")
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        return max(0, before - self._size())
-
     def close(self) -> None:
         """Close the file; a second call is a no-op."""
         with self._lock:
             self._end()
-
-    def _size(self) -> int:
-        """Return the bytes of the file and its log; 0 in memory."""
-        files = [] if self._path is None else [self._path, Path(f"{self._path}-wal")]
-        return sum(each.stat().st_size for each in files if each.exists())
 
     @contextmanager
     def _translated(self) -> Generator[None]:
@@ -282,9 +268,11 @@ class LocalLedger(Ledger):
         ((documents, nodes),) = self.database.rows(query)
         return int(str(documents)), int(nodes)
 
-    def compact(self) -> int:
-        """Rewrite the file without deleted rows, which may contain text; return the bytes freed."""
-        return self.database.compact()
+    def compact(self) -> None:
+        """Rewrite the file and its log without deleted rows, which may contain text."""
+        with self.database.connection() as connection:
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
         """Close the file."""
