@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import count, groupby
 from time import perf_counter
 
-from llama_index.core.schema import BaseNode, Document
+from llama_index.core.schema import BaseNode, Document, MetadataMode
 from llama_index.core.vector_stores.types import MetadataFilters
 from tqdm import tqdm  # type: ignore[import-untyped]
 
@@ -91,8 +91,19 @@ def progress(
     Without a length of the items, the bar counts up.
     """
     total = len(items) if isinstance(items, Sized) else None
-    with tqdm(total=total, desc=title, unit="doc", delay=_DELAY_S, disable=not show) as bar:
+    with _bar(total, "doc", title, show=show) as bar:
         yield bar.update
+
+
+def _bar(total: int | None, unit: str, title: str = "Adding documents", *, show: bool) -> tqdm:
+    scale = unit == "char"
+    return tqdm(
+        total=total, desc=title, unit=unit, unit_scale=scale, delay=_DELAY_S, disable=not show
+    )
+
+
+def _size(group: Group) -> int:
+    return sum(len(node.get_content(MetadataMode.NONE)) for node in group)
 
 
 class Tally:
@@ -191,11 +202,20 @@ class Addition:
     def run(self, items: Iterable[object], *, show_progress: bool) -> IngestionReport:
         """Add documents and return the outcome of each."""
         groups = grouped(items)
-        with progress(groups, show=show_progress) as advance:
+        total = sum(map(_size, groups)) if isinstance(groups, Sequence) else None
+        with _bar(total, "char", show=show_progress) as bar:
             for batch in group_batches(groups):
-                self.store(self.parts.preparation.prepared(self.changed_in(batch)))
-                advance(len(batch))
+                self._add(batch, bar)
         return self.tally.report()
+
+    def _add(self, batch: Sequence[Group], bar: tqdm) -> None:
+        """Add a batch; the bar moves by its characters, while they are embedded."""
+        size = sum(map(_size, batch))
+        end = bar.n + size
+        changed = self.changed_in(batch)
+        prepare = self.parts.preparation.prepared
+        self.store(prepare(changed, lambda share: bar.update(min(share * size, end - bar.n))))
+        bar.update(end - bar.n)
 
     def changed_in(self, groups: Sequence[Group]) -> list[SourceDocument]:
         """Return the documents in groups of nodes that are not stored in this version."""

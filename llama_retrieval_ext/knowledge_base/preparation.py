@@ -52,6 +52,8 @@ T = TypeVar("T")
 # An overlap of an eighth keeps sentences at chunk borders findable.
 _CHUNK_TOKENS = 512
 _OVERLAP_TOKENS = 64
+# The model's batches in a step of the progress bar.
+_STEP_BATCHES = 16
 
 
 class Splitter:
@@ -175,10 +177,11 @@ def _embedded_apart(nodes: list[BaseNode], document: BaseNode) -> list[BaseNode]
 
 
 class Embedder:
-    """Embeds nodes with the batch size of its model."""
+    """Embeds nodes with the batch size of its model; `watch` gets the share of each step."""
 
-    def __init__(self, model: BaseEmbedding) -> None:
+    def __init__(self, model: BaseEmbedding, watch: Callable[[float], object]) -> None:
         self.model = model
+        self._watch = watch
         self.dimension: int | None = None  # of its vectors; None before the first
 
     def embedded(self, documents: Sequence[Prepared]) -> list[Prepared | Exception]:
@@ -190,7 +193,12 @@ class Embedder:
         if not bare:
             return list(documents)
         texts = [node.get_content(MetadataMode.EMBED) for node in bare]
-        vectors = self.model.get_text_embedding_batch(texts)
+        vectors: list[list[float]] = []
+        step = _STEP_BATCHES * self.model.embed_batch_size
+        for start in range(0, len(texts), step):
+            some = texts[start : start + step]
+            vectors += self.model.get_text_embedding_batch(some)
+            self._watch(len(some) / len(texts))
         if len(vectors) != len(texts):
             raise ConfigurationError(
                 f"{type(self.model).__name__} gave {len(vectors)} embeddings for {len(texts)} texts"
@@ -274,9 +282,14 @@ class Preparation:
             for key, own in members.items()
         ]
 
-    def prepared(self, documents: Sequence[SourceDocument]) -> PreparedBatch:
-        """Return documents ready to be stored, or the error of each; their keys must differ."""
-        embedder = Embedder(self.embed_model)
+    def prepared(
+        self, documents: Sequence[SourceDocument], watch: Callable[[float], object] = float
+    ) -> PreparedBatch:
+        """Return documents ready to be stored, or the error of each; their keys must differ.
+
+        While texts are embedded, `watch` gets the share of the texts in each step.
+        """
+        embedder = Embedder(self.embed_model, watch)
         made = self.splitter.nodes_of(documents)
         results = {
             each.key: _with_text(each, nodes) for each, nodes in zip(documents, made, strict=True)
