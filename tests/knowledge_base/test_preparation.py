@@ -11,6 +11,7 @@ from llama_index.core.schema import (
     TextNode,
     TransformComponent,
 )
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from llama_retrieval_ext.errors import (
     ConfigurationError,
@@ -225,9 +226,8 @@ def test_the_bar_moves_while_one_long_document_is_embedded(
     kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moves: list[float] = []
-    bar = changes.tqdm
 
-    class Bar(bar):  # type: ignore[misc,valid-type]  # tqdm has no types
+    class Bar(tqdm):  # type: ignore[misc]  # tqdm has no types
         def update(self, n: float = 1) -> None:
             moves.append(n)
             super().update(n)
