@@ -40,7 +40,7 @@ from llama_index.core.vector_stores.types import (
 
 from llama_retrieval_ext.arguments import value_expression
 from llama_retrieval_ext.checks import is_number
-from llama_retrieval_ext.errors import InvalidFilterError
+from llama_retrieval_ext.errors import InvalidFilterError, UnsupportedFilterError
 
 Scalar: TypeAlias = str | int | float
 Value: TypeAlias = Scalar | tuple[Scalar, ...] | None
@@ -84,7 +84,7 @@ Condition: TypeAlias = Compare | AllOf | AnyOf | Not
 # control characters, so that compilers need not escape a key.
 _KEY = re.compile(r"\w(?:[\w .:/@+-]{0,126}\w)?")
 _LIST_OPERATORS = {FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL}
-ORDER_OPERATORS = {FilterOperator.GT, FilterOperator.GTE, FilterOperator.LT, FilterOperator.LTE}
+ORDER_OPERATORS = (FilterOperator.GT, FilterOperator.GTE, FilterOperator.LT, FilterOperator.LTE)
 _TEXT_OPERATORS = {FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE}
 
 
@@ -244,9 +244,15 @@ def comparisons(condition: Condition) -> Iterator[Compare]:
             yield from comparisons(part)
 
 
-def orders_dates(comparison: Compare) -> bool:
-    """Return whether a comparison is of dates by time."""
-    return comparison.operator in ORDER_OPERATORS and isinstance(comparison.value, str)
+def refuse_dates(condition: Condition, where: str) -> None:
+    """Raise `UnsupportedFilterError` if a condition compares dates by time."""
+    for each in comparisons(condition):
+        if each.operator in ORDER_OPERATORS and isinstance(each.value, str):
+            raise UnsupportedFilterError(
+                f"{where} may compare the date {each.value!r} for {each.key!r} as text; store "
+                "dates as numbers, such as 20240131",
+                each.operator.name,
+            )
 
 
 def _equal(field: object, value: object) -> bool:

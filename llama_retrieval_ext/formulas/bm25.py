@@ -69,21 +69,19 @@ def bm25_term_weight(
 
 
 def bm25_term_counts(
-    weights: Numbers, *, average_length: float, k1: float = 1.2, b: float = 0.75
+    weights: Floats, *, average_length: float, k1: float = 1.2, b: float = 0.75
 ) -> Floats:
-    r"""Return the counts of all terms of one document from their weights.
-
-    The inverse of `bm25_term_weight`, for ``k1`` above 0 and ``b`` below 1:
+    r"""Return the counts of all terms of one document, the inverse of `bm25_term_weight`.
 
     .. math:: tf = K \frac{w}{k_1 + 1 - w}, \quad K = k_1 \, (1 - b + b \, |d| / \overline{|d|})
 
     The length :math:`|d|` is the sum of all counts, so that the weights alone determine ``K``.
 
     Args:
-        weights: Weight of each distinct term; may be empty, 0 for a placeholder.
+        weights: Weight of each distinct term; may be empty.
         average_length: The mean with which the weights were computed.
-        k1: As for the weights.
-        b: As for the weights.
+        k1: As for the weights, above 0.
+        b: As for the weights, below 1.
 
     Returns:
         Whole numbers; exact for counts up to some thousands if the weights are 32-bit floats.

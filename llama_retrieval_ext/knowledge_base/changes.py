@@ -106,8 +106,19 @@ def progress(
     Without a length of the items, the bar counts up.
     """
     total = len(items) if isinstance(items, Sized) else None
-    with tqdm(total=total, desc=title, unit="doc", delay=_DELAY_S, disable=not show) as bar:
+    with _bar(total, "doc", title, show=show) as bar:
         yield bar.update
+
+
+def _bar(total: int | None, unit: str, title: str = "Adding documents", *, show: bool) -> tqdm:
+    scale = unit == "char"
+    return tqdm(
+        total=total, desc=title, unit=unit, unit_scale=scale, delay=_DELAY_S, disable=not show
+    )
+
+
+def _size(group: Group) -> int:
+    return sum(len(node.get_content(MetadataMode.NONE)) for node in group)
 
 
 class Tally:
@@ -216,11 +227,21 @@ class Addition:
     def run(self, items: Iterable[object], *, show_progress: bool) -> IngestionReport:
         """Add documents and return the outcome of each."""
         groups = grouped(items)
-        with progress(groups, show=show_progress) as advance:
+        total = sum(map(_size, groups)) if isinstance(groups, Sequence) else None
+        with _bar(total, "char", show=show_progress) as bar:
             for batch in group_batches(groups):
-                self.store(self.prepared(self.changed_in(batch)))
-                advance(len(batch))
+                self._add(batch, bar)
         return self.tally.report()
+
+    def _add(self, batch: Sequence[Group], bar: tqdm) -> None:
+        """Add a batch; the bar moves by its characters, while they are embedded."""
+        size = sum(map(_size, batch))
+        end = bar.n + size
+        changed = self.changed_in(batch)
+        self.store(
+            self.prepared(changed, watch=lambda share: bar.update(min(share * size, end - bar.n)))
+        )
+        bar.update(end - bar.n)
 
     def changed_in(self, groups: Iterable[Group]) -> list[SourceDocument]:
         """Return the documents in groups of nodes that are not stored in this version."""
@@ -262,17 +283,19 @@ class Addition:
         self,
         documents: Sequence[SourceDocument],
         moved: Mapping[DocumentKey, DocumentKey] = MappingProxyType({}),
+        watch: Callable[[float], object] = float,
     ) -> PreparedBatch:
         """Return documents ready to be stored; text that is stored already is not embedded again.
 
-        `moved` has the documents whose content some of them have.
+        `moved` has the documents whose content some of them have; `watch` gets the share of the
+        texts in each step of embedding.
         """
         old = [each.key for each in documents if each.key in self._updated]
         old += [moved[each.key] for each in documents if each.key in moved]
         ids = self.parts.ledger.node_ids(old) if old else {}
         nodes = self.parts.nodes([id_ for own in ids.values() for id_ in own])
         known = {node.get_content(MetadataMode.EMBED): node.get_embedding() for node in nodes}
-        return self.parts.preparation.prepared(documents, known)
+        return self.parts.preparation.prepared(documents, known, watch)
 
     def store(self, batch: PreparedBatch) -> None:
         """Write prepared documents and record the outcome of each."""

@@ -57,6 +57,8 @@ T = TypeVar("T")
 _CHUNK_TOKENS = 512
 _OVERLAP_TOKENS = 64
 _NONE: Mapping[str, Sequence[float]] = MappingProxyType({})
+# The model's batches in a step of the progress bar.
+_STEP_BATCHES = 16
 
 
 class Splitter:
@@ -190,11 +192,20 @@ def _embedded_apart(nodes: list[BaseNode], document: BaseNode) -> list[BaseNode]
 
 
 class Embedder:
-    """Embeds nodes with the batch size of its model, except texts whose embedding is known."""
+    """Embeds nodes with the batch size of its model, except texts whose embedding is known.
 
-    def __init__(self, model: BaseEmbedding, known: Mapping[str, Sequence[float]] = _NONE) -> None:
+    `watch` gets the share of the texts in each step.
+    """
+
+    def __init__(
+        self,
+        model: BaseEmbedding,
+        known: Mapping[str, Sequence[float]] = _NONE,
+        watch: Callable[[float], object] = float,
+    ) -> None:
         self.model = model
         self._known = known
+        self._watch = watch
         self.dimension: int | None = None  # of its vectors; None before the first
 
     def embedded(self, documents: Sequence[Prepared]) -> list[Prepared | Exception]:
@@ -219,7 +230,12 @@ class Embedder:
     def _vectors(self, texts: list[str]) -> list[list[float]]:
         if not texts:
             return []
-        vectors = self.model.get_text_embedding_batch(texts)
+        vectors: list[list[float]] = []
+        step = _STEP_BATCHES * self.model.embed_batch_size
+        for start in range(0, len(texts), step):
+            some = texts[start : start + step]
+            vectors += self.model.get_text_embedding_batch(some)
+            self._watch(len(some) / len(texts))
         if len(vectors) != len(texts):
             raise ConfigurationError(
                 f"{type(self.model).__name__} gave {len(vectors)} embeddings for {len(texts)} texts"
@@ -304,13 +320,17 @@ class Preparation:
         return found
 
     def prepared(
-        self, documents: Sequence[SourceDocument], known: Mapping[str, Sequence[float]] = _NONE
+        self,
+        documents: Sequence[SourceDocument],
+        known: Mapping[str, Sequence[float]] = _NONE,
+        watch: Callable[[float], object] = float,
     ) -> PreparedBatch:
         """Return documents ready to be stored, or the error of each; their keys must differ.
 
-        `known` has embeddings by the text that was embedded.
+        `known` has embeddings by the text that was embedded. While others are embedded, `watch`
+        gets the share of the texts in each step.
         """
-        embedder = Embedder(self.embed_model, known)
+        embedder = Embedder(self.embed_model, known, watch)
         made = self.splitter.nodes_of(documents)
         results = {
             each.key: _with_text(each, nodes) for each, nodes in zip(documents, made, strict=True)

@@ -79,19 +79,13 @@ class WriteTarget(Protocol):
 
 
 class StoreTarget:
-    """A vector store as the target of writes.
-
-    Args:
-        store: The store.
-        flush: Writes its pending changes to disk.
-        check_room: Raises if there is no room for nodes.
-    """
+    """A store as the target; `flush` writes to disk, `check_room` raises if nodes do not fit."""
 
     def __init__(
         self,
         store: BasePydanticVectorStore,
         flush: Callable[[], None],
-        check_room: Callable[[Sequence[BaseNode]], None] = lambda _: None,
+        check_room: Callable[[list[BaseNode]], None] = lambda _: None,
     ) -> None:
         self._store = store
         self._check_room = check_room
@@ -99,8 +93,7 @@ class StoreTarget:
 
     def check(self, documents: Sequence[Prepared]) -> None:
         """Raise if there is no room; the journal, in the same place, is written first."""
-        if documents:
-            self._check_room(_nodes_of(documents))
+        self._check_room(_nodes_of(documents))
 
     def upsert(self, documents: Sequence[Prepared]) -> None:
         """Add the nodes of documents, or replace those with the same id."""

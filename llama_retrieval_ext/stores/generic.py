@@ -25,9 +25,8 @@ from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import (
     Condition,
     as_metadata_filters,
-    comparisons,
     matches,
-    orders_dates,
+    refuse_dates,
     simplified,
 )
 from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
@@ -92,8 +91,8 @@ class GenericBackend:
         """Return the nodes nearest to an embedding, with the store's scores."""
         check_exact(self.engine, self.features, VectorQuery((), search))
         condition = None if search.condition is None else simplified(search.condition)
-        if not isinstance(condition, bool | None):
-            self._check_comparable(condition)
+        if not (isinstance(condition, bool | None) or isinstance(self.store, SimpleVectorStore)):
+            refuse_dates(condition, self.engine)
         if condition is False:  # no node matches, and a store may ignore such a condition
             return Call(list)
         query = self._query(embedding, search.top_k, None if condition is True else condition)
@@ -121,15 +120,6 @@ class GenericBackend:
     def describe(self) -> Mapping[str, object]:
         """Return the store's class."""
         return {"engine": self.engine}
-
-    def _check_comparable(self, condition: Condition) -> None:
-        dated = next(filter(orders_dates, comparisons(condition)), None)
-        if dated is not None and not isinstance(self.store, SimpleVectorStore):
-            raise UnsupportedFilterError(
-                f"{self.engine} may compare the date {dated.value!r} for {dated.key!r} as text; "
-                "store dates as numbers, such as 20240131, or open a store by URL",
-                dated.operator.name,
-            )
 
     @contextmanager
     def _refusals(self, condition: object) -> Generator[None]:

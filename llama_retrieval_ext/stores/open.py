@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from types import ModuleType
 from typing import Final, TypeAlias
@@ -111,14 +111,7 @@ def open_store(
         setup = params_of(EmbeddedParams, store_params or {}, engine="the embedded engine")
         if must_exist and is_new(rest):
             raise _missing(url)
-        return EmbeddedVectorStore(
-            rest,
-            tokenizer=tokenizer,
-            distance=distance,
-            vectors=setup.vectors,
-            index=setup.index,
-            min_free_bytes=setup.min_free_bytes,
-        )
+        return EmbeddedVectorStore(rest, tokenizer=tokenizer, distance=distance, **asdict(setup))
     if rest and scheme in ENGINES:
         engine = ENGINES[scheme]
         opening = _import(engine, "store")

@@ -11,6 +11,7 @@ from llama_index.core.schema import (
     TextNode,
     TransformComponent,
 )
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from llama_retrieval_ext.errors import (
     ConfigurationError,
@@ -20,6 +21,7 @@ from llama_retrieval_ext.errors import (
     ModelMismatchError,
     StoreClosedError,
 )
+from llama_retrieval_ext.knowledge_base import changes
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
@@ -218,3 +220,22 @@ def test_a_transformation_that_repeats_a_node_fails_only_that_document(open_kb: 
     report = kb.add([Document(id_="twice", text="x"), Document(id_="once", text="y")])
     assert report.added == 1
     assert isinstance(report.failures["twice"], DuplicateNodeError)
+
+
+def test_the_bar_moves_while_one_long_document_is_embedded(
+    kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moves: list[float] = []
+
+    class Bar(tqdm):  # type: ignore[misc]  # tqdm has no types
+        def update(self, n: float = 1) -> None:
+            moves.append(n)
+            super().update(n)
+
+    monkeypatch.setattr(changes, "tqdm", Bar)
+    monkeypatch.setattr(changes, "_DELAY_S", 1e9)
+    source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id="d")}
+    nodes = [TextNode(text=f"Line {n:03}", relationships=source) for n in range(500)]
+    assert kb.add(nodes).added == 1
+    assert sum(moves) == pytest.approx(500 * len("Line 000"))
+    assert len(moves) > 3

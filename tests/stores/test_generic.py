@@ -148,6 +148,14 @@ def test_a_condition_goes_to_the_store_as_llama_index_filters(search: SearchFunc
     assert [(each.key, each.value) for each in filters.legacy_filters()] == [("lang", "en")]
 
 
+def test_a_comparison_of_dates_that_another_store_could_make_as_text_is_refused(
+    search: SearchFunction,
+) -> None:
+    since = Not(Compare("day", FilterOperator.GTE, "2024-01-31"))
+    with pytest.raises(UnsupportedFilterError, match="the date '2024-01-31' for 'day' as text"):
+        search(GenericBackend(Remote()), Search(5, since))
+
+
 def test_a_filter_that_the_store_cannot_evaluate_is_refused(search: SearchFunction) -> None:
     store = Remote().answers(error=NotImplementedError("no such operator"))
     with pytest.raises(UnsupportedFilterError, match=r"Remote cannot evaluate .*no such operator"):

@@ -48,7 +48,7 @@ def test_a_folder_behind_two_slashes_is_refused(url: str) -> None:
 
 def test_the_embedded_engine_has_no_other_parameters() -> None:
     with pytest.raises(
-        ConfigurationError, match=r"hnsw_config.* The settings are: vectors, index$"
+        ConfigurationError, match=r"hnsw_config.* The settings are: vectors, index, min_free_bytes$"
     ):
         open_store("embedded::memory:", store_params={"hnsw_config": {}})
 

@@ -7,9 +7,9 @@ from typing import Any, Final, TypeAlias
 
 from llama_index.core.vector_stores.types import FilterOperator
 
-from llama_retrieval_ext.errors import ConfigurationError, RuleError, UnsupportedFilterError
+from llama_retrieval_ext.errors import ConfigurationError, RuleError
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.filters import Compare, matches, orders_dates
+from llama_retrieval_ext.filters import Compare, matches, refuse_dates
 from llama_retrieval_ext.graph.adjacency import Adjacency
 from llama_retrieval_ext.graph.backend import AdjacencyGraph, CypherGraph, GraphBackend, immediate
 from llama_retrieval_ext.graph.cypher import (
@@ -317,12 +317,7 @@ class _Compilation:
         return f"NOT EXISTS {{ MATCH {self._path(f'x{at}', step)} {_where(conditions)} }}"
 
     def _condition(self, variable: str, compare: Compare) -> str:
-        if orders_dates(compare):
-            raise UnsupportedFilterError(
-                f"a rule compares {compare.key!r} with the date {compare.value!r}, and Cypher "
-                "compares dates as text; store dates as numbers, such as 20240131",
-                compare.operator.name,
-            )
+        refuse_dates(compare, "Cypher")
         parameter = f"c{len(self.parameters)}"
         value = compare.value
         self.parameters[parameter] = list(value) if isinstance(value, tuple) else value

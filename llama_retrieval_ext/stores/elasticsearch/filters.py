@@ -24,7 +24,7 @@ from typing import Final
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import UnsupportedFilterError
-from llama_retrieval_ext.filters import Condition, Scalar, instant
+from llama_retrieval_ext.filters import ORDER_OPERATORS, Condition, Scalar, instant
 from llama_retrieval_ext.stores.elasticsearch.client import Json
 from llama_retrieval_ext.stores.encoding.values import (
     is_comparable,
@@ -254,10 +254,7 @@ _LANGUAGE: Final = FilterLanguage(
     {
         FilterOperator.EQ: lambda key, value: _term(key, scalar(value)),
         FilterOperator.IN: _one_of,
-        FilterOperator.GT: _ordered("gt"),
-        FilterOperator.GTE: _ordered("gte"),
-        FilterOperator.LT: _ordered("lt"),
-        FilterOperator.LTE: _ordered("lte"),
+        **{each: _ordered(each.name.lower()) for each in ORDER_OPERATORS},
         FilterOperator.ANY: lambda key, values: _one_of(key, values, "i"),
         FilterOperator.ALL: _has_all,
         FilterOperator.CONTAINS: lambda key, value: _term(key, f"i{scalar(value)}"),

@@ -18,7 +18,7 @@ from llama_index.vector_stores.elasticsearch import ElasticsearchStore
 
 from llama_retrieval_ext.errors import UnsupportedModeError
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.filters import Condition, Scalar
+from llama_retrieval_ext.filters import ORDER_OPERATORS, Condition, Scalar
 from llama_retrieval_ext.stores.elasticsearch.client import (
     ClientConfig,
     Json,
@@ -204,10 +204,7 @@ class IndexFields:
         comparisons: Mapping[FilterOperator, Comparison[Json]] = {
             FilterOperator.EQ: lambda key, value: self._among(key, [value]),
             FilterOperator.IN: self._among,
-            FilterOperator.GT: self._bounded("gte"),
-            FilterOperator.GTE: self._bounded("gte"),
-            FilterOperator.LT: self._bounded("lte"),
-            FilterOperator.LTE: self._bounded("lte"),
+            **{each: self._bounded(f"{each.name[0].lower()}te") for each in ORDER_OPERATORS},
             FilterOperator.ANY: self._among,
             FilterOperator.ALL: lambda key, values: all_of(
                 [self._among(key, [value]) for value in values]  # without values, empty lists match

@@ -220,12 +220,9 @@ class StoreDirectory:
                 return False
             draft.bring_changes(old, new, self.lock)
             new.flush()
-            made = draft.config.generation
+            made, average = draft.config.generation, draft.weights.new
             after = replace(
-                self.config,
-                generation=made,
-                indexed=draft.indexed,
-                average_length=draft.weights.new,
+                self.config, generation=made, indexed=draft.indexed, average_length=average
             )
             write_config(self.path, after)
             self._draft = None

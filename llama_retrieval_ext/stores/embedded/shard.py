@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from subprocess import Popen
-from typing import Final, Self
+from typing import Any, Final, NamedTuple, Self
 from uuid import UUID
 
 from qdrant_edge import (
@@ -29,7 +29,7 @@ from qdrant_edge import (
 )
 
 from llama_retrieval_ext.stores.embedded.files import EmbeddedConfig, check_room
-from llama_retrieval_ext.stores.qdrant_common.points import reweighed, stored_length
+from llama_retrieval_ext.stores.qdrant_common.points import USUAL_LENGTH, reweighed, text_length
 
 DENSE: Final = "dense"
 BM25: Final = "bm25"
@@ -150,7 +150,7 @@ class Draft:
     is_abandoned: bool = False
     is_changed: bool = False
     indexed: int = 0
-    weights: "Reweighing" = field(default_factory=lambda: Reweighing(None, None))
+    weights: "Reweighing" = field(default_factory=lambda: Reweighing(USUAL_LENGTH, USUAL_LENGTH))
 
     def abandon(self) -> None:
         """Stop the build, because the copy is out of date."""
@@ -176,62 +176,40 @@ def copy_schema(old: EdgeShard, new: EdgeShard) -> None:
             new.update(UpdateOperation.create_field_index(name, index.params))
 
 
-@dataclass(frozen=True, slots=True)
-class Reweighing:
-    """Change of the keyword weights from one mean number of terms to another.
+class Reweighing(NamedTuple):
+    """Change of the keyword weights of nodes from one mean number of terms to another."""
 
-    Attributes:
-        old: The mean in the stored weights; None for none.
-        new: The mean of all nodes now; None to keep the weights.
-    """
-
-    old: float | None
-    new: float | None
+    old: float
+    new: float
 
     @classmethod
     def of(cls, shard: EdgeShard, config: EmbeddedConfig) -> Self:
         """Return the change to the exact mean of the nodes in a shard."""
-        old = config.average_length
-        if old is None:
-            return cls(None, None)
-        lengths = [
-            stored_length(each.values, average_length=old)
-            for page in scroll(shard, limit=_PAGE, with_vector=[BM25])
-            for each in map(_keyword_weights, page)
-        ]
+        old = config.average_length or USUAL_LENGTH
+        pages = scroll(shard, limit=_PAGE, with_vector=[BM25])
+        lengths = [text_length(_keywords(each).values, old) for page in pages for each in page]
         return cls(old, sum(lengths) / len(lengths) if any(lengths) else old)
 
-    def applied(self, record: Record) -> SparseVector:
-        """Return the new keyword weights of a record."""
-        stored = _keyword_weights(record)
-        if self.old is None or self.new is None:
-            return stored
-        return SparseVector(stored.indices, reweighed(stored.values, old=self.old, new=self.new))
+    def vectors(self, record: Record) -> dict[str, Any]:  # Any: the engine's vectors
+        """Return the vectors of a record with new keyword weights."""
+        stored = _keywords(record)
+        weights = reweighed(stored.values, old=self.old, new=self.new)
+        return {**record.vector, BM25: SparseVector(stored.indices, weights)}  # type: ignore[dict-item]
 
     def apply(self, shard: EdgeShard) -> None:
         """Change the weights of all nodes in a shard."""
-        for page in scroll(shard, limit=_BATCH, with_vector=[BM25]):
-            vectors = [PointVectors(each.id, {BM25: self.applied(each)}) for each in page]
-            if vectors:
-                shard.update(UpdateOperation.update_vectors(vectors))
+        for page in filter(None, scroll(shard, limit=_BATCH, with_vector=[BM25])):
+            vectors = [PointVectors(each.id, self.vectors(each)) for each in page]
+            shard.update(UpdateOperation.update_vectors(vectors))
 
 
-def _keyword_weights(record: Record) -> SparseVector:
-    vectors = record.vector
-    found = vectors.get(BM25) if isinstance(vectors, dict) else None
-    return found if isinstance(found, SparseVector) else SparseVector([], [])
+def _keywords(record: Record) -> SparseVector:
+    return record.vector[BM25]  # type: ignore[index,return-value,call-overload]  # each has it
 
 
 def copy_points(records: Sequence[Record], new: EdgeShard, weights: Reweighing) -> None:
     """Write records, which include vectors and payload, to the new shard with new weights."""
-    points = [
-        Point(
-            each.id,
-            {**(each.vector if isinstance(each.vector, dict) else {}), BM25: weights.applied(each)},
-            each.payload,
-        )
-        for each in records
-    ]
+    points = [Point(each.id, weights.vectors(each), each.payload) for each in records]
     if points:
         new.update(UpdateOperation.upsert_points(points))
 

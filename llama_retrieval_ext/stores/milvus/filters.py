@@ -29,7 +29,15 @@ from typing import Any, Final, TypeAlias
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import UnsupportedFilterError
-from llama_retrieval_ext.filters import AllOf, AnyOf, Condition, Not, Scalar, instant
+from llama_retrieval_ext.filters import (
+    ORDER_OPERATORS,
+    AllOf,
+    AnyOf,
+    Condition,
+    Not,
+    Scalar,
+    instant,
+)
 from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.values import is_comparable, number_term, plain_value
 from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage, target_parts
@@ -346,10 +354,7 @@ def _comparisons(*, in_choice: bool) -> Mapping[FilterOperator, Comparison[Expre
     return {
         FilterOperator.EQ: lambda key, value: _equals_any(key, [value], in_choice=in_choice),
         FilterOperator.IN: lambda key, values: _equals_any(key, values, in_choice=in_choice),
-        FilterOperator.GT: _ordered(">"),
-        FilterOperator.GTE: _ordered(">="),
-        FilterOperator.LT: _ordered("<"),
-        FilterOperator.LTE: _ordered("<="),
+        **{each: _ordered(each.value) for each in ORDER_OPERATORS},
         FilterOperator.ANY: lambda key, values: any_of([_has(key, value) for value in values]),
         FilterOperator.ALL: _has_all,
         FilterOperator.CONTAINS: _has,

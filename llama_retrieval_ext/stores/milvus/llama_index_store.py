@@ -20,7 +20,7 @@ from pymilvus import MilvusClient
 from pymilvus.exceptions import MilvusException
 
 from llama_retrieval_ext.errors import UnsupportedModeError
-from llama_retrieval_ext.filters import Condition, Scalar
+from llama_retrieval_ext.filters import ORDER_OPERATORS, Condition, Scalar
 from llama_retrieval_ext.stores.encoding.vectors import (
     SCORE_RANGES,
     Distance,
@@ -279,10 +279,7 @@ def _exists(field: str, _: object) -> Prefilter:
 _COMPARISONS: Final[Mapping[FilterOperator, Comparison[Prefilter]]] = {
     FilterOperator.EQ: _equal,
     FilterOperator.IN: lambda field, values: _any_of([_equal(field, each) for each in values]),
-    FilterOperator.GT: _compared(">"),
-    FilterOperator.GTE: _compared(">="),
-    FilterOperator.LT: _compared("<"),
-    FilterOperator.LTE: _compared("<="),
+    **{each: _compared(each.value) for each in ORDER_OPERATORS},
     FilterOperator.ANY: _exists,
     FilterOperator.ALL: lambda _, __: _PASS_ALL,
     FilterOperator.CONTAINS: _exists,

@@ -24,7 +24,7 @@ from llama_retrieval_ext.errors import (
     UnsupportedModeError,
 )
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.filters import Condition, Scalar
+from llama_retrieval_ext.filters import ORDER_OPERATORS, Condition, Scalar
 from llama_retrieval_ext.stores.encoding.vectors import (
     SCORE_RANGES,
     SCORES,
@@ -387,10 +387,7 @@ _LANGUAGE: Final = clause_language(
     {
         FilterOperator.EQ: lambda key, value: _no_list(key, _equal(key, value)),
         FilterOperator.IN: lambda key, values: _no_list(key, _equal(key, *values)),
-        FilterOperator.GT: _sized("gt"),
-        FilterOperator.GTE: _sized("gte"),
-        FilterOperator.LT: _sized("lt"),
-        FilterOperator.LTE: _sized("lte"),
+        **{each: _sized(each.name.lower()) for each in ORDER_OPERATORS},
         FilterOperator.ANY: lambda key, values: _list(key, _equal(key, *values)),
         FilterOperator.ALL: _has_all,
         FilterOperator.CONTAINS: lambda key, value: _list(key, _equal(key, value)),

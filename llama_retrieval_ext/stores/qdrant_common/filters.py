@@ -12,7 +12,7 @@ from uuid import UUID
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.errors import UnsupportedFilterError
-from llama_retrieval_ext.filters import NANOSECONDS, Condition, Scalar, instant
+from llama_retrieval_ext.filters import NANOSECONDS, ORDER_OPERATORS, Condition, Scalar, instant
 from llama_retrieval_ext.query import ALLOWED_KEY
 from llama_retrieval_ext.stores.encoding.values import utf8_safe
 from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage, target_parts
@@ -220,10 +220,7 @@ _LANGUAGE: Final = clause_language(
     {
         FilterOperator.EQ: _equal,
         FilterOperator.IN: _among,
-        FilterOperator.GT: _ordered("gt"),
-        FilterOperator.GTE: _ordered("gte"),
-        FilterOperator.LT: _ordered("lt"),
-        FilterOperator.LTE: _ordered("lte"),
+        **{each: _ordered(each.name.lower()) for each in ORDER_OPERATORS},
         FilterOperator.ANY: _has_any,
         FilterOperator.ALL: _has_all,
         FilterOperator.CONTAINS: _has,

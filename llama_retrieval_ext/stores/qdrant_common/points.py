@@ -219,22 +219,15 @@ USUAL_LENGTH: Final = 100
 _USUAL_NODES: Final = 10
 
 
-def stored_length(weights: Sequence[float], *, average_length: float) -> int:
+def text_length(weights: Sequence[float], average_length: float) -> float:
     """Return the number of terms of a text from its stored weights."""
-    return int(bm25_term_counts(np.asarray(weights), average_length=average_length).sum())
+    return float(bm25_term_counts(np.asarray(weights), average_length=average_length).sum())
 
 
 def reweighed(weights: Sequence[float], *, old: float, new: float) -> list[float]:
-    """Return the weights of a text for another mean number of terms than the old one.
-
-    Examples:
-        >>> [round(each, 4) for each in reweighed([1.0], old=1.0, new=2.0)]
-        [1.2571]
-
-    """
-    counts = bm25_term_counts(np.asarray(weights), average_length=old)
-    length = float(counts.sum())
-    changed: list[float] = bm25_term_weight(counts, length=length, average_length=new).tolist()
+    """Return the weights of a text for a new mean number of terms."""
+    tf = bm25_term_counts(np.asarray(weights), average_length=old)
+    changed: list[float] = bm25_term_weight(tf, length=tf.sum(), average_length=new).tolist()
     return changed
 
 

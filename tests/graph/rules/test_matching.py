@@ -4,11 +4,12 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from typing import NoReturn
 
 import pytest
 from llama_index.core.vector_stores.types import FilterOperator
 
-from llama_retrieval_ext.errors import RuleError
+from llama_retrieval_ext.errors import RuleError, UnsupportedFilterError
 from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.graph.backend import GraphBackend
 from llama_retrieval_ext.graph.elements import Direction, Edge, GraphNode
@@ -91,6 +92,39 @@ def test_a_value_the_context_lacks_makes_a_condition_false(cycle: EmbeddedGraph)
     pattern = Pattern("x", steps=(Step("x", ("A",), "y"),), where=where)
     assert len(found(cycle, pattern, ["a"], {"area": "z"})) == 1
     assert found(cycle, pattern, ["a"], {}) == []
+
+
+@pytest.mark.parametrize(
+    ("since", "ids"),
+    [("2024-01-31T08:00Z", ["b"]), ("2024-01-31", ["a", "b"]), ("recently", []), (3, ["d"])],
+)
+def test_a_rule_compares_dates_by_time(since: object, ids: list[str]) -> None:
+    where = (Where("x", "day", FilterOperator.GTE, FromContext("since")),)
+    days = {"a": "2024-01-31", "b": "2024-01-31T09:00+01:00", "c": "2024-01-30", "d": 20240201}
+    with EmbeddedGraph(":memory:") as graph:
+        nodes = [GraphNode(id_, "X", id_, {"day": day}) for id_, day in days.items()]
+        graph.upsert(nodes, [])
+        matches = answer(
+            find_matches(
+                graph, Pattern("x", where=where), seeds=None, context={"since": since}, scope=None
+            )
+        )
+    assert [match.ids[0] for match in matches] == ids
+
+
+class Cypher:
+    """A graph that answers Cypher, and is not asked."""
+
+    def plan_read(self, statement: str, parameters: Mapping[str, object]) -> NoReturn:
+        raise NotImplementedError
+
+    plan_explain = plan_read
+
+
+def test_a_rule_that_compares_dates_is_refused_for_cypher() -> None:
+    where = (Where("x", "day", FilterOperator.GTE, "2024-01-31"),)
+    with pytest.raises(UnsupportedFilterError, match="Cypher may compare the date '2024-01-31'"):
+        found(Cypher(), Pattern("x", where=where))  # type: ignore[arg-type]  # it only answers Cypher
 
 
 def test_chained_rules_match_what_is_stored_and_what_is_concluded(cycle: EmbeddedGraph) -> None:
