@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +10,7 @@ from llama_index.core.llms import ChatMessage
 from llama_index.core.schema import MetadataMode
 
 from llama_retrieval_ext.capabilities import MemoryManager
-from llama_retrieval_ext.capabilities.memory_storage import Memory, memory_filters
+from llama_retrieval_ext.capabilities.memory_storage import Memory
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
@@ -21,14 +20,18 @@ from tests.capabilities.conftest import ACME, BETA, NOON, texts
 CHAT = [("Ann", "Did you finish the pottery course?"), ("Bob", "Yes, last May!"), ("Ann", "Nice.")]
 
 
+@pytest.fixture
+def empty_kb() -> Iterator[KnowledgeBase]:
+    with KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding()) as opened:
+        yield opened
+
+
 @pytest.fixture(params=["knowledge base", "vector store"])
-def manager(
-    request: pytest.FixtureRequest, forgetful_kb: KnowledgeBase, tmp_path: Path
-) -> Iterator[MemoryManager]:
+def manager(request: pytest.FixtureRequest, empty_kb: KnowledgeBase) -> Iterator[MemoryManager]:
     if request.param == "knowledge base":
-        yield MemoryManager(forgetful_kb, scope=ACME)
+        yield MemoryManager(empty_kb, scope=ACME)
         return
-    with EmbeddedVectorStore(str(tmp_path)) as store:
+    with EmbeddedVectorStore(":memory:") as store:
         yield MemoryManager(store, embed_model=FakeEmbedding(), scope=ACME)
 
 
@@ -88,8 +91,8 @@ def test_a_forgotten_session_leaves_the_others(manager: MemoryManager) -> None:
     assert manager.forget_session("monday") == []
 
 
-async def test_a_block_stores_speaker_and_time_of_a_message(forgetful_kb: KnowledgeBase) -> None:
-    block = MemoryManager(forgetful_kb).as_memory_block(scope=ACME, top_k=1)
+async def test_a_block_stores_speaker_and_time_of_a_message(empty_kb: KnowledgeBase) -> None:
+    block = MemoryManager(empty_kb).as_memory_block(scope=ACME, top_k=1)
     said = {"session_id": "monday", "time": "2023-05-08T13:56:00+00:00"}
     messages = [
         ChatMessage(role="user", content=text, additional_kwargs={**said, "speaker": speaker})
@@ -100,7 +103,7 @@ async def test_a_block_stores_speaker_and_time_of_a_message(forgetful_kb: Knowle
     assert await block.aget(question, session_id="monday") == "2023-05-08: Bob: Yes, last May!"
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     said=st.lists(
         st.tuples(st.sampled_from([ACME, BETA]), st.sampled_from(["s1", "s2"])), max_size=9
@@ -108,34 +111,30 @@ async def test_a_block_stores_speaker_and_time_of_a_message(forgetful_kb: Knowle
     forgotten=st.sets(st.integers(0, 8)),
 )
 def test_a_context_has_the_two_messages_before_of_the_same_user_and_session_alone(
-    kb: KnowledgeBase, said: list[tuple[Scope, str]], forgotten: set[int]
+    said: list[tuple[Scope, str]], forgotten: set[int]
 ) -> None:
-    manager = MemoryManager(kb)
-    memories = [
-        manager.remember(
-            f"{scope.tenant_id} {session} word{n}", session_id=session, scope=scope, timestamp=NOON
-        )
-        for n, (scope, session) in enumerate(said)
-    ]
-    try:
+    with EmbeddedVectorStore(":memory:") as store:
+        manager = MemoryManager(store, embed_model=FakeEmbedding())
+        memories = [
+            manager.remember(f"word{n}", session_id=session, scope=scope, timestamp=NOON)
+            for n, (scope, session) in enumerate(said)
+        ]
         for n in sorted(forgotten & set(range(len(said)))):
             assert manager.forget(memories[n].id, scope=memories[n].scope)
-        for scope in (ACME, BETA):
-            known = manager.retrieve_by_timerange(scope=scope)
-            for session in ("s1", "s2"):
-                own = [each for each in known if each.session_id == session]
-                for at, memory in enumerate(own):
-                    before = [each.text for each in own[max(0, at - 2) : at]]
-                    assert memory.context == "\n".join(before)
-    finally:
-        kb.delete_where(memory_filters())
+        known = manager.retrieve_by_timerange()
+    assert len(known) == len(set(range(len(said))) - forgotten)
+    for user_and_session in set(said):
+        own = [each for each in known if (each.scope, each.session_id) == user_and_session]
+        for at, memory in enumerate(own):
+            before = [each.text for each in own[max(0, at - 2) : at]]
+            assert memory.context == "\n".join(before)
 
 
 def test_the_searched_text_of_a_message_has_nothing_but_itself_and_its_context(
-    forgetful_kb: KnowledgeBase,
+    empty_kb: KnowledgeBase,
 ) -> None:
-    remember(MemoryManager(forgetful_kb, scope=ACME), "monday")
-    nodes = forgetful_kb.nodes(scope=ACME)
+    remember(MemoryManager(empty_kb, scope=ACME), "monday")
+    nodes = empty_kb.nodes(scope=ACME)
     searched = {node.get_content(MetadataMode.EMBED) for node in nodes}
     day = "16 November 2026, 2026年11月16日"
     assert any(
