@@ -120,14 +120,12 @@ class Memory:
 
     def after(self, known: Sequence["Memory"]) -> "Memory":
         """Return the message with the last of the known messages before it as its context."""
-        texts = [each.text for each in known if self._may_show(each) and each.order < self.order]
-        context = context_of(texts[-WINDOW:])
+        own = [
+            each for each in known if (each.session_id, each.scope) == (self.session_id, self.scope)
+        ]
+        context = context_of([each.text for each in own if each.order < self.order][-WINDOW:])
         others = {key: each for key, each in self.metadata.items() if key != CONTEXT_KEY}
         return replace(self, metadata={**others, CONTEXT_KEY: context} if context else others)
-
-    def _may_show(self, other: "Memory") -> bool:
-        """Return whether another message is of the same session and owner."""
-        return (self.session_id, self.scope) == (other.session_id, other.scope)
 
     def line(self) -> str:
         """Return the memory for a prompt: its day, its speaker if it has one, its text."""
