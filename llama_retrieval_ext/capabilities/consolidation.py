@@ -8,11 +8,12 @@ from typing import Final
 from pydantic import BaseModel
 
 from llama_retrieval_ext.capabilities.language_model import LanguageModel
-from llama_retrieval_ext.capabilities.memory_storage import ROLE_KEY, SESSION_KEY, Memory
+from llama_retrieval_ext.capabilities.memory_storage import ROLE_KEY, Memory
 from llama_retrieval_ext.errors import GenerationError
 from llama_retrieval_ext.execution.plan import Outcome, Plan, Task, Together
 from llama_retrieval_ext.formulas.cosine import Vector, cosines, matrix
 from llama_retrieval_ext.formulas.decay import exponential_decay
+from llama_retrieval_ext.knowledge_base.conversations import SESSION_KEY, SPEAKER_KEY
 from llama_retrieval_ext.llm.client import filled
 from llama_retrieval_ext.text.near_duplicates import shingles
 
@@ -125,7 +126,7 @@ def _groups(known: Sequence[tuple[Memory, Vector]], similarity: float) -> list[l
 
 def _kind(memory: Memory) -> object:
     """Return what merged memories have in common: a session must not read another's."""
-    chat = (memory.metadata.get(SESSION_KEY), memory.metadata.get(ROLE_KEY))
+    chat = tuple(memory.metadata.get(key) for key in (SESSION_KEY, SPEAKER_KEY, ROLE_KEY))
     return memory.memory_type, memory.scope, chat
 
 

@@ -28,7 +28,6 @@ from llama_retrieval_ext.capabilities.language_model import (
 )
 from llama_retrieval_ext.capabilities.memory_storage import (
     ROLE_KEY,
-    SESSION_KEY,
     Memory,
     MemoryConditions,
     MemoryStorage,
@@ -37,12 +36,20 @@ from llama_retrieval_ext.capabilities.memory_storage import (
     microseconds,
     node_of,
     session_filters,
+    text_of,
 )
 from llama_retrieval_ext.checks import checked_arguments, checked_call, is_number
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.conversations import (
+    DATE_KEY,
+    SAID_KEY,
+    SESSION_KEY,
+    SPEAKER_KEY,
+    date_words,
+)
 from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
 from llama_retrieval_ext.results import score_of
 from llama_retrieval_ext.stores.engine.backend import Backend
@@ -99,23 +106,30 @@ class MemoryManager:
         self._now = clock or (lambda: datetime.now(UTC))
 
     @blocking
-    def remember(
+    def remember(  # noqa: PLR0913 - what a memory has
         self,
         text: str,
         *,
         memory_type: str = EPISODIC,
         timestamp: datetime | None = None,
         importance: float = 0.5,
+        session_id: str | None = None,
+        speaker: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         scope: Scope | None = None,
     ) -> Plan[Memory]:
         """Store a memory; it is durable when this returns.
+
+        A message of a session is searched with its speaker, its date, and its ``context``: the two
+        messages before it in the session, of the same scope.
 
         Args:
             text: The text of the memory.
             memory_type: The kind, such as ``episodic`` or ``semantic``.
             timestamp: The time of the memory, with a time zone; None for now.
             importance: In [0, 1]; a more important memory fades more slowly.
+            session_id: The session of a message; None for another memory.
+            speaker: Who says it.
             metadata: Further fields; filters can use them.
             scope: Narrows the manager's scope. Of principals it may have one, who sees the memory.
 
@@ -124,15 +138,20 @@ class MemoryManager:
             ScopeRequiredError: The knowledge base requires a scope.
             IngestionError: It could not be stored.
         """
+        said = {SESSION_KEY: session_id, SPEAKER_KEY: speaker}
         memory = Memory(
             id=uuid.uuid4().hex,
             text=text,
             memory_type=memory_type,
             timestamp=self._moment(timestamp),
             importance=importance,
-            metadata=dict(metadata or {}),
+            metadata={**(metadata or {}), **{key: each for key, each in said.items() if each}},
             scope=self._within(scope),
         )
+        if memory.session_id is not None:
+            day = {DATE_KEY: date_words(timestamp or memory.timestamp)}
+            message = replace(memory, metadata={**day, **memory.metadata})
+            memory = yield from self._storage.in_session(message)
         yield Call(lambda: self._storage.add(node_of(memory), memory.scope))
         return memory
 
@@ -220,12 +239,21 @@ class MemoryManager:
 
     @blocking
     def forget(self, memory_id: str, *, scope: Scope | None = None) -> Plan[bool]:
-        """Delete a memory, and return whether there was one in the scope."""
+        """Delete a memory, also from contexts; return whether there was one in the scope."""
         memories = yield from self._find(memory_filters(), scope, ids=[memory_id])
-        yield Call(lambda: self._storage.delete(memories))
+        yield from self._storage.forget(memories)
         return bool(memories)
 
     aforget = asynchronous(forget)
+
+    @blocking
+    def forget_session(self, session_id: str, *, scope: Scope | None = None) -> Plan[list[Memory]]:
+        """Delete the messages of a session, with their contexts, and return them."""
+        messages = yield from self._find(memory_filters(filters={SESSION_KEY: session_id}), scope)
+        yield from self._storage.forget(messages)
+        return messages
+
+    aforget_session = asynchronous(forget_session)
 
     @blocking
     def forget_faded(
@@ -234,7 +262,7 @@ class MemoryManager:
         """Delete the memories whose strength is below a limit, and return them."""
         known = yield from self._find(memory_filters(), scope)
         faded = [memory for memory in known if self.strength(memory) < below]
-        yield Call(lambda: self._storage.delete(faded))
+        yield from self._storage.forget(faded)
         return faded
 
     aforget_faded = asynchronous(forget_faded)
@@ -263,7 +291,7 @@ class MemoryManager:
         hits = yield from self._storage.find(memory_filters(memory_type), self._within(scope))
         known = [(memory_of(hit.node), hit.node.embedding or []) for hit in hits]
         result = yield from merged_memories(known, similarity=similarity, model=self._model)
-        yield Call(lambda: self._replace(result))
+        yield Call(lambda: self._storage.merge(result.merged, result.replaced))
         return result
 
     aconsolidate = asynchronous(consolidate)
@@ -305,13 +333,7 @@ class MemoryManager:
         self, filters: MetadataFilters, scope: Scope | None, *, ids: Sequence[str] | None = None
     ) -> Plan[list[Memory]]:
         hits = yield from self._storage.find(filters, self._within(scope), ids=ids)
-        memories = (memory_of(hit.node) for hit in hits)
-        return sorted(memories, key=lambda memory: (memory.timestamp, memory.id))
-
-    def _replace(self, result: Consolidation) -> None:
-        for merged, replaced in zip(result.merged, result.replaced, strict=True):
-            self._storage.add(node_of(merged), merged.scope)
-            self._storage.delete(replaced)
+        return sorted((memory_of(hit.node) for hit in hits), key=lambda memory: memory.order)
 
     def _within(self, scope: Scope | None) -> Scope | None:
         own = scope if self.scope is None else self.scope.narrowed(scope)
@@ -333,7 +355,8 @@ class MemoryBlock(BaseMemoryBlock[str]):
     """LlamaIndex block that stores messages leaving short-term memory and recalls memories.
 
     It stores what the user and the assistant said, and recalls memories of the same session and
-    those of no session, which ``MemoryManager.remember`` stored.
+    those of no session, which ``MemoryManager.remember`` stored. A message may have ``speaker`` and
+    ``time`` (ISO 8601 with a zone) in its ``additional_kwargs``.
 
     Created by ``MemoryManager.as_memory_block``, for
     ``llama_index.core.memory.Memory.from_defaults(memory_blocks=[...])``.
@@ -367,24 +390,31 @@ class MemoryBlock(BaseMemoryBlock[str]):
         **_: Any,  # noqa: ANN401 - LlamaIndex's
     ) -> str:
         users = (each for each in messages or () if each.role == MessageRole.USER)
-        query = "\n".join(list(filter(None, map(_text, users)))[-_RECENT:])
+        query = "\n".join(list(filter(None, map(text_of, users)))[-_RECENT:])
         if not query:
             return ""
         filters = None if self.across_sessions else session_filters(session_id)
         memories = await self.manager.aretrieve(
             query, top_k=self.top_k, filters=filters, scope=self.scope
         )
-        return "\n".join(map(_line, memories))
+        return "\n".join(map(Memory.line, memories))
 
     async def _aput(self, messages: list[ChatMessage]) -> None:
         for message in messages:
-            text = _text(message)
+            text = text_of(message)
             if message.role not in _STORED_ROLES or not text:
                 continue
-            session_id = message.additional_kwargs.get(SESSION_KEY)
-            metadata = {} if session_id is None else {SESSION_KEY: session_id}
-            metadata[ROLE_KEY] = message.role.value
-            await self.manager.aremember(text, metadata=metadata, scope=self.scope)
+            session_id, speaker, time = (
+                message.additional_kwargs.get(key) for key in (SESSION_KEY, SPEAKER_KEY, SAID_KEY)
+            )
+            await self.manager.aremember(
+                text,
+                timestamp=datetime.fromisoformat(time) if isinstance(time, str) else time,
+                session_id=session_id,
+                speaker=speaker,
+                metadata={ROLE_KEY: message.role.value},
+                scope=self.scope,
+            )
 
     async def atruncate(self, content: str, tokens_to_truncate: int) -> str | None:
         """Return the content without its last lines; None if nothing is left."""
@@ -394,13 +424,3 @@ class MemoryBlock(BaseMemoryBlock[str]):
         while lines and before - len(tokenize("\n".join(lines))) < tokens_to_truncate:
             lines.pop()
         return "\n".join(lines) or None
-
-
-def _text(message: ChatMessage) -> str:
-    return (message.content or "").strip()
-
-
-def _line(memory: Memory) -> str:
-    """Return a memory for a prompt."""
-    is_reply = memory.metadata.get(ROLE_KEY) == MessageRole.ASSISTANT.value
-    return f"{memory.timestamp:%Y-%m-%d}: {'assistant: ' if is_reply else ''}{memory.text}"

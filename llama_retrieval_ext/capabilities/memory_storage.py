@@ -1,11 +1,13 @@
 """Memories as nodes of a knowledge base or a vector store."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.base.llms.types import ChatMessage, MessageRole
 from llama_index.core.schema import BaseNode, MetadataMode, TextNode
 from llama_index.core.vector_stores.types import (
     BasePydanticVectorStore,
@@ -21,6 +23,14 @@ from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import called
 from llama_retrieval_ext.filters import AllOf, as_metadata_filters, parse_filters
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.conversations import (
+    CONTEXT_KEY,
+    SESSION_KEY,
+    SPEAKER_KEY,
+    WINDOW,
+    context_of,
+    searched_with_context,
+)
 from llama_retrieval_ext.query import (
     ALLOWED_KEY,
     KB_KEY,
@@ -31,7 +41,12 @@ from llama_retrieval_ext.query import (
     check_principals,
 )
 from llama_retrieval_ext.results import Hit
-from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever, checked_hits
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.retrievers.store_retriever import (
+    StoreRetriever,
+    VectorRetriever,
+    checked_hits,
+)
 from llama_retrieval_ext.stores.engine.backend import Backend, Candidate
 from llama_retrieval_ext.stores.engine.engine_backend import EngineBackend
 from llama_retrieval_ext.stores.open import source_of
@@ -42,9 +57,11 @@ TIME_KEY: Final = "memory_time"
 IMPORTANCE_KEY: Final = "memory_importance"
 MERGED_KEY: Final = "memory_merged"
 MEMORY_KEYS: Final = (TYPE_KEY, TIME_KEY, IMPORTANCE_KEY, MERGED_KEY)
-# Metadata of the messages of a chat.
-SESSION_KEY: Final = "session_id"
+# Metadata of the messages of a chat, beside those of `ConversationParser`.
 ROLE_KEY: Final = "role"
+# Number of a message in its session, for messages of the same time.
+TURN_KEY: Final = "turn"
+_HOUR: Final = timedelta(hours=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 # Conditions on metadata, or the values that it must have.
@@ -66,7 +83,8 @@ class Memory:
         metadata: Further fields.
         scope: The scope that owns it; None without one.
         merged: Ids of the memories that it replaces.
-        score: Similarity to the query after fading; None without a query.
+        score: Relevance to the query after fading, relative to the other memories; None without a
+            query.
     """
 
     id: str
@@ -92,6 +110,36 @@ class Memory:
                 f"the metadata of a memory must not contain {sorted(reserved)}, which say what it "
                 "is and whose; use the arguments of remember"
             )
+
+    @property
+    def session_id(self) -> str | None:
+        """The session of a message; None for another memory."""
+        return self.metadata.get(SESSION_KEY)
+
+    @property
+    def context(self) -> str:
+        """The messages before a message in its session; they are searched with it."""
+        return str(self.metadata.get(CONTEXT_KEY, ""))
+
+    @property
+    def order(self) -> tuple[datetime, int, str]:
+        """Sort key: time, number in the session, id."""
+        return self.timestamp, self.metadata.get(TURN_KEY, 0), self.id
+
+    def after(self, known: Sequence["Memory"]) -> "Memory":
+        """Return the message with the last of the known messages before it as its context."""
+        own = [
+            each for each in known if (each.session_id, each.scope) == (self.session_id, self.scope)
+        ]
+        context = context_of([each.text for each in own if each.order < self.order][-WINDOW:])
+        others = {key: each for key, each in self.metadata.items() if key != CONTEXT_KEY}
+        return replace(self, metadata={**others, CONTEXT_KEY: context} if context else others)
+
+    def line(self) -> str:
+        """Return the memory for a prompt: its day, its speaker if it has one, its text."""
+        role, speaker = (self.metadata.get(key) for key in (ROLE_KEY, SPEAKER_KEY))
+        who = speaker or (role if role == MessageRole.ASSISTANT.value else "")
+        return f"{self.timestamp:%Y-%m-%d}: {f'{who}: ' if who else ''}{self.text}"
 
     def to_dict(self) -> dict[str, object]:
         """Return the memory as JSON."""
@@ -133,13 +181,14 @@ def node_of(memory: Memory) -> TextNode:
         **({MERGED_KEY: list(memory.merged)} if memory.merged else {}),
     }
     metadata = {**memory.metadata, **own}
-    return TextNode(
+    node = TextNode(
         id_=memory.id,
         text=memory.text,
         metadata=metadata,
         excluded_embed_metadata_keys=list(metadata),
         excluded_llm_metadata_keys=list(metadata),
     )
+    return node if memory.session_id is None else searched_with_context(node)
 
 
 def memory_of(node: BaseNode, *, score: float | None = None) -> Memory:
@@ -210,6 +259,11 @@ def _equal(key: str, value: Any) -> MetadataFilter | MetadataFilters:  # noqa: A
     return MetadataFilters(filters=[typed, equal], condition=FilterCondition.OR)
 
 
+def text_of(message: ChatMessage) -> str:
+    """Return the text of a message, which may be empty."""
+    return (message.content or "").strip()
+
+
 class MemoryStorage:
     """Storage of memories: documents of a knowledge base, or nodes of a vector store."""
 
@@ -219,6 +273,7 @@ class MemoryStorage:
         embed_model: BaseEmbedding | None,
     ) -> None:
         self._kb = storage if isinstance(storage, KnowledgeBase) else None
+        self._languages = None if self._kb is None else self._kb.parts.languages
         if isinstance(storage, KnowledgeBase):
             if embed_model is not None and embed_model is not storage.embed_model:
                 raise ConfigurationError("a knowledge base has its own embed_model; leave it out")
@@ -251,7 +306,7 @@ class MemoryStorage:
             self._kb.add([node], scope=scope, show_progress=False).raise_for_failures()
             return
         node.metadata = {**node.metadata, **({} if scope is None else scope.metadata())}
-        node.excluded_embed_metadata_keys = list(node.metadata)
+        node.excluded_embed_metadata_keys += [] if scope is None else list(scope.metadata())
         text = node.get_content(metadata_mode=MetadataMode.EMBED)
         node.embedding = self.embed_model.get_text_embedding(text)
         self.backend.store.add([node])
@@ -281,8 +336,54 @@ class MemoryStorage:
             source="memory",
         )
 
+    def merge(self, merged: Sequence[Memory], replaced: Sequence[Sequence[Memory]]) -> None:
+        """Store merged memories, each before those that it replaces are deleted."""
+        for memory, originals in zip(merged, replaced, strict=True):
+            self.add(node_of(memory), memory.scope)
+            self.delete(originals)
+
+    def in_session(self, message: Memory) -> Plan[Memory]:
+        """Return the plan for a new message with its number in the session and its context."""
+        known: list[Memory] = []
+        for start in (message.timestamp - _HOUR, None):  # a session may be long
+            if len(known) < WINDOW:
+                known = yield from self._messages(message, start, message.timestamp)
+        turn = 1 + max((each.metadata.get(TURN_KEY, 0) for each in known), default=0)
+        return replace(message, metadata={**message.metadata, TURN_KEY: turn}).after(known)
+
+    def forget(self, memories: Sequence[Memory]) -> Plan[None]:
+        """Return the plan that deletes memories, also from the contexts of other messages."""
+        yield Call(lambda: self.delete(memories))
+        sessions = {(each.session_id, each.scope): each for each in memories if each.session_id}
+        for message in sessions.values():
+            known = yield from self._messages(message)
+            for old in known:
+                new = old.after(known)
+                if new.context != old.context:
+                    yield Call(partial(self._update, new))
+
+    def _update(self, memory: Memory) -> None:
+        if self._kb is None:  # not every store replaces a node of the same id
+            self.delete([memory])
+        self.add(node_of(memory), memory.scope)
+
+    def _messages(
+        self, like: Memory, start: datetime | None = None, end: datetime | None = None
+    ) -> Plan[list[Memory]]:
+        """Return the plan for the messages of the session of a message, in their order."""
+        filters = memory_filters(None, start, end, {SESSION_KEY: like.session_id})
+        hits = yield from self.find(filters, like.scope)
+        return sorted((memory_of(hit.node) for hit in hits), key=lambda memory: memory.order)
+
     def nearest(self, query: Query) -> Plan[list[Hit]]:
-        """Return the plan for the nodes nearest to a query."""
-        retriever = VectorRetriever(self.backend, embed_model=self.embed_model, name="memory")
+        """Return the plan for the best nodes for a query, by meaning and words if possible."""
+        backend, model = self.backend, self.embed_model
+        retriever: StoreRetriever = (
+            VectorRetriever(backend, embed_model=model, name="memory")
+            if backend.features.keyword is None
+            else HybridRetriever(
+                backend, embed_model=model, languages=self._languages, name="memory"
+            )
+        )
         result = yield from called(retriever.search, retriever.asearch, query)
         return result.hits

@@ -8,12 +8,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from pydantic import PrivateAttr
 
 from llama_retrieval_ext.embeddings.local import LocalEmbedding
-from llama_retrieval_ext.embeddings.resolve import (
-    LOCAL,
-    build_embed_model,
-    embed_model_name,
-    provider_of,
-)
+from llama_retrieval_ext.embeddings.resolve import build_embed_model, embed_model_name, provider_of
 from llama_retrieval_ext.errors import ConfigurationError
 
 # Texts per call; the model itself divides them into its own batches.
@@ -81,11 +76,8 @@ class RecordedEmbedding(BaseEmbedding):
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """The languages that the model declares; empty if it is another one than `LocalEmbedding`.
-
-        A model is not built only to know them.
-        """
-        is_local = self.record and json.loads(self.record)["provider"] == LOCAL
+        """The languages of `LocalEmbedding`; empty for others, which are not built to be asked."""
+        is_local = self.recorded_name.partition(":")[0] == LocalEmbedding.__name__
         return LocalEmbedding.languages if is_local else ()
 
     def model(self) -> BaseEmbedding:

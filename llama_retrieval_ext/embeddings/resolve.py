@@ -11,7 +11,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_retrieval_ext.embeddings.local import LocalEmbedding
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
 
-LOCAL = "local"
+_LOCAL = "local"
 # Attributes in which models declare the dimension of their vectors.
 _DIMENSIONS = ("dim", "embed_dim", "dimensions", "dimension", "embed_dimension")
 
@@ -38,7 +38,7 @@ _NEUTRAL = {
 }
 # What looks like an API key: a known beginning, an option of a URL, or many characters.
 _KEY = re.compile(r"(?i)\b(?:sk|pk|hf|gsk|xai|key|api|token)[-_]|[?@=]|[\w-]{40}")
-_ACCEPTED = (LOCAL, *(f"{key}:NAME" for key in _INTEGRATIONS))
+_ACCEPTED = (_LOCAL, *(f"{key}:NAME" for key in _INTEGRATIONS))
 
 
 def resolve_embed_model(spec: str | BaseEmbedding) -> BaseEmbedding:
@@ -73,7 +73,7 @@ ollama:NAME, or a LlamaIndex embedding object
     # Untyped callers may pass None or another library's embedding.
     if not isinstance(spec, str) or not spec.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"an embedding model is needed, got {spec!r}. {_accepted()}")
-    if spec == LOCAL:
+    if spec == _LOCAL:
         return LocalEmbedding()
     key, _, name = spec.partition(":")
     if key not in _INTEGRATIONS or not name.strip():
@@ -119,7 +119,7 @@ def build_embed_model(provider: str, model: str, base_url: str = "") -> BaseEmbe
     Raises:
         MissingDependencyError: The provider's integration is not installed.
     """
-    if provider == LOCAL:
+    if provider == _LOCAL:
         return LocalEmbedding()
     integration = _INTEGRATIONS[provider]
     module = f"llama_index.embeddings.{provider}"
@@ -143,7 +143,7 @@ def provider_of(model: BaseEmbedding) -> tuple[str, str] | None:
     None if they are not enough: another class, or a setting that may change its vectors.
     """
     if type(model) is LocalEmbedding:
-        return LOCAL, ""
+        return _LOCAL, ""
     provider = type(model).__module__.removeprefix("llama_index.embeddings.").partition(".")[0]
     integration = _INTEGRATIONS.get(provider)
     if integration is None or type(model).__name__ != integration.class_name:
@@ -172,8 +172,8 @@ def _shown(spec: str) -> str:
 
 
 def _suggestion(key: str, name: str) -> str:
-    near = get_close_matches(key.strip().lower(), (LOCAL, *_INTEGRATIONS), n=1)
+    near = get_close_matches(key.strip().lower(), (_LOCAL, *_INTEGRATIONS), n=1)
     if not near:
         return "."
-    right = near[0] if near[0] == LOCAL else f"{near[0]}:{name.strip() or 'NAME'}"
+    right = near[0] if near[0] == _LOCAL else f"{near[0]}:{name.strip() or 'NAME'}"
     return f"; did you mean {right!r}?"

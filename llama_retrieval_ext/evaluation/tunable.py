@@ -21,6 +21,7 @@ from llama_retrieval_ext.formulas.cosine import Vector, cosines, matrix
 from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.fusion import Fusion
+from llama_retrieval_ext.pipeline.leg_weights import weights_for
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.pipeline.stages import Refine, Rewrite
@@ -180,9 +181,7 @@ class FusedPipeline:
         fusion = setting.fusion
         if fusion is None:
             fusion = default_fusion(legs, setting.depth)
-        weights = dict(setting.weights)
-        if setting.weights == self.default.weights:
-            weights = dict(self.source.weights_for(question))
+        weights = weights_for(question, dict(setting.weights), self.source.leg_languages)
         fused = fusion.fuse_ids(legs, weights=weights, top_k=_FUSED_HITS)
         ids = [each.node_id for each in fused]
         return ids if setting.mmr_lambda is None else self._diverse(setting, question, ids)
@@ -319,7 +318,7 @@ def _with_fusion(source: Fused, setting: Setting) -> Retriever:
             keyword_store=None if source.keyword_source is source.source else source.keyword_source,
             embed_model=source.embed_model,
             candidates=setting.depth,
-            languages=source.languages if _has_own_weights(source, setting) else (),
+            languages=source.leg_languages["vector"] or None,
             fusion=None if own is None else _with_fields(own, weights=weights),
             alpha=round(weights["vector"], 4) if own is None else None,
         )
@@ -339,15 +338,7 @@ def _with_fusion(source: Fused, setting: Setting) -> Retriever:
 
 def _cut(source: FusionRetriever, setting: Setting) -> tuple[Leg, ...]:
     is_less = setting.depth < FusedPipeline(source).depth
-    legs = source.legs
-    if not _has_own_weights(source, setting):
-        legs = tuple(replace(leg, languages=()) for leg in legs)
-    return tuple(replace(leg, top_k=setting.depth) if is_less else leg for leg in legs)
-
-
-def _has_own_weights(source: Fused, setting: Setting) -> bool:
-    """Return whether the weights were not changed, so that they still depend on the question."""
-    return setting.weights == FusedPipeline(source).default.weights
+    return tuple(replace(leg, top_k=setting.depth) if is_less else leg for leg in source.legs)
 
 
 def remade(original: R, **changed: Any) -> R:  # noqa: ANN401 - the constructor's arguments

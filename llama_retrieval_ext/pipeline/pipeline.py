@@ -165,14 +165,10 @@ class FusionRetriever(_Composite):
         weights = resolved_weights(
             fusion.weights, [leg.name for leg in legs], [leg.weight for leg in legs]
         )
-        self._languages = {leg.name: check_languages(leg.languages) for leg in legs}
+        self.leg_languages = {leg.name: check_languages(leg.languages) for leg in legs}
         own = self.branches.min_success
         self.min_success = resolved_min_success(own, fusion, legs=len(legs))
         self.fusion, self.weights = fusion, weights
-
-    def weights_for(self, question: str) -> Mapping[str, float]:
-        """Return the weights for a question: less for legs that do not know its script."""
-        return weights_for(question, self.weights, self._languages)
 
     @property
     def legs(self) -> tuple[Leg, ...]:
@@ -213,7 +209,7 @@ class FusionRetriever(_Composite):
             for leg in self.legs
             if self.weights[leg.name] > 0
         }
-        own = self.weights_for(query.query_str)
+        own = weights_for(query.query_str, self.weights, self.leg_languages)
         weights = {name: own[each.leg.name] for name, each in asks.items()}
 
         def fused(rankings: Rankings) -> list[Hit]:

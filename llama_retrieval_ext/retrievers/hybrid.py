@@ -163,7 +163,8 @@ class HybridRetriever(StoreRetriever):
         # A fusion that defines only `fuse` may take no weights.
         fuses_ids = type(self.fusion).fuse is Fusion.fuse
         declared = languages_of(self.embed_model) if own is None and fuses_ids else ()
-        self.languages = declared if languages is None else check_languages(languages)
+        known = declared if languages is None else check_languages(languages)
+        self.leg_languages = {"vector": known}
         self.pushdown = pushdown
         if pushdown:
             self._check_native()
@@ -220,17 +221,17 @@ class HybridRetriever(StoreRetriever):
     def _answer_to(self, query: Query, legs: set[str]) -> Plan[list[Hit]]:
         """Return the fused hits of the legs; failed ones are removed from `legs`."""
         failures: dict[str, BaseException] = {}
-        weights = self.weights_for(query.query_str)
         if self._engine is not None and len(legs) == len(LEGS):
             embedding = self._embed(query)
             breaker = self._breakers["vector"]
             embedded = yield from attempt("vector", "embedding", embedding, breaker)
             if embedded.error is None:
+                weights = weights_for(query.query_str, self.weights, self.leg_languages)
                 is_native = self.pushdown and self._is_native(weights)
                 strategy = self._pushed_down if is_native else self._in_one_round_trip
                 return (yield from strategy(self._engine, query, embedded.result(), weights))
             failures["vector"] = embedded.error
-        return (yield from self._by_legs(query, legs, failures, weights))
+        return (yield from self._by_legs(query, legs, failures))
 
     def _pushed_down(
         self, engine: HybridBackend, query: Query, embedding: Sequence[float], weights: LegWeights
@@ -273,11 +274,7 @@ class HybridRetriever(StoreRetriever):
         return self._gated(candidates, query)
 
     def _by_legs(
-        self,
-        query: Query,
-        legs: set[str],
-        failures: Mapping[str, BaseException],
-        weights: LegWeights,
+        self, query: Query, legs: set[str], failures: Mapping[str, BaseException]
     ) -> Plan[list[Hit]]:
         """Return the fused hits of two requests in parallel; failed legs leave `legs`."""
         child, depth = query.for_child(), self._depth(query)
@@ -290,6 +287,7 @@ class HybridRetriever(StoreRetriever):
         legs.intersection_update(rankings)
         self._note_confidence(query, {name: scored_ids(each) for name, each in rankings.items()})
         fusion = self._fitting(rankings, depth)
+        weights = weights_for(query.query_str, self.weights, self.leg_languages)
         hits = fuse(fusion, rankings, weights=weights, top_k=query.top_k, source=self.name)
         emit_fusion(self.name, fusion, rankings, weights, returned=len(hits))
         # Later stages find the embeddings of all hits in the store for vectors.
@@ -302,10 +300,6 @@ class HybridRetriever(StoreRetriever):
     def _depth(self, query: Query) -> int:
         """Return the number of candidates of each leg."""
         return max(self.candidates, query.top_k or 1)
-
-    def weights_for(self, question: str) -> LegWeights:
-        """Return the weights for a question: less for vectors in scripts unknown to the model."""
-        return weights_for(question, self.weights, {"vector": self.languages})
 
     def _fitting(self, rankings: Mapping[str, Sequence[object]], candidates: int) -> Fusion:
         """Return the fusion for these rankings."""

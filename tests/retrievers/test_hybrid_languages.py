@@ -1,6 +1,6 @@
 """Hybrid search of questions in scripts that the embedding model does not know."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -10,6 +10,7 @@ from llama_index.core.schema import TextNode
 from llama_retrieval_ext import KnowledgeBase
 from llama_retrieval_ext.config import Registry, from_yaml, to_yaml
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.pipeline.leg_weights import weights_for
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
 from llama_retrieval_ext.stages.fusion import RRF
@@ -32,6 +33,10 @@ ONE_REQUEST = replace(EVERYTHING, one_round_trip=True)
 TWO_REQUESTS = replace(EVERYTHING, one_round_trip=False)
 FUSES = replace(EVERYTHING, fusions=(NativeFusion(kind=RRF),))
 FUSES_EQUAL = replace(EVERYTHING, fusions=(NativeFusion(kind=RRF, equal_weights=True),))
+
+
+def weights_of(retriever: Any, question: str) -> Mapping[str, float]:
+    return weights_for(question, retriever.weights, retriever.leg_languages)
 
 
 def nodes() -> list[TextNode]:
@@ -58,7 +63,7 @@ def hybrid(features: Any = ONE_REQUEST, **options: Any) -> HybridRetriever:
 def test_vectors_count_less_by_the_share_of_letters_that_the_model_does_not_know(
     question: str, weights: dict[str, float]
 ) -> None:
-    assert hybrid().weights_for(question) == pytest.approx(weights)
+    assert weights_of(hybrid(), question) == pytest.approx(weights)
 
 
 @pytest.mark.parametrize(
@@ -93,13 +98,13 @@ def test_english_is_searched_as_by_a_model_of_unknown_languages(features: Any) -
 @pytest.mark.parametrize("options", [{"alpha": 0.5}, {"fusion": RRF(weights=[1, 1])}])
 def test_given_weights_hold_in_every_script(options: Any) -> None:
     retriever = hybrid(**options)
-    assert retriever.weights_for(CHINESE) == retriever.weights
+    assert weights_of(retriever, CHINESE) == retriever.weights
 
 
 def test_given_languages_hold_beside_given_weights() -> None:
     retriever = hybrid(alpha=0.7, languages=["en"])
-    assert retriever.weights_for(CHINESE)["vector"] == 0.1
-    assert hybrid(languages=["en", "zh"]).weights_for(CHINESE) == EQUAL
+    assert weights_of(retriever, CHINESE)["vector"] == 0.1
+    assert weights_of(hybrid(languages=["en", "zh"]), CHINESE) == EQUAL
 
 
 def test_the_explanation_says_that_the_weights_differ() -> None:
@@ -128,10 +133,10 @@ def kb() -> Iterator[KnowledgeBase]:
 
 def vector_weight(retriever: object, question: str = CHINESE) -> float:
     """The share of vectors in the innermost fusion."""
-    while not hasattr(retriever, "weights_for"):
+    while not hasattr(retriever, "leg_languages"):
         assert isinstance(retriever, Retriever)
         (retriever,) = retriever.children
-    weights = retriever.weights_for(question)
+    weights = weights_of(retriever, question)
     return float(weights.get("vector", weights.get("dense")) / sum(weights.values()))
 
 
