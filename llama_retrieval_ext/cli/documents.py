@@ -210,7 +210,7 @@ def _bytes(size: int) -> str:
     return f"{three_digits(size / unit)} {name}"
 
 
-def copy(
+def copy(  # noqa: PLR0913 - a command's options are its parameters
     *,
     source: Annotated[
         str, typer.Option("--from", metavar="URL", help="The knowledge base.", show_default=False)
@@ -238,8 +238,25 @@ def copy(
         str | None,
         typer.Option(metavar="URL", help="The graph of the copy; needed if the source has one."),
     ] = None,
+    embed_model: Annotated[
+        str | None,
+        typer.Option(
+            "--embed-model",
+            metavar="MODEL",
+            help="Embed the texts anew with this model; see ingest. Default: copy the embeddings.",
+        ),
+    ] = None,
+    judgements: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Labelled questions to compare both models by; see eval."
+        ),
+    ] = None,
+    compare: Annotated[
+        bool, typer.Option(help="Compare both models on questions from the texts.")
+    ] = True,
 ) -> None:
-    """Copy a knowledge base to another engine, without embedding anything again.
+    """Copy a knowledge base to another engine, or to another embedding model.
 
     You can run it again: it skips existing documents, and with --mirror it deletes documents that
     the source does not have. The source is only read.
@@ -250,7 +267,10 @@ def copy(
         many_tenants=many_tenants or None,
         mirror=mirror,
         graph=graph,
-        show_progress=sys.stderr.isatty(),
+        show_progress=sys.stderr.isatty() or embed_model is not None,
+        embed_model=embed_model,
+        judgements=judgements,
+        compare=compare,
     )
     say(str(report))
     if report.only_at_target:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
+from llama_retrieval_ext.embeddings.fast import FastEmbedding
 from llama_retrieval_ext.embeddings.local import LocalEmbedding
 from llama_retrieval_ext.embeddings.resolve import embed_model_name
 from llama_retrieval_ext.errors import (
@@ -21,6 +22,7 @@ from llama_retrieval_ext.errors import (
 )
 
 _LOCAL: Final = "local"
+_FASTEMBED: Final = "fastembed"
 _PACKAGE: Final = "llama_index.embeddings"
 _PROVIDER: Final = r"^[a-z][a-z0-9_]{0,63}$"
 # Common spellings, and the module of the integration.
@@ -75,8 +77,8 @@ class EmbeddingConfig(BaseModel):
     """Embedding model as data; additional fields are passed to the integration.
 
     Attributes:
-        provider: ``local``, or the name of a LlamaIndex integration that is installed:
-            ``openai``, ``openai_like`` for servers compatible with it, ``ollama``, …
+        provider: ``local``, ``fastembed``, or the name of a LlamaIndex integration that is
+            installed: ``openai``, ``openai_like`` for servers compatible with it, ``ollama``, …
         model: Name of the model; None for the integration's default.
         base_url: Address of the server, if any.
         api_key: ``{env: NAME}``; in Python also the key itself, which no representation shows.
@@ -106,6 +108,8 @@ class EmbeddingConfig(BaseModel):
         if self.provider == _LOCAL:
             self._check_local()
             return LocalEmbedding()
+        if self.provider == _FASTEMBED:
+            return self._from_fastembed()
         kind = _embedding_class(_integration(self.provider), self.provider)
         arguments = self._arguments(kind)
         try:
@@ -154,6 +158,15 @@ class EmbeddingConfig(BaseModel):
                 spelling = next((each for each in spellings if each in known), name)
                 settings[spelling] = settings.pop(name)
         return dict(settings)
+
+    def _from_fastembed(self) -> BaseEmbedding:
+        settings = resolved(self._settings())
+        if set(settings) != {"model"}:
+            raise ConfigurationError(
+                "the provider 'fastembed' needs model, a name or ./FOLDER, and no other setting; "
+                f"got {', '.join(sorted(settings)) or 'none'}"
+            )
+        return FastEmbedding(settings["model"])
 
     def _check_local(self) -> None:
         others = set(self._settings()) - {"model"}

@@ -11,6 +11,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import either_way
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import embed
+from llama_retrieval_ext.fastembed_models import CrossEncoder
 from llama_retrieval_ext.formulas.cosine import cosines, matrix
 from llama_retrieval_ext.pipeline.stages import ranking_of
 from llama_retrieval_ext.query import Query
@@ -40,37 +41,53 @@ class Ranker(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class ModelRerank(Reranker):
-    """Reranker around a model of the package ``rerankers``: ``Reranker("cross-encoder")``.
+    """Reranker around a cross-encoder: ``"fastembed:BAAI/bge-reranker-base"``, or any object.
 
-    The package itself is not needed: any object with ``rank(query, docs, doc_ids)`` works. If it
+    An object has ``rank(query, docs, doc_ids)``, as models of the package ``rerankers``. If it
     gives no scores, a hit's score is the reciprocal of its rank. Documents missing from its result
     are removed. If it fails, the order is unchanged and the answer is marked degraded.
 
     Args:
-        ranker: The reranker.
-        score_kind: The scale of its scores; for most cross-encoders ``"logit"``.
+        ranker: The reranker; or ``fastembed:NAME`` or ``fastembed:./FOLDER`` (extra ``models``),
+            which is loaded, or downloaded, at the first query.
+        score_kind: The scale of its scores; for most cross-encoders ``"logit"``, which is the
+            default with ``fastembed:``.
         top_k: Number of hits to keep, at least 1; None for all.
         timeout_s: Time limit in seconds; None for the remaining time of the query.
 
     Raises:
-        ConfigurationError: The reranker has no such method, or a number is out of range.
+        ConfigurationError: The reranker has no such method, there is no such model, or a number is
+            out of range.
+        MissingDependencyError: The extra ``models`` is not installed.
     """
 
     ranker: Ranker
-    _: KW_ONLY
-    score_kind: ScoreKind = "unknown"
-    top_k: int | None = None
-    timeout_s: float | None = None
+    score_kind: ScoreKind
+    top_k: int | None
+    timeout_s: float | None
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.ranker, Ranker):
+    def __init__(
+        self,
+        ranker: Ranker | str,
+        *,
+        score_kind: ScoreKind = "unknown",
+        top_k: int | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        if isinstance(ranker, str):
+            ranker = _cross_encoder(ranker)
+            score_kind = "logit" if score_kind == "unknown" else score_kind
+        if not isinstance(ranker, Ranker):
             raise ConfigurationError(
-                f"a ranker has a method rank(query, docs, doc_ids), got {self.ranker!r}"
+                f"a ranker has a method rank(query, docs, doc_ids), got {ranker!r}"
             )
-        check_score_kind(self.score_kind)
-        check_limits(self.top_k, self.timeout_s)
+        check_limits(top_k, timeout_s)
+        object.__setattr__(self, "ranker", ranker)
+        object.__setattr__(self, "score_kind", check_score_kind(score_kind))
+        object.__setattr__(self, "top_k", top_k)
+        object.__setattr__(self, "timeout_s", timeout_s)
 
     def rerank_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
         """Return the plan for the hits by the model's scores or ranks."""
@@ -92,6 +109,15 @@ class ModelRerank(Reranker):
         if document.score is None:
             return 1.0 / max(document.rank or 1, 1)
         return calibrated(float(document.score), self.score_kind)
+
+
+def _cross_encoder(notation: str) -> CrossEncoder:
+    provider, _, location = notation.partition(":")
+    if provider != "fastembed" or not location:
+        raise ConfigurationError(
+            f"a reranker is fastembed:NAME, fastembed:./FOLDER or an object, got {notation!r}"
+        )
+    return CrossEncoder(location)
 
 
 @runtime_checkable

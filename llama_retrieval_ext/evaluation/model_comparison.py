@@ -1,0 +1,76 @@
+"""`Comparison`: two embedding models over the same nodes, for `copy_knowledge_base`."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from llama_index.core.schema import BaseNode
+
+from llama_retrieval_ext.errors import ExecutionError, RetrievalExtError, describe
+from llama_retrieval_ext.evaluation.datasets import Source, load_judgements
+from llama_retrieval_ext.evaluation.experiment import Experiment
+from llama_retrieval_ext.evaluation.judgements import Judgements
+from llama_retrieval_ext.evaluation.measures import parse_measures
+from llama_retrieval_ext.evaluation.questions import known_item_questions
+from llama_retrieval_ext.knowledge_base.report import CopyReport, ModelComparison
+from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
+from llama_retrieval_ext.text.tokenizer import Tokenizer
+
+MEASURE: Final = "nDCG@10"
+
+
+class Comparison:
+    """Compares vector search with an old and a new embedding model.
+
+    Args:
+        judgements: Labelled questions; None for none.
+        tokenizer: Cuts nodes into terms, for questions from their sentences.
+
+    Raises:
+        ConfigurationError: The judgements cannot be read.
+        MissingDependencyError: The extra ``eval`` is not installed.
+    """
+
+    def __init__(self, judgements: "Source | None", tokenizer: Tokenizer) -> None:
+        parse_measures([MEASURE])
+        self._labelled = [] if judgements is None else [load_judgements(judgements)]
+        self._tokenizer = tokenizer
+
+    def compared(
+        self,
+        report: CopyReport,
+        old: VectorRetriever,
+        new: VectorRetriever,
+        nodes: Sequence[BaseNode],
+    ) -> CopyReport:
+        """Return the report with the comparison, or with the reason why there is none."""
+        try:
+            known = known_item_questions(nodes, tokenizer=self._tokenizer)
+            compared = [compare_models(old, new, each) for each in (*self._labelled, known)]
+        except RetrievalExtError as error:  # the copy itself is done
+            return replace(report, not_compared=describe(error))
+        return replace(report, comparisons=tuple(compared))
+
+
+def compare_models(
+    old: VectorRetriever, new: VectorRetriever, questions: Judgements
+) -> ModelComparison:
+    """Return the quality of vector search with both models, and the test of the difference.
+
+    Raises:
+        ExecutionError: A question has no answer, such as without the server of a model.
+    """
+    experiment = Experiment({"old": old, "new": new}, questions, measures=[MEASURE])
+    experiment.run(progress=False)
+    for answer in (*experiment.answers("old"), *experiment.answers("new")):
+        if answer.error is not None:
+            raise ExecutionError(f"the {answer.retriever} model fails: {answer.error}")
+    values = experiment.results.set_index("retriever")[MEASURE]
+    return ModelComparison(
+        questions=questions.origin,
+        n_questions=len(questions),
+        measure=MEASURE,
+        old=float(values["old"]),
+        new=float(values["new"]),
+        p_value=float(experiment.significance["p_randomisation"].iloc[0]),
+    )

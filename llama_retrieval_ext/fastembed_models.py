@@ -1,0 +1,377 @@
+"""Embedding models and cross-encoders that fastembed runs, by name or from a folder."""
+
+import json
+import logging
+import os
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache
+from hashlib import file_digest, sha256
+from importlib import import_module
+from pathlib import Path
+from threading import Lock
+from types import ModuleType
+from typing import Any, Final, NamedTuple
+
+from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
+
+_logger = logging.getLogger(__name__)
+# Prevents concurrent threads from loading or downloading a model twice.
+_loading = Lock()
+# Texts per run of a model: with 8 to 32 equally fast on two cores, memory grows with it.
+_BATCH: Final = 16
+_CPU_LIMIT: Final = Path("/sys/fs/cgroup/cpu.max")  # of a container
+_WEIGHTS: Final = (
+    *("onnx/model.onnx", "model.onnx", "onnx/model_optimized.onnx", "model_optimized.onnx"),
+    *("onnx/model_quantized.onnx", "model_quantized.onnx", "onnx/model_int8.onnx"),
+)
+_NEEDED: Final = ("tokenizer.json", "tokenizer_config.json")
+_POOLING: Final = "1_Pooling/config.json"
+_PROMPTS: Final = "config_sentence_transformers.json"
+_LIMITS: Final = "sentence_bert_config.json"
+# Files that determine the result, besides the weights.
+_SETTINGS: Final = (*_NEEDED, "special_tokens_map.json", "config.json", _POOLING, _PROMPTS, _LIMITS)
+# Older and newer spelling, and fastembed's.
+_POOLINGS: Final = {
+    **dict.fromkeys(("pooling_mode_cls_token", "cls"), "CLS"),
+    **dict.fromkeys(("pooling_mode_mean_tokens", "mean"), "MEAN"),
+    **dict.fromkeys(("pooling_mode_lasttoken", "lasttoken"), "LAST_TOKEN"),
+}
+_SEARCHING: Final = "Represent this sentence for searching relevant passages: "
+_TASK: Final = "Given a web search query, retrieve relevant passages that answer the query"
+# Prompts for queries and texts of models that are much worse without them; fastembed adds none.
+_KNOWN_PROMPTS: Final = {
+    "intfloat/multilingual-e5": ("query: ", "passage: "),
+    "nomic-ai/nomic-embed-text": ("search_query: ", "search_document: "),
+    "snowflake/snowflake-arctic-embed": (_SEARCHING, ""),
+    "mixedbread-ai/mxbai-embed": (_SEARCHING, ""),
+    "google/embeddinggemma": ("task: search result | query: ", "title: none | text: "),
+    "qwen/qwen3-embedding": (f"Instruct: {_TASK}\nQuery:", ""),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingSource:
+    """An embedding model of fastembed, not loaded yet.
+
+    Attributes:
+        location: Its name at fastembed, or the absolute path of its folder.
+        name: Identifies its vectors: the name, or in a folder type, pooling and content hash.
+        dimension: The dimension of its vectors.
+        query_prompt: Text before every query.
+        text_prompt: Text before every other text.
+        pooling: In a folder, how vectors of tokens become one; empty for a name.
+    """
+
+    location: str
+    name: str
+    dimension: int
+    query_prompt: str = ""
+    text_prompt: str = ""
+    pooling: str = ""
+
+    @classmethod
+    def of(cls, location: str) -> "EmbeddingSource":
+        """Return the model with a name, or in a folder if the location is a path.
+
+        Raises:
+            ConfigurationError: There is no such model, or the folder lacks a file or a setting.
+            MissingDependencyError: The extra ``models`` is not installed.
+        """
+        if is_path(location):
+            return cls._in_folder(ModelFolder.at(location))
+        known = _described(_fastembed().TextEmbedding, location)
+        prompts = next(
+            (both for start, both in _KNOWN_PROMPTS.items() if location.lower().startswith(start)),
+            ("", ""),
+        )
+        return cls(known["model"], known["model"], known["dim"], *prompts)
+
+    @classmethod
+    def _in_folder(cls, folder: "ModelFolder") -> "EmbeddingSource":
+        _fastembed()
+        settings, config = folder.json(_POOLING), folder.json("config.json")
+        modes = [name for name in settings if "pooling_mode_" in name and settings[name]]
+        modes += [settings["pooling_mode"]] if "pooling_mode" in settings else []
+        dimension = settings.get("word_embedding_dimension", config.get("hidden_size"))
+        if len(modes) != 1 or modes[0] not in _POOLINGS or not isinstance(dimension, int):
+            raise ConfigurationError(
+                f"{folder.path / _POOLING} must name the dimension and one pooling of cls, mean "
+                "or lasttoken, which the model was trained with; copy it from the model's page, "
+                'such as {"word_embedding_dimension": 384, "pooling_mode_mean_tokens": true}'
+            )
+        pooling = _POOLINGS[modes[0]]
+        _check_modules(folder)
+        prompts = folder.json(_PROMPTS).get("prompts", {})
+        kind = config.get("model_type", "model")
+        return cls(
+            str(folder.path),
+            f"{kind}-{pooling.lower()}-{dimension}@{folder.digest}",
+            dimension,
+            prompts.get("query", ""),
+            prompts.get("document", prompts.get("passage", "")),
+            pooling,
+        )
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> list[list[float]]:
+        """Return the vectors of texts, of length 1; downloads or loads the model if needed.
+
+        Raises:
+            ConfigurationError: The model cannot be downloaded or loaded.
+        """
+        with _loading:
+            model = _embedding_model(self)
+        prompt = self.query_prompt if query else self.text_prompt
+        run = model.query_embed if query else model.passage_embed
+        return _by_length(
+            [prompt + text for text in texts],
+            lambda batch: [vector.tolist() for vector in run(batch, batch_size=_BATCH)],
+        )
+
+
+class Ranked(NamedTuple):
+    """A document with its score, as the package ``rerankers`` has it."""
+
+    doc_id: int
+    score: float
+    rank: int | None = None
+
+
+class CrossEncoder:
+    """A cross-encoder of fastembed, with the method of the package ``rerankers``.
+
+    Args:
+        location: Its name at fastembed, or the path of its folder.
+
+    Raises:
+        ConfigurationError: There is no such model, or the folder lacks a file.
+        MissingDependencyError: The extra ``models`` is not installed.
+    """
+
+    def __init__(self, location: str) -> None:
+        if is_path(location):
+            folder = ModelFolder.at(location)
+            _fastembed()
+            self.location, self.name = str(folder.path), folder.digest
+        else:
+            known = _described(_fastembed("rerank.cross_encoder").TextCrossEncoder, location)
+            self.location = self.name = known["model"]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.location!r})"
+
+    def rank(self, query: str, docs: list[str], doc_ids: list[int]) -> list[Ranked]:
+        """Return the logit of each document, in the given order."""
+        with _loading:
+            model = _cross_encoder(self.location, self.name)
+        scores = _by_length(
+            docs, lambda batch: list(model.rerank(_clean(query), batch, batch_size=_BATCH))
+        )
+        return [Ranked(*each) for each in zip(doc_ids, scores, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFolder:
+    """A folder with the files of a model.
+
+    Attributes:
+        path: Its absolute path.
+        weights: The ONNX file in it.
+        digest: Hash of the content of all files that determine the result.
+    """
+
+    path: Path
+    weights: str
+    digest: str
+
+    @classmethod
+    def at(cls, location: str) -> "ModelFolder":
+        """Return the folder; raise `ConfigurationError` if it lacks a file."""
+        path = Path(location).expanduser().resolve()
+        found = [name for name in _WEIGHTS if (path / name).is_file()]
+        found = found[:1] or [str(each.relative_to(path)) for each in path.rglob("*.onnx")]
+        missing = [name for name in _NEEDED if not (path / name).is_file()]
+        if len(found) != 1:
+            missing.insert(0, f"one of {', '.join(_WEIGHTS)}, or a single other ONNX file")
+        if missing:
+            raise ConfigurationError(
+                f"{path} is not the folder of a model: it lacks {'; '.join(missing)}"
+            )
+        weights = path / found[0]
+        files = [*sorted(weights.parent.glob(f"{weights.name}*"))]  # with external data
+        files += [path / name for name in _SETTINGS if (path / name).is_file()]
+        stats = [(file, file.stat()) for file in files]
+        digest = _digest(tuple((file, stat.st_size, stat.st_mtime_ns) for file, stat in stats))
+        return cls(path, found[0], digest)
+
+    def json(self, name: str) -> Any:  # noqa: ANN401 - JSON
+        """Return the settings in a file; none if it does not exist."""
+        file = self.path / name
+        try:
+            return json.loads(file.read_text("utf-8")) if file.is_file() else {}
+        except ValueError as error:
+            raise ConfigurationError(f"{file} is not JSON: {error}") from error
+
+
+def is_path(location: str) -> bool:
+    """Return whether a location is the path of a folder, not a name.
+
+    Examples:
+        >>> is_path("./minilm"), is_path("~/minilm"), is_path("BAAI/bge-small-zh-v1.5")
+        (True, True, False)
+
+    """
+    return location.startswith((".", "~")) or Path(location).is_absolute()
+
+
+@lru_cache(maxsize=16)
+def _digest(files: tuple[tuple[Path, int, int], ...]) -> str:
+    total = sha256()
+    for path, _, _ in files:
+        with path.open("rb") as file:
+            total.update(path.name.encode() + b"\0" + file_digest(file, "sha256").digest())
+    return total.hexdigest()[:16]
+
+
+def _fastembed(module: str = "") -> ModuleType:
+    try:
+        import_module("fastembed")
+    except ModuleNotFoundError as error:
+        if error.name != "fastembed":
+            raise
+        raise MissingDependencyError("a model of fastembed", "models") from error
+    return import_module(f"fastembed.{module}".rstrip("."))
+
+
+def _described(kind: Any, name: str) -> dict[str, Any]:  # noqa: ANN401 - untyped
+    """Return fastembed's description of a model by its name, in any case."""
+    known = {each["model"].lower(): each for each in kind.list_supported_models()}
+    if name.lower() in known:
+        description: dict[str, Any] = known[name.lower()]
+        return description
+    near = get_close_matches(name.lower(), known, n=1, cutoff=0.4)
+    advice = f"did you mean {known[near[0]]['model']!r}? " if near else ""
+    raise ConfigurationError(
+        f"fastembed has no {kind.__name__} model {name!r}; {advice}A folder is written "
+        "'fastembed:./FOLDER'"
+    )
+
+
+@lru_cache(maxsize=4)
+def _embedding_model(source: EmbeddingSource) -> Any:  # noqa: ANN401 - fastembed is optional
+    kind = _fastembed().TextEmbedding
+    if not source.pooling:
+        return _named(kind, source.name)
+    folder = ModelFolder.at(source.location)
+    pooling = _fastembed("common.model_description").PoolingType[source.pooling]
+    settings = {"pooling": pooling, "normalization": True, "dim": source.dimension}
+    model = _from_folder(kind, folder, source.name, settings)
+    most = folder.json(_LIMITS).get("max_seq_length")
+    truncation = model.model.tokenizer.truncation
+    if isinstance(most, int) and most < truncation["max_length"]:
+        model.model.tokenizer.enable_truncation(most, direction=truncation["direction"])
+    made = len(next(iter(model.embed(["a"]))))
+    if made != source.dimension:
+        raise ConfigurationError(
+            f"{folder.path} names dimension {source.dimension}, and its model gives vectors of "
+            f"dimension {made}; correct {_POOLING}"
+        )
+    return model
+
+
+@lru_cache(maxsize=4)
+def _cross_encoder(location: str, name: str) -> Any:  # noqa: ANN401 - fastembed is optional
+    kind = _fastembed("rerank.cross_encoder").TextCrossEncoder
+    if not is_path(location):
+        return _named(kind, name)
+    folder = ModelFolder.at(location)
+    model = _from_folder(kind, folder, name, {})
+    shape = model.model.model.get_outputs()[0].shape
+    if shape[-1] != 1:
+        raise ConfigurationError(
+            f"the model in {location} gives scores of shape {shape}; a cross-encoder for reranking "
+            "gives one a document"
+        )
+    return model
+
+
+def _check_modules(folder: ModelFolder) -> None:
+    """Raise if sentence-transformers has layers after the pooling, which no ONNX file has."""
+    others = {each["type"].rpartition(".")[2] for each in folder.json("modules.json")}
+    others -= {"Transformer", "Pooling", "Normalize"}
+    if others:
+        raise ConfigurationError(
+            f"{folder.path}/modules.json names {', '.join(sorted(others))}, which fastembed does "
+            "not run; use huggingface:NAME, or another model"
+        )
+
+
+def _from_folder(kind: Any, folder: ModelFolder, name: str, settings: dict[str, Any]) -> Any:  # noqa: ANN401
+    if all(each["model"].lower() != name.lower() for each in kind.list_supported_models()):
+        nowhere = _fastembed("common.model_description").ModelSource(hf=name)
+        kind.add_custom_model(name, sources=nowhere, model_file=folder.weights, **settings)
+    try:
+        return kind(name, threads=_cores(), specific_model_path=str(folder.path))
+    except Exception as error:
+        raise ConfigurationError(
+            f"fastembed cannot load the model in {folder.path}: {error}"
+        ) from error
+
+
+def _named(kind: Any, name: str) -> Any:  # noqa: ANN401 - fastembed is optional
+    """Return a model from fastembed's cache, or download it."""
+    with _silent_log():
+        try:
+            return kind(name, threads=_cores(), local_files_only=True)
+        except ValueError:
+            description = _described(kind, name)
+    repository, size_mb = description["sources"]["hf"], description["size_in_GB"] * 1000
+    try:  # fastembed itself would retry for 40 seconds, and not say why it failed
+        import_module("huggingface_hub").model_info(repository, timeout=10)
+        _logger.warning("downloading %s, about %.0f MB, from Hugging Face", name, size_mb)
+        return kind(name, threads=_cores())
+    except Exception as error:
+        raise ConfigurationError(
+            f"the model {name} (about {size_mb:.0f} MB) is not on this machine, and Hugging Face "
+            f"cannot be reached ({type(error).__name__}). Bring the files of {repository} in a "
+            "folder and write 'fastembed:./FOLDER', or copy the folder of FASTEMBED_CACHE_PATH "
+            "from a machine that has it"
+        ) from error
+
+
+@contextmanager
+def _silent_log() -> Generator[None]:
+    # A model that is not in the cache is no error yet.
+    log = import_module("loguru").logger
+    log.disable("fastembed")
+    try:
+        yield
+    finally:
+        log.enable("fastembed")
+
+
+def _cores() -> int:
+    """Return the number of cores that this process may use, also by the limit of a container."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    try:
+        quota, period = _CPU_LIMIT.read_text("utf-8").split()
+        return max(1, min(cores, int(quota) // int(period)))
+    except (OSError, ValueError):  # none, or "max"
+        return cores
+
+
+def _by_length(texts: Sequence[str], run: Any) -> list[Any]:  # noqa: ANN401 - vectors or scores
+    """Return the results of a model, which pads texts to the longest of a batch."""
+    order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
+    results: list[Any] = [None] * len(texts)
+    for index, result in zip(order, run([_clean(texts[index]) for index in order]), strict=True):
+        results[index] = result
+    return results
+
+
+def _clean(text: str) -> str:
+    # The tokenizer rejects lone surrogates, which a badly decoded file may contain.
+    return text.encode("utf-8", "replace").decode("utf-8")
