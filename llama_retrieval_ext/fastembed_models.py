@@ -3,8 +3,7 @@
 import json
 import logging
 import os
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
@@ -13,14 +12,15 @@ from importlib import import_module
 from pathlib import Path
 from threading import Lock
 from types import ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
+from llama_retrieval_ext.reordering import ScoreKind
 
 _logger = logging.getLogger(__name__)
 # Prevents concurrent threads from loading or downloading a model twice.
 _loading = Lock()
-# Texts per run of a model: with 8 to 32 equally fast on two cores, memory grows with it.
+# Texts per run of a model: 8 to 32 are equally fast on two cores, and memory grows with it.
 _BATCH: Final = 16
 _CPU_LIMIT: Final = Path("/sys/fs/cgroup/cpu.max")  # of a container
 _WEIGHTS: Final = (
@@ -54,15 +54,15 @@ _KNOWN_PROMPTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingSource:
-    """An embedding model of fastembed, not loaded yet.
+    """An embedding model of fastembed, which is loaded or downloaded at the first text.
 
     Attributes:
         location: Its name at fastembed, or the absolute path of its folder.
-        name: Identifies its vectors: the name, or in a folder type, pooling and content hash.
+        name: Identifies its vectors: the name, or for a folder type, pooling and content hash.
         dimension: The dimension of its vectors.
         query_prompt: Text before every query.
         text_prompt: Text before every other text.
-        pooling: In a folder, how vectors of tokens become one; empty for a name.
+        pooling: For a folder, how vectors of tokens become one; else empty.
     """
 
     location: str
@@ -80,43 +80,40 @@ class EmbeddingSource:
             ConfigurationError: There is no such model, or the folder lacks a file or a setting.
             MissingDependencyError: The extra ``models`` is not installed.
         """
+        kind = _fastembed().TextEmbedding
         if is_path(location):
             return cls._in_folder(ModelFolder.at(location))
-        known = _described(_fastembed().TextEmbedding, location)
-        prompts = next(
-            (both for start, both in _KNOWN_PROMPTS.items() if location.lower().startswith(start)),
-            ("", ""),
-        )
-        return cls(known["model"], known["model"], known["dim"], *prompts)
+        known, name = _described(kind, location), location.lower()
+        prompts = [both for start, both in _KNOWN_PROMPTS.items() if name.startswith(start)]
+        return cls(known["model"], known["model"], known["dim"], *(prompts or [("", "")])[0])
 
     @classmethod
     def _in_folder(cls, folder: "ModelFolder") -> "EmbeddingSource":
-        _fastembed()
         settings, config = folder.json(_POOLING), folder.json("config.json")
         modes = [name for name in settings if "pooling_mode_" in name and settings[name]]
         modes += [settings["pooling_mode"]] if "pooling_mode" in settings else []
+        pooling = _POOLINGS.get(modes[0], "") if len(modes) == 1 else ""
         dimension = settings.get("word_embedding_dimension", config.get("hidden_size"))
-        if len(modes) != 1 or modes[0] not in _POOLINGS or not isinstance(dimension, int):
+        if not pooling or not isinstance(dimension, int):
             raise ConfigurationError(
                 f"{folder.path / _POOLING} must name the dimension and one pooling of cls, mean "
                 "or lasttoken, which the model was trained with; copy it from the model's page, "
                 'such as {"word_embedding_dimension": 384, "pooling_mode_mean_tokens": true}'
             )
-        pooling = _POOLINGS[modes[0]]
-        _check_modules(folder)
+        layers = {each["type"].rpartition(".")[2] for each in folder.json("modules.json")}
+        if not layers <= {"Transformer", "Pooling", "Normalize"}:
+            raise ConfigurationError(
+                f"{folder.path}/modules.json names {', '.join(sorted(layers))}; of these layers "
+                "fastembed runs Transformer, Pooling and Normalize. Use huggingface:NAME"
+            )
         prompts = folder.json(_PROMPTS).get("prompts", {})
-        kind = config.get("model_type", "model")
-        return cls(
-            str(folder.path),
-            f"{kind}-{pooling.lower()}-{dimension}@{folder.digest}",
-            dimension,
-            prompts.get("query", ""),
-            prompts.get("document", prompts.get("passage", "")),
-            pooling,
-        )
+        text_prompt = prompts.get("document", prompts.get("passage", ""))
+        name = f"{config.get('model_type', 'model')}-{pooling.lower()}-{dimension}@{folder.digest}"
+        query_prompt = prompts.get("query", "")
+        return cls(str(folder.path), name, dimension, query_prompt, text_prompt, pooling)
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> list[list[float]]:
-        """Return the vectors of texts, of length 1; downloads or loads the model if needed.
+        """Return the vectors of texts, of length 1.
 
         Raises:
             ConfigurationError: The model cannot be downloaded or loaded.
@@ -125,14 +122,14 @@ class EmbeddingSource:
             model = _embedding_model(self)
         prompt = self.query_prompt if query else self.text_prompt
         run = model.query_embed if query else model.passage_embed
-        return _by_length(
-            [prompt + text for text in texts],
-            lambda batch: [vector.tolist() for vector in run(batch, batch_size=_BATCH)],
+        vectors = _by_length(
+            [prompt + text for text in texts], lambda each: run(each, batch_size=_BATCH)
         )
+        return [vector.tolist() for vector in vectors]
 
 
 class Ranked(NamedTuple):
-    """A document with its score, as the package ``rerankers`` has it."""
+    """A document with its score, as in the package ``rerankers``."""
 
     doc_id: int
     score: float
@@ -140,24 +137,22 @@ class Ranked(NamedTuple):
 
 
 class CrossEncoder:
-    """A cross-encoder of fastembed, with the method of the package ``rerankers``.
-
-    Args:
-        location: Its name at fastembed, or the path of its folder.
+    """A cross-encoder of fastembed, by name or in a folder, as a model of ``rerankers``.
 
     Raises:
         ConfigurationError: There is no such model, or the folder lacks a file.
         MissingDependencyError: The extra ``models`` is not installed.
     """
 
+    score_kind: ClassVar[ScoreKind] = "logit"
+
     def __init__(self, location: str) -> None:
+        kind = _fastembed("rerank.cross_encoder").TextCrossEncoder
         if is_path(location):
             folder = ModelFolder.at(location)
-            _fastembed()
             self.location, self.name = str(folder.path), folder.digest
         else:
-            known = _described(_fastembed("rerank.cross_encoder").TextCrossEncoder, location)
-            self.location = self.name = known["model"]
+            self.location = self.name = _described(kind, location)["model"]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.location!r})"
@@ -166,21 +161,14 @@ class CrossEncoder:
         """Return the logit of each document, in the given order."""
         with _loading:
             model = _cross_encoder(self.location, self.name)
-        scores = _by_length(
-            docs, lambda batch: list(model.rerank(_clean(query), batch, batch_size=_BATCH))
-        )
+        query = _clean(query)
+        scores = _by_length(docs, lambda each: model.rerank(query, each, batch_size=_BATCH))
         return [Ranked(*each) for each in zip(doc_ids, scores, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
-    """A folder with the files of a model.
-
-    Attributes:
-        path: Its absolute path.
-        weights: The ONNX file in it.
-        digest: Hash of the content of all files that determine the result.
-    """
+    """A folder with the files of a model, the ONNX file in it, and the hash of their content."""
 
     path: Path
     weights: str
@@ -190,8 +178,8 @@ class ModelFolder:
     def at(cls, location: str) -> "ModelFolder":
         """Return the folder; raise `ConfigurationError` if it lacks a file."""
         path = Path(location).expanduser().resolve()
-        found = [name for name in _WEIGHTS if (path / name).is_file()]
-        found = found[:1] or [str(each.relative_to(path)) for each in path.rglob("*.onnx")]
+        found = [name for name in _WEIGHTS if (path / name).is_file()][:1]
+        found = found or [str(each.relative_to(path)) for each in path.rglob("*.onnx")]
         missing = [name for name in _NEEDED if not (path / name).is_file()]
         if len(found) != 1:
             missing.insert(0, f"one of {', '.join(_WEIGHTS)}, or a single other ONNX file")
@@ -200,11 +188,10 @@ class ModelFolder:
                 f"{path} is not the folder of a model: it lacks {'; '.join(missing)}"
             )
         weights = path / found[0]
-        files = [*sorted(weights.parent.glob(f"{weights.name}*"))]  # with external data
+        files = sorted(weights.parent.glob(f"{weights.name}*"))  # with external data
         files += [path / name for name in _SETTINGS if (path / name).is_file()]
-        stats = [(file, file.stat()) for file in files]
-        digest = _digest(tuple((file, stat.st_size, stat.st_mtime_ns) for file, stat in stats))
-        return cls(path, found[0], digest)
+        versions = [(each, each.stat().st_size, each.stat().st_mtime_ns) for each in files]
+        return cls(path, found[0], _digest(tuple(versions)))
 
     def json(self, name: str) -> Any:  # noqa: ANN401 - JSON
         """Return the settings in a file; none if it does not exist."""
@@ -227,9 +214,9 @@ def is_path(location: str) -> bool:
 
 
 @lru_cache(maxsize=16)
-def _digest(files: tuple[tuple[Path, int, int], ...]) -> str:
+def _digest(versions: tuple[tuple[Path, int, int], ...]) -> str:
     total = sha256()
-    for path, _, _ in files:
+    for path, _, _ in versions:
         with path.open("rb") as file:
             total.update(path.name.encode() + b"\0" + file_digest(file, "sha256").digest())
     return total.hexdigest()[:16]
@@ -242,21 +229,21 @@ def _fastembed(module: str = "") -> ModuleType:
         if error.name != "fastembed":
             raise
         raise MissingDependencyError("a model of fastembed", "models") from error
+    import_module("loguru").logger.disable("fastembed")  # prints errors, which are raised below
     return import_module(f"fastembed.{module}".rstrip("."))
 
 
-def _described(kind: Any, name: str) -> dict[str, Any]:  # noqa: ANN401 - untyped
+def _described(kind: Any, name: str) -> dict[str, Any]:  # noqa: ANN401 - fastembed is optional
     """Return fastembed's description of a model by its name, in any case."""
     known = {each["model"].lower(): each for each in kind.list_supported_models()}
-    if name.lower() in known:
-        description: dict[str, Any] = known[name.lower()]
-        return description
-    near = get_close_matches(name.lower(), known, n=1, cutoff=0.4)
-    advice = f"did you mean {known[near[0]]['model']!r}? " if near else ""
-    raise ConfigurationError(
-        f"fastembed has no {kind.__name__} model {name!r}; {advice}A folder is written "
-        "'fastembed:./FOLDER'"
-    )
+    if name.lower() not in known:
+        near = get_close_matches(name.lower(), known, n=1, cutoff=0.4)
+        advice = f"did you mean {known[near[0]]['model']!r}? " if near else ""
+        raise ConfigurationError(
+            f"fastembed has no {kind.__name__} {name!r}; {advice}A folder is 'fastembed:./FOLDER'"
+        )
+    description: dict[str, Any] = known[name.lower()]
+    return description
 
 
 @lru_cache(maxsize=4)
@@ -268,15 +255,14 @@ def _embedding_model(source: EmbeddingSource) -> Any:  # noqa: ANN401 - fastembe
     pooling = _fastembed("common.model_description").PoolingType[source.pooling]
     settings = {"pooling": pooling, "normalization": True, "dim": source.dimension}
     model = _from_folder(kind, folder, source.name, settings)
-    most = folder.json(_LIMITS).get("max_seq_length")
-    truncation = model.model.tokenizer.truncation
-    if isinstance(most, int) and most < truncation["max_length"]:
-        model.model.tokenizer.enable_truncation(most, direction=truncation["direction"])
+    tokenizer, longest = model.model.tokenizer, folder.json(_LIMITS).get("max_seq_length")
+    if longest and longest < tokenizer.truncation["max_length"]:
+        tokenizer.enable_truncation(longest, direction=tokenizer.truncation["direction"])
     made = len(next(iter(model.embed(["a"]))))
     if made != source.dimension:
         raise ConfigurationError(
-            f"{folder.path} names dimension {source.dimension}, and its model gives vectors of "
-            f"dimension {made}; correct {_POOLING}"
+            f"{folder.path / _POOLING} names dimension {source.dimension}, and the model gives "
+            f"vectors of dimension {made}; correct it"
         )
     return model
 
@@ -286,8 +272,7 @@ def _cross_encoder(location: str, name: str) -> Any:  # noqa: ANN401 - fastembed
     kind = _fastembed("rerank.cross_encoder").TextCrossEncoder
     if not is_path(location):
         return _named(kind, name)
-    folder = ModelFolder.at(location)
-    model = _from_folder(kind, folder, name, {})
+    model = _from_folder(kind, ModelFolder.at(location), name, {})
     shape = model.model.model.get_outputs()[0].shape
     if shape[-1] != 1:
         raise ConfigurationError(
@@ -295,17 +280,6 @@ def _cross_encoder(location: str, name: str) -> Any:  # noqa: ANN401 - fastembed
             "gives one a document"
         )
     return model
-
-
-def _check_modules(folder: ModelFolder) -> None:
-    """Raise if sentence-transformers has layers after the pooling, which no ONNX file has."""
-    others = {each["type"].rpartition(".")[2] for each in folder.json("modules.json")}
-    others -= {"Transformer", "Pooling", "Normalize"}
-    if others:
-        raise ConfigurationError(
-            f"{folder.path}/modules.json names {', '.join(sorted(others))}, which fastembed does "
-            "not run; use huggingface:NAME, or another model"
-        )
 
 
 def _from_folder(kind: Any, folder: ModelFolder, name: str, settings: dict[str, Any]) -> Any:  # noqa: ANN401
@@ -322,11 +296,10 @@ def _from_folder(kind: Any, folder: ModelFolder, name: str, settings: dict[str, 
 
 def _named(kind: Any, name: str) -> Any:  # noqa: ANN401 - fastembed is optional
     """Return a model from fastembed's cache, or download it."""
-    with _silent_log():
-        try:
-            return kind(name, threads=_cores(), local_files_only=True)
-        except ValueError:
-            description = _described(kind, name)
+    try:
+        return kind(name, threads=_cores(), local_files_only=True)
+    except ValueError:
+        description = _described(kind, name)
     repository, size_mb = description["sources"]["hf"], description["size_in_GB"] * 1000
     try:  # fastembed itself would retry for 40 seconds, and not say why it failed
         import_module("huggingface_hub").model_info(repository, timeout=10)
@@ -341,17 +314,6 @@ def _named(kind: Any, name: str) -> Any:  # noqa: ANN401 - fastembed is optional
         ) from error
 
 
-@contextmanager
-def _silent_log() -> Generator[None]:
-    # A model that is not in the cache is no error yet.
-    log = import_module("loguru").logger
-    log.disable("fastembed")
-    try:
-        yield
-    finally:
-        log.enable("fastembed")
-
-
 def _cores() -> int:
     """Return the number of cores that this process may use, also by the limit of a container."""
     affinity = getattr(os, "sched_getaffinity", None)
@@ -363,13 +325,11 @@ def _cores() -> int:
         return cores
 
 
-def _by_length(texts: Sequence[str], run: Any) -> list[Any]:  # noqa: ANN401 - vectors or scores
-    """Return the results of a model, which pads texts to the longest of a batch."""
+def _by_length(texts: Sequence[str], run: Callable[[list[str]], Any]) -> list[Any]:
+    """Return the results of a model, which pads the texts of a batch to the longest."""
     order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
-    results: list[Any] = [None] * len(texts)
-    for index, result in zip(order, run([_clean(texts[index]) for index in order]), strict=True):
-        results[index] = result
-    return results
+    results = dict(zip(order, run([_clean(texts[index]) for index in order]), strict=True))
+    return [results[index] for index in range(len(texts))]
 
 
 def _clean(text: str) -> str:

@@ -238,22 +238,12 @@ def copy(  # noqa: PLR0913 - a command's options are its parameters
         str | None,
         typer.Option(metavar="URL", help="The graph of the copy; needed if the source has one."),
     ] = None,
-    embed_model: Annotated[
-        str | None,
-        typer.Option(
-            "--embed-model",
-            metavar="MODEL",
-            help="Embed the texts anew with this model; see ingest. Default: copy the embeddings.",
-        ),
-    ] = None,
+    embed_model: EmbedModel = None,
     judgements: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="Labelled questions to compare both models by; see eval."
-        ),
+        str | None, typer.Option(metavar="FILE", help="Labelled questions to compare models by.")
     ] = None,
     compare: Annotated[
-        bool, typer.Option(help="Compare both models on questions from the texts.")
+        bool, typer.Option(help="Compare the models if the new one differs.")
     ] = True,
 ) -> None:
     """Copy a knowledge base to another engine, or to another embedding model.

@@ -22,7 +22,6 @@ from llama_retrieval_ext.errors import (
 )
 
 _LOCAL: Final = "local"
-_FASTEMBED: Final = "fastembed"
 _PACKAGE: Final = "llama_index.embeddings"
 _PROVIDER: Final = r"^[a-z][a-z0-9_]{0,63}$"
 # Common spellings, and the module of the integration.
@@ -108,8 +107,8 @@ class EmbeddingConfig(BaseModel):
         if self.provider == _LOCAL:
             self._check_local()
             return LocalEmbedding()
-        if self.provider == _FASTEMBED:
-            return self._from_fastembed()
+        if self.provider == "fastembed" and set(self._settings()) == {"model"}:
+            return FastEmbedding(resolved(self.model))
         kind = _embedding_class(_integration(self.provider), self.provider)
         arguments = self._arguments(kind)
         try:
@@ -158,15 +157,6 @@ class EmbeddingConfig(BaseModel):
                 spelling = next((each for each in spellings if each in known), name)
                 settings[spelling] = settings.pop(name)
         return dict(settings)
-
-    def _from_fastembed(self) -> BaseEmbedding:
-        settings = resolved(self._settings())
-        if set(settings) != {"model"}:
-            raise ConfigurationError(
-                "the provider 'fastembed' needs model, a name or ./FOLDER, and no other setting; "
-                f"got {', '.join(sorted(settings)) or 'none'}"
-            )
-        return FastEmbedding(settings["model"])
 
     def _check_local(self) -> None:
         others = set(self._settings()) - {"model"}

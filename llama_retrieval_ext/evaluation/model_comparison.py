@@ -20,16 +20,7 @@ MEASURE: Final = "nDCG@10"
 
 
 class Comparison:
-    """Compares vector search with an old and a new embedding model.
-
-    Args:
-        judgements: Labelled questions; None for none.
-        tokenizer: Cuts nodes into terms, for questions from their sentences.
-
-    Raises:
-        ConfigurationError: The judgements cannot be read.
-        MissingDependencyError: The extra ``eval`` is not installed.
-    """
+    """Compares two models on labelled questions, if any, and on sentences of the nodes."""
 
     def __init__(self, judgements: "Source | None", tokenizer: Tokenizer) -> None:
         parse_measures([MEASURE])
@@ -55,11 +46,7 @@ class Comparison:
 def compare_models(
     old: VectorRetriever, new: VectorRetriever, questions: Judgements
 ) -> ModelComparison:
-    """Return the quality of vector search with both models, and the test of the difference.
-
-    Raises:
-        ExecutionError: A question has no answer, such as without the server of a model.
-    """
+    """Return the quality of vector search with both models; raise if one gives no answer."""
     experiment = Experiment({"old": old, "new": new}, questions, measures=[MEASURE])
     experiment.run(progress=False)
     for answer in (*experiment.answers("old"), *experiment.answers("new")):

@@ -106,7 +106,8 @@ def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
     """
     started = perf_counter()
     _check_places(source_url, target_url)
-    _check_judgements(judgements, embed_model, compare=compare)
+    if judgements is not None and embed_model is None:
+        raise ConfigurationError("judgements compare two embedding models; pass embed_model=, too")
     with ExitStack() as resources:
         source = _source(source_url, resources)
         tokenizer = Tokenizer.from_dict(json.loads(source.config.tokenizer))
@@ -118,7 +119,7 @@ def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
                 source.config.graph,
             )
         reembedding = _reembedding(embed_model, source, show=show_progress)
-        comparison = _comparison(source, judgements) if reembedding and compare else None
+        comparison = _comparison(tokenizer, judgements) if reembedding and compare else None
         target = _target(target_url, source, setup, graph, resources, reembedding)
         entries = source.ledger.entries()
         copier = Copier(source, target, reembedding)
@@ -126,8 +127,7 @@ def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
         changed = copier.changed(entries)
         parts = batches(changed)
         if reembedding is not None:
-            reembedding.estimate(changed, source.sample(changed, _COUNTED))
-            parts = reembedding.batches(changed)
+            parts = reembedding.batches(changed, source.sample(changed, _COUNTED))
         with progress(changed, show=show_progress, title="Copying documents") as advance:
             for batch in parts:
                 copier.copy(batch)
@@ -152,11 +152,11 @@ def _reembedding(
     return None if reembedding.name == source.config.embed_model else reembedding
 
 
-def _comparison(source: CopyEnd, judgements: object) -> "Comparison":
-    """Return the comparison of models; raise before the copy if it cannot be made."""
-    from llama_retrieval_ext.evaluation.model_comparison import Comparison  # noqa: PLC0415 - an upper layer, loaded only here
+def _comparison(tokenizer: Tokenizer, judgements: object) -> "Comparison":
+    # An upper layer.
+    from llama_retrieval_ext.evaluation import model_comparison  # noqa: PLC0415
 
-    return Comparison(judgements, Tokenizer.from_dict(json.loads(source.config.tokenizer)))
+    return model_comparison.Comparison(judgements, tokenizer)
 
 
 def _check_places(source_url: str, target_url: str) -> None:
@@ -167,13 +167,6 @@ def _check_places(source_url: str, target_url: str) -> None:
         raise in_memory(target_url)
     if source.identity is not None and source.identity == target.identity:
         raise ConfigurationError(f"{source_url} and {target_url} are the same knowledge base")
-
-
-def _check_judgements(
-    judgements: object, embed_model: str | BaseEmbedding | None, *, compare: bool
-) -> None:
-    if judgements is not None and (embed_model is None or not compare):
-        raise ConfigurationError("judgements are for comparing a new model; pass embed_model=")
 
 
 def _source(url: str, resources: ExitStack) -> CopyEnd:

@@ -96,15 +96,7 @@ class IngestionReport(_Report):
 
 @dataclass(frozen=True, slots=True)
 class ModelComparison:
-    """Vector search with the old and the new embedding model, on the same questions.
-
-    Attributes:
-        questions: Origin of the questions: ``labels``, or ``synthetic: ...``.
-        n_questions: Number of the questions.
-        measure: Name of the measure, in [0, 1].
-        old: Its mean with the old model.
-        new: Its mean with the new model.
-        p_value: Of the paired randomisation test, two-sided.
+    """Means of a measure with the old and the new embedding model, and their paired test.
 
     Examples:
         >>> print(ModelComparison("labels", 200, "nDCG@10", 0.61, 0.67, 0.003))
@@ -112,12 +104,12 @@ class ModelComparison:
 
     """
 
-    questions: str
+    questions: str  # their origin: "labels", or "synthetic: ..."
     n_questions: int
     measure: str
     old: float
     new: float
-    p_value: float
+    p_value: float  # of the randomisation test, two-sided
 
     @property
     def verdict(self) -> str:

@@ -41,7 +41,7 @@ class Ranker(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, init=False, repr=False)
+@dataclass(frozen=True, slots=True, repr=False)
 class ModelRerank(Reranker):
     """Reranker around a cross-encoder: ``"fastembed:BAAI/bge-reranker-base"``, or any object.
 
@@ -63,39 +63,27 @@ class ModelRerank(Reranker):
         MissingDependencyError: The extra ``models`` is not installed.
     """
 
-    ranker: Ranker
-    score_kind: ScoreKind
-    top_k: int | None
-    timeout_s: float | None
+    ranker: Ranker | str
+    _: KW_ONLY
+    score_kind: ScoreKind = "unknown"
+    top_k: int | None = None
+    timeout_s: float | None = None
 
-    def __init__(
-        self,
-        ranker: Ranker | str,
-        *,
-        score_kind: ScoreKind = "unknown",
-        top_k: int | None = None,
-        timeout_s: float | None = None,
-    ) -> None:
-        if isinstance(ranker, str):
-            ranker = _cross_encoder(ranker)
-            score_kind = "logit" if score_kind == "unknown" else score_kind
-        if not isinstance(ranker, Ranker):
-            raise ConfigurationError(
-                f"a ranker has a method rank(query, docs, doc_ids), got {ranker!r}"
-            )
-        check_limits(top_k, timeout_s)
+    def __post_init__(self) -> None:
+        ranker, kind = _ranker(self.ranker), check_score_kind(self.score_kind)
         object.__setattr__(self, "ranker", ranker)
-        object.__setattr__(self, "score_kind", check_score_kind(score_kind))
-        object.__setattr__(self, "top_k", top_k)
-        object.__setattr__(self, "timeout_s", timeout_s)
+        if kind == "unknown" and isinstance(ranker, CrossEncoder):
+            object.__setattr__(self, "score_kind", ranker.score_kind)
+        check_limits(self.top_k, self.timeout_s)
 
     def rerank_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
         """Return the plan for the hits by the model's scores or ranks."""
         texts = [hit.node.get_content(metadata_mode=MetadataMode.LLM) for hit in hits]
         places = list(range(len(hits)))
         # list: some rankers are generators; their work must run inside the call.
+        ranker = _ranker(self.ranker)
         said: list[RankedDocument] = yield Call(
-            lambda: list(self.ranker.rank(query.query_str, texts, places))
+            lambda: list(ranker.rank(query.query_str, texts, places))
         )
         scores: dict[int, float] = {}
         for document in said:
@@ -103,7 +91,7 @@ class ModelRerank(Reranker):
                 scores.setdefault(document.doc_id, self._score(document))
         best = sorted(scores, key=lambda index: (-scores[index], hits[index].node_id))
         picks = [(index, scores[index]) for index in best[: self.top_k]]
-        return reranked(hits, picks, by=type(self.ranker).__name__)
+        return reranked(hits, picks, by=type(ranker).__name__)
 
     def _score(self, document: RankedDocument) -> float:
         if document.score is None:
@@ -111,13 +99,17 @@ class ModelRerank(Reranker):
         return calibrated(float(document.score), self.score_kind)
 
 
-def _cross_encoder(notation: str) -> CrossEncoder:
-    provider, _, location = notation.partition(":")
-    if provider != "fastembed" or not location:
-        raise ConfigurationError(
-            f"a reranker is fastembed:NAME, fastembed:./FOLDER or an object, got {notation!r}"
-        )
-    return CrossEncoder(location)
+def _ranker(ranker: Ranker | str) -> Ranker:
+    """Return the ranker, or the cross-encoder that a notation names."""
+    if isinstance(ranker, Ranker):
+        return ranker
+    provider, _, location = ranker.partition(":") if isinstance(ranker, str) else ("", "", "")
+    if provider == "fastembed" and location:
+        return CrossEncoder(location)
+    raise ConfigurationError(
+        "a ranker has a method rank(query, docs, doc_ids), or is fastembed:NAME or "
+        f"fastembed:./FOLDER; got {ranker!r}"
+    )
 
 
 @runtime_checkable
