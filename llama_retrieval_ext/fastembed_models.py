@@ -54,32 +54,18 @@ _KNOWN_PROMPTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingSource:
-    """An embedding model of fastembed, which is loaded or downloaded at the first text.
+    """An embedding model of fastembed, which is loaded or downloaded at the first text."""
 
-    Attributes:
-        location: Its name at fastembed, or the absolute path of its folder.
-        name: Identifies its vectors: the name, or for a folder type, pooling and content hash.
-        dimension: The dimension of its vectors.
-        query_prompt: Text before every query.
-        text_prompt: Text before every other text.
-        pooling: For a folder, how vectors of tokens become one; else empty.
-    """
-
-    location: str
-    name: str
+    location: str  # its name at fastembed, or the absolute path of its folder
+    name: str  # identifies its vectors: the name, or for a folder type, pooling and content hash
     dimension: int
     query_prompt: str = ""
     text_prompt: str = ""
-    pooling: str = ""
+    pooling: str = ""  # for a folder, how vectors of tokens become one
 
     @classmethod
     def of(cls, location: str) -> "EmbeddingSource":
-        """Return the model with a name, or in a folder if the location is a path.
-
-        Raises:
-            ConfigurationError: There is no such model, or the folder lacks a file or a setting.
-            MissingDependencyError: The extra ``models`` is not installed.
-        """
+        """Return the model with a name, or in a folder; raise `ConfigurationError` without one."""
         kind = _fastembed().TextEmbedding
         if is_path(location):
             return cls._in_folder(ModelFolder.at(location))
@@ -113,11 +99,7 @@ class EmbeddingSource:
         return cls(str(folder.path), name, dimension, query_prompt, text_prompt, pooling)
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> list[list[float]]:
-        """Return the vectors of texts, of length 1.
-
-        Raises:
-            ConfigurationError: The model cannot be downloaded or loaded.
-        """
+        """Return the vectors of texts, of length 1; raise `ConfigurationError` without a model."""
         with _loading:
             model = _embedding_model(self)
         prompt = self.query_prompt if query else self.text_prompt
@@ -137,12 +119,7 @@ class Ranked(NamedTuple):
 
 
 class CrossEncoder:
-    """A cross-encoder of fastembed, by name or in a folder, as a model of ``rerankers``.
-
-    Raises:
-        ConfigurationError: There is no such model, or the folder lacks a file.
-        MissingDependencyError: The extra ``models`` is not installed.
-    """
+    """A cross-encoder of fastembed, by name or in a folder, as a model of ``rerankers``."""
 
     score_kind: ClassVar[ScoreKind] = "logit"
 
@@ -203,13 +180,7 @@ class ModelFolder:
 
 
 def is_path(location: str) -> bool:
-    """Return whether a location is the path of a folder, not a name.
-
-    Examples:
-        >>> is_path("./minilm"), is_path("~/minilm"), is_path("BAAI/bge-small-zh-v1.5")
-        (True, True, False)
-
-    """
+    """Return whether a location is a path: it begins with ``.`` or ``~``, or is absolute."""
     return location.startswith((".", "~")) or Path(location).is_absolute()
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from importlib.metadata import files
 from pathlib import Path
@@ -49,6 +50,17 @@ def minilm(folder: Path) -> Path:
         },
     )
     return folder
+
+
+def cached(cache: Path, repository: str, folder: Path, weights: str) -> None:
+    """Put a folder into a cache of Hugging Face, as a download from a repository leaves it."""
+    place = cache / f"models--{repository.replace('/', '--')}"
+    snapshot = place / "snapshots" / "0123456789abcdef"
+    shutil.copytree(folder, snapshot)
+    (snapshot / weights).parent.mkdir(exist_ok=True)
+    (snapshot / "model.onnx").rename(snapshot / weights)
+    (place / "refs").mkdir()
+    (place / "refs" / "main").write_text(snapshot.name)
 
 
 def settings(folder: Path, contents: Mapping[str, object]) -> None:

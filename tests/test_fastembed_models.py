@@ -9,7 +9,7 @@ import pytest
 from llama_retrieval_ext import fastembed_models
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
 from llama_retrieval_ext.fastembed_models import CrossEncoder, EmbeddingSource, ModelFolder
-from tests.onnx_models import cross_encoder, settings
+from tests.onnx_models import cached, cross_encoder, settings
 
 POOLING = "1_Pooling/config.json"
 
@@ -172,6 +172,17 @@ def test_a_cross_encoder_scores_documents_in_their_order(tmp_path: Path) -> None
     ranked = model.rank("annual leave", docs, [*range(80)])
     assert [(each.doc_id, each.score) for each in ranked[:4]] == [(0, -3), (1, 9), (2, -3), (3, -1)]
     assert [each.score for each in ranked] == [-3, 9, -3, -1] * 20
+
+
+@pytest.mark.slow
+def test_a_cross_encoder_is_found_by_name_in_a_copied_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FASTEMBED_CACHE_PATH", str(tmp_path))
+    name = "Xenova/ms-marco-MiniLM-L-6-v2"
+    cached(tmp_path, name, cross_encoder(tmp_path / "model"), "onnx/model.onnx")
+    (ranked,) = CrossEncoder(name.lower()).rank("annual leave", ["annual leave"], [7])
+    assert ranked == (7, 1.0, None)
 
 
 @pytest.mark.slow

@@ -257,7 +257,7 @@ def copy(  # noqa: PLR0913 - a command's options are its parameters
         many_tenants=many_tenants or None,
         mirror=mirror,
         graph=graph,
-        show_progress=sys.stderr.isatty() or embed_model is not None,
+        show_progress=sys.stderr.isatty(),
         embed_model=embed_model,
         judgements=judgements,
         compare=compare,

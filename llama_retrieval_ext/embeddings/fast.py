@@ -35,6 +35,12 @@ class FastEmbedding(InProcessEmbedding):
         super().__init__(location=source.location, **settings)  # type: ignore[call-arg]
         self._source = source
 
+    def __repr__(self) -> str:
+        # Pydantic's repr has every field of LlamaIndex's base class.
+        return f"{type(self).__name__}({self.location!r})"
+
+    __str__ = __repr__
+
     @classmethod
     def class_name(cls) -> str:
         """Return the name under which LlamaIndex serialises this class."""

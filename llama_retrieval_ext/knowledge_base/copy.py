@@ -137,7 +137,9 @@ def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
         report = copier.report(perf_counter() - started)
         if reembedding is None or comparison is None:
             return report
-        old = VectorRetriever(source.storage.store, embed_model=recorded_model(source.config))
+        old = VectorRetriever(
+            source.storage.store, embed_model=recorded_model(source.config, source_url)
+        )
         new = VectorRetriever(target.storage.store, embed_model=reembedding.model)
         return comparison.compared(report, old, new, source.sample(entries, _ASKED))
 

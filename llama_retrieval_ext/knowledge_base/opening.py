@@ -92,10 +92,7 @@ class Opening:
             storage = self._storage(copied, resources)
             ledger = open_ledger(storage, self._requested(model), self.url, resources)
             if model is None:
-                config = ledger.config()
-                if config is None:  # it was removed meanwhile
-                    raise missing(self.url)
-                model = recorded_model(config)
+                model = recorded_model(ledger.config(), self.url)
             preparation = Preparation(splitter, model, extraction)
             parts = IngestionParts(preparation, writer_of(storage, ledger), ledger)
             access = Access(
@@ -124,8 +121,10 @@ class Opening:
         )
 
 
-def recorded_model(config: KnowledgeBaseConfig) -> RecordedEmbedding:
+def recorded_model(config: KnowledgeBaseConfig | None, url: str) -> BaseEmbedding:
     """Return the embedding model that a configuration names, which is built at its first use."""
+    if config is None:  # it was removed meanwhile
+        raise missing(url)
     return RecordedEmbedding(
         recorded_name=config.embed_model, record=config.model_record, dimension=config.dimension
     )

@@ -54,6 +54,8 @@ class Reembedding:
 
         The number of tokens is estimated from a sample of the nodes.
         """
+        if not entries:
+            return
         count, total = get_tokenizer(), sum(entry.n_nodes for entry in entries)
         tokens = fmean([len(count(node.get_content(MetadataMode.EMBED))) for node in sample] or [0])
         work = f"{total:,} nodes, about {tokens * total:,.0f} tokens with {self.name}"

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from llama_retrieval_ext.embeddings.fast import FastEmbedding
 from llama_retrieval_ext.embeddings.recorded import model_record
-from llama_retrieval_ext.embeddings.resolve import resolve_embed_model
+from llama_retrieval_ext.embeddings.resolve import embed_model_name, resolve_embed_model
 from llama_retrieval_ext.errors import ConfigurationError, ModelMismatchError
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from tests.onnx_models import minilm, settings
+from tests.onnx_models import cached, minilm, settings
 
 pytestmark = pytest.mark.slow  # loads the model
 
@@ -74,6 +74,8 @@ async def test_async_sync_and_a_pickled_copy_embed_alike(model: FastEmbedding) -
     assert await model.aget_query_embedding(LEAVE) == query
     assert pickle.loads(pickle.dumps(model)).get_query_embedding(LEAVE) == query
     assert len(pickle.dumps(model)) < 5_000
+    restored = FastEmbedding.from_dict(model.to_dict())
+    assert (repr(restored), restored.model_name) == (repr(model), model.model_name)
 
 
 def test_texts_are_cut_at_the_length_that_the_folder_names(model: FastEmbedding) -> None:
@@ -127,6 +129,16 @@ def test_the_record_of_a_model_has_the_absolute_path_of_its_folder(
     monkeypatch.chdir(folder)
     record = json.loads(model_record(resolve_embed_model("fastembed:."), "fastembed:."))
     assert record == {"provider": "fastembed", "model": str(folder), "base_url": ""}
+
+
+def test_a_name_works_without_a_network_if_its_cache_was_copied(
+    folder: Path, model: FastEmbedding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FASTEMBED_CACHE_PATH", str(tmp_path))
+    cached(tmp_path, "Qdrant/all-MiniLM-L6-v2-onnx", folder, "model.onnx")
+    named = resolve_embed_model("fastembed:sentence-transformers/all-MiniLM-L6-v2")
+    assert named.get_text_embedding(LEAVE) == pytest.approx(model.get_text_embedding(LEAVE))
+    assert embed_model_name(named) == "FastEmbedding:sentence-transformers/all-MiniLM-L6-v2"
 
 
 def test_a_dimension_that_the_model_does_not_give_is_refused(changed: Path) -> None:
