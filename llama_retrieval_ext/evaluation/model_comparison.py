@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from llama_index.core.schema import BaseNode
 
@@ -17,12 +17,13 @@ from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 
 MEASURE: Final = "nDCG@10"
+Labelled: TypeAlias = "Source | None"
 
 
 class Comparison:
     """Compares two models on labelled questions, if any, and on sentences of the nodes."""
 
-    def __init__(self, judgements: "Source | None", tokenizer: Tokenizer) -> None:
+    def __init__(self, judgements: Labelled, tokenizer: Tokenizer) -> None:
         parse_measures([MEASURE])
         self._labelled = [] if judgements is None else [load_judgements(judgements)]
         self._tokenizer = tokenizer
@@ -52,12 +53,13 @@ def compare_models(
     for answer in (*experiment.answers("old"), *experiment.answers("new")):
         if answer.error is not None:
             raise ExecutionError(f"the {answer.retriever} model fails: {answer.error}")
-    values = experiment.results.set_index("retriever")[MEASURE]
+    old_mean, new_mean = (each[MEASURE] for each in experiment.results.to_dict("records"))
+    (tested,) = experiment.significance.to_dict("records")
     return ModelComparison(
         questions=questions.origin,
         n_questions=len(questions),
         measure=MEASURE,
-        old=float(values["old"]),
-        new=float(values["new"]),
-        p_value=float(experiment.significance["p_randomisation"].iloc[0]),
+        old=old_mean,
+        new=new_mean,
+        p_value=tested["p_randomisation"],
     )

@@ -31,7 +31,7 @@ from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.urls import Location
 
 if TYPE_CHECKING:
-    from llama_retrieval_ext.evaluation.model_comparison import Comparison
+    from llama_retrieval_ext.evaluation.model_comparison import Comparison, Labelled
 
 
 # Nodes whose tokens are counted for an estimate, and that may give questions.
@@ -49,7 +49,7 @@ def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
     graph: str | None = None,
     show_progress: bool = True,
     embed_model: str | BaseEmbedding | None = None,
-    judgements: object = None,
+    judgements: "Labelled" = None,
     compare: bool = True,
 ) -> CopyReport:
     """Copy a knowledge base to another engine, or to another embedding model.
@@ -154,7 +154,7 @@ def _reembedding(
     return None if reembedding.name == source.config.embed_model else reembedding
 
 
-def _comparison(tokenizer: Tokenizer, judgements: object) -> "Comparison":
+def _comparison(tokenizer: Tokenizer, judgements: "Labelled") -> "Comparison":
     # An upper layer.
     from llama_retrieval_ext.evaluation import model_comparison  # noqa: PLC0415
 
