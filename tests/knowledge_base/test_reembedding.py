@@ -221,6 +221,24 @@ def test_what_a_comparison_needs_is_checked_before_anything_is_copied(
     assert not Path(urls[1].partition(":")[2]).exists()
 
 
+@pytest.mark.slow
+def test_a_graph_is_copied_with_the_texts_and_not_extracted_again(
+    urls: list[str], new: PickyEmbedding, fast_disk: Path
+) -> None:
+    graphs = [f"graph:{fast_disk / name}" for name in ("links", "copied")]
+    train = Document(text="Night Train was made by Anne Lister.", metadata={"title": "Night Train"})
+    anne = Document(text="Born in York.", metadata={"title": "Anne Lister"})
+    fill(urls[0], OLD, [train, anne], graph=graphs[0])
+    options = {"graph": graphs[1], "compare": False, "show_progress": False}
+    copy_knowledge_base(*urls, embed_model=new, **options)  # type: ignore[arg-type]
+    with KnowledgeBase.open(urls[1], embed_model=new, graph=graphs[1]) as kb:
+        hits = kb.retriever("graph", scope=ACME).search("Where was the maker of Night Train born?")
+        assert [str(hit.path) for hit in hits] == [
+            "Night Train",
+            "Night Train -NAMES-> Anne Lister",
+        ]
+
+
 def test_judgements_without_another_model_are_refused(urls: list[str]) -> None:
     with pytest.raises(ConfigurationError, match="pass embed_model="):
         copy_knowledge_base(*urls, judgements="judged.csv")
