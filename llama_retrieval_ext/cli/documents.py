@@ -211,7 +211,7 @@ def _bytes(size: int) -> str:
     return f"{three_digits(size / unit)} {name}"
 
 
-def copy(
+def copy(  # noqa: PLR0913 - a command's options are its parameters
     *,
     source: Annotated[
         str, typer.Option("--from", metavar="URL", help="The knowledge base.", show_default=False)
@@ -239,8 +239,15 @@ def copy(
         str | None,
         typer.Option(metavar="URL", help="The graph of the copy; needed if the source has one."),
     ] = None,
+    embed_model: EmbedModel = None,
+    judgements: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Labelled questions to compare models by.")
+    ] = None,
+    compare: Annotated[
+        bool, typer.Option(help="Compare the models if the new one differs.")
+    ] = True,
 ) -> None:
-    """Copy a knowledge base to another engine, without embedding anything again.
+    """Copy a knowledge base to another engine, or to another embedding model.
 
     You can run it again: it skips existing documents, and with --mirror it deletes documents that
     the source does not have. The source is only read.
@@ -252,6 +259,9 @@ def copy(
         mirror=mirror,
         graph=graph,
         show_progress=sys.stderr.isatty(),
+        embed_model=embed_model,
+        judgements=judgements,
+        compare=compare,
     )
     say(str(report))
     if report.only_at_target:

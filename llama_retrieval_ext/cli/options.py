@@ -48,9 +48,9 @@ EmbedModel = Annotated[
     typer.Option(
         "--embed-model",
         metavar="MODEL",
-        help="local (no network, good for English prose), huggingface:NAME, fastembed:NAME, "
-        "openai:NAME or ollama:NAME. Default: the one that the knowledge base records, and local "
-        "for a new one.",
+        help="local (no network, good for English prose), fastembed:NAME, fastembed:./FOLDER, "
+        "huggingface:NAME, openai:NAME or ollama:NAME. Default: the one that the knowledge base "
+        "records, and local for a new one.",
     ),
 ]
 Tenant = Annotated[

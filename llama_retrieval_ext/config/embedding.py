@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
+from llama_retrieval_ext.embeddings.fast import FastEmbedding
 from llama_retrieval_ext.embeddings.local import LocalEmbedding
 from llama_retrieval_ext.embeddings.resolve import embed_model_name
 from llama_retrieval_ext.errors import (
@@ -75,8 +76,8 @@ class EmbeddingConfig(BaseModel):
     """Embedding model as data; additional fields are passed to the integration.
 
     Attributes:
-        provider: ``local``, or the name of a LlamaIndex integration that is installed:
-            ``openai``, ``openai_like`` for servers compatible with it, ``ollama``, …
+        provider: ``local``, ``fastembed``, or the name of a LlamaIndex integration that is
+            installed: ``openai``, ``openai_like`` for servers compatible with it, ``ollama``, …
         model: Name of the model; None for the integration's default.
         base_url: Address of the server, if any.
         api_key: ``{env: NAME}``; in Python also the key itself, which no representation shows.
@@ -106,6 +107,8 @@ class EmbeddingConfig(BaseModel):
         if self.provider == _LOCAL:
             self._check_local()
             return LocalEmbedding()
+        if self.provider == "fastembed" and set(self._settings()) == {"model"}:
+            return FastEmbedding(resolved(self.model))
         kind = _embedding_class(_integration(self.provider), self.provider)
         arguments = self._arguments(kind)
         try:

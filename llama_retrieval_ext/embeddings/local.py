@@ -26,7 +26,20 @@ _MODEL_NAME = "wordllama-l2-supercat-256"
 _loading = Lock()
 
 
-class LocalEmbedding(BaseEmbedding):
+class InProcessEmbedding(BaseEmbedding):
+    """Base of models that compute in this process: async callers run them in a thread."""
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return await asyncio.to_thread(self._get_query_embedding, query)
+
+    async def _aget_text_embedding(self, text: str) -> list[float]:
+        return await asyncio.to_thread(self._get_text_embedding, text)
+
+    async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        return await asyncio.to_thread(self._get_text_embeddings, texts)
+
+
+class LocalEmbedding(InProcessEmbedding):
     """Embedding by the mean of token vectors: 256 dimensions, no network, no torch.
 
     A vector has length 1, or is zero for a text without a token, such as the empty one. It depends
@@ -87,15 +100,6 @@ class LocalEmbedding(BaseEmbedding):
 
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
         return _embed(texts)
-
-    async def _aget_query_embedding(self, query: str) -> list[float]:
-        return await asyncio.to_thread(self._get_query_embedding, query)
-
-    async def _aget_text_embedding(self, text: str) -> list[float]:
-        return await asyncio.to_thread(self._get_text_embedding, text)
-
-    async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return await asyncio.to_thread(self._get_text_embeddings, texts)
 
 
 def _embed(texts: list[str]) -> list[list[float]]:

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit, urlunsplit
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from pydantic import PrivateAttr
 
+from llama_retrieval_ext.embeddings.fast import FastEmbedding
 from llama_retrieval_ext.embeddings.local import LocalEmbedding
 from llama_retrieval_ext.embeddings.resolve import build_embed_model, embed_model_name, provider_of
 from llama_retrieval_ext.errors import ConfigurationError
@@ -34,14 +35,14 @@ def model_record(model: BaseEmbedding, notation: str = "") -> str:
     """
     if isinstance(model, RecordedEmbedding):
         return model.record
-    if notation:
+    if notation and not isinstance(model, FastEmbedding):  # its notation may be a relative path
         provider, _, name = notation.partition(":")
         base_url = ""
     else:
-        found, name = provider_of(model), model.model_name
+        found = provider_of(model)
         if found is None:
             return ""
-        provider, base_url = found
+        provider, name, base_url = found
     return json.dumps({"provider": provider, "model": name, "base_url": _without_secrets(base_url)})
 
 

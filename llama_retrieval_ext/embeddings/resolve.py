@@ -8,10 +8,12 @@ from typing import NamedTuple
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
+from llama_retrieval_ext.embeddings.fast import FastEmbedding
 from llama_retrieval_ext.embeddings.local import LocalEmbedding
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
 
 _LOCAL = "local"
+_FASTEMBED = "fastembed"
 # Attributes in which models declare the dimension of their vectors.
 _DIMENSIONS = ("dim", "embed_dim", "dimensions", "dimension", "embed_dimension")
 
@@ -25,7 +27,6 @@ class _Integration(NamedTuple):
 # Keys name the package, llama-index-embeddings-KEY, and its module, llama_index.embeddings.KEY.
 _INTEGRATIONS = {
     "huggingface": _Integration("HuggingFaceEmbedding", "model_name"),
-    "fastembed": _Integration("FastEmbedEmbedding", "model_name"),
     "openai": _Integration("OpenAIEmbedding", "model", "api_base"),
     "ollama": _Integration("OllamaEmbedding", "model_name", "base_url"),
 }
@@ -38,7 +39,8 @@ _NEUTRAL = {
 }
 # What looks like an API key: a known beginning, an option of a URL, or many characters.
 _KEY = re.compile(r"(?i)\b(?:sk|pk|hf|gsk|xai|key|api|token)[-_]|[?@=]|[\w-]{40}")
-_ACCEPTED = (_LOCAL, *(f"{key}:NAME" for key in _INTEGRATIONS))
+_PROVIDERS = (_FASTEMBED, *_INTEGRATIONS)
+_ACCEPTED = (_LOCAL, f"{_FASTEMBED}:./FOLDER", *(f"{key}:NAME" for key in _PROVIDERS))
 
 
 def resolve_embed_model(spec: str | BaseEmbedding) -> BaseEmbedding:
@@ -47,15 +49,16 @@ def resolve_embed_model(spec: str | BaseEmbedding) -> BaseEmbedding:
     Creating a model may download it or require an API key, depending on the integration.
 
     Args:
-        spec: A model, which is returned unchanged, or ``local``, ``huggingface:NAME``,
-            ``fastembed:NAME``, ``openai:NAME``, ``ollama:NAME``. A name may hold colons.
+        spec: A model, which is returned unchanged, or ``local``, ``fastembed:NAME``,
+            ``fastembed:./FOLDER``, ``huggingface:NAME``, ``openai:NAME``, ``ollama:NAME``. A name
+            may hold colons.
 
     Returns:
         The model.
 
     Raises:
         ConfigurationError: The specification is empty or unknown.
-        MissingDependencyError: The integration is not installed.
+        MissingDependencyError: The integration, or the extra ``models``, is not installed.
 
     Examples:
         >>> resolve_embed_model("local").model_name
@@ -64,8 +67,8 @@ def resolve_embed_model(spec: str | BaseEmbedding) -> BaseEmbedding:
         Traceback (most recent call last):
             ...
         llama_retrieval_ext.errors.ConfigurationError: unknown embedding model 'olama:bge-m3'; \
-did you mean 'ollama:bge-m3'? Accepted: local, huggingface:NAME, fastembed:NAME, openai:NAME, \
-ollama:NAME, or a LlamaIndex embedding object
+did you mean 'ollama:bge-m3'? Accepted: local, fastembed:./FOLDER, fastembed:NAME, \
+huggingface:NAME, openai:NAME, ollama:NAME, or a LlamaIndex embedding object
 
     """
     if isinstance(spec, BaseEmbedding):
@@ -76,7 +79,7 @@ ollama:NAME, or a LlamaIndex embedding object
     if spec == _LOCAL:
         return LocalEmbedding()
     key, _, name = spec.partition(":")
-    if key not in _INTEGRATIONS or not name.strip():
+    if key not in _PROVIDERS or not name.strip():
         raise ConfigurationError(
             f"unknown embedding model {_shown(spec)}{_suggestion(key, _shown_name(name))} "
             f"{_accepted()}"
@@ -121,6 +124,8 @@ def build_embed_model(provider: str, model: str, base_url: str = "") -> BaseEmbe
     """
     if provider == _LOCAL:
         return LocalEmbedding()
+    if provider == _FASTEMBED:
+        return FastEmbedding(model)
     integration = _INTEGRATIONS[provider]
     module = f"llama_index.embeddings.{provider}"
     try:
@@ -137,13 +142,15 @@ def build_embed_model(provider: str, model: str, base_url: str = "") -> BaseEmbe
     return built
 
 
-def provider_of(model: BaseEmbedding) -> tuple[str, str] | None:
-    """Return the provider and base URL that `build_embed_model` needs to build a model again.
+def provider_of(model: BaseEmbedding) -> tuple[str, str, str] | None:
+    """Return provider, model and base URL with which `build_embed_model` builds a model again.
 
     None if they are not enough: another class, or a setting that may change its vectors.
     """
     if type(model) is LocalEmbedding:
-        return _LOCAL, ""
+        return _LOCAL, model.model_name, ""
+    if type(model) is FastEmbedding:
+        return _FASTEMBED, model.location, ""
     provider = type(model).__module__.removeprefix("llama_index.embeddings.").partition(".")[0]
     integration = _INTEGRATIONS.get(provider)
     if integration is None or type(model).__name__ != integration.class_name:
@@ -152,7 +159,7 @@ def provider_of(model: BaseEmbedding) -> tuple[str, str] | None:
         is_neutral = name in _NEUTRAL or name == integration.base_url
         if not is_neutral and getattr(model, name) != field.get_default(call_default_factory=True):
             return None
-    return provider, str(getattr(model, integration.base_url, None) or "")
+    return provider, model.model_name, str(getattr(model, integration.base_url, None) or "")
 
 
 def _accepted() -> str:
@@ -172,7 +179,7 @@ def _shown(spec: str) -> str:
 
 
 def _suggestion(key: str, name: str) -> str:
-    near = get_close_matches(key.strip().lower(), (_LOCAL, *_INTEGRATIONS), n=1)
+    near = get_close_matches(key.strip().lower(), (_LOCAL, *_PROVIDERS), n=1)
     if not near:
         return "."
     right = near[0] if near[0] == _LOCAL else f"{near[0]}:{name.strip() or 'NAME'}"

@@ -1,160 +1,42 @@
-"""`copy_knowledge_base`: documents with nodes and embeddings, from one engine to another."""
+"""`copy_knowledge_base`: documents with nodes, to another engine or another embedding model."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
+from typing import TYPE_CHECKING, Final
 
-from llama_retrieval_ext.errors import (
-    ConfigurationError,
-    GraphRequiredError,
-    ModelMismatchError,
-    StoreError,
-    StoreUnavailableError,
-)
+from llama_index.core.base.embeddings.base import BaseEmbedding
+
+from llama_retrieval_ext.errors import ConfigurationError, GraphRequiredError, StoreUnavailableError
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.knowledge_base.changes import progress
+from llama_retrieval_ext.knowledge_base.copier import Copier, CopyEnd
 from llama_retrieval_ext.knowledge_base.graph import GraphSide, open_graph_side, open_recorded
-from llama_retrieval_ext.knowledge_base.ledger.ledger import (
-    Entry,
-    KnowledgeBaseConfig,
-    Ledger,
-    is_same_graph,
-)
-from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared
-from llama_retrieval_ext.knowledge_base.opening import graph_target, open_ledger, writer_of
+from llama_retrieval_ext.knowledge_base.ledger.ledger import is_same_graph
+from llama_retrieval_ext.knowledge_base.opening import open_ledger, recorded_model
+from llama_retrieval_ext.knowledge_base.reembedding import Reembedding
 from llama_retrieval_ext.knowledge_base.report import CopyReport
-from llama_retrieval_ext.knowledge_base.sharing import stored_documents
 from llama_retrieval_ext.knowledge_base.storage import (
     RequestedSetup,
-    Storage,
     batches,
     in_memory,
     missing,
     open_storage,
 )
+from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.stores.open import check_url
 from llama_retrieval_ext.text.tokenizer import Tokenizer
 from llama_retrieval_ext.urls import Location
 
-
-@dataclass(frozen=True, slots=True)
-class CopyEnd:
-    """A knowledge base to copy from or to, without an embedding model."""
-
-    url: str
-    storage: Storage
-    ledger: Ledger
-    config: KnowledgeBaseConfig
+if TYPE_CHECKING:
+    from llama_retrieval_ext.evaluation.model_comparison import Comparison, Labelled
 
 
-class Copier:
-    """Copies documents batch by batch; records failures and copies the rest."""
-
-    def __init__(self, source: CopyEnd, target: CopyEnd) -> None:
-        self._source = source
-        self._target = target
-        self._writer = writer_of(target.storage, target.ledger)
-        side = source.storage.graph
-        self._graph = None if side is None else graph_target(side, source.ledger)
-        self._copied = self._unchanged = self._n_nodes = 0
-        self._removed = self._only_at_target = 0
-        self._failures: dict[DocumentKey, Exception] = {}
-
-    def copy(self, entries: Sequence[Entry]) -> None:
-        """Copy the documents that the target does not have yet."""
-        there = self._target.ledger.digests(entry.key for entry in entries)
-        changed = [
-            entry
-            for entry, digest in zip(entries, there, strict=True)
-            if not digest or digest != entry.digest
-        ]
-        self._unchanged += len(entries) - len(changed)
-        documents = self._documents(changed)
-        if not documents:
-            return
-        with self._writer.lock:
-            self._check_dimension()
-            outcomes = self._writer.write(documents)
-        for document, outcome in zip(documents, outcomes, strict=True):
-            if isinstance(outcome, Exception):
-                self._failures[document.key] = outcome
-            else:
-                self._copied += 1
-                self._n_nodes += len(document.nodes)
-
-    def copy_rest(self) -> None:
-        """Copy what syncs have recorded, and the graph rows that belong to no document."""
-        self._target.ledger.record_synced(self._source.ledger.synced())
-        side = self._target.storage.graph
-        if self._graph is not None and side is not None:
-            self._graph.copy_unsaid_to(side.graph)
-
-    def mirror(self, entries: Sequence[Entry], *, remove: bool) -> None:
-        """Remove or count documents that only the target has."""
-        keys = {entry.key for entry in entries}
-        extra = [entry for entry in self._target.ledger.entries() if entry.key not in keys]
-        if not remove:
-            self._only_at_target = len(extra)
-            return
-        for batch in batches(extra):
-            self._writer.delete([entry.key for entry in batch])
-            self._removed += len(batch)
-
-    def check(self, entries: Sequence[Entry]) -> None:
-        """Raise unless the target has all documents, except those that failed."""
-        there = {entry.key: entry.n_nodes for entry in self._target.ledger.entries()}
-        expected = [entry for entry in entries if entry.key not in self._failures]
-        short = [entry.key.ref for entry in expected if there.get(entry.key) != entry.n_nodes]
-        held, known = self._target.storage.count(), self._target.ledger.n_nodes_at_rest(exact=True)
-        if known is None:
-            raise StoreUnavailableError(
-                f"{self._target.url} is being written to, or its last writer died; copy again when "
-                "nobody writes to it"
-            )
-        if short or held != known:
-            named = f", such as {short[0]!r}" if short else ""
-            raise StoreError(
-                f"after copying {self._source.url}, {len(short)} of {len(expected)} documents are "
-                f"not whole in {self._target.url}{named}, and it holds {held} nodes where "
-                f"{known} were written: something else writes to it, or has changed its store. "
-                "Copy again, or to a new place"
-            )
-
-    def report(self, seconds: float) -> CopyReport:
-        """Return the outcome of each document."""
-        return CopyReport(
-            copied=self._copied,
-            unchanged=self._unchanged,
-            removed=self._removed,
-            only_at_target=self._only_at_target,
-            failures={_name_of(key): error for key, error in self._failures.items()},
-            n_nodes=self._n_nodes,
-            seconds=seconds,
-        )
-
-    def _documents(self, entries: Sequence[Entry]) -> list[Prepared]:
-        source = self._source
-        found = stored_documents(entries, source.storage, source.ledger, where=source.url)
-        self._failures |= {k: each for k, each in found.items() if isinstance(each, Exception)}
-        return [each for each in found.values() if isinstance(each, Prepared)]
-
-    def _check_dimension(self) -> None:
-        recorded, copied = self._target.ledger.dimension(), self._source.config.dimension
-        if recorded is None and copied is not None:
-            self._target.ledger.record_dimension(copied)
-        elif recorded != copied:
-            raise ModelMismatchError(
-                f"{self._target.url} holds embeddings of dimension {recorded}, {self._source.url} "
-                f"of dimension {copied}; copy to a new place"
-            )
-
-
-def _name_of(key: DocumentKey) -> str:
-    """Return the id of a document, with its scope if it has one."""
-    scope = [f"{name} {each!r}" for name, each in (("tenant", key.tenant), ("kb", key.kb)) if each]
-    return f"{key.ref} ({', '.join(scope)})" if scope else key.ref
+# Nodes whose tokens are counted for an estimate, and that may give questions.
+_COUNTED: Final = 100
+_ASKED: Final = 1000
 
 
 def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
@@ -166,8 +48,11 @@ def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
     mirror: bool = False,
     graph: str | None = None,
     show_progress: bool = True,
+    embed_model: str | BaseEmbedding | None = None,
+    judgements: "Labelled" = None,
+    compare: bool = True,
 ) -> CopyReport:
-    """Copy a knowledge base to another engine without embedding it again.
+    """Copy a knowledge base to another engine, or to another embedding model.
 
     Documents that the target has in the same version are skipped: an interrupted copy continues
     where it ended, and a repeated one copies new documents. Documents that only the target has,
@@ -178,6 +63,11 @@ def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
     Embeddings are copied as the source's engine stores them: in single precision and, with cosine
     similarity, at length 1 (Milvus keeps their length). This changes no result.
 
+    With another ``embed_model`` the stored texts are embedded anew: no file is read, nothing is
+    split or extracted. Nodes and tokens are shown before, the time after the first hundred nodes.
+    Then vector search with both models is compared, on questions from the texts themselves
+    (`known_item_questions`) and on ``judgements``; the source's model is built from its record.
+
     Args:
         source_url: URL of a knowledge base, as for `KnowledgeBase.open`.
         target_url: URL of the target, created if there is none.
@@ -186,16 +76,22 @@ def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
         mirror: Whether documents that the source does not have are removed from the target.
         graph: URL of the target's graph; required if the source has one, which is also copied.
             If it has none, the default `PassageLinks` put the passages into the graph.
-        show_progress: Whether to show a progress bar on standard error.
+        show_progress: Whether to show a progress bar, and an estimate, on standard error.
+        embed_model: Model of the target, as for `KnowledgeBase.open`; None for the source's. The
+            source's own name copies its embeddings.
+        judgements: Labelled questions for the comparison: any source of `load_judgements`.
+        compare: Whether to compare the models; this needs the extra ``eval``.
 
     Returns:
-        The outcome of each document; call ``raise_for_failures()`` for an error instead.
+        The outcome of each document, and of the comparison; call ``raise_for_failures()`` for an
+        error instead.
 
     Raises:
         ConfigurationError: The source does not exist or is the target, one of them is in memory,
             or the target was created with another tokenizer or setting, or without
             ``require_scope``.
         GraphRequiredError: The source has a graph, and none is given for the target.
+        MissingDependencyError: The models cannot be compared without the extra ``eval``.
         ModelMismatchError: The target was created with another embedding model.
         StoreUnavailableError: An engine cannot be reached, or the source is being written to;
             documents copied before stay.
@@ -210,6 +106,8 @@ def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
     """
     started = perf_counter()
     _check_places(source_url, target_url)
+    if judgements is not None and embed_model is None:
+        raise ConfigurationError("judgements compare two embedding models; pass embed_model=, too")
     with ExitStack() as resources:
         source = _source(source_url, resources)
         tokenizer = Tokenizer.from_dict(json.loads(source.config.tokenizer))
@@ -220,17 +118,47 @@ def copy_knowledge_base(  # noqa: PLR0913 - what a copy is made of
                 "pass graph=, on the command line --graph",
                 source.config.graph,
             )
-        target = _target(target_url, source, setup, graph, resources)
+        reembedding = _reembedding(embed_model, source, show=show_progress)
+        comparison = _comparison(tokenizer, judgements) if reembedding and compare else None
+        target = _target(target_url, source, setup, graph, resources, reembedding)
         entries = source.ledger.entries()
-        copier = Copier(source, target)
+        copier = Copier(source, target, reembedding)
         copier.copy_rest()
-        with progress(entries, show=show_progress, title="Copying documents") as advance:
-            for batch in batches(entries):
+        changed = copier.changed(entries)
+        parts = batches(changed)
+        if reembedding is not None:
+            parts = reembedding.batches(changed, source.sample(changed, _COUNTED))
+        with progress(changed, show=show_progress, title="Copying documents") as advance:
+            for batch in parts:
                 copier.copy(batch)
                 advance(len(batch))
         copier.mirror(entries, remove=mirror)
         copier.check(entries)
-    return copier.report(perf_counter() - started)
+        report = copier.report(perf_counter() - started)
+        if reembedding is None or comparison is None:
+            return report
+        old = VectorRetriever(
+            source.storage.store, embed_model=recorded_model(source.config, source_url)
+        )
+        new = VectorRetriever(target.storage.store, embed_model=reembedding.model)
+        return comparison.compared(report, old, new, source.sample(entries, _ASKED))
+
+
+def _reembedding(
+    embed_model: str | BaseEmbedding | None, source: CopyEnd, *, show: bool
+) -> Reembedding | None:
+    """Return the embedding with another model; None if the source has this one."""
+    if embed_model is None:
+        return None
+    reembedding = Reembedding(embed_model, show=show)
+    return None if reembedding.name == source.config.embed_model else reembedding
+
+
+def _comparison(tokenizer: Tokenizer, judgements: "Labelled") -> "Comparison":
+    # An upper layer.
+    from llama_retrieval_ext.evaluation import model_comparison  # noqa: PLC0415
+
+    return model_comparison.Comparison(judgements, tokenizer)
 
 
 def _check_places(source_url: str, target_url: str) -> None:
@@ -263,9 +191,14 @@ def _source(url: str, resources: ExitStack) -> CopyEnd:
 
 
 def _target(
-    url: str, source: CopyEnd, setup: RequestedSetup, graph: str | None, resources: ExitStack
+    url: str,
+    source: CopyEnd,
+    setup: RequestedSetup,
+    graph: str | None,
+    resources: ExitStack,
+    reembedding: Reembedding | None,
 ) -> CopyEnd:
-    copied = source.config
+    copied = source.config if reembedding is None else reembedding.config(source.config)
     storage = open_storage(url, setup)
     resources.callback(storage.close)
     if graph is not None:

@@ -94,7 +94,7 @@ class Opening:
             storage = self._storage(copied, resources)
             ledger = open_ledger(storage, self._requested(model), self.url, resources)
             if model is None:
-                model = _recorded_model(ledger.config(), self.url)
+                model = recorded_model(ledger.config(), self.url)
             preparation = Preparation(splitter, model, extraction)
             writer = writer_of(storage, ledger)
             sharing = Sharing(storage, ledger, writer, self.url)
@@ -128,7 +128,7 @@ class Opening:
         )
 
 
-def _recorded_model(config: KnowledgeBaseConfig | None, url: str) -> BaseEmbedding:
+def recorded_model(config: KnowledgeBaseConfig | None, url: str) -> BaseEmbedding:
     """Return the embedding model that a configuration names, which is built at its first use."""
     if config is None:  # it was removed meanwhile
         raise missing(url)

@@ -142,6 +142,18 @@ def test_copy_moves_a_knowledge_base_and_counts_its_documents(
     assert "there is no knowledge base" in missing.stderr
 
 
+def test_copy_to_another_model_names_it_and_checks_it_first(
+    run: Run, url: str, tmp_path: Path
+) -> None:
+    target = f"embedded:{tmp_path / 'new'}"
+    unknown = run("copy", "--from", url, "--to", target, "--embed-model", "fastembed:./nowhere")
+    assert unknown.returncode == 1
+    assert "is not the folder of a model" in unknown.stderr
+    assert not (tmp_path / "new").exists()
+    same = run("copy", "--from", url, "--to", target, "--embed-model", "local", "--no-compare")
+    assert same.stdout.startswith("3 copied, 0 unchanged; 3 nodes in ")
+
+
 def test_remove_needs_a_confirmation_and_deletes_the_knowledge_base(
     run: Run, url: str, tmp_path: Path
 ) -> None:

@@ -109,3 +109,10 @@ def test_an_embedding_provider_that_is_no_installed_integration_is_refused() -> 
             EmbeddingConfig(provider=provider)
     with pytest.raises(ConfigurationError, match="without settings"):
         EmbeddingConfig(provider="local", base_url="http://host").resolve()
+
+
+def test_the_provider_fastembed_is_the_model_of_that_notation() -> None:
+    model = EmbeddingConfig(provider="fastembed", model="baai/bge-small-zh-v1.5").resolve()
+    assert repr(model) == "FastEmbedding('BAAI/bge-small-zh-v1.5')"
+    with pytest.raises(ConfigurationError, match="is not the folder of a model"):
+        EmbeddingConfig(provider="fastembed", model="./nowhere").resolve()

@@ -12,7 +12,6 @@ from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyErro
 
 INTEGRATIONS = [
     ("huggingface", "HuggingFaceEmbedding", "model_name"),
-    ("fastembed", "FastEmbedEmbedding", "model_name"),
     ("openai", "OpenAIEmbedding", "model"),
     ("ollama", "OllamaEmbedding", "model_name"),
 ]
@@ -73,7 +72,7 @@ def test_an_object_comes_back_as_it_is() -> None:
 
 @pytest.mark.parametrize("spec", ["", "  ", None, 3, object()])
 def test_nothing_is_taken_by_default(spec: object) -> None:
-    with pytest.raises(ConfigurationError, match="Accepted: local, huggingface:NAME"):
+    with pytest.raises(ConfigurationError, match=r"Accepted: local, fastembed:\./FOLDER"):
         resolve_embed_model(spec)  # type: ignore[arg-type]  # what callers without a checker pass
 
 
@@ -90,7 +89,7 @@ def test_nothing_is_taken_by_default(spec: object) -> None:
     ],
 )
 def test_a_misspelt_one_gets_the_right_spelling(spec: str, right: str) -> None:
-    with pytest.raises(ConfigurationError, match="Accepted: local, huggingface:NAME") as caught:
+    with pytest.raises(ConfigurationError, match=r"Accepted: local, fastembed:\./FOLDER") as caught:
         resolve_embed_model(spec)
     assert repr(spec) in str(caught.value)
     assert f"did you mean {right!r}?" in str(caught.value)

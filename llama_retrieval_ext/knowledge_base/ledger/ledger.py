@@ -101,16 +101,17 @@ class KnowledgeBaseConfig:
         if requested.embed_model and self.embed_model != requested.embed_model:
             raise ModelMismatchError(
                 f"{where} was made with the embedding model {self.embed_model!r}, and is opened "
-                f"with {requested.embed_model!r}; open it with the first, or make a new knowledge "
-                "base"
+                f"with {requested.embed_model!r}; open it with the first, or embed its texts anew "
+                f"in a new place: copy_knowledge_base({where!r}, new_url, embed_model=...), on the "
+                f"command line: llama-retrieval copy --from {where} --to URL --embed-model MODEL"
             )
         dimensions = {self.dimension, requested.dimension}
         if None not in dimensions and len(dimensions) > 1:
             raise ModelMismatchError(
                 f"{where} holds vectors of dimension {self.dimension}, and is opened with "
                 f"{requested.embed_model!r}, which makes vectors of dimension "
-                f"{requested.dimension}; open it with the model that made those, or make a new "
-                "knowledge base"
+                f"{requested.dimension}; open it with the model that made those, or copy it to a "
+                f"new place: copy_knowledge_base({where!r}, new_url, embed_model=...)"
             )
 
 

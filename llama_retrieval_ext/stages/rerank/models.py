@@ -11,6 +11,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.drivers import either_way
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.retrieval import embed
+from llama_retrieval_ext.fastembed_models import CrossEncoder
 from llama_retrieval_ext.formulas.cosine import cosines, matrix
 from llama_retrieval_ext.pipeline.stages import ranking_of
 from llama_retrieval_ext.query import Query
@@ -42,34 +43,37 @@ class Ranker(Protocol):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ModelRerank(Reranker):
-    """Reranker around a model of the package ``rerankers``: ``Reranker("cross-encoder")``.
+    """Reranker around a cross-encoder: ``"fastembed:BAAI/bge-reranker-base"``, or any object.
 
-    The package itself is not needed: any object with ``rank(query, docs, doc_ids)`` works. If it
+    An object has ``rank(query, docs, doc_ids)``, as models of the package ``rerankers``. If it
     gives no scores, a hit's score is the reciprocal of its rank. Documents missing from its result
     are removed. If it fails, the order is unchanged and the answer is marked degraded.
 
     Args:
-        ranker: The reranker.
-        score_kind: The scale of its scores; for most cross-encoders ``"logit"``.
+        ranker: The reranker; or ``fastembed:NAME`` or ``fastembed:./FOLDER`` (extra ``models``),
+            which is loaded, or downloaded, at the first query.
+        score_kind: The scale of its scores; for most cross-encoders ``"logit"``, which is the
+            default with ``fastembed:``.
         top_k: Number of hits to keep, at least 1; None for all.
         timeout_s: Time limit in seconds; None for the remaining time of the query.
 
     Raises:
-        ConfigurationError: The reranker has no such method, or a number is out of range.
+        ConfigurationError: The reranker has no such method, there is no such model, or a number is
+            out of range.
+        MissingDependencyError: The extra ``models`` is not installed.
     """
 
-    ranker: Ranker
+    ranker: Ranker | str
     _: KW_ONLY
     score_kind: ScoreKind = "unknown"
     top_k: int | None = None
     timeout_s: float | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.ranker, Ranker):
-            raise ConfigurationError(
-                f"a ranker has a method rank(query, docs, doc_ids), got {self.ranker!r}"
-            )
-        check_score_kind(self.score_kind)
+        ranker, kind = _ranker(self.ranker), check_score_kind(self.score_kind)
+        object.__setattr__(self, "ranker", ranker)
+        if kind == "unknown" and isinstance(ranker, CrossEncoder):
+            object.__setattr__(self, "score_kind", ranker.score_kind)
         check_limits(self.top_k, self.timeout_s)
 
     def rerank_plan(self, query: Query, hits: Sequence[Hit]) -> Plan[list[Hit] | None]:
@@ -77,8 +81,9 @@ class ModelRerank(Reranker):
         texts = [hit.node.get_content(metadata_mode=MetadataMode.LLM) for hit in hits]
         places = list(range(len(hits)))
         # list: some rankers are generators; their work must run inside the call.
+        ranker = _ranker(self.ranker)
         said: list[RankedDocument] = yield Call(
-            lambda: list(self.ranker.rank(query.query_str, texts, places))
+            lambda: list(ranker.rank(query.query_str, texts, places))
         )
         scores: dict[int, float] = {}
         for document in said:
@@ -86,12 +91,25 @@ class ModelRerank(Reranker):
                 scores.setdefault(document.doc_id, self._score(document))
         best = sorted(scores, key=lambda index: (-scores[index], hits[index].node_id))
         picks = [(index, scores[index]) for index in best[: self.top_k]]
-        return reranked(hits, picks, by=type(self.ranker).__name__)
+        return reranked(hits, picks, by=type(ranker).__name__)
 
     def _score(self, document: RankedDocument) -> float:
         if document.score is None:
             return 1.0 / max(document.rank or 1, 1)
         return calibrated(float(document.score), self.score_kind)
+
+
+def _ranker(ranker: Ranker | str) -> Ranker:
+    """Return the ranker, or the cross-encoder that a notation names."""
+    if isinstance(ranker, Ranker):
+        return ranker
+    provider, _, location = ranker.partition(":") if isinstance(ranker, str) else ("", "", "")
+    if provider == "fastembed" and location:
+        return CrossEncoder(location)
+    raise ConfigurationError(
+        "a ranker has a method rank(query, docs, doc_ids), or is fastembed:NAME or "
+        f"fastembed:./FOLDER; got {ranker!r}"
+    )
 
 
 @runtime_checkable

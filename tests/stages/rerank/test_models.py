@@ -3,15 +3,18 @@
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.query import Query
+from llama_retrieval_ext.reordering import ScoreKind
 from llama_retrieval_ext.results import node_ids, score_of
 from llama_retrieval_ext.stages.rerank.models import EmbeddingRerank, ModelRerank
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
+from tests.onnx_models import cross_encoder
 
 SOURCE = FakeRetriever([("a", 0.9, "text of a"), ("b", 0.8, "text of b"), ("c", 0.7, "text of c")])
 
@@ -172,3 +175,27 @@ def test_a_late_embedding_model_leaves_the_order_unchanged() -> None:
         (degraded,) = result.degraded
         assert degraded.where == "EmbeddingRerank"
         assert "did not answer within 0.02 s" in degraded.reason
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "best"), [("unknown", 0.952574), ("probability", None)])
+def test_a_cross_encoder_of_fastembed_gives_probabilities_from_its_logits(
+    tmp_path: Path, kind: ScoreKind, best: float | None
+) -> None:
+    notation = f"fastembed:{cross_encoder(tmp_path / 'model')}"
+    source = FakeRetriever([("a", 0.9, "salary is paid"), ("b", 0.8, "annual leave days of leave")])
+    result = (source >> ModelRerank(notation, score_kind=kind)).search("annual leave")
+    if best is None:  # declared wrongly: the reranker fails, and the order stays
+        assert node_ids(result.hits) == ["a", "b"]
+        assert "declare score_kind='logit'" in str(result.degraded)
+    else:
+        assert node_ids(result.hits) == ["b", "a"]
+        assert [hit.score for hit in result.hits] == pytest.approx([best, 0.047426], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "notation", ["", "fastembed:", "cohere:rerank-3", "BAAI/bge-reranker-base"]
+)
+def test_a_notation_that_names_no_cross_encoder_is_refused(notation: str) -> None:
+    with pytest.raises(ConfigurationError, match="fastembed:NAME"):
+        ModelRerank(notation)

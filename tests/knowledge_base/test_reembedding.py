@@ -1,0 +1,258 @@
+"""Knowledge bases that move to another embedding model, without their documents."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from llama_index.core.schema import BaseNode, Document, TextNode
+
+from llama_retrieval_ext.embeddings.local import LocalEmbedding
+from llama_retrieval_ext.errors import (
+    ConfigurationError,
+    MissingDependencyError,
+    ModelMismatchError,
+    StoreUnavailableError,
+)
+from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
+from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
+from llama_retrieval_ext.knowledge_base.reembedding import Reembedding
+from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.knowledge_base.conftest import PickyEmbedding
+from tests.knowledge_base.engines import SERVERS
+
+OLD = LocalEmbedding()
+ACME = Scope("acme")
+LONG = " ".join(f"Sentence number {number} is about leave." for number in range(200))
+
+
+@pytest.fixture
+def urls(fast_disk: Path) -> list[str]:
+    return [f"embedded:{fast_disk / name}" for name in ("old", "new")]
+
+
+@pytest.fixture
+def new() -> PickyEmbedding:
+    return PickyEmbedding(dim=16)
+
+
+def documents(n: int = 3) -> list[BaseNode]:
+    made = [
+        Document(id_=f"d{number}", text=f"Page {number} about rule {number * 7}.")
+        for number in range(n)
+    ]
+    return [Document(id_="long", text=LONG, metadata={"title": "Leave"}), *made]
+
+
+def fill(url: str, model: Any, nodes: Sequence[BaseNode], **options: Any) -> None:
+    with KnowledgeBase.open(url, embed_model=model, **options) as kb:
+        kb.add(nodes, scope=ACME, show_progress=False).raise_for_failures()
+
+
+def vectors(url: str) -> dict[str, list[float]]:
+    with EmbeddedVectorStore(url.partition(":")[2]) as store:
+        return {node.node_id: node.get_embedding() for node in store.get_nodes()}
+
+
+def test_texts_embedded_anew_are_those_of_a_fresh_build(
+    urls: list[str], new: PickyEmbedding, fast_disk: Path
+) -> None:
+    fill(urls[0], OLD, documents())
+    report = copy_knowledge_base(*urls, embed_model=new, compare=False, show_progress=False)
+    assert (report.copied, report.failures, report.comparisons) == (4, {}, ())
+    fresh = f"embedded:{fast_disk / 'fresh'}"
+    fill(fresh, new, documents())
+    assert vectors(urls[1]) == vectors(fresh)
+    with KnowledgeBase.open(urls[1], embed_model=new) as kb:
+        assert kb.info().dimension == 16
+        assert kb.add(documents(), scope=ACME, show_progress=False).unchanged == 4
+        assert kb.search("Page 2 about rule 14.", "vector", top_k=1, scope=ACME)[0].text.endswith(
+            "rule 14."
+        )
+
+
+@pytest.mark.slow
+def test_an_interrupted_copy_embeds_only_what_is_missing(
+    urls: list[str], new: PickyEmbedding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(urls[0], OLD, documents(350))
+    add, calls = EmbeddedVectorStore.add, 0
+
+    def failing(store: EmbeddedVectorStore, nodes: Sequence[BaseNode], **_: object) -> list[str]:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise StoreUnavailableError("the disk is full")
+        return add(store, nodes)
+
+    monkeypatch.setattr(EmbeddedVectorStore, "add", failing)
+    again = {"embed_model": new, "compare": False, "show_progress": False}
+    with pytest.raises(StoreUnavailableError, match="full"):
+        copy_knowledge_base(*urls, **again)  # type: ignore[arg-type]  # of a dictionary
+    n_before = len(new.calls)
+    report = copy_knowledge_base(*urls, **again)  # type: ignore[arg-type]
+    n_nodes = len(vectors(urls[1]))
+    assert report.copied + report.unchanged == 351
+    assert len(new.calls) <= n_nodes + 110  # one batch twice
+    assert len(new.calls) - n_before < n_nodes - 150
+
+
+@pytest.mark.slow
+def test_the_estimate_is_shown_before_and_with_the_time_after_a_hundred_nodes(
+    urls: list[str], new: PickyEmbedding, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(urls[0], OLD, documents(250))
+    copy_knowledge_base(*urls, embed_model=new, compare=False)
+    first, second, *_ = [line for line in capsys.readouterr().err.splitlines() if "about" in line]
+    n_nodes = len(vectors(urls[1]))
+    assert first.startswith(f"Embedding {n_nodes} nodes, about ")
+    assert first.endswith(" tokens with PickyEmbedding")
+    assert second.startswith(first + ", about ")
+    assert second.endswith(" s more")
+
+
+def test_nothing_to_embed_has_no_estimate(capsys: pytest.CaptureFixture[str]) -> None:
+    assert list(Reembedding(FakeEmbedding(), show=True).batches([], [])) == []
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.slow
+def test_calibrations_of_the_old_vectors_are_not_copied(
+    urls: list[str], new: PickyEmbedding
+) -> None:
+    fill(urls[0], OLD, documents(60))
+    with KnowledgeBase.open(urls[0]) as kb:
+        kb.calibrate(scope=ACME)
+        assert kb.search("rule 14", scope=ACME).confidence is not None
+    copy_knowledge_base(*urls, embed_model=new, compare=False, show_progress=False)
+    with KnowledgeBase.open(urls[1], embed_model=new) as kb:
+        assert kb.search("rule 14", scope=ACME).confidence is None
+
+
+def test_documents_that_the_new_model_cannot_embed_are_reported(
+    urls: list[str], new: PickyEmbedding
+) -> None:
+    picture = TextNode(id_="picture", text="", embedding=[0.5] * 256)
+    fill(urls[0], OLD, [*documents(), Document(id_="bad", text="unembeddable"), picture])
+    report = copy_knowledge_base(*urls, embed_model=new, compare=False, show_progress=False)
+    failures = {name.partition(" ")[0]: str(error) for name, error in report.failures.items()}
+    assert report.copied == 4
+    assert failures["bad"] == "the model did not answer"
+    assert "has a node without text" in failures["picture"]
+
+
+def test_the_same_model_copies_its_embeddings(urls: list[str]) -> None:
+    fill(urls[0], OLD, documents())
+    report = copy_knowledge_base(*urls, embed_model="local", show_progress=False)
+    assert (report.copied, report.comparisons, report.not_compared) == (4, (), "")
+    assert vectors(urls[0]) == vectors(urls[1])
+
+
+@pytest.mark.parametrize("model", [None, FakeEmbedding(dim=8)])
+def test_a_target_of_another_model_is_refused(
+    urls: list[str], new: PickyEmbedding, model: FakeEmbedding | None
+) -> None:
+    fill(urls[0], OLD, documents())
+    fill(urls[1], new, documents())
+    with pytest.raises(ModelMismatchError, match="PickyEmbedding"):
+        copy_knowledge_base(*urls, embed_model=model, compare=False, show_progress=False)
+
+
+def test_opening_with_another_model_names_the_way_to_it(
+    urls: list[str], new: PickyEmbedding
+) -> None:
+    fill(urls[0], OLD, documents())
+    with pytest.raises(ModelMismatchError) as caught:
+        KnowledgeBase.open(urls[0], embed_model=new)
+    assert f"copy_knowledge_base('{urls[0]}', new_url, embed_model=...)" in str(caught.value)
+    assert f"copy --from {urls[0]} --to URL --embed-model MODEL" in str(caught.value)
+
+
+@pytest.mark.slow
+def test_both_models_are_compared_on_questions_from_the_texts_and_on_judged_ones(
+    urls: list[str], tmp_path: Path
+) -> None:
+    nodes = [
+        Document(
+            id_=f"d{number}", text=f"Rule {number} says that colour {number} needs form {number}."
+        )
+        for number in range(40)
+    ]
+    fill(urls[0], OLD, nodes)
+    judged = tmp_path / "judged.csv"
+    rows = [f"Which form does colour {number} need?,d{number}" for number in range(20)]
+    judged.write_text("\n".join(["question,document", *rows]))
+    blind = FakeEmbedding(dim=1)
+    report = copy_knowledge_base(*urls, embed_model=blind, judgements=judged, show_progress=False)
+    labelled, known = report.comparisons
+    assert (labelled.questions, labelled.n_questions) == ("labels", 20)
+    assert (known.questions, known.n_questions) == ("synthetic: known items", 40)
+    for each in report.comparisons:
+        assert each.old > each.new
+        assert each.verdict == "the old model is better"
+    assert str(report).splitlines()[1:] == [str(labelled), str(known)]
+
+
+def test_the_copy_is_done_even_if_the_old_model_cannot_be_built(
+    urls: list[str], new: PickyEmbedding
+) -> None:
+    fill(urls[0], FakeEmbedding(dim=8), documents())
+    report = copy_knowledge_base(*urls, embed_model=new, show_progress=False)
+    assert (report.copied, report.comparisons) == (4, ())
+    assert "cannot be built from its record" in report.not_compared
+    assert "\nnot compared: " in str(report)
+
+
+@pytest.mark.parametrize("missing", ["file", "extra"])
+def test_what_a_comparison_needs_is_checked_before_anything_is_copied(
+    urls: list[str], new: PickyEmbedding, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    fill(urls[0], OLD, documents())
+    judgements = "/nowhere/judged.csv" if missing == "file" else None
+    if missing == "extra":
+        monkeypatch.setitem(sys.modules, "ir_measures", None)
+    error = ConfigurationError if missing == "file" else MissingDependencyError
+    with pytest.raises(error):
+        copy_knowledge_base(*urls, embed_model=new, judgements=judgements, show_progress=False)
+    assert new.calls == []
+    assert not Path(urls[1].partition(":")[2]).exists()
+
+
+@pytest.mark.slow
+def test_a_graph_is_copied_with_the_texts_and_not_extracted_again(
+    urls: list[str], new: PickyEmbedding, fast_disk: Path
+) -> None:
+    graphs = [f"graph:{fast_disk / name}" for name in ("links", "copied")]
+    train = Document(text="Night Train was made by Anne Lister.", metadata={"title": "Night Train"})
+    anne = Document(text="Born in York.", metadata={"title": "Anne Lister"})
+    fill(urls[0], OLD, [train, anne], graph=graphs[0])
+    options = {"graph": graphs[1], "compare": False, "show_progress": False}
+    copy_knowledge_base(*urls, embed_model=new, **options)  # type: ignore[arg-type]
+    with KnowledgeBase.open(urls[1], embed_model=new, graph=graphs[1]) as kb:
+        hits = kb.retriever("graph", scope=ACME).search("Where was the maker of Night Train born?")
+        assert [str(hit.path) for hit in hits] == [
+            "Night Train",
+            "Night Train -NAMES-> Anne Lister",
+        ]
+
+
+def test_judgements_without_another_model_are_refused(urls: list[str]) -> None:
+    with pytest.raises(ConfigurationError, match="pass embed_model="):
+        copy_knowledge_base(*urls, judgements="judged.csv")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", SERVERS, indirect=True)
+def test_each_engine_takes_the_texts_with_new_embeddings(url: str, urls: list[str]) -> None:
+    new = FakeEmbedding(dim=200)
+    fill(urls[0], OLD, documents(30))
+    report = copy_knowledge_base(urls[0], url, embed_model=new, show_progress=False)
+    assert (report.copied, report.not_compared) == (31, "")
+    assert [each.n_questions > 0 for each in report.comparisons] == [True]
+    with KnowledgeBase.open(url, embed_model=new) as kb:
+        assert kb.search("Page 2 about rule 14.", "vector", top_k=1, scope=ACME)[0].text.endswith(
+            "rule 14."
+        )
