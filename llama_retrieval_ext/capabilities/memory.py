@@ -43,13 +43,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.knowledge_base.conversations import (
-    DATE_KEY,
-    SAID_KEY,
-    SESSION_KEY,
-    SPEAKER_KEY,
-    date_words,
-)
+from llama_retrieval_ext.knowledge_base.conversations import SAID_KEY, SESSION_KEY, SPEAKER_KEY
 from llama_retrieval_ext.query import Query, Scope, check_scope, check_top_k
 from llama_retrieval_ext.results import score_of
 from llama_retrieval_ext.stores.engine.backend import Backend
@@ -149,9 +143,7 @@ class MemoryManager:
             scope=self._within(scope),
         )
         if memory.session_id is not None:
-            day = {DATE_KEY: date_words(timestamp or memory.timestamp)}
-            message = replace(memory, metadata={**day, **memory.metadata})
-            memory = yield from self._storage.in_session(message)
+            memory = yield from self._storage.in_session(memory)
         yield Call(lambda: self._storage.add(node_of(memory), memory.scope))
         return memory
 

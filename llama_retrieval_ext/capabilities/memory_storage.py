@@ -25,10 +25,12 @@ from llama_retrieval_ext.filters import AllOf, as_metadata_filters, parse_filter
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.conversations import (
     CONTEXT_KEY,
+    DATE_KEY,
     SESSION_KEY,
     SPEAKER_KEY,
     WINDOW,
     context_of,
+    date_words,
     searched_with_context,
 )
 from llama_retrieval_ext.query import (
@@ -60,7 +62,7 @@ MEMORY_KEYS: Final = (TYPE_KEY, TIME_KEY, IMPORTANCE_KEY, MERGED_KEY)
 # Metadata of the messages of a chat, beside those of `ConversationParser`.
 ROLE_KEY: Final = "role"
 # Number of a message in its session, for messages of the same time.
-TURN_KEY: Final = "turn"
+TURN_KEY: Final = "memory_turn"
 _HOUR: Final = timedelta(hours=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -349,7 +351,8 @@ class MemoryStorage:
             if len(known) < WINDOW:
                 known = yield from self._messages(message, start, message.timestamp)
         turn = 1 + max((each.metadata.get(TURN_KEY, 0) for each in known), default=0)
-        return replace(message, metadata={**message.metadata, TURN_KEY: turn}).after(known)
+        own = {DATE_KEY: date_words(message.timestamp), **message.metadata, TURN_KEY: turn}
+        return replace(message, metadata=own).after(known)
 
     def forget(self, memories: Sequence[Memory]) -> Plan[None]:
         """Return the plan that deletes memories, also from the contexts of other messages."""
@@ -377,13 +380,11 @@ class MemoryStorage:
 
     def nearest(self, query: Query) -> Plan[list[Hit]]:
         """Return the plan for the best nodes for a query, by meaning and words if possible."""
-        backend, model = self.backend, self.embed_model
-        retriever: StoreRetriever = (
-            VectorRetriever(backend, embed_model=model, name="memory")
-            if backend.features.keyword is None
-            else HybridRetriever(
-                backend, embed_model=model, languages=self._languages, name="memory"
-            )
-        )
+        backend, model, known = self.backend, self.embed_model, self._languages
+        retriever: StoreRetriever
+        if backend.features.keyword is None:
+            retriever = VectorRetriever(backend, embed_model=model, name="memory")
+        else:
+            retriever = HybridRetriever(backend, embed_model=model, languages=known, name="memory")
         result = yield from called(retriever.search, retriever.asearch, query)
         return result.hits

@@ -102,10 +102,9 @@ def check_languages(languages: Sequence[str]) -> tuple[str, ...]:
     given = (languages,) if isinstance(languages, str) else tuple(languages)
     known = sorted({code for codes in LANGUAGES.values() for code in codes.split()})
     for each in given:
-        if not isinstance(each, str) or each.partition("-")[0] not in known:
+        if str(each).partition("-")[0] not in known:
             raise ConfigurationError(
-                f"languages are codes such as ['en', 'zh'], got {each!r}; known are "
-                f"{' '.join(known)}"
+                f"languages are codes such as ['en', 'zh'], got {each!r}; known: {' '.join(known)}"
             )
     return given
 
@@ -116,13 +115,8 @@ def weights_for(
     """Return the weights of legs for a question, and note in the trace if they differ.
 
     The share of a leg in the sum of the weights falls to 0.1 for a question in scripts that its
-    languages do not use, and in between for a mixed one, by its share of letters. The other legs
-    divide the rest as before.
-
-    Args:
-        text: The question.
-        weights: Weight of each leg.
-        languages: Languages that a leg knows; a leg without any keeps its weight.
+    languages, if it has any, do not use; for a mixed question by the share of such letters. The
+    other legs divide the rest as before.
 
     Examples:
         >>> equal, known = {"vector": 1.0, "keyword": 1.0}, {"vector": ["en"]}

@@ -163,7 +163,7 @@ class HybridRetriever(StoreRetriever):
         # A fusion that defines only `fuse` may take no weights.
         fuses_ids = type(self.fusion).fuse is Fusion.fuse
         declared = languages_of(self.embed_model) if own is None and fuses_ids else ()
-        known = declared if languages is None else check_languages(languages)
+        known = check_languages(declared if languages is None else languages)
         self.leg_languages = {"vector": known}
         self.pushdown = pushdown
         if pushdown:

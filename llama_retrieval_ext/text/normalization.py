@@ -102,14 +102,9 @@ def dominant_script(text: str) -> Script | Literal["none"]:
 
 
 def share_outside(text: str, languages: Iterable[str]) -> float:
-    """Return the share of the letters of a text in scripts that none of the languages uses.
+    """Return the share of letters in scripts that no language uses, in [0, 1]; 0 without letters.
 
-    Args:
-        text: The text; its first 2,000 characters count.
-        languages: Codes of `LANGUAGES`; a region is ignored, as in ``zh-TW``.
-
-    Returns:
-        A number in ``[0, 1]``; 0 without letters.
+    Languages are codes of `LANGUAGES`, perhaps with a region; 2,000 characters of the text count.
 
     Examples:
         >>> share_outside("What is BM25?", ["en"]), share_outside("什么是 BM", ["en"])

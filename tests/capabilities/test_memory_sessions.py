@@ -103,6 +103,7 @@ async def test_a_block_stores_speaker_and_time_of_a_message(empty_kb: KnowledgeB
     assert await block.aget(question, session_id="monday") == "2023-05-08: Bob: Yes, last May!"
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(
     said=st.lists(
@@ -142,3 +143,17 @@ def test_the_searched_text_of_a_message_has_nothing_but_itself_and_its_context(
         and sorted(text.split("\n")[2:]) == sorted(["Bob", day, CHAT[0][1]])
         for text in searched
     )
+
+
+@pytest.mark.slow
+def test_a_message_is_forgotten_from_contexts_on_every_engine(url: str) -> None:
+    with KnowledgeBase.open(url, embed_model=FakeEmbedding()) as kb:
+        question, *_ = remember(MemoryManager(kb), "monday", ACME)
+        remember(MemoryManager(kb), "monday", BETA)
+    with KnowledgeBase.open(url, embed_model=FakeEmbedding()) as kb:
+        manager = MemoryManager(kb, scope=ACME)
+        assert len(manager.retrieve("pottery", top_k=9)) == len(CHAT)
+        assert manager.forget(question.id)
+        assert stored(manager) == {"Yes, last May!": "", "Nice.": "Yes, last May!"}
+        assert len(manager.forget_session("monday")) == 2
+        assert len(MemoryManager(kb, scope=BETA).retrieve_by_timerange()) == len(CHAT)

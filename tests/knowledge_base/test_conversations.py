@@ -100,3 +100,27 @@ def test_a_document_that_is_no_conversation_fails_with_advice() -> None:
         report = kb.add([Document(text="Hello", id_="x")], show_progress=False)
         with pytest.raises(IngestionError, match=r"ConversationParser\.document"):
             report.raise_for_failures()
+
+
+@pytest.mark.slow
+def test_a_chinese_answer_is_found_by_its_question_on_every_engine(url: str) -> None:
+    options: Any = {"transformations": [ConversationParser()], "embed_model": FakeEmbedding()}
+    rows = [
+        ("小安", "你的陶艺课怎么样了"),
+        ("阿波", "推迟到秋天"),
+        ("小安", "可惜"),
+        ("阿波", "对"),
+    ]
+    with KnowledgeBase.open(url, languages=["en"], **options) as kb:
+        for scope in (Scope("acme"), Scope("beta")):
+            document = ConversationParser.document(rows, session_id="monday")
+            kb.add([document], scope=scope, show_progress=False).raise_for_failures()
+    with KnowledgeBase.open(url, languages=["en"], **options) as kb:
+        found = kb.search("陶艺课", "keyword", scope=Scope("acme"))
+        assert sorted(hit.text for hit in found) == sorted(text for _, text in rows[:3])
+        hybrid = kb.search("阿波的陶艺课", scope=Scope("acme"))
+        assert hybrid[0].text == "推迟到秋天"
+        assert {each.weight for hit in hybrid for each in hit.contributions} == {0.1, 0.9}
+        assert kb.delete("monday", scope=Scope("acme")) == 1
+        assert len(kb.search("陶艺课", "keyword", scope=Scope("acme"))) == 0
+        assert len(kb.search("陶艺课", "keyword", scope=Scope("beta"))) == 3
