@@ -28,6 +28,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 from operator import ge, gt, le, lt
 from typing import Any, Final, TypeAlias
 
@@ -269,17 +270,17 @@ def _has(field: object, value: Scalar) -> bool:
     return isinstance(field, list | tuple) and any(_equal(item, value) for item in field)
 
 
+@lru_cache(maxsize=64)
+def _as_set(values: tuple[Scalar, ...]) -> frozenset[Scalar]:
+    return frozenset(values)
+
+
 def _has_any(field: object, values: Sequence[Scalar]) -> bool:
     if not isinstance(field, list | tuple) or not field:
         return False
-    known = set(values)  # a scope may have hundreds; True equals 1 there
-    return any(
-        isinstance(each, str | int | float)
-        and each in known
-        and each is not True
-        and each is not False
-        for each in field
-    )
+    known = _as_set(tuple(values))  # a scope may have hundreds
+    scalars = (each for each in field if isinstance(each, str | int | float))
+    return any(each in known and not isinstance(each, bool) for each in scalars)
 
 
 def _has_all(field: object, values: Sequence[Scalar]) -> bool:

@@ -32,9 +32,10 @@ def fuzz(queries: str, url: str = "embedded::memory:", graph: str | None = None)
     with opened(url, graph) as kb:
         kb.clear()
         fuzzer = Fuzzer(kb, Random(1))
-        fuzzer.run(int(queries), changes=2)
+        for part in range(1, 11):
+            fuzzer.run(int(queries) * part // 10, changes=3, users=5)
+            print(f"{url}, {graph}: {len(fuzzer.wrong)} wrong of {fuzzer.queries:,}", flush=True)
         kb.clear()
-    print(f"{url}, {graph}: {len(fuzzer.wrong)} wrong of {fuzzer.queries:,} answers")
     print(f"{time.perf_counter() - begun:.0f} s", *fuzzer.wrong[:5], sep="\n")
 
 
@@ -44,24 +45,14 @@ def speed(nodes: str, index: str = "exact") -> None:
     # Texts of different lengths, with frequent words and rare ones: scores seldom tie.
     words, weights = zip(*((f"w{n}", 1 / (n + 10)) for n in range(20_000)), strict=True)
     centres = numbers.standard_normal((200, DIM))
-    store = EmbeddedVectorStore(":memory:", index="hnsw" if index == "hnsw" else "exact")
-    for start in range(0, int(nodes), 2_000):
-        store.add(
-            [
-                TextNode(
-                    id_=str(start + number),
-                    text=" ".join(random.choices(words, weights, k=random.randint(20, 80))),
-                    # A tenth is for everyone; a user sees that, and some 5 % of the others.
-                    metadata={"allowed": _groups(random, random.randint(1, 4))}
-                    if random.random() < 0.9
-                    else {},
-                    embedding=_vector(numbers, centres),
-                )
-                for number in range(2_000)
-            ]
-        )
-    if index == "hnsw":
-        store.build_index()
+
+    def text(least: int, most: int) -> str:
+        return " ".join(random.choices(words, weights, k=random.randint(least, most)))
+
+    def embedding() -> list[float]:
+        return list(centres[random.randrange(200)] + 0.7 * numbers.standard_normal(DIM))
+
+    store = _filled(int(nodes), index, random, lambda: (text(20, 80), embedding()))
     model = FakeEmbedding(dim=DIM)
     vector = VectorRetriever(store, embed_model=model, top_k=10)
     hybrid = HybridRetriever(store, embed_model=model, top_k=10)
@@ -70,22 +61,16 @@ def speed(nodes: str, index: str = "exact") -> None:
     def scope() -> Scope:
         return Scope(principals=_groups(random, OF_USER))
 
-    def vectors(principals: Scope | None) -> None:
-        vector.retrieve(Query("q", embedding=_vector(numbers, centres), scope=principals))
-
-    def keywords(principals: Scope | None) -> None:
-        text = " ".join(random.choices(words, weights, k=4))
-        keyword.retrieve(Query(text, scope=principals))
-
-    def both(principals: Scope | None) -> None:
-        text = " ".join(random.choices(words, weights, k=4))
-        hybrid.retrieve(Query(text, embedding=_vector(numbers, centres), scope=principals))
-
-    for name, search in (("vector", vectors), ("keyword", keywords), ("hybrid", both)):
+    searches: dict[str, Callable[[Scope | None], object]] = {
+        "vector": lambda of: vector.retrieve(Query("q", embedding=embedding(), scope=of)),
+        "keyword": lambda of: keyword.retrieve(Query(text(4, 4), scope=of)),
+        "hybrid": lambda of: hybrid.retrieve(Query(text(4, 4), embedding=embedding(), scope=of)),
+    }
+    for name, search in searches.items():
         _compare(name, search, scope)
     found = []
     for _ in range(50):
-        query = Query("q", embedding=_vector(numbers, centres), scope=scope())
+        query = Query("q", embedding=embedding(), scope=scope())
         best = {hit.node_id for hit in vector.retrieve(query)}
         query.exact = True
         found.append(len(best & {hit.node_id for hit in vector.retrieve(query)}) / 10)
@@ -96,12 +81,29 @@ def _groups(random: Random, count: int) -> list[str]:
     return [f"group:{number}" for number in random.sample(range(GROUPS), count)]
 
 
-def _vector(numbers: np.random.Generator, centres: np.ndarray) -> list[float]:
-    centre = centres[numbers.integers(len(centres))]
-    return list(centre + 0.7 * numbers.standard_normal(DIM))
+def _filled(
+    nodes: int, index: str, random: Random, content: Callable[[], tuple[str, list[float]]]
+) -> EmbeddedVectorStore:
+    """Return a store of nodes; a tenth is for everyone, the others for some groups."""
+    store = EmbeddedVectorStore(":memory:", index="hnsw" if index == "hnsw" else "exact")
+    for start in range(0, nodes, 2_000):
+        made = []
+        for number in range(start, start + 2_000):
+            text, embedding = content()
+            allowed = _groups(random, random.randint(1, 4)) if random.random() < 0.9 else None
+            metadata = {} if allowed is None else {"allowed": allowed}
+            made.append(
+                TextNode(id_=str(number), text=text, metadata=metadata, embedding=embedding)
+            )
+        store.add(made)
+    if index == "hnsw":
+        store.build_index()
+    return store
 
 
-def _compare(name: str, search: Callable[[Scope | None], None], scope: Callable[[], Scope]) -> None:
+def _compare(
+    name: str, search: Callable[[Scope | None], object], scope: Callable[[], Scope]
+) -> None:
     times: tuple[list[float], list[float]] = ([], [])
     for run in range(RUNS + 10):
         for kept, principals in zip(times, (None, scope()), strict=True):

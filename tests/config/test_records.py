@@ -7,7 +7,7 @@ import pytest
 
 from llama_retrieval_ext import Scope
 from llama_retrieval_ext.config import Registry
-from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.errors import ConfigurationError, UnsupportedModeError
 from llama_retrieval_ext.pipeline.retriever import Retriever
 
 
@@ -52,3 +52,11 @@ def test_records_of_another_tenant_or_knowledge_base_are_dropped(registry: Regis
     assert isinstance(made, Retriever)
     (degraded,) = made.search("leave", scope=Scope("acme")).degraded
     assert "outside the query's scope" in degraded.reason
+
+
+def test_records_are_refused_for_principals_because_they_do_not_name_any(
+    registry: Registry,
+) -> None:
+    registry.register_retriever("my")(Records)
+    with pytest.raises(UnsupportedModeError, match="do not say who may see them"):
+        ask(registry.get("retriever", "my")(), principals=["user:ann"])

@@ -45,12 +45,13 @@ class Fuzzer:
     queries: int = 0
     wrong: list[str] = field(default_factory=list)
 
-    def run(self, queries: int, *, changes: int) -> None:
-        """Ask this many queries, with a change after every few."""
+    def run(self, queries: int, *, changes: int, users: int = 1) -> None:
+        """Ask this many queries, in turns some changes and all questions of some users."""
         while self.queries < queries:
             for _ in range(changes):
                 self.change()
-            self.check()
+            for _ in range(users):
+                self.check()
 
     def change(self) -> None:
         """Add, change, share, delete or add again one document."""

@@ -12,6 +12,7 @@ from llama_retrieval_ext.errors import ConfigurationError, IngestionError, Scope
 from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.knowledge_base.permissions import Fuzzer, opened
 
@@ -188,3 +189,34 @@ def test_a_repeated_copy_takes_shares_over(tmp_path: Path) -> None:
     assert copy_knowledge_base(source, target, show_progress=False).copied == 1
     with KnowledgeBase.open(target, embed_model=model, read_only=True) as kb:
         assert (seen(kb, HR), seen(kb, IT)) == ({"leave"}, set())
+
+
+def test_a_share_reaches_a_copy_that_is_open_to_read_when_it_is_refreshed(tmp_path: Path) -> None:
+    url, graph = f"embedded:{tmp_path / 'kb'}", f"graph:{tmp_path / 'g'}"
+    model = FakeEmbedding(dim=16)
+    with KnowledgeBase.open(url, embed_model=model, graph=graph) as kb:
+        kb.add([leave(title="Leave")])
+        with KnowledgeBase.open(url, embed_model=model, graph=graph, read_only=True) as copy:
+            kb.share("leave", allowed=["group:hr"])
+            assert copy.refresh()
+            assert (seen(copy, HR), seen(copy, IT)) == ({"leave"}, set())
+            assert copy.graph is not None
+            names = [copy.graph.names(scope=scope) for scope in (HR, IT)]
+            assert [len(each) for each in names] == [1, 0]
+
+
+@pytest.mark.slow
+def test_a_share_that_fails_half_way_is_finished_or_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("the disk is full")
+
+    with KnowledgeBase.open(f"embedded:{tmp_path}", embed_model=FakeEmbedding(dim=16)) as kb:
+        kb.add([leave()], allowed=["group:hr"])
+        with monkeypatch.context() as context:
+            context.setattr(EmbeddedVectorStore, "add", fail)
+            with pytest.raises(OSError, match="full"):
+                kb.share("leave", allowed=["group:it"])
+        kb.add([Document(id_="other", text="leave")])  # settles what is unfinished
+        assert "leave" in seen(kb, HR) ^ seen(kb, IT)

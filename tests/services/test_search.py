@@ -73,3 +73,15 @@ def test_a_search_without_documents_says_where_they_can_be() -> None:
         made = CapabilityFactory(store, embedding=FakeEmbedding())
         with pytest.raises(ConfigurationError, match="a knowledge base or a docstore"):
             SearchService.of(made)
+
+
+@pytest.mark.parametrize("scope", [Scope("acme"), None])
+def test_a_whole_document_is_given_to_those_who_may_see_it(scope: Scope | None) -> None:
+    model = FakeEmbedding(dim=16)
+    with KnowledgeBase.open("embedded::memory:", embed_model=model, require_principals=True) as kb:
+        kb.add([Document(id_="pump", text=PUMP)], scope=scope, allowed=["group:hr"])
+        service = SearchService(kb.retriever("vector"), kb, scope=scope)
+        for name, expected in (("group:hr", ["pump"]), ("group:it", [])):
+            found = service.search("pump", scope=Scope("acme" if scope else None, (), [name]))
+            assert [each.doc_id for each in found] == expected
+            assert all("allowed" not in each.metadata for each in found)
