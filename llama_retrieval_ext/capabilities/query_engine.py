@@ -144,10 +144,10 @@ def _sections(values: Mapping[str, object]) -> str:
 
 def _title(node: BaseNode) -> str:
     """Return the title of a node, or else its file name, and its headings, after a space."""
-    metadata = node.metadata
-    named = metadata.get("title") or PurePath(source_in(metadata)).name
-    shown = [each for each in (named, metadata.get("heading_path")) if isinstance(each, str)]
-    return f" {' > '.join(filter(None, shown))}".rstrip()
+    title, path = (node.metadata.get(key) for key in ("title", "heading_path"))
+    named = title if isinstance(title, str) and title else PurePath(source_in(node.metadata)).name
+    shown = [each for each in (named, path) if each and isinstance(each, str)]
+    return f" {' > '.join(shown)}" if shown else ""
 
 
 class RequestOptions(TypedDict, total=False):

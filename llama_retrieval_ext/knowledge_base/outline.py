@@ -56,16 +56,7 @@ class Line(NamedTuple):
 
 
 def outlined(lines: Iterable[Line]) -> tuple[str, Outline]:
-    r"""Return the text of lines and its outline; the first row of a table is its header.
-
-    Examples:
-        >>> text, outline = outlined([Line("Leave", 1), Line("a | b", 0, 1), Line("c | d", 0, 1)])
-        >>> text
-        'Leave\na | b\nc | d'
-        >>> outline.blocks
-        (Block(start=6, end=17, header='a | b'),)
-
-    """
+    """Return the text of lines and its outline; the first row of a table is its header."""
     texts: list[str] = []
     headings: list[Heading] = []
     blocks: dict[int, Block] = {}
@@ -114,13 +105,7 @@ _CAPTION: Final = re.compile(r"[*_ ]*(?:table|tab\.|tableau|tabelle|表)|.*[:：
 
 
 def markdown_outline(text: str) -> Outline:
-    r"""Return the outline of a Markdown text; headings and tables in blocks of code do not count.
-
-    Examples:
-        >>> markdown_outline("# Leave\n\n```\n# no\n```\n\n## Sick leave").headings
-        (Heading(start=0, level=1, text='Leave'), Heading(start=25, level=2, text='Sick leave'))
-
-    """
+    """Return the outline of a Markdown text; headings and tables in blocks of code do not count."""
     front = _FRONT_MATTER.search(text)
     code = [] if front is None else [Block(*front.span())]
     code += [Block(*found.span()) for found in _FENCED.finditer(text)]
@@ -172,13 +157,7 @@ _UNDERLINED: Final = re.compile(r"^(\S.*)\n([=\-~^\"'*+#`:._])\2{2,}[ \t]*$", re
 
 
 def rst_outline(text: str) -> Outline:
-    r"""Return the headings of a reStructuredText; levels are in the order of their underlines.
-
-    Examples:
-        >>> rst_outline("Leave\n=====\n\n25 days\n\nSick leave\n----------\n").headings
-        (Heading(start=0, level=1, text='Leave'), Heading(start=22, level=2, text='Sick leave'))
-
-    """
+    """Return the headings of a reStructuredText; levels are in the order of their underlines."""
     levels: dict[str, int] = {}
     headings: list[Heading] = []
     for found in _UNDERLINED.finditer(text):

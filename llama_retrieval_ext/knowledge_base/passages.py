@@ -40,7 +40,7 @@ class Passage(NamedTuple):
 
     start: int
     end: int
-    metadata: dict[str, object]
+    metadata: dict[str, str]
 
 
 class Piece(NamedTuple):
@@ -61,11 +61,6 @@ class PassageParser(NodeParser):
 
     chunk_size: int = Field(gt=0)
     chunk_overlap: int = Field(ge=0)
-
-    @classmethod
-    def class_name(cls) -> str:
-        """Return LlamaIndex's name of the class in serialised form."""
-        return "PassageParser"
 
     @cached_property
     def _splitter(self) -> SentenceSplitter:
@@ -103,14 +98,16 @@ class PassageParser(NodeParser):
 
     def _passages(self, document: BaseNode, text: str) -> list[Passage]:
         outline = outline_of(document)
-        title = document.metadata.get(TITLE_KEY)
-        found_title = outline.title[:_LONGEST_TITLE]
-        own: dict[str, object] = {} if title or not found_title else {TITLE_KEY: found_title}
-        room = self.chunk_size - self._tokens(_longest_metadata(document))
+        known = document.metadata.get(TITLE_KEY)
+        title = "" if known else outline.title[:_LONGEST_TITLE]
+        modes = (MetadataMode.LLM, MetadataMode.EMBED)
+        own = max((document.get_metadata_str(mode) for mode in modes), key=len)
+        room = self.chunk_size - self._tokens(own)
         found: list[Passage] = []
-        for section in sections_of(text, outline, str(title or outline.title)):
+        for section in sections_of(text, outline, str(known or outline.title)):
             path = _BETWEEN.join(section.path)[-_LONGEST_PATH:]
-            metadata = {**own, PATH_KEY: path} if path else own
+            about = {TITLE_KEY: title, PATH_KEY: path}
+            metadata = {key: value for key, value in about.items() if value}
             found += self._cut(text, section, outline.blocks, metadata, room)
         return found
 
@@ -119,14 +116,14 @@ class PassageParser(NodeParser):
         text: str,
         section: Section,
         blocks: Sequence[Block],
-        metadata: dict[str, object],
+        metadata: dict[str, str],
         room: int,
     ) -> Iterator[Passage]:
         first, last = (bisect_left(blocks, (at,)) for at in (section.start, section.end))
         inside = blocks[first:last]
         header = max((each.header for each in inside), key=len, default="")
         if metadata or header:
-            room -= self._tokens("\n".join(map(str, [*metadata.values(), header])))
+            room -= self._tokens("\n".join([*metadata.values(), header]))
         if room <= 0:
             raise ConfigurationError(
                 f"its metadata take the {self.chunk_size} tokens of a passage; shorten them, or "
@@ -219,11 +216,6 @@ def _joined(first: Section, second: Section) -> Section:
     same = takewhile(lambda pair: pair[0] == pair[1], zip(first.path, second.path, strict=False))
     common = tuple(heading for heading, _ in same)
     return Section(first.start, second.end, second.path if common == first.path else common)
-
-
-def _longest_metadata(node: BaseNode) -> str:
-    texts = [node.get_metadata_str(mode) for mode in (MetadataMode.LLM, MetadataMode.EMBED)]
-    return max(texts, key=len)
 
 
 def _stripped(text: str, start: int, end: int) -> tuple[int, int]:

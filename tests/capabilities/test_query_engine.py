@@ -58,3 +58,21 @@ def test_a_node_in_a_section_is_its_text() -> None:
 def test_documents_to_analyse_are_no_mapping() -> None:
     with pytest.raises(ConfigurationError, match="documents takes texts, nodes and hits"):
         DataAnalyzer(llm=ScriptedLLM([])).analyze({"insights": "x"})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "head"),
+    [
+        ({"title": "Handbook", "heading_path": "Leave > Sick"}, "[1] Handbook > Leave > Sick\n"),
+        ({"file_path": "/hr/leave.md", "heading_path": "Leave"}, "[1] leave.md > Leave\n"),
+        ({"title": 3, "file_path": "/hr/leave.md"}, "[1] leave.md\n"),
+        ({"title": ""}, "[1]\n"),
+    ],
+)
+def test_a_passage_in_the_prompt_has_its_title_and_headings(
+    metadata: dict[str, object], head: str
+) -> None:
+    llm = ScriptedLLM(["Annual leave is 25 days [1]."])
+    hits = FakeRetriever([("leave", 0.9, "Annual leave is 25 days.", metadata)])
+    RAGGenerator(hits, llm=llm).generate("How much?")
+    assert f"{head}Annual leave is 25 days." in llm.prompts[0]
