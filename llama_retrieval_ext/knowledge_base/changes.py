@@ -209,12 +209,13 @@ class Addition:
         return self.tally.report()
 
     def _add(self, batch: Sequence[Group], bar: tqdm) -> None:
-        """Add a batch; the bar moves by its characters, while they are embedded."""
-        size = sum(map(_size, batch))
-        end = bar.n + size
-        changed = self.changed_in(batch)
-        prepare = self.parts.preparation.prepared
-        self.store(prepare(changed, lambda share: bar.update(min(share * size, end - bar.n))))
+        """Add a batch; the bar moves by half of its characters when split, half when embedded."""
+        end = bar.n + sum(map(_size, batch))
+
+        def watch(n_characters: float) -> None:
+            bar.update(min(n_characters / 2, end - bar.n))
+
+        self.store(self.parts.preparation.prepared(self.changed_in(batch), watch))
         bar.update(end - bar.n)
 
     def changed_in(self, groups: Sequence[Group]) -> list[SourceDocument]:

@@ -44,7 +44,7 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import (
     key_of_node,
     ref_of,
 )
-from llama_retrieval_ext.knowledge_base.long_texts import for_long_texts
+from llama_retrieval_ext.knowledge_base.long_texts import Watch, for_long_texts
 
 T = TypeVar("T")
 
@@ -85,11 +85,11 @@ class Splitter:
         return fingerprint_of(self._transformations)
 
     def nodes_of(
-        self, documents: Sequence[SourceDocument]
+        self, documents: Sequence[SourceDocument], watch: Watch = float
     ) -> list[tuple[BaseNode, ...] | Exception]:
         """Return the nodes of each document, or its error."""
         whole = [each for each in documents if each.is_whole]
-        made = iter(each_or_error(whole, self._transformed))
+        made = iter(each_or_error(whole, lambda some: self._transformed(some, watch)))
         return [next(made) if each.is_whole else each.nodes for each in documents]
 
     @cached_property
@@ -99,15 +99,15 @@ class Splitter:
         # Created on demand: its tokenizer takes a quarter of a second to load.
         return [SentenceSplitter(chunk_size=_CHUNK_TOKENS, chunk_overlap=_OVERLAP_TOKENS)]
 
-    @cached_property
-    def _for_long_texts(self) -> Sequence[TransformComponent]:
-        return [for_long_texts(each) for each in self._transformations]
+    def _transformed(
+        self, documents: Sequence[SourceDocument], watch: Watch
+    ) -> list[tuple[BaseNode, ...]]:
+        transformations = [for_long_texts(each, watch) for each in self._transformations]
 
-    def _transformed(self, documents: Sequence[SourceDocument]) -> list[tuple[BaseNode, ...]]:
         def split() -> Sequence[BaseNode]:
             # Transformations may modify their input.
             copies = [each.nodes[0].model_copy(deep=True) for each in documents]
-            return run_transformations(copies, self._for_long_texts)
+            return run_transformations(copies, transformations)
 
         made = split_by(split)
         owned = _by_document(made, documents)
@@ -177,9 +177,9 @@ def _embedded_apart(nodes: list[BaseNode], document: BaseNode) -> list[BaseNode]
 
 
 class Embedder:
-    """Embeds nodes with the batch size of its model; `watch` gets the share of each step."""
+    """Embeds nodes with the batch size of its model, and calls `watch` after some batches."""
 
-    def __init__(self, model: BaseEmbedding, watch: Callable[[float], object]) -> None:
+    def __init__(self, model: BaseEmbedding, watch: Watch) -> None:
         self.model = model
         self._watch = watch
         self.dimension: int | None = None  # of its vectors; None before the first
@@ -198,7 +198,7 @@ class Embedder:
         for start in range(0, len(texts), step):
             some = texts[start : start + step]
             vectors += self.model.get_text_embedding_batch(some)
-            self._watch(len(some) / len(texts))
+            self._watch(sum(map(len, some)))
         if len(vectors) != len(texts):
             raise ConfigurationError(
                 f"{type(self.model).__name__} gave {len(vectors)} embeddings for {len(texts)} texts"
@@ -282,15 +282,13 @@ class Preparation:
             for key, own in members.items()
         ]
 
-    def prepared(
-        self, documents: Sequence[SourceDocument], watch: Callable[[float], object] = float
-    ) -> PreparedBatch:
+    def prepared(self, documents: Sequence[SourceDocument], watch: Watch = float) -> PreparedBatch:
         """Return documents ready to be stored, or the error of each; their keys must differ.
 
-        While texts are embedded, `watch` gets the share of the texts in each step.
+        `watch` is called after parts of long texts are split, and while texts are embedded.
         """
         embedder = Embedder(self.embed_model, watch)
-        made = self.splitter.nodes_of(documents)
+        made = self.splitter.nodes_of(documents, watch)
         results = {
             each.key: _with_text(each, nodes) for each, nodes in zip(documents, made, strict=True)
         }
