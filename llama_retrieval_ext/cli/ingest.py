@@ -74,7 +74,11 @@ def ingest(  # noqa: PLR0913 - a command's options are its parameters
         follow_symlinks=follow_symlinks,
     )
     with options.open() as opened:
-        code = add(opened, reading, options)
+        # The bar of files stands still while one is added: a single one has a bar of its own.
+        one_file = len(paths) == 1 and paths[0].is_file()
+        code = add(
+            opened, reading, options, show_progress=one_file and console(stderr=True).is_terminal
+        )
     raise typer.Exit(code)
 
 
@@ -116,10 +120,12 @@ def read(
     return reading
 
 
-def add(kb: "ext.KnowledgeBase", reading: "Reading", options: KbOptions) -> int:
+def add(
+    kb: "ext.KnowledgeBase", reading: "Reading", options: KbOptions, *, show_progress: bool = False
+) -> int:
     """Add documents, print the results, return the exit code: 3 if files were left out."""
     with interruptible(kb, options):
-        report = kb.add(iter(reading.documents), scope=options.scope, show_progress=False)
+        report = kb.add(iter(reading.documents), scope=options.scope, show_progress=show_progress)
     say_left_out(reading.left_out)
     left_out = f", {counted(len(reading.left_out), 'file')} left out" if reading.left_out else ""
     say(f"{_read_from(reading)}{report}{left_out}")
@@ -173,6 +179,5 @@ def _delete_outdated(kb: "ext.KnowledgeBase", reading: "Reading", options: KbOpt
 def watched(items: Sequence[T]) -> Iterable[T]:
     """Return files or documents, with a progress bar on a terminal while they are read."""
     terminal = console(stderr=True)
-    return track(
-        items, "Adding", console=terminal, transient=True, disable=not terminal.is_terminal
-    )
+    is_shown = terminal.is_terminal and len(items) > 1
+    return track(items, "Adding", console=terminal, transient=True, disable=not is_shown)

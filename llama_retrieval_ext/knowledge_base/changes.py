@@ -36,6 +36,7 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import (
     content_of,
     key_of_node,
 )
+from llama_retrieval_ext.knowledge_base.long_texts import Watch
 from llama_retrieval_ext.knowledge_base.preparation import Preparation, PreparedBatch
 from llama_retrieval_ext.knowledge_base.report import IngestionReport
 from llama_retrieval_ext.knowledge_base.sharing import Sharing
@@ -234,13 +235,13 @@ class Addition:
         return self.tally.report()
 
     def _add(self, batch: Sequence[Group], bar: tqdm) -> None:
-        """Add a batch; the bar moves by its characters, while they are embedded."""
-        size = sum(map(_size, batch))
-        end = bar.n + size
-        changed = self.changed_in(batch)
-        self.store(
-            self.prepared(changed, watch=lambda share: bar.update(min(share * size, end - bar.n)))
-        )
+        """Add a batch; the bar moves by half of its characters when split, half when embedded."""
+        end = bar.n + sum(map(_size, batch))
+
+        def watch(n_characters: float) -> None:
+            bar.update(min(n_characters / 2, end - bar.n))
+
+        self.store(self.prepared(self.changed_in(batch), watch=watch))
         bar.update(end - bar.n)
 
     def changed_in(self, groups: Iterable[Group]) -> list[SourceDocument]:
@@ -283,12 +284,12 @@ class Addition:
         self,
         documents: Sequence[SourceDocument],
         moved: Mapping[DocumentKey, DocumentKey] = MappingProxyType({}),
-        watch: Callable[[float], object] = float,
+        watch: Watch = float,
     ) -> PreparedBatch:
         """Return documents ready to be stored; text that is stored already is not embedded again.
 
-        `moved` has the documents whose content some of them have; `watch` gets the share of the
-        texts in each step of embedding.
+        `moved` has the documents whose content some of them have; `watch` is called as by
+        `Preparation.prepared`.
         """
         old = [each.key for each in documents if each.key in self._updated]
         old += [moved[each.key] for each in documents if each.key in moved]

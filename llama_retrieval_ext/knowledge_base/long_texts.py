@@ -6,6 +6,7 @@ ten megabytes exceeds. Here it gets one block of the text at a time, and finds t
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from llama_index.core.node_parser import SentenceSplitter
@@ -13,6 +14,8 @@ from llama_index.core.node_parser.text import utils
 from llama_index.core.schema import TransformComponent
 
 Split = Callable[[str], list[str]]
+# Gets the number of characters that a step of the work has finished.
+Watch = Callable[[float], object]
 
 # Characters per block, which NLTK searches in a fiftieth of its time limit.
 _BLOCK: Final = 250_000
@@ -21,12 +24,13 @@ _ENDS: Final = tuple(re.compile(each) for each in (r"[,.;。？！]", r"\n", r"\
 _DEFAULT: Final = utils.split_by_sentence_tokenizer().__qualname__
 
 
-def in_blocks(split: Split, *, block: int = _BLOCK) -> Split:
+def in_blocks(split: Split, *, block: int = _BLOCK, watch: Watch = float) -> Split:
     """Return a function that splits a text into the same sentences, one block at a time.
 
     Args:
         split: Returns the sentences of a text; joined they are the text.
         block: Number of characters that `split` gets at once.
+        watch: Called after each block but the last.
     """
 
     def sentences_of(text: str) -> list[str]:
@@ -38,6 +42,7 @@ def in_blocks(split: Split, *, block: int = _BLOCK) -> Split:
             whole = split(part)[:-2] or [part[: _cut(part)]]
             found += whole
             start += sum(map(len, whole))
+            watch(sum(map(len, whole)))
         return found + split(text[start:])
 
     return sentences_of
@@ -52,20 +57,22 @@ def _cut(block: str) -> int:
     return len(block)
 
 
-def for_long_texts(transformation: TransformComponent) -> TransformComponent:
+def for_long_texts(transformation: TransformComponent, watch: Watch = float) -> TransformComponent:
     """Return a transformation that finds sentences by LlamaIndex's default in blocks, as a copy.
 
-    Others are returned unchanged.
+    Others are returned unchanged. `watch` is called as by `in_blocks`.
     """
+    bounded = partial(in_blocks, watch=watch)
     if isinstance(transformation, SentenceSplitter):
         functions: list[Split] = transformation._split_fns  # noqa: SLF001 - it has no public name
         if any(map(_is_default, functions)):
             transformation = transformation.model_copy()
-            bounded = [in_blocks(each) if _is_default(each) else each for each in functions]
-            transformation._split_fns = bounded  # noqa: SLF001 - as above
+            transformation._split_fns = [  # noqa: SLF001 - as above
+                bounded(each) if _is_default(each) else each for each in functions
+            ]
     elif _is_default(getattr(transformation, "sentence_splitter", None)):
         split: Any = getattr(transformation, "sentence_splitter")  # noqa: B009 - of several classes
-        transformation = transformation.model_copy(update={"sentence_splitter": in_blocks(split)})
+        transformation = transformation.model_copy(update={"sentence_splitter": bounded(split)})
     return transformation
 
 

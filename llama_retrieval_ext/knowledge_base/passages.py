@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 from llama_index.core.node_parser import NodeParser, SentenceSplitter
 from llama_index.core.node_parser.node_utils import build_nodes_from_splits
 from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.knowledge_base.long_texts import for_long_texts
+from llama_retrieval_ext.knowledge_base.long_texts import Watch, for_long_texts
 from llama_retrieval_ext.knowledge_base.outline import Block, Heading, Outline, outline_of
 
 # Metadata of a passage: searches count them, and they are not part of its text.
@@ -61,11 +61,18 @@ class PassageParser(NodeParser):
 
     chunk_size: int = Field(gt=0)
     chunk_overlap: int = Field(ge=0)
+    _watch: Watch = PrivateAttr(default=float)
+
+    def watched(self, watch: Watch) -> "PassageParser":
+        """Return a copy that calls `watch` with the characters of each part of a long text."""
+        copy = self.model_copy()
+        copy._watch = watch  # noqa: SLF001 - its own
+        return copy
 
     @cached_property
     def _splitter(self) -> SentenceSplitter:
         splitter = SentenceSplitter(chunk_size=self.chunk_size, chunk_overlap=self.chunk_overlap)
-        bounded = for_long_texts(splitter)
+        bounded = for_long_texts(splitter, self._watch)
         return bounded if isinstance(bounded, SentenceSplitter) else splitter
 
     def _parse_nodes(

@@ -47,7 +47,7 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import (
     ref_of,
     with_allowed,
 )
-from llama_retrieval_ext.knowledge_base.long_texts import for_long_texts
+from llama_retrieval_ext.knowledge_base.long_texts import Watch, for_long_texts
 from llama_retrieval_ext.knowledge_base.passages import PassageParser
 
 T = TypeVar("T")
@@ -95,11 +95,11 @@ class Splitter:
         return ", ".join(map(_described, self._transformations))
 
     def nodes_of(
-        self, documents: Sequence[SourceDocument]
+        self, documents: Sequence[SourceDocument], watch: Watch = float
     ) -> list[tuple[BaseNode, ...] | Exception]:
         """Return the nodes of each document, or its error."""
         whole = [each for each in documents if each.is_whole]
-        made = iter(each_or_error(whole, self._transformed))
+        made = iter(each_or_error(whole, lambda some: self._transformed(some, watch)))
         return [next(made) if each.is_whole else each.nodes for each in documents]
 
     @cached_property
@@ -108,15 +108,18 @@ class Splitter:
             return list(self._given)
         return [PassageParser(chunk_size=_CHUNK_TOKENS, chunk_overlap=_OVERLAP_TOKENS)]
 
-    @cached_property
-    def _for_long_texts(self) -> Sequence[TransformComponent]:
-        return [for_long_texts(each) for each in self._transformations]
+    def _transformed(
+        self, documents: Sequence[SourceDocument], watch: Watch
+    ) -> list[tuple[BaseNode, ...]]:
+        transformations = [
+            each.watched(watch) if isinstance(each, PassageParser) else for_long_texts(each, watch)
+            for each in self._transformations
+        ]
 
-    def _transformed(self, documents: Sequence[SourceDocument]) -> list[tuple[BaseNode, ...]]:
         def split() -> Sequence[BaseNode]:
             # Transformations may modify their input.
             copies = [each.nodes[0].model_copy(deep=True) for each in documents]
-            return run_transformations(copies, self._for_long_texts)
+            return run_transformations(copies, transformations)
 
         made = split_by(split)
         owned = _by_document(made, documents)
@@ -194,14 +197,14 @@ def _embedded_apart(nodes: list[BaseNode], document: BaseNode) -> list[BaseNode]
 class Embedder:
     """Embeds nodes with the batch size of its model, except texts whose embedding is known.
 
-    `watch` gets the share of the texts in each step.
+    It calls `watch` with the number of characters after some batches.
     """
 
     def __init__(
         self,
         model: BaseEmbedding,
         known: Mapping[str, Sequence[float]] = _NONE,
-        watch: Callable[[float], object] = float,
+        watch: Watch = float,
     ) -> None:
         self.model = model
         self._known = known
@@ -235,7 +238,7 @@ class Embedder:
         for start in range(0, len(texts), step):
             some = texts[start : start + step]
             vectors += self.model.get_text_embedding_batch(some)
-            self._watch(len(some) / len(texts))
+            self._watch(sum(map(len, some)))
         if len(vectors) != len(texts):
             raise ConfigurationError(
                 f"{type(self.model).__name__} gave {len(vectors)} embeddings for {len(texts)} texts"
@@ -323,15 +326,15 @@ class Preparation:
         self,
         documents: Sequence[SourceDocument],
         known: Mapping[str, Sequence[float]] = _NONE,
-        watch: Callable[[float], object] = float,
+        watch: Watch = float,
     ) -> PreparedBatch:
         """Return documents ready to be stored, or the error of each; their keys must differ.
 
-        `known` has embeddings by the text that was embedded. While others are embedded, `watch`
-        gets the share of the texts in each step.
+        `known` has embeddings by the text that was embedded. `watch` is called with a number of
+        characters after parts of long texts are split, and while texts are embedded.
         """
         embedder = Embedder(self.embed_model, known, watch)
-        made = self.splitter.nodes_of(documents)
+        made = self.splitter.nodes_of(documents, watch)
         results = {
             each.key: _with_text(each, nodes) for each, nodes in zip(documents, made, strict=True)
         }

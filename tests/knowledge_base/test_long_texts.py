@@ -76,3 +76,11 @@ def test_transformations_of_the_user_are_copied_and_not_changed() -> None:
         window.sentence_splitter is not SentenceWindowNodeParser.from_defaults().sentence_splitter
     )
     assert for_long_texts(bounded) is bounded
+
+
+def test_the_progress_of_a_long_text_is_told_block_by_block() -> None:
+    text = "".join(f"Sentence {number:04}. " for number in range(1000))
+    done: list[float] = []
+    in_blocks(SPLIT, block=1000, watch=done.append)(text)
+    assert len(done) >= len(text) // 1000
+    assert len(text) - 1000 <= sum(done) <= len(text)
