@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from subprocess import Popen
-from typing import Final
+from typing import Final, TypeAlias
 from uuid import UUID
 
 from qdrant_edge import (
@@ -28,6 +28,9 @@ from llama_retrieval_ext.stores.embedded.files import SOME_BYTES, EmbeddedConfig
 
 DENSE: Final = "dense"
 BM25: Final = "bm25"
+
+# The engine's type; ours are integers.
+PointId: TypeAlias = int | UUID | str
 
 _DRAFT: Final = "shard.new"
 _OLD: Final = "shard.old"
@@ -97,7 +100,7 @@ def _create(directory: Path, config: EmbeddedConfig, dimension: int, *, logged: 
 class Changes:
     """Writes to a shard since its copy: ids of written points, and deletions by filter."""
 
-    points: set[UUID] = field(default_factory=set)
+    points: set[PointId] = field(default_factory=set)
     deletions: list[UpdateOperation] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -175,7 +178,7 @@ def copy_points(records: Sequence[Record], new: EdgeShard) -> None:
         new.update(UpdateOperation.upsert_points(points))
 
 
-def _batches(ids: Iterable[UUID]) -> Iterator[list[int | UUID | str]]:
+def _batches(ids: Iterable[PointId]) -> Iterator[list[PointId]]:
     rest = iter(ids)
     while batch := list(islice(rest, _BATCH)):
-        yield list(batch)
+        yield batch

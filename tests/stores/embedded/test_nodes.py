@@ -10,7 +10,8 @@ import pytest
 from llama_index.core.schema import BaseNode, TextNode
 from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
 
-from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
+from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError, StoreUnavailableError
+from llama_retrieval_ext.stores.embedded import nodes as embedded_nodes
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from tests.programs import Program
 
@@ -177,3 +178,16 @@ def test_a_kill_during_compaction_loses_nothing(store: EmbeddedVectorStore, tmp_
             child.kill()
         with EmbeddedVectorStore(tmp_path / "s") as again:
             assert (answers(again), by_id(again)) == before
+
+
+@pytest.mark.parametrize("added", [[node(1)], [node(2), node(1)]], ids=["later", "at once"])
+def test_two_node_ids_with_one_hash_are_refused_and_nothing_is_replaced(
+    added: list[TextNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded_nodes, "number_of", lambda _: 7)
+    with EmbeddedVectorStore(":memory:") as store:
+        store.add([node(2)])
+        with pytest.raises(ConfigurationError, match="'n1' has the same hash as node 'n2'"):
+            store.add(added)
+        assert list(by_id(store)) == ["n2"]
+        store.add([node(2)])  # the same node, replaced
