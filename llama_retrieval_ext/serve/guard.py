@@ -8,11 +8,11 @@ import asyncio
 import json
 import logging
 import re
-import secrets
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from random import getrandbits
 from typing import Any, Final, TypeAlias
 
 from llama_retrieval_ext.checks import check_count, check_seconds
@@ -98,7 +98,7 @@ class RequestContext:
 
     caller: KeyHolder
     deadline: float
-    request_id: str = field(default_factory=lambda: secrets.token_hex(8))
+    request_id: str = field(default_factory=lambda: f"{getrandbits(64):016x}")
     notes: dict[str, object] = field(default_factory=dict)
 
     @property

@@ -54,7 +54,7 @@ def search_router(service: Service) -> APIRouter:
     async def search(body: SearchRequest, context: Context) -> Response:
         """Return the best hits for a query."""
         retriever, query = _prepare(service, body, context)
-        result = _redacted(await retriever.asearch(query))
+        result = _redacted(await service.answer(lambda: retriever.asearch(query)))
         _note(context, result)
         return as_json(_answer(result))
 
@@ -79,7 +79,7 @@ def search_router(service: Service) -> APIRouter:
     ) -> Response:
         """Return the hits with a trace of the search and an explanation of each rank."""
         retriever, query = _prepare(service, body, context)
-        explanation = _redacted(await retriever.aexplain(query))
+        explanation = _redacted(await service.answer(lambda: retriever.aexplain(query)))
         _note(context, explanation)
         if view == "html":
             return HTMLResponse(explanation_html(explanation))
@@ -111,7 +111,8 @@ def _note(context: RequestContext, result: SearchResult) -> None:
 
 def _answer(result: SearchResult) -> dict[str, object]:
     """Return the result as JSON, without the trace, which ``explain`` returns."""
-    return {name: value for name, value in result.to_dict().items() if name != "trace"}
+    without = replace(result, trace=None)
+    return {name: value for name, value in without.to_dict().items() if name != "trace"}
 
 
 def _redacted(result: R) -> R:
