@@ -124,7 +124,14 @@ class _Connection:
 
 
 async def load(
-    url: str, tenants: list[str], *, clients: int, requests: int, per_tenant: int, seed: int = 0
+    url: str,
+    tenants: list[str],
+    *,
+    clients: int,
+    requests: int,
+    per_tenant: int,
+    seed: int = 0,
+    without: frozenset[str] = frozenset(),
 ) -> Load:
     """Send requests with so many clients at a time, and check each answer.
 
@@ -135,9 +142,11 @@ async def load(
         requests: How many in all.
         per_tenant: How many documents each tenant has.
         seed: Of what is requested.
+        without: Kinds of requests that are left out, such as ``add``.
     """
     chance = random.Random(seed)
-    kinds = chance.choices([*_MIX], [*_MIX.values()], k=requests)
+    mix = {kind: share for kind, share in _MIX.items() if kind not in without}
+    kinds = chance.choices([*mix], [*mix.values()], k=requests)
     pending = [
         _Request(
             kind,
