@@ -69,6 +69,8 @@ def recorded_call(init: Callable[P, None]) -> Callable[P, None]:
 def _bound(
     kind: type[RecordsArguments], args: Sequence[object], kwargs: Mapping[str, object]
 ) -> dict[str, object]:
+    if not args and not kwargs:
+        return {}
     parameters = _signature(kind).parameters
     bound = dict(inspect.Signature(parameters).bind(*args, **kwargs).arguments)
     for parameter in parameters:

@@ -48,10 +48,15 @@ class Contribution:
 
     def to_dict(self) -> dict[str, object]:
         """Return the contribution as JSON."""
-        known = asdict(self)
-        if self.normalised is None:
-            del known["normalised"]
-        return known
+        # Not `asdict`, which copies every value, in ten times the time.
+        known: dict[str, object] = {
+            "leg": self.leg,
+            "rank": self.rank,
+            "score": self.score,
+            "weight": self.weight,
+            "share": self.share,
+        }
+        return known if self.normalised is None else {**known, "normalised": self.normalised}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,9 @@
 """`llama-retrieval serve` and `mcp`: a knowledge base for other programs."""
 
-from typing import Annotated, Final
+import json
+import os
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -20,6 +23,11 @@ from llama_retrieval_ext.cli.options import (
     Url,
     llm_of,
 )
+from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.serve.entry import serve_workers
+
+if TYPE_CHECKING:
+    from llama_retrieval_ext.serve.guard import App
 
 Host = Annotated[str, typer.Option(help="The address to listen at; others need --keys.")]
 Port = Annotated[int, typer.Option(min=1, max=65_535, help="The port to listen at.")]
@@ -32,7 +40,10 @@ Keys = Annotated[
         "that has the text of one. Without keys, only requests from this machine are accepted.",
     ),
 ]
-Concurrency = Annotated[int, typer.Option(min=1, help="Maximum requests at the same time.")]
+Concurrency = Annotated[
+    int, typer.Option(min=1, help="Maximum requests at the same time, of each worker.")
+]
+_WORKER: Final = "LLAMA_RETRIEVAL_WORKER"  # the variable with the options of workers
 _REFRESH_S: Final = 10.0  # interval at which a read-only server checks for writes
 
 
@@ -59,6 +70,12 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
         ),
     ] = None,
     timeout: Timeout = 30.0,
+    workers: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Processes; several for a knowledge base on a server, or with --read-only."
+        ),
+    ] = 1,
     llm_url: LLMUrl = None,
     llm_model: LLMModel = None,
     llm_key_env: LLMKeyEnv = None,
@@ -69,19 +86,70 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
     SIGTERM or Ctrl+C stops it: requests get ten seconds to end, and writes what they need.
     """
     options = _options(kb, embed_model, tenant, kb_id, read_only=read_only)
-    limits = servers.ServeLimits(
-        max_body_bytes=max_body,
-        max_top_k=max_top_k,
-        concurrency=concurrency,
-        per_key=per_key,
-        timeout_s=timeout,
-    )
-    loaded = None if keys is None else servers.ApiKeys.load(keys)
-    llm = llm_of(llm_url, llm_model, key_env=llm_key_env, context=llm_context, timeout_s=timeout)
+    limits = {
+        "max_body_bytes": max_body,
+        "max_top_k": max_top_k,
+        "concurrency": concurrency,
+        "per_key": per_key,
+        "timeout_s": timeout,
+    }
+    model = {"key_env": llm_key_env, "context": llm_context, "timeout_s": timeout}
+    server = _Server(options, keys, limits, {"url": llm_url, "model": llm_model, **model})
+    if workers > 1:
+        _check_shared(options, workers)
+    arguments = server.arguments()
     with options.open(must_exist=not create, needs_scope=False) as opened:
-        servers.serve_http(
-            opened, host=host, port=port, keys=loaded, scope=options.scope, limits=limits, llm=llm
+        if workers == 1:
+            servers.serve_http(opened, host=host, port=port, **arguments)
+            return
+    # Here it was only checked: each worker opens it.
+    os.environ[_WORKER] = json.dumps(asdict(server))
+    serve_workers(
+        f"{__name__}:worker", host=host, port=port, keys=arguments["keys"], workers=workers
+    )
+
+
+@dataclass(frozen=True)
+class _Server:
+    """Options of a process that serves, as JSON values."""
+
+    kb: KbOptions
+    keys: str | None
+    limits: dict[str, Any]  # Any: arguments of `ServeLimits`
+    llm: dict[str, Any]  # of `llm_of`
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of `create_app`."""
+        return {
+            "keys": None if self.keys is None else servers.ApiKeys.load(self.keys),
+            "scope": self.kb.scope,
+            "limits": servers.ServeLimits(**self.limits),
+            "llm": llm_of(self.llm["url"], **{k: v for k, v in self.llm.items() if k != "url"}),
+        }
+
+
+def _check_shared(options: KbOptions, workers: int) -> None:
+    """Raise if several processes cannot open a knowledge base."""
+    if options.is_in_memory or (options.folder is not None and not options.read_only):
+        raise ConfigurationError(
+            f"--workers {workers}: {options.url} is written by one process; add "
+            "--read-only, so that each worker searches a copy of embedded:DIRECTORY, or use a "
+            "knowledge base on a server, which takes any number"
         )
+
+
+def worker() -> "App":
+    """Return the application of one of several processes; its options are in the environment."""
+    from llama_retrieval_ext.serve.server import worker_app  # noqa: PLC0415 - an extra
+
+    known = json.loads(os.environ[_WORKER])
+    server = _Server(KbOptions(**known.pop("kb")), **known)
+    return worker_app(
+        lambda stack: servers.create_app(
+            stack.enter_context(server.kb.open(must_exist=True, needs_scope=False)),
+            **server.arguments(),
+        )
+    )
 
 
 def mcp(  # noqa: PLR0913 - a command's options are its parameters

@@ -15,7 +15,9 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore
 from llama_index_instrumentation import get_dispatcher
 from llama_index_instrumentation.base import BaseEvent
+from llama_index_instrumentation.dispatcher import Dispatcher
 from llama_index_instrumentation.event_handlers import NullEventHandler
+from llama_index_instrumentation.span_handlers import NullSpanHandler
 from pydantic import Field
 
 from llama_retrieval_ext.errors import DeadlineExceededError, describe
@@ -86,12 +88,19 @@ class ScopeViolationEvent(_Event):
 
 def emit(make: Callable[[], BaseEvent]) -> None:
     """Emit the event that `make` creates; without a handler it is not created."""
-    dispatcher = _dispatcher
+    if is_heard(_dispatcher):
+        _dispatcher.event(make())
+
+
+def is_heard(dispatcher: Dispatcher, *, spans: bool = False) -> bool:
+    """Return whether a handler gets a dispatcher's events; with ``spans``, events or spans."""
     while set(map(type, dispatcher.event_handlers)) <= {NullEventHandler}:
+        if spans and not set(map(type, dispatcher.span_handlers)) <= {NullSpanHandler}:
+            return True
         if not dispatcher.propagate:
-            return
+            return False
         dispatcher = dispatcher.parent
-    _dispatcher.event(make())
+    return True
 
 
 def emit_fusion(

@@ -142,11 +142,15 @@ class _StuckError(Exception):
 
 
 class SingleFlight:
-    """Results by key; concurrent requests share one computation. Failures are not stored."""
+    """Results by key; concurrent requests share one computation. Failures are not stored.
 
-    __slots__ = ("_lock", "_values")
+    With ``most``, the oldest results are dropped.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_lock", "_most", "_values")
+
+    def __init__(self, *, most: int | None = None) -> None:
+        self._most = most
         self._values: dict[Hashable, _Value[Any]] = {}  # the type belongs to the key
         self._lock = Lock()
 
@@ -158,6 +162,8 @@ class SingleFlight:
                 if known is None:
                     mine: _Value[U] = _Value()
                     self._values[key] = mine
+                    if self._most is not None and len(self._values) > self._most:
+                        del self._values[next(iter(self._values))]
                     break
             try:
                 value: U = yield known.awaited()

@@ -34,11 +34,26 @@ def embed_text(text: str, model: BaseEmbedding) -> Plan[list[float]]:
     """Return the plan for the query embedding of a text, shared by all legs with this model."""
     once = Call(lambda: model.get_query_embedding(text), lambda: model.aget_query_embedding(text))
     session = current_context().session
-    key = (id(model), text)  # not its name: models with the same name may differ
+    key = (_Identity(model), text)  # not its name: models with the same name may differ
     trace = recording()
     if trace is not None and session.embeddings.has(key):
         trace.notes["cache_hits"] = ["query embedding"]
     return (yield from session.embeddings.get(key, lambda: once))
+
+
+class _Identity:
+    """Key for an object itself, which lives as long as the key."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self, of: object) -> None:
+        self._of = of
+
+    def __hash__(self) -> int:
+        return id(self._of)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identity) and self._of is other._of
 
 
 class HonoursQuery:

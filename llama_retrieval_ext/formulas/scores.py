@@ -66,6 +66,13 @@ def check_scores(scores: Mapping[str, float | None]) -> None:
         llama_retrieval_ext.errors.ScoreError: the score of 'b' is None; ...
 
     """
+    values = scores.values()
+    try:
+        # A sum is fast, and not finite if a score is not.
+        if not values or (math.isfinite(sum(values)) and max(map(abs, values)) <= LARGEST):  # type: ignore[arg-type]
+            return
+    except TypeError:  # None
+        pass
     for node_id, score in scores.items():
         # NaN fails both comparisons, so one test catches NaN and the infinities.
         if score is None or not -LARGEST <= score <= LARGEST:
@@ -75,20 +82,27 @@ def check_scores(scores: Mapping[str, float | None]) -> None:
             )
 
 
-def ranked(scores: Mapping[str, float]) -> list[tuple[str, float]]:
-    """Return ids with their scores, best first.
+def ranked(scores: Mapping[str, float], *, top_k: int | None = None) -> list[tuple[str, float]]:
+    """Return ids with their scores, best first; with ``top_k``, also all ties with the last.
 
     Ties are broken by id, ascending, so that equal input gives equal order.
 
     Examples:
         >>> ranked({"b": 0.5, "c": 0.9, "a": 0.5})
         [('c', 0.9), ('a', 0.5), ('b', 0.5)]
+        >>> ranked({"b": 0.5, "c": 0.9, "a": 0.5, "d": 0.1}, top_k=2)
+        [('c', 0.9), ('a', 0.5), ('b', 0.5)]
 
     """
+    best: Mapping[str, float] = scores
+    if top_k is not None and 0 < top_k < len(scores):
+        # Sorting floats is several times as fast as sorting ids.
+        least = sorted(scores.values(), reverse=True)[top_k - 1]
+        best = {node_id: score for node_id, score in scores.items() if score >= least}
     # Two stable sorts on plain keys are faster than one on (-score, id) tuples.
-    order = sorted(scores)
-    order.sort(key=scores.__getitem__, reverse=True)
-    return [(node_id, scores[node_id]) for node_id in order]
+    order = sorted(best)
+    order.sort(key=best.__getitem__, reverse=True)
+    return [(node_id, best[node_id]) for node_id in order]
 
 
 def sum_of_legs(legs: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -107,10 +121,10 @@ def sum_of_legs(legs: Sequence[Mapping[str, float]]) -> dict[str, float]:
     first, *others = legs
     if len(others) > 1:  # a single addition is correctly rounded already
         return _sum_of_many(legs)
-    total = dict(first)
-    for leg in others:
-        for node_id, share in leg.items():
-            total[node_id] = total.get(node_id, 0.0) + share
+    second = others[0] if others else {}
+    total = {**first, **second}
+    for node_id in first.keys() & second.keys():
+        total[node_id] = first[node_id] + second[node_id]
     return total
 
 

@@ -6,7 +6,7 @@ from abc import ABC
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import takewhile
+from itertools import count
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
@@ -193,12 +193,8 @@ class Fusion(Operand, ABC):
         """
         legs = _counted(rankings, self._own_weights(rankings) if weights is None else weights)
         shares = self.shares(legs)
-        best = ranked(self.combine(shares))
-        top = best[:top_k]
-        if with_ties and top_k and top:
-            tied = takewhile(lambda each: each[1] == top[-1][1], best[top_k:])
-            top = [*top, *tied]
-        return _with_contributions(top, legs, shares)
+        best = ranked(self.combine(shares), top_k=top_k)
+        return _with_contributions(best if with_ties else best[:top_k], legs, shares)
 
     @property
     def reads_ids(self) -> bool:
@@ -253,9 +249,12 @@ def _counted(
     for name, ranking in rankings.items():
         weight = 1.0 if weights is None else weights[name]
         if weight > 0:
-            hits: dict[str, float | None] = {}
-            for node_id, score in ranking:
-                hits.setdefault(node_id, score)
+            pairs = list(ranking)
+            hits = dict(pairs)
+            if len(hits) < len(pairs):  # the first position of a repeated id counts
+                hits = {}
+                for node_id, score in pairs:
+                    hits.setdefault(node_id, score)
             legs.append(LegRanking(name, hits, weight))
     return legs
 
@@ -267,16 +266,18 @@ def _with_contributions(
 ) -> list[FusedId]:
     contributions: dict[str, list[Contribution]] = {node_id: [] for node_id, _ in top}
     for leg, share in zip(legs, shares, strict=True):
-        for rank, (node_id, score) in enumerate(leg.hits.items(), start=1):
-            if node_id in contributions and node_id in share:
-                scaled = leg.normalised.get(node_id)
-                contributions[node_id].append(
-                    Contribution(leg.name, rank, score, leg.weight, share[node_id], scaled)
-                )
-        if len(share) > len(leg.hits):  # the leg also scores ids that it did not find
-            for node_id in contributions.keys() & share.keys() - leg.hits.keys():
-                contributions[node_id].append(
-                    Contribution(leg.name, None, None, leg.weight, share[node_id])
+        ranks = dict(zip(leg.hits, count(1), strict=False))
+        for node_id, parts in contributions.items():
+            if node_id in share:  # also an id that the leg did not find, if it scores that
+                parts.append(
+                    Contribution(
+                        leg.name,
+                        ranks.get(node_id),
+                        leg.hits.get(node_id),
+                        leg.weight,
+                        share[node_id],
+                        leg.normalised.get(node_id),
+                    )
                 )
     return [FusedId(node_id, score, tuple(contributions[node_id])) for node_id, score in top]
 

@@ -32,6 +32,7 @@ from llama_retrieval_ext.pipeline.index_nodes import Resolver, Target
 from llama_retrieval_ext.pipeline.searching import (
     answers,
     end_retrieval,
+    is_observed,
     ranking,
     search_apart,
     search_plan,
@@ -261,7 +262,10 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
             ConfigurationError: The query is neither text nor a ``QueryBundle``.
         """
         _check_query(str_or_query_bundle)
-        return super().retrieve(str_or_query_bundle)
+        if is_observed(self):
+            return super().retrieve(str_or_query_bundle)
+        query = Query.of(str_or_query_bundle)  # the same without spans, events and callbacks
+        return self._handle_recursive_retrieval(query, self._retrieve(query))
 
     @checked_call
     @without_span
@@ -269,7 +273,10 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
     async def aretrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
         """Return the same as `retrieve` without blocking the event loop."""
         _check_query(str_or_query_bundle)
-        return await super().aretrieve(str_or_query_bundle)
+        if is_observed(self):
+            return await super().aretrieve(str_or_query_bundle)
+        query = Query.of(str_or_query_bundle)
+        return await self._ahandle_recursive_retrieval(query, await self._aretrieve(query))
 
     @without_span
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:

@@ -19,6 +19,7 @@ from llama_retrieval_ext.execution.context import (
     call,
     current_context,
     entered,
+    is_heard,
     note_degraded,
 )
 from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Together
@@ -39,7 +40,8 @@ def search_plan(
     on_partial: OnPartial | None = None,
 ) -> Plan[SearchResult]:
     """Return the plan for the result of a query."""
-    with entered(_context(retriever, Session(), verbose, on_partial)) as context:
+    session = Session(current_context().session.embeddings)
+    with entered(_context(retriever, session, verbose, on_partial)) as context:
         hits = yield from ranking(retriever, query)
         return _result(retriever, query, hits, context)
 
@@ -116,6 +118,8 @@ def answers(
 
 
 _dispatcher = get_dispatcher(__name__)
+# It has the spans and events of every retriever.
+_base_dispatcher = get_dispatcher(BaseRetriever.__module__)
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -129,6 +133,11 @@ def without_span(method: F) -> F:
     """
     setattr(method, DISPATCHER_SPAN_DECORATED_ATTR, True)
     return method
+
+
+def is_observed(retriever: BaseRetriever) -> bool:
+    """Return whether a handler of LlamaIndex gets the spans, events or callbacks of a retrieval."""
+    return bool(retriever.callback_manager.handlers) or is_heard(_base_dispatcher, spans=True)
 
 
 def end_retrieval(query: QueryBundle, error: BaseException) -> None:

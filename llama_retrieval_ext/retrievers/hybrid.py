@@ -19,8 +19,9 @@ from llama_retrieval_ext.execution.context import (
     recording,
     step,
 )
+from llama_retrieval_ext.execution.drivers import run
 from llama_retrieval_ext.execution.legs import Ask, CircuitBreaker, Leg, ask, attempt
-from llama_retrieval_ext.execution.plan import Plan
+from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.formulas.normalisation import Normalisation
 from llama_retrieval_ext.pipeline.fusion import Fusion, fuse
 from llama_retrieval_ext.pipeline.leg_weights import (
@@ -43,7 +44,7 @@ from llama_retrieval_ext.retrievers.store_retriever import (
 )
 from llama_retrieval_ext.stages.fusion import WeightedSum
 from llama_retrieval_ext.stages.selection import Collapse
-from llama_retrieval_ext.stores.engine.backend import HybridBackend, hybrid_backend
+from llama_retrieval_ext.stores.engine.backend import HybridBackend, HybridRankings, hybrid_backend
 from llama_retrieval_ext.stores.engine.pushdown import LEGS, FusedSearch, check_native
 from llama_retrieval_ext.stores.open import Storage, source_of
 
@@ -254,15 +255,22 @@ class HybridRetriever(StoreRetriever):
     ) -> Plan[list[Hit]]:
         top_k, depth = query.top_k or 1, self._depth(query)
         needs_ids = self.needs_ids or self.fusion.reads_ids or recording() is not None
-        found = yield from call(
-            engine.hybrid(
-                embedding,
-                query.query_str,
-                search_of(query, top_k=depth),
-                # Nodes are read with the rankings if at least half of these may be chosen.
-                nodes_last=2 * top_k <= depth and not needs_ids,
-            )
+        both = engine.hybrid(
+            embedding,
+            query.query_str,
+            search_of(query, top_k=depth),
+            # Nodes are read with the rankings if at least half of these may be chosen.
+            nodes_last=2 * top_k <= depth and not needs_ids,
         )
+        plan = self._fused(both, query, depth, weights)
+        if both.coroutine is None:  # one thread makes both requests of an engine that blocks
+            return (yield from call(Call(lambda: run(plan))))
+        return (yield from plan)
+
+    def _fused(
+        self, both: Call[HybridRankings], query: Query, depth: int, weights: LegWeights
+    ) -> Plan[list[Hit]]:
+        found, top_k = (yield from call(both)), query.top_k or 1
         rankings = {"vector": found.vector, "keyword": found.keyword}
         self._note_confidence(query, rankings)
         fusion = self._fitting(rankings, depth)

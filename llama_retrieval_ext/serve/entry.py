@@ -29,10 +29,10 @@ def create_app(
 ) -> "FastAPI":
     """Return a FastAPI application that serves a knowledge base.
 
-    It has ``/v1/search``, ``/v1/stream``, ``/v1/explain``, ``/v1/fields``, ``/v1/documents``, the
-    services of `llama_retrieval_ext.services` at ``/v1/services/``, ``/health``, ``/ready``,
-    ``/openapi.json``, and a search page at ``/``. On shutdown, it refuses new writes and waits
-    for running ones; it does not close the knowledge base.
+    It has ``/v1/search``, ``/v1/search-many``, ``/v1/stream``, ``/v1/explain``, ``/v1/fields``,
+    ``/v1/documents``, the services of `llama_retrieval_ext.services` at ``/v1/services/``,
+    ``/health``, ``/ready``, ``/openapi.json``, and a search page at ``/``. On shutdown, it refuses
+    new writes and waits for running ones; it does not close the knowledge base.
 
     Args:
         kb: The knowledge base to serve.
@@ -51,7 +51,7 @@ def create_app(
         >>> with KnowledgeBase.open("embedded::memory:", embed_model=MockEmbedding(4)) as kb:
         ...     app = create_app(kb)
         >>> sorted(path for path in app.openapi()["paths"] if path.startswith("/v1/s"))[:2]
-        ['/v1/search', '/v1/services/ask']
+        ['/v1/search', '/v1/search-many']
 
     """
     try:
@@ -100,6 +100,18 @@ def serve_http(  # noqa: PLR0913 - what a server is
     run_server(app, host=host, port=port)
 
 
+def serve_workers(
+    factory: str, *, host: str, port: int, keys: ApiKeys | None, workers: int
+) -> None:
+    """Serve an application over HTTP by several processes; each calls ``module:function``."""
+    try:
+        from llama_retrieval_ext.serve.server import check_host, run_workers  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise _missing(error, "serving over HTTP", "serve") from error
+    check_host(host, keys)
+    run_workers(factory, host=host, port=port, workers=workers)
+
+
 @checked_call
 def create_mcp_server(
     kb: KnowledgeBase,
@@ -111,7 +123,8 @@ def create_mcp_server(
 ) -> "MCPServer":
     """Return a server of the Model Context Protocol, with tools that read a knowledge base.
 
-    The tools are ``search`` and ``read_document``; with a graph also ``neighbours`` and ``rules``.
+    The tools are ``search``, ``search_many`` and ``read_document``; with a graph also
+    ``neighbours`` and ``rules``.
     The description of ``search`` lists the current metadata fields.
 
     Args:
@@ -120,7 +133,8 @@ def create_mcp_server(
         about: Description of the content of the knowledge base, for the model.
         rules: Inference rules for the graph, or the path of their file; None for the rules of
             `KGRetriever`.
-        limits: Only ``max_top_k`` and ``timeout_s`` apply to tools; None for the defaults.
+        limits: Only ``max_top_k``, ``max_queries`` and ``timeout_s`` apply to tools; None for the
+            defaults.
 
     Raises:
         MissingDependencyError: The extra ``mcp`` is not installed.
@@ -132,7 +146,7 @@ def create_mcp_server(
         >>> with KnowledgeBase.open("embedded::memory:", embed_model=MockEmbedding(4)) as kb:
         ...     server = create_mcp_server(kb)
         >>> [tool.name for tool in asyncio.run(server.list_tools())]
-        ['search', 'read_document']
+        ['search', 'search_many', 'read_document']
 
     """
     try:

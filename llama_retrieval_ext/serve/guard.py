@@ -8,11 +8,11 @@ import asyncio
 import json
 import logging
 import re
-import secrets
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from random import getrandbits
 from typing import Any, Final, TypeAlias
 
 from llama_retrieval_ext.checks import check_count, check_seconds
@@ -35,6 +35,15 @@ _BEARER: Final = re.compile(r"bearer +(\S+) *", re.IGNORECASE)
 _LOOPBACK: Final = re.compile(r"(?:localhost|127\.0\.0\.1|\[::1\])(?::\d+)?", re.IGNORECASE)
 
 log = logging.getLogger("llama_retrieval_ext.serve")
+# Limits of at least 1.
+_COUNTS: Final = (
+    "max_body_bytes",
+    "max_top_k",
+    "max_documents",
+    "max_queries",
+    "concurrency",
+    "max_waiting",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,7 @@ class ServeLimits:
         max_body_bytes: Size of a request body.
         max_top_k: Hits per request.
         max_documents: Documents per request that adds documents.
+        max_queries: Queries per request with several.
         concurrency: Requests that run at the same time.
         per_key: Requests of one key that run at the same time; None for half of ``concurrency``
             if the server has several keys. A key gets the same part of queue and memory.
@@ -59,13 +69,14 @@ class ServeLimits:
     max_body_bytes: int = 8_000_000
     max_top_k: int = 100
     max_documents: int = 1000
+    max_queries: int = 100
     concurrency: int = 32
     per_key: int | None = None
     max_waiting: int = 1000
     timeout_s: float = 30.0
 
     def __post_init__(self) -> None:
-        for name in ("max_body_bytes", "max_top_k", "max_documents", "concurrency", "max_waiting"):
+        for name in _COUNTS:
             check_count(getattr(self, name), name)
         if self.per_key is not None and check_count(self.per_key, "per_key") > self.concurrency:
             raise ConfigurationError(
@@ -98,7 +109,7 @@ class RequestContext:
 
     caller: KeyHolder
     deadline: float
-    request_id: str = field(default_factory=lambda: secrets.token_hex(8))
+    request_id: str = field(default_factory=lambda: f"{getrandbits(64):016x}")
     notes: dict[str, object] = field(default_factory=dict)
 
     @property

@@ -27,7 +27,7 @@ from llama_retrieval_ext.graph.entity_linking import EntityLinker
 from llama_retrieval_ext.knowledge_base.kinds import StoreKind
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import SCOPE_KEYS, Query, Scope
-from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.results import Hit, SearchResult
 from llama_retrieval_ext.retrievers.kg_rule import Rules
 from llama_retrieval_ext.serve.guard import (
     CONTEXT,
@@ -70,6 +70,17 @@ class _Bound:
     kb: KnowledgeBase
     served: Scope | None
     limits: ServeLimits
+
+    def query(self, text: str, filters: Sequence[FieldCondition] | None, top_k: int) -> Query:
+        """Return the query of a tool."""
+        conditions = [each.to_filter() for each in filters or ()]
+        return Query(
+            text,
+            filters=MetadataFilters(filters=[*conditions]) if conditions else None,
+            scope=self.scope,
+            top_k=top_k,
+            timeout_s=self.limits.timeout_s,
+        )
 
     @property
     def scope(self) -> Scope | None:
@@ -130,7 +141,7 @@ def mcp_app(
 
 
 def _search_tools(bound: _Bound, *, about: str) -> list[Tool]:
-    """Return ``search`` and ``read_document``."""
+    """Return ``search``, ``search_many`` and ``read_document``."""
     most = bound.limits.max_top_k
 
     async def search(
@@ -148,17 +159,25 @@ def _search_tools(bound: _Bound, *, about: str) -> list[Tool]:
         Returns the best passages with their document ids; read_document returns a document.
         Filters are conditions on metadata fields, all of which must hold.
         """
-        conditions = [each.to_filter() for each in filters or ()]
-        asked = Query(
-            query,
-            filters=MetadataFilters(filters=[*conditions]) if conditions else None,
-            scope=bound.scope,
-            top_k=top_k,
-            timeout_s=bound.limits.timeout_s,
-        )
-        found = await bound.kb.retriever(mode, top_k=top_k).asearch(asked)
-        degraded = [f"{each.where} failed" for each in found.degraded]
-        return {"passages": [_passage(hit) for hit in found.hits], "degraded": degraded}
+        asked = bound.query(query, filters, top_k)
+        return _found(await bound.kb.retriever(mode, top_k=top_k).asearch(asked))
+
+    async def search_many(
+        queries: Annotated[
+            list[Annotated[str, Field(min_length=1)]],
+            Field(min_length=1, max_length=bound.limits.max_queries, description="In words."),
+        ],
+        filters: Annotated[list[FieldCondition] | None, Field(description="Conditions.")] = None,
+        top_k: Annotated[int, Field(ge=1, le=most, description="Passages of each query.")] = min(
+            _TOP_K, most
+        ),
+        mode: Annotated[StoreKind, Field(description="As for search.")] = "hybrid",
+    ) -> Facts:
+        """Search for several things at once, with the same filters; results are in their order."""
+        asked = [bound.query(query, filters, top_k) for query in queries]
+        answers = bound.kb.retriever(mode, top_k=top_k).asearch_many(asked)
+        results = await asyncio.wait_for(answers, bound.limits.timeout_s)
+        return {"results": [{"query": each.query, **_found(each)} for each in results]}
 
     async def read_document(
         document_id: Annotated[str, Field(min_length=1, description="As search returns it.")],
@@ -183,7 +202,7 @@ def _search_tools(bound: _Bound, *, about: str) -> list[Tool]:
             "passages": [node.get_content() for node in nodes[offset : offset + limit]],
         }
 
-    return [_tool_of(search, more=about), _tool_of(read_document)]
+    return [_tool_of(search, more=about), _tool_of(search_many), _tool_of(read_document)]
 
 
 def _graph_tools(bound: _Bound, graph: GraphBackend, *, rules: Rules | None) -> list[Tool]:
@@ -314,6 +333,11 @@ def _answered(tool: Callable[P, Awaitable[Facts]]) -> Callable[P, Awaitable[Fact
 def _shown(metadata: Facts) -> Facts:
     """Return metadata without the scope, which models must not see."""
     return {key: value for key, value in metadata.items() if key not in SCOPE_KEYS}
+
+
+def _found(result: SearchResult) -> Facts:
+    degraded = [f"{each.where} failed" for each in result.degraded]
+    return {"passages": [_passage(hit) for hit in result.hits], "degraded": degraded}
 
 
 def _passage(hit: Hit) -> Facts:

@@ -152,6 +152,29 @@ class SearchRequest(Sent):
     )
 
 
+class SearchManyRequest(Sent):
+    """Several searches with the same options."""
+
+    queries: list[Annotated[str, Field(min_length=1, max_length=_MAX_TEXT)]] = Field(
+        min_length=1, description="The server has a limit of their number."
+    )
+    mode: SearchKind = "hybrid"
+    top_k: int = Field(default=10, ge=1, description="How many hits of each query.")
+    per_source: int | None = Field(
+        default=None, ge=1, description="How many hits of each source at most."
+    )
+    filters: Filters | None = None
+    scope: RequestedScope | None = None
+
+    model_config = _example(queries=["annual leave", "sick leave"], top_k=3)
+
+    def searches(self) -> list[SearchRequest]:
+        """Return the searches, which are valid like this request."""
+        options = {name: getattr(self, name) for name in type(self).model_fields}
+        texts = options.pop("queries")
+        return [SearchRequest.model_construct(query=text, **options) for text in texts]
+
+
 class SentDocument(Sent):
     """A document to add; one with the same id is replaced."""
 

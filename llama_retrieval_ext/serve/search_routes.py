@@ -1,5 +1,6 @@
 """Routes for search, streamed search, explanations and fields."""
 
+import asyncio
 from copy import copy
 from dataclasses import replace
 from typing import Final, Literal, TypeVar
@@ -12,8 +13,8 @@ from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import SCOPE_KEYS, Query
 from llama_retrieval_ext.results import SearchResult
 from llama_retrieval_ext.serve.guard import RequestContext
-from llama_retrieval_ext.serve.http_errors import kind_of
-from llama_retrieval_ext.serve.requests import SearchRequest
+from llama_retrieval_ext.serve.http_errors import HttpError, kind_of
+from llama_retrieval_ext.serve.requests import SearchManyRequest, SearchRequest
 from llama_retrieval_ext.serve.service import (
     HIT_EXAMPLE,
     Context,
@@ -54,9 +55,22 @@ def search_router(service: Service) -> APIRouter:
     async def search(body: SearchRequest, context: Context) -> Response:
         """Return the best hits for a query."""
         retriever, query = _prepare(service, body, context)
-        result = _redacted(await retriever.asearch(query))
+        result = _redacted(await service.answer(lambda: retriever.asearch(query)))
         _note(context, result)
         return as_json(_answer(result))
+
+    @router.post("/search-many", responses={200: json_example({"results": [_EXAMPLE]})})
+    async def search_many(body: SearchManyRequest, context: Context) -> Response:
+        """Return the best hits for each of several queries; one that fails is degraded."""
+        most = service.limits.max_queries
+        if len(body.queries) > most:
+            raise HttpError(422, "too_many", f"this server takes at most {most} queries at once")
+        prepared = [_prepare(service, each, context) for each in body.searches()]
+        retriever, queries = prepared[0][0], [query for _, query in prepared]
+        answers = service.answer(lambda: retriever.asearch_many(queries))
+        results = await asyncio.wait_for(answers, context.left_s)
+        context.notes |= {"queries": len(queries), "hits": sum(map(len, results))}
+        return as_json({"results": [_answer(_redacted(each)) for each in results]})
 
     @router.post(
         "/stream",
@@ -79,7 +93,7 @@ def search_router(service: Service) -> APIRouter:
     ) -> Response:
         """Return the hits with a trace of the search and an explanation of each rank."""
         retriever, query = _prepare(service, body, context)
-        explanation = _redacted(await retriever.aexplain(query))
+        explanation = _redacted(await service.answer(lambda: retriever.aexplain(query)))
         _note(context, explanation)
         if view == "html":
             return HTMLResponse(explanation_html(explanation))
@@ -111,7 +125,8 @@ def _note(context: RequestContext, result: SearchResult) -> None:
 
 def _answer(result: SearchResult) -> dict[str, object]:
     """Return the result as JSON, without the trace, which ``explain`` returns."""
-    return {name: value for name, value in result.to_dict().items() if name != "trace"}
+    without = replace(result, trace=None)
+    return {name: value for name, value in without.to_dict().items() if name != "trace"}
 
 
 def _redacted(result: R) -> R:

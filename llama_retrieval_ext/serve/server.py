@@ -5,18 +5,19 @@ import json
 import logging
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from socket import AF_INET, AF_INET6, create_server
 from types import FrameType
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import uvicorn
+from uvicorn.config import STARTUP_FAILURE
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.serve.guard import App, is_loopback, log
+from llama_retrieval_ext.errors import ConfigurationError, RetrievalExtError
+from llama_retrieval_ext.serve.guard import App, Message, Receive, Send, is_loopback, log
 from llama_retrieval_ext.serve.keys import ApiKeys
 
 # Seconds for requests to end during shutdown; writes have no limit.
@@ -47,14 +48,51 @@ def check_host(host: str, keys: ApiKeys | None) -> None:
 def run_server(app: App, *, host: str, port: int) -> None:
     """Serve an application until the process gets a signal to stop; see `serve_http`."""
     config = uvicorn_config(app, host=host, port=port)
+    with _logged(host, port), _exit_on_sigterm():
+        uvicorn.Server(config).run()
+
+
+def run_workers(factory: str, *, host: str, port: int, workers: int) -> None:
+    """Serve an application by several processes until this one gets a signal to stop.
+
+    Each process calls the factory, as ``module:function``. uvicorn replaces a process that dies.
+    """
+    with _logged(host, port):
+        uvicorn.run(factory, factory=True, workers=workers, host=host, port=port, **_UVICORN)
+
+
+def worker_app(create: Callable[[ExitStack], App]) -> App:
+    """Return the application of a worker, whose stack is closed when it stops; it writes logs."""
+    with ExitStack() as building:
+        building.enter_context(json_logs())
+        try:
+            app = create(building)
+        except RetrievalExtError as error:
+            log.error("failed", extra={"facts": {"error": str(error)}})
+            sys.exit(STARTUP_FAILURE)
+        stack = building.pop_all()
+
+    async def served(scope: Message, receive: Receive, send: Send) -> None:
+        try:
+            await app(scope, receive, send)
+        finally:
+            if scope["type"] == "lifespan":
+                stack.close()
+
+    return served
+
+
+@contextmanager
+def _logged(host: str, port: int) -> Iterator[None]:
+    """Check the port; log the start and the end of a server."""
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
     _check_port(host, port)
     if sys.stderr.isatty():
         sys.stderr.write(f"{url} (Ctrl-C stops)\n")
-    with json_logs(), _exit_on_sigterm():
+    with json_logs():
         log.info("starting", extra={"facts": {"url": url}})
         try:
-            uvicorn.Server(config).run()
+            yield
         finally:
             log.info("stopped", extra={"facts": {}})
 
@@ -96,21 +134,21 @@ class TimedHeaders(H11Protocol):
             self._timer = None
 
 
+_UVICORN: Final[dict[str, Any]] = {  # Any: arguments of several types
+    "http": TimedHeaders,
+    "access_log": False,  # it has paths, which contain ids of documents
+    "log_config": None,
+    "timeout_graceful_shutdown": _GRACE_S,
+    "timeout_keep_alive": _KEEP_ALIVE_S,
+    "server_header": False,
+}
+
+
 def uvicorn_config(
     app: App, *, host: str, port: int, http: type[H11Protocol] = TimedHeaders
 ) -> uvicorn.Config:
     """Return how uvicorn serves an application."""
-    return uvicorn.Config(
-        app,
-        host=host,
-        port=port,
-        http=http,
-        access_log=False,  # it has paths, which contain ids of documents
-        log_config=None,
-        timeout_graceful_shutdown=_GRACE_S,
-        timeout_keep_alive=_KEEP_ALIVE_S,
-        server_header=False,
-    )
+    return uvicorn.Config(app, host=host, port=port, **{**_UVICORN, "http": http})
 
 
 def _check_port(host: str, port: int) -> None:

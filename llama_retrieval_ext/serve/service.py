@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -13,6 +13,9 @@ from fastapi import Query as Param
 from fastapi.responses import StreamingResponse
 from pydantic_core import to_json
 
+from llama_retrieval_ext.execution.context import Context as AnswerContext
+from llama_retrieval_ext.execution.context import Session, entered
+from llama_retrieval_ext.execution.plan import SingleFlight
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.serve.guard import CONTEXT, RequestContext, ServeLimits
@@ -28,6 +31,8 @@ _READY_S: Final = 1.0
 _READY_TIMEOUT_S: Final = 5.0
 # Writes have their own threads, so that reads do not wait for them.
 _WRITERS: Final = 4
+# Number of questions whose embeddings are kept, 12 kB each for 384 dimensions.
+_QUESTIONS: Final = 500
 _EVENT_STREAM: Final = "text/event-stream"
 HIT_EXAMPLE: Final = {
     "node_id": "5e1c",
@@ -47,6 +52,7 @@ class Service:
 
     kb: KnowledgeBase
     limits: ServeLimits
+    _embeddings: SingleFlight = field(default_factory=lambda: SingleFlight(most=_QUESTIONS))
     _writers: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(_WRITERS, "serve-write")
     )
@@ -59,6 +65,11 @@ class Service:
         if top_k > self.limits.max_top_k:
             message = f"top_k is {top_k}; this server gives at most {self.limits.max_top_k}"
             raise HttpError(422, "too_many", message)
+
+    async def answer(self, search: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of a search; equal questions are embedded once."""
+        with entered(AnswerContext(Session(self._embeddings))):
+            return await search()
 
     async def read(self, context: RequestContext, function: Callable[[], T]) -> T:
         """Return the result of a read in a thread, within the deadline."""
@@ -119,7 +130,8 @@ def json_example(example: object) -> dict[str, object]:
     return {"content": {"application/json": {"example": example}}}
 
 
-def _context(request: Request) -> RequestContext:
+# Async, because FastAPI runs other dependencies in threads.
+async def _context(request: Request) -> RequestContext:
     context = getattr(request.state, CONTEXT, None)
     if not isinstance(context, RequestContext):  # without the guard, refuse every request
         raise HttpError(401, "missing_key", "this request was not authenticated")
@@ -129,7 +141,7 @@ def _context(request: Request) -> RequestContext:
 Context = Annotated[RequestContext, Depends(_context)]
 
 
-def _scope_of_query(
+async def _scope_of_query(
     context: Context,
     tenant_id: Annotated[str | None, Param(description="Narrows the scope of the key.")] = None,
     kb_id: Annotated[list[str] | None, Param(description="Likewise; may be repeated.")] = None,

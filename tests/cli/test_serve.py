@@ -32,6 +32,17 @@ def test_an_address_of_the_network_is_refused_without_keys(
     assert "without API keys a server listens to this machine only" in refused.stderr
 
 
+@pytest.mark.parametrize("kb_url", ["embedded:./kb", "embedded::memory:", "qdrant:./kb"])
+def test_several_workers_of_a_store_with_one_process_are_refused(
+    capsys: pytest.CaptureFixture[str], kb_url: str
+) -> None:
+    with pytest.raises(SystemExit, match="1"):
+        main(["serve", "--kb", kb_url, "--workers", "2"])
+    assert f"{kb_url} is written by one process; add --read-only" in " ".join(
+        capsys.readouterr().err.split()
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -191,3 +191,10 @@ def test_a_sync_call_on_a_loop_does_not_wait_for_a_task_of_that_loop(memo: Singl
         return [blocking, await task, run(memo.get("key", maker.call))]
 
     assert asyncio.run(asyncio.wait_for(call_on_the_loop(), 5)) == ["value 1", "value 2", "value 2"]
+
+
+def test_beyond_its_size_single_flight_drops_the_oldest_values() -> None:
+    memo, made = SingleFlight(most=2), list[int]()
+    for key in (1, 2, 1, 3, 2, 1):
+        run(memo.get(key, lambda key=key: Call(lambda: made.append(key))))  # type: ignore[misc]
+    assert made == [1, 2, 3, 1]

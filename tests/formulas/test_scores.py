@@ -70,6 +70,16 @@ def test_ranked_orders_by_score_then_id(scores: dict[str, float]) -> None:
     assert ranked(scores) == sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))
 
 
+@examples(50)
+@given(st.dictionaries(st.text(max_size=2), st.sampled_from([0.0, 0.5, 1.0])), st.integers(1, 5))
+def test_the_best_of_ranked_come_with_all_ties_of_the_last(
+    scores: dict[str, float], top_k: int
+) -> None:
+    every = ranked(scores)
+    expected = [each for each in every if each[1] >= every[:top_k][-1][1]]
+    assert ranked(scores, top_k=top_k) == expected
+
+
 def test_ids_missing_from_a_leg_get_nothing_from_it() -> None:
     assert sum_of_legs([{"a": 0.25, "b": 0.5}, {"b": 0.125, "c": 1.0}]) == {
         "a": 0.25,

@@ -99,6 +99,7 @@ def texts(answer: Any) -> list[str]:
 
 ROUTES = [
     ("POST", "/v1/search", {"query": "leave"}),
+    ("POST", "/v1/search-many", {"queries": ["leave"]}),
     ("POST", "/v1/stream", {"query": "leave"}),
     ("POST", "/v1/explain", {"query": "leave"}),
     ("POST", "/v1/documents", {"documents": [{"id": "new", "text": "New."}]}),

@@ -77,7 +77,7 @@ def error(result: "CallToolResult") -> str:
 async def test_tools_search_and_read(kb: KnowledgeBase, caplog: pytest.LogCaptureFixture) -> None:
     async with connected(create_mcp_server(kb, scope=ACME, about="Rules of Acme.")) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-        assert set(tools) == {"search", "read_document"}
+        assert set(tools) == {"search", "search_many", "read_document"}
         description = tools["search"].description or ""
         assert "Rules of Acme." in description
         assert "Fields to filter by: year (2024, 2025)." in description
@@ -92,6 +92,11 @@ async def test_tools_search_and_read(kb: KnowledgeBase, caplog: pytest.LogCaptur
         condition = {"key": "year", "operator": ">=", "value": 2025}
         late = await client.call_tool("search", {"query": "leave", "filters": [condition]})
         assert [each["document_id"] for each in data(late)["passages"]] == ["it/leave"]
+        queries = {"queries": ["leave", "broken"], "filters": [condition], "mode": "vector"}
+        one, failed_one = data(await client.call_tool("search_many", queries))["results"]
+        assert one["query"] == "leave"
+        assert [each["document_id"] for each in one["passages"]] == ["it/leave"]
+        assert (failed_one["passages"], failed_one["degraded"]) == ([], ["vector failed"])
         nothing = await client.call_tool("read_document", {"document_id": "none"})
         assert "there is no document 'none'" in error(nothing)
         broken = await client.call_tool("search", {"query": "broken", "mode": "vector"})
@@ -143,7 +148,7 @@ async def test_tools_of_a_graph_stay_in_the_scope(graph_kb: KnowledgeBase) -> No
     for tenant, measure in (("acme", "bracing"), ("globex", "sheet piling")):
         async with connected(create_mcp_server(graph_kb, scope=Scope(tenant))) as client:
             names = [tool.name for tool in (await client.list_tools()).tools]
-            assert names == ["search", "read_document", "neighbours", "rules"]
+            assert names == ["search", "search_many", "read_document", "neighbours", "rules"]
             near = data(await client.call_tool("neighbours", {"entity": "Collapse"}))
             assert {tuple(each.values()) for each in near["relations"]} == {
                 ("collapse", "MITIGATED_BY", measure),

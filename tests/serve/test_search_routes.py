@@ -7,8 +7,9 @@ import pytest
 
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.serve import ServeLimits
 from llama_retrieval_ext.stages.fusion import RRF
-from tests.serve.conftest import Connect, events_of, texts
+from tests.serve.conftest import Connect, bearer, events_of, texts
 
 
 def test_search_is_that_of_the_knowledge_base(connect: Connect, kb: KnowledgeBase) -> None:
@@ -75,3 +76,40 @@ def test_a_part_that_failed_is_named_without_its_message(connect: Connect) -> No
     assert len(answer["hits"]) == 2
     for path in ("search", "stream", "explain", "explain?view=html"):
         assert "cannot embed" not in client.post(f"/v1/{path}", json=body).text
+
+
+def test_many_queries_are_answered_as_each_alone_and_a_failing_one_says_so(
+    connect: Connect,
+) -> None:
+    client = connect(limits=ServeLimits(max_queries=3))
+    queries = ["annual leave", "broken", "annual leave at globex"]
+    options = {"mode": "vector", "top_k": 1}
+    answer = client.post("/v1/search-many", json={"queries": queries, **options})
+    first, failed, last = answer.json()["results"]
+    assert first == client.post("/v1/search", json={"query": queries[0], **options}).json()
+    assert failed["hits"] == []
+    assert failed["degraded"] == [{"where": "vector", "reason": "RuntimeError"}]
+    assert all("acme" in hit["text"] for hit in last["hits"])
+    beyond = client.post("/v1/search-many", json={"queries": [*queries, "leave"]})
+    assert beyond.json()["error"]["message"] == "this server takes at most 3 queries at once"
+    foreign = {"queries": ["leave"], "scope": {"tenant_id": "globex"}}
+    assert client.post("/v1/search-many", json=foreign).status_code == 403
+
+
+def test_equal_questions_of_any_key_are_embedded_once(
+    connect: Connect, kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedded: list[str] = []
+    embed = type(kb.embed_model)._get_query_embedding
+
+    def counted(model: object, text: str) -> list[float]:
+        embedded.append(text)
+        return embed(model, text)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(kb.embed_model), "_get_query_embedding", counted)
+    client = connect()
+    for key in ("acme", "acme", "globex"):
+        headers = bearer(key)
+        found = client.post("/v1/search", json={"query": "annual leave"}, headers=headers)
+        assert all(key in text for text in texts(found))
+    assert embedded == ["annual leave"]

@@ -74,13 +74,31 @@ def test_many_clients_get_their_own_answers_and_a_stop_finishes_writes(
 
 
 @pytest.mark.slow
+def test_two_workers_over_copies_answer_each_tenant_and_stop_with_their_parent(
+    url: str, tmp_path: Path
+) -> None:
+    env = {"SERVE_KEYS": keys_of(TENANTS), "TMPDIR": str(tmp_path)}
+    options = ("--keys", "env:SERVE_KEYS", "--read-only", "--workers", "2")
+    with serving(url, tmp_path, *options, env=env) as server:
+        work = load(
+            server.url, TENANTS, clients=8, requests=200, per_tenant=20, without=frozenset({"add"})
+        )
+        outcome = asyncio.run(work)
+        assert (outcome.crossed, outcome.unexpected) == ([], [])
+        assert server.stop() == 0
+    assert [each.name for each in tmp_path.iterdir()] == ["server.log"]  # the copies are gone
+    lines = [json.loads(line) for line in server.log.read_text().splitlines()]
+    assert (lines[0]["event"], lines[-1]["event"]) == ("starting", "stopped")
+
+
+@pytest.mark.slow
 async def test_mcp_over_stdio_serves_the_scope_it_was_started_with(url: str) -> None:
     from mcp import Client, StdioServerParameters  # noqa: PLC0415 - slow to import
 
     program, *args = command("mcp", "--kb", url, "--tenant", "tenant1", "--about", "Reports.")
     async with Client(StdioServerParameters(command=program, args=args)) as client:
         tools = (await client.list_tools()).tools
-        assert [tool.name for tool in tools] == ["search", "read_document"]
+        assert [tool.name for tool in tools] == ["search", "search_many", "read_document"]
         found = await client.call_tool("search", {"query": "annual leave", "top_k": 50})
         assert found.structured_content is not None
         passages = found.structured_content["passages"]

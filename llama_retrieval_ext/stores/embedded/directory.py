@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from threading import RLock
 from typing import Final, TypeVar
-from uuid import UUID
 
 from qdrant_edge import EdgeShard, UpdateOperation
 
@@ -37,6 +36,7 @@ from llama_retrieval_ext.stores.embedded.files import (
 )
 from llama_retrieval_ext.stores.embedded.shard import (
     Draft,
+    PointId,
     Reweighing,
     create_shard,
     open_shard,
@@ -135,7 +135,7 @@ class StoreDirectory:
         function: Callable[[EdgeShard], None],
         *,
         size_bytes: int,
-        points: Iterable[UUID] = (),
+        points: Iterable[PointId] = (),
         deletion: UpdateOperation | None = None,
     ) -> None:
         """Call a function that writes or deletes points, if there is a shard."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from qdrant_edge import (
     FieldCondition,
@@ -30,6 +31,11 @@ if TYPE_CHECKING:
 EVERYTHING: Final = Filter()
 
 
+def number_of(point: UUID) -> int:
+    """Return the engine's id of a point: 62 random bits, read ten times as fast as a UUID."""
+    return point.int % 2**64
+
+
 def as_edge_filter(clause: Clause) -> Filter:
     """Return the engine's filter for a clause."""
     part = _part(clause)
@@ -46,7 +52,7 @@ def _part(clause: Clause) -> "ConditionType":
         case Group(every, some, no):
             return Filter(must=_each(every), should=_each(some), must_not=_each(no))
         case HasId(ids):
-            return HasIdCondition(set(ids))
+            return HasIdCondition(set(map(number_of, ids)))
         case IsEmpty(field):
             return IsEmptyCondition(field)
         case _:

@@ -19,18 +19,20 @@ from qdrant_edge import (
     UpdateOperation,
 )
 
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.files import bytes_on_disk, check_room
-from llama_retrieval_ext.stores.embedded.filters import as_edge_filter, filter_of
+from llama_retrieval_ext.stores.embedded.filters import as_edge_filter, filter_of, number_of
 from llama_retrieval_ext.stores.embedded.shard import (
     BM25,
     DENSE,
+    PointId,
     Reweighing,
     copy_points,
     copy_schema,
     scroll,
 )
-from llama_retrieval_ext.stores.encoding.node_json import node_from_text
+from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_id_in
 from llama_retrieval_ext.stores.qdrant_common.filters import Clause
 from llama_retrieval_ext.stores.qdrant_common.points import (
     NODE,
@@ -91,18 +93,39 @@ def delete_matching(directory: StoreDirectory, clause: Clause) -> None:
 
 def _write(directory: StoreDirectory, batch: PointBatch) -> None:
     average = directory.config.average_length or USUAL_LENGTH
+    prepared = list(batch.ready(average_length=average))
+    ids: list[PointId] = [number_of(ready.id) for ready in prepared]
     points = [
-        Point(ready.id, {DENSE: ready.vector, BM25: SparseVector(*ready.weighed)}, ready.payload)
-        for ready in batch.ready(average_length=average)
+        Point(id_, {DENSE: ready.vector, BM25: SparseVector(*ready.weighed)}, ready.payload)
+        for id_, ready in zip(ids, prepared, strict=True)
     ]
     insertion = UpdateOperation.upsert_points(points)
 
     def write(shard: EdgeShard) -> None:
+        _check_ids(shard, ids, batch.nodes)
         _add_indexes(shard, batch.payloads)
         _update(directory, shard, insertion, new=len(points))
 
-    ids = [point.id for point in points]
-    directory.change(write, size_bytes=_written_bytes(batch), points=ids)  # type: ignore[arg-type]  # UUIDs
+    directory.change(write, size_bytes=_written_bytes(batch), points=ids)
+
+
+def _check_ids(shard: EdgeShard, ids: list[PointId], nodes: Sequence[BaseNode]) -> None:
+    """Raise if two nodes have the same id in the engine: a chance of 1e-7 for 1,000,000 nodes."""
+    names: dict[PointId, str] = {}
+    for id_, node in zip(ids, nodes, strict=True):
+        if names.setdefault(id_, node.node_id) != node.node_id:
+            raise _same_id(node.node_id, names[id_])
+    for record in shard.retrieve(ids, with_payload=[NODE], with_vector=False):
+        stored = node_id_in((record.payload or {})[NODE])
+        if names[record.id] != stored:
+            raise _same_id(names[record.id], stored)
+
+
+def _same_id(new: str, stored: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"node {new!r} has the same hash as node {stored!r}, so the engine cannot tell them apart; "
+        "give the new node another id"
+    )
 
 
 def _update(
@@ -131,7 +154,7 @@ def count_matching(shard: EdgeShard, clause: Clause | None) -> int:
 
 def stored_vectors(shard: EdgeShard, node_ids: Sequence[str]) -> dict[str, list[float]]:
     """Return the embeddings of the existing nodes by id."""
-    by_point = {point_id(node_id): node_id for node_id in node_ids}
+    by_point = {number_of(point_id(node_id)): node_id for node_id in node_ids}
     records = shard.retrieve(list(by_point), with_payload=False, with_vector=[DENSE])
     vectors = {record.id: record.vector for record in records}
     return {

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Final, TypeAlias, TypeVar
-from uuid import UUID
 
 from qdrant_edge import (
     EdgeShard,
@@ -31,7 +30,7 @@ from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.files import EmbeddedConfig
 from llama_retrieval_ext.stores.embedded.filters import EVERYTHING, as_edge_filter
 from llama_retrieval_ext.stores.embedded.nodes import stored_vectors
-from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE
+from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE, PointId
 from llama_retrieval_ext.stores.encoding.vectors import SCORES, query_vector
 from llama_retrieval_ext.stores.engine.backend import Candidate, KeywordQuery, VectorQuery
 from llama_retrieval_ext.stores.engine.search import EngineRequest
@@ -136,11 +135,11 @@ class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
 
     def key(self, hit: ScoredPoint) -> str:
         """Return the point id, which is faster to read than the payload."""
-        return hit.id.hex  # type: ignore[union-attr]  # this package's points have UUIDs
+        return str(hit.id)
 
     def texts(self, keys: Sequence[str], request: EngineRequest[Filter]) -> Steps[dict[str, str]]:
         """Return stored nodes by point id."""
-        ids: list[int | UUID | str] = [UUID(key) for key in keys]
+        ids: list[PointId] = [*map(int, keys)]
         condition = request.filter
 
         def read(shard: EdgeShard) -> list[Record]:
@@ -152,7 +151,7 @@ class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
             )[0]
 
         records: list[Record] = yield read
-        return {record.id.hex: (record.payload or {})[NODE] for record in records}  # type: ignore[union-attr]  # UUIDs
+        return {str(record.id): (record.payload or {})[NODE] for record in records}
 
     def if_exists(self, steps: Callable[[], Steps[T]], *, empty: T) -> Steps[T]:
         """Run steps on one shard; repeat if another thread has replaced the shard."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from subprocess import Popen
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 from uuid import UUID
 
 from qdrant_edge import (
@@ -33,6 +33,9 @@ from llama_retrieval_ext.stores.qdrant_common.points import USUAL_LENGTH, reweig
 
 DENSE: Final = "dense"
 BM25: Final = "bm25"
+
+# The engine's type; ours are integers.
+PointId: TypeAlias = int | UUID | str
 
 _DRAFT: Final = "shard.new"
 _OLD: Final = "shard.old"
@@ -103,7 +106,7 @@ def _create(directory: Path, config: EmbeddedConfig, dimension: int, *, logged: 
 class Changes:
     """Writes to a shard since its copy: ids of written points, and deletions by filter."""
 
-    points: set[UUID] = field(default_factory=set)
+    points: set[PointId] = field(default_factory=set)
     deletions: list[UpdateOperation] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -234,7 +237,7 @@ def scroll(
             return
 
 
-def _batches(ids: Iterable[UUID]) -> Iterator[list[int | UUID | str]]:
+def _batches(ids: Iterable[PointId]) -> Iterator[list[PointId]]:
     rest = iter(ids)
     while batch := list(islice(rest, _BATCH)):
-        yield list(batch)
+        yield batch

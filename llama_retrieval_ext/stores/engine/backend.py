@@ -94,6 +94,7 @@ EVERY_OPERATOR: Final = frozenset(FilterOperator)
 
 # A node's id, and its raw score.
 ScoredId: TypeAlias = tuple[str, float]
+_SCORE: Final[Callable[[ScoredId], float]] = itemgetter(1)
 
 
 def has_ties(scores: Sequence[float]) -> bool:
@@ -105,12 +106,14 @@ def in_order_of_ids(leg: list[ScoredId], ids: Mapping[str, str]) -> list[ScoredI
     """Return keys with scores, best first, equal scores by node id, or by key without one."""
     if not has_ties([score for _, score in leg]):
         return leg
-    return sorted(leg, key=lambda each: (-each[1], ids.get(each[0], each[0])))
+    in_order = sorted(leg, key=lambda each: ids.get(each[0], each[0]))
+    in_order.sort(key=_SCORE, reverse=True)
+    return in_order
 
 
 def tied_keys(leg: Sequence[ScoredId]) -> list[str]:
     """Return the keys whose score occurs more than once in the leg."""
-    counts = Counter(map(itemgetter(1), leg))
+    counts = Counter(map(_SCORE, leg))
     return [key for key, score in leg if counts[score] > 1] if len(counts) < len(leg) else []
 
 

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from operator import le
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
@@ -33,6 +34,8 @@ T = TypeVar("T")
 
 # Maximum number of cached node ids, about 200 bytes each.
 _MOST_NAMES: Final = 50_000
+# Factor of the hits behind the cut in the first request, while ties are frequent.
+_TIES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,8 @@ class EngineSearch(ABC, Generic[F, S, H]):
         self._collection = collection
         # Node ids by key, cached to sort ties.
         self._names: dict[str, str] = {}
+        # Whether many hits tied at the cut of the last search by key.
+        self._has_ties = False
 
     @abstractmethod
     def compile(self, condition: Condition) -> F:
@@ -253,8 +258,7 @@ class EngineSearch(ABC, Generic[F, S, H]):
             has_nodes = with_nodes and limit <= self.few_hits
             (hits,) = yield from self.pages([search], [limit], with_nodes=has_nodes)
             scores = self.scores(search, hits)
-        # There may be fewer hits if nodes were deleted between two requests.
-        good = sum(map(le, scores[cut : cut + 1] * len(scores), scores)) or len(hits)
+        good = _count_good(scores, search.top_k)
         if good and with_nodes and not has_nodes:
             (hits,) = yield from self.pages([search], [good], with_nodes=True)
         return hits[:good]
@@ -280,20 +284,28 @@ class EngineSearch(ABC, Generic[F, S, H]):
     def _keys_of_both(self, requests: Sequence[EngineRequest[F]]) -> Steps[HybridRankings]:
         """Return both rankings by key; nodes are read only if their ids decide between ties."""
         searches, some = yield from self._natives(requests)
-        scored = iter((yield from self._scored(some, with_nodes=False)) if some else [])
+        least = [self.first_limit(search) for search in some]
+        if self._has_ties:  # extra hits without nodes cost less than another request
+            some = [replace(search, spare=_TIES * search.spare) for search in some]
+        found = (yield from self._scored(some, with_nodes=False)) if some else []
+        self._has_ties = any(
+            len(hits) > limit and scores[limit] == scores[search.top_k - 1]
+            for (search, hits, scores), limit in zip(found, least, strict=True)
+        )
+        scored = iter(found)
         legs = [[] if search is None else self._keys(*next(scored)) for search in searches]
         tied = [] if self.keys_are_ids else [key for leg in legs for key in tied_keys(leg)]
         names = self._names  # another search may replace it
         unknown = [key for key in tied if key not in names]
-        found = (yield from self._nodes(unknown, requests[0])) if unknown else {}
-        new_names = {key: each.node_id for key, each in found.items()}
+        nodes = (yield from self._nodes(unknown, requests[0])) if unknown else {}
+        new_names = {key: each.node_id for key, each in nodes.items()}
         self._keep_names(new_names)
         ids = {key: new_names.get(key) or names.get(key, key) for key in tied}
         vector, keyword = (
             in_order_of_ids(leg, ids)[: request.top_k]
             for leg, request in zip(legs, requests, strict=True)
         )
-        return HybridRankings(vector, keyword, found)
+        return HybridRankings(vector, keyword, nodes)
 
     def _nodes(self, keys: Sequence[str], request: EngineRequest[F]) -> Steps[dict[str, Candidate]]:
         texts = yield from self.texts(keys, request)
@@ -306,7 +318,9 @@ class EngineSearch(ABC, Generic[F, S, H]):
         self._names.update(names)
 
     def _keys(self, search: S, hits: Sequence[H], scores: Sequence[float]) -> list[ScoredId]:
-        pairs = zip(map(self.key, hits), scores, strict=True)
+        """Return keys with scores, without hits behind the cut and its ties."""
+        good = _count_good(scores, search.top_k)
+        pairs = zip(map(self.key, hits[:good]), scores, strict=False)
         return [pair for pair in pairs if pair[1] > 0] if search.positive else list(pairs)
 
     def _fused(
@@ -320,6 +334,12 @@ class EngineSearch(ABC, Generic[F, S, H]):
             first, second = yield from self._search(legs)
             return fuse_legs(first, second, how, top_k=top_k)
         return (yield from self.rankings([fused]))[0]
+
+
+def _count_good(scores: Sequence[float], top_k: int) -> int:
+    """Return how many scores are at least that of the last of ``top_k``."""
+    # There may be fewer hits if nodes were deleted between two requests.
+    return sum(map(le, repeat(scores[top_k - 1]), scores)) if len(scores) > top_k else len(scores)
 
 
 # For annotations independent of the engine.

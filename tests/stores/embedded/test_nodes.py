@@ -10,9 +10,10 @@ import pytest
 from llama_index.core.schema import BaseNode, TextNode
 from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
 
-from llama_retrieval_ext.errors import StoreClosedError, StoreUnavailableError
+from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError, StoreUnavailableError
 from llama_retrieval_ext.retrievers.bm25.retriever import BM25Retriever
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
+from llama_retrieval_ext.stores.embedded import nodes as embedded_nodes
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from tests.programs import Program
 
@@ -216,3 +217,16 @@ def test_a_store_whose_first_text_is_unlike_the_others_ranks_like_a_new_one_afte
         before = keyword_scores(reopened)
         reopened.compact()
         assert keyword_scores(reopened) == before
+
+
+@pytest.mark.parametrize("added", [[node(1)], [node(2), node(1)]], ids=["later", "at once"])
+def test_two_node_ids_with_one_hash_are_refused_and_nothing_is_replaced(
+    added: list[TextNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded_nodes, "number_of", lambda _: 7)
+    with EmbeddedVectorStore(":memory:") as store:
+        store.add([node(2)])
+        with pytest.raises(ConfigurationError, match="'n1' has the same hash as node 'n2'"):
+            store.add(added)
+        assert list(by_id(store)) == ["n2"]
+        store.add([node(2)])  # the same node, replaced

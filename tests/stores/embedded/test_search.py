@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 import pytest
 from llama_index.core.schema import TextNode
 
-from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.query import Query, Scope
+from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stores.embedded.store import EmbeddedBackend, EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.text.tokenizer import Tokenizer
@@ -175,3 +177,25 @@ def test_nodes_without_any_term_can_be_all_there_is(store: EmbeddedVectorStore) 
     assert scores(store, "leave") == {}
     store.add([TextNode(id_="n", text="leave", embedding=[1.0, 0.0])])
     assert set(scores(store, "leave")) == {"n"}
+
+
+@pytest.mark.parametrize("fusion", [WeightedSum(), RRF()], ids=["sum", "rrf"])
+def test_hybrid_hits_among_equal_scores_do_not_depend_on_how_many_tied_before(
+    fusion: WeightedSum | RRF, store: EmbeddedVectorStore
+) -> None:
+    nodes = [
+        TextNode(
+            id_=f"n{97 * number % 200}",
+            text=f"annual leave w{number % 3}",
+            embedding=[1.0, number % 50, 2.0],
+        )
+        for number in range(200)
+    ]
+    store.add(nodes)
+    hybrid = HybridRetriever(store, fusion=fusion, candidates=20, top_k=5)
+    for text in ("leave", "w1", "annual w2", "nothing", "w0", "w0 w1"):
+        query = Query(text, embedding=[1.0, 20.0, 2.0])
+        # An explanation reads every candidate with its node.
+        expected = [hit.to_dict() for hit in hybrid.explain(query).hits]
+        for _ in range(2):
+            assert [hit.to_dict() for hit in hybrid.retrieve(query)] == expected
