@@ -178,6 +178,7 @@ def test_a_calibration_for_everyone_gives_users_no_confidence() -> None:
         assert kb.search("quick fox", scope=HR).confidence is None
 
 
+@pytest.mark.slow
 def test_a_repeated_copy_takes_shares_over(tmp_path: Path) -> None:
     source, target = f"embedded:{tmp_path / 'a'}", f"embedded:{tmp_path / 'b'}"
     model = FakeEmbedding(dim=16)
@@ -191,6 +192,7 @@ def test_a_repeated_copy_takes_shares_over(tmp_path: Path) -> None:
         assert (seen(kb, HR), seen(kb, IT)) == ({"leave"}, set())
 
 
+@pytest.mark.slow
 def test_a_share_reaches_a_copy_that_is_open_to_read_when_it_is_refreshed(tmp_path: Path) -> None:
     url, graph = f"embedded:{tmp_path / 'kb'}", f"graph:{tmp_path / 'g'}"
     model = FakeEmbedding(dim=16)
