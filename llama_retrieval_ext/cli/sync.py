@@ -1,6 +1,7 @@
 """`llama-retrieval sync`: make a knowledge base equal to a folder."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,7 +24,12 @@ from llama_retrieval_ext.cli.options import (
     Url,
 )
 from llama_retrieval_ext.cli.output import console, say, say_aside, say_left_out, say_wrong
-from llama_retrieval_ext.errors import MissingDependencyError, RetrievalExtError, describe
+from llama_retrieval_ext.errors import (
+    MissingDependencyError,
+    RetrievalExtError,
+    StoreUnavailableError,
+    describe,
+)
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.knowledge_base.report import SyncReport
@@ -103,7 +109,8 @@ def sync(  # noqa: PLR0913 - a command's options are its parameters
         report = run()
         _say(report)
         if watch and not dry_run:
-            _watch(folder, options.folder, run)
+            with suppress(KeyboardInterrupt):
+                _watch(folder, options.folder, run)
     raise typer.Exit(0 if _is_complete(report) else LEFT_OUT)
 
 
@@ -152,21 +159,20 @@ def _watch(folder: Path, kb_folder: Path | None, run: Callable[[], "SyncReport"]
         watch_filter=lambda _, path: kb_folder is None or not Path(path).is_relative_to(kb_folder),
         rust_timeout=_PAUSE_MS,
         yield_on_timeout=True,
-        raise_interrupt=False,
     )
-    is_due = True  # once when the watch has begun: files may have changed before
+    is_due, said = True, ""  # once when the watch has begun: files may have changed before
     for changed in changes:
-        if changed or is_due:
-            is_due = not _synced(run)
-
-
-def _synced(run: Callable[[], "SyncReport"]) -> bool:
-    """Sync and print what has changed; return False after an error, which is printed."""
-    try:
-        report = run()
-    except RetrievalExtError as error:
-        say_wrong(str(error))
-        return False
-    if report.failures or any(_lines(report)):
-        _say(report)
-    return True
+        if not (changed or is_due):
+            continue
+        is_due = False
+        try:
+            report = run()
+        except RetrievalExtError as error:
+            is_due = isinstance(error, StoreUnavailableError)
+            if str(error) != said:
+                said = str(error)
+                say_wrong(said)
+            continue
+        said = ""
+        if report.failures or any(_lines(report)):
+            _say(report)

@@ -1,6 +1,6 @@
 """Views of reports about documents, and of weekly reports."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from html import escape
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -18,6 +18,9 @@ _SHOWN: Final = 50
 _COUNTS: Final = {
     "added": "added",
     "updated": "updated",
+    "changed": "changed",
+    "moved": "moved",
+    "deleted": "deleted",
     "copied": "copied",
     "unchanged": "unchanged",
     "removed": "removed",
@@ -39,7 +42,7 @@ def report_html(report: Report) -> str:
     stories = _stories(report)
     more = len(stories) - _SHOWN
     counts = [
-        tile(f"{getattr(report, name):,}", words)
+        tile(f"{_count(getattr(report, name)):,}", words)
         for name, words in _COUNTS.items()
         if hasattr(report, name)
     ]
@@ -56,10 +59,16 @@ def report_console(report: Report) -> RenderableType:
     return Text("\n".join([str(report), *(f"  {ref}: {story}" for ref, story in _stories(report))]))
 
 
+def _count(value: int | Collection[str]) -> int:
+    return value if isinstance(value, int) else len(value)
+
+
 def _stories(report: Report) -> list[tuple[str, str]]:
     skipped: Mapping[str, str] = getattr(report, "skipped", {})
+    left_out: Mapping[str, str] = getattr(report, "left_out", {})
     return [
         *((ref, f"skipped: {why}") for ref, why in skipped.items()),
+        *((ref, f"left out: {why}") for ref, why in left_out.items()),
         *(
             (ref, f"failed: {type(error).__name__}: {error}")
             for ref, error in report.failures.items()

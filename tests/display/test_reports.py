@@ -1,6 +1,6 @@
 """Reports about documents: a summary, and a line for each document that failed."""
 
-from llama_retrieval_ext.knowledge_base.report import IngestionReport
+from llama_retrieval_ext.knowledge_base.report import IngestionReport, SyncReport
 from tests.display.conftest import MARKUP, printed
 
 
@@ -18,4 +18,14 @@ def test_html_names_each_document_with_its_reason() -> None:
     assert "b.bin" in html
     assert "no text" in html
     assert "OSError: x" in html
+    assert "<script" not in html
+
+
+def test_html_of_a_sync_counts_its_sources_and_names_those_left_out() -> None:
+    report = SyncReport(
+        added=("a.md", "b.md"), moved={"c.md": "d.md"}, left_out={MARKUP: "no text"}
+    )
+    html = report._repr_html_()
+    assert "left out: no text" in html
+    assert "2 added, 0 changed, 1 moved" in html
     assert "<script" not in html
