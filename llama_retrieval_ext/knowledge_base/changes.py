@@ -1,14 +1,13 @@
 """`Changes`: adds and deletes documents; `Addition`: one call of ``KnowledgeBase.add``."""
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import count, groupby
 from time import perf_counter
 from types import MappingProxyType
 
-from llama_index.core.schema import BaseNode, Document, MetadataMode
+from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.core.vector_stores.types import MetadataFilters
 from tqdm import tqdm  # type: ignore[import-untyped]
 
@@ -25,8 +24,13 @@ from llama_retrieval_ext.knowledge_base.documents import (
     ReaderIds,
     SourceDocument,
     allowed_names,
-    batched,
-    name_of,
+)
+from llama_retrieval_ext.knowledge_base.groups import (
+    Group,
+    character_bar,
+    group_batches,
+    grouped,
+    size_of,
 )
 from llama_retrieval_ext.knowledge_base.ledger.journal import WriteOutcome
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, Ledger
@@ -43,83 +47,6 @@ from llama_retrieval_ext.knowledge_base.sharing import Sharing
 from llama_retrieval_ext.knowledge_base.storage import Storage, batches
 from llama_retrieval_ext.knowledge_base.write import Writer
 from llama_retrieval_ext.query import Scope
-
-Group = list[BaseNode]
-
-# A batch is 64 documents to split, or 4,096 nodes: large enough for the throughput of models and
-# engines and for a negligible flush per batch, small enough to repeat after a crash.
-BATCH_WEIGHT = 4096
-_DOCUMENT_WEIGHT = 64
-
-
-def grouped(items: Iterable[object]) -> Sequence[Group] | Iterator[Group]:
-    """Return groups of one ``Document``, or of the nodes of one document.
-
-    In a list or tuple, the nodes of a document may be anywhere. An iterator is not read ahead:
-    the nodes of a document must be consecutive.
-    """
-    if isinstance(items, str | BaseNode) or not isinstance(items, Iterable):
-        raise ConfigurationError(
-            f"expected documents or nodes, got one {type(items).__name__}; write [...] around it"
-            + (", as Document(text=...)" if isinstance(items, str) else "")
-        )
-    named = _named(items)
-    if not isinstance(items, Sequence):
-        return ([node for _, node in group] for _, group in groupby(named, lambda each: each[0]))
-    groups: dict[object, Group] = {}
-    for name, node in named:
-        groups.setdefault(name, []).append(node)
-    return list(groups.values())
-
-
-def group_batches(groups: Iterable[Group]) -> Iterator[list[Group]]:
-    """Yield groups in batches, each written in one step."""
-    return batched(groups, weight_of, BATCH_WEIGHT)
-
-
-def weight_of(group: Sequence[BaseNode]) -> int:
-    """Return the weight of a document, or of the nodes of one, in a batch."""
-    return _DOCUMENT_WEIGHT if isinstance(group[0], Document) else len(group)
-
-
-def _named(items: Iterable[object]) -> Iterator[tuple[object, BaseNode]]:
-    numbers = count()
-    for item in items:
-        if not isinstance(item, BaseNode):
-            raise ConfigurationError(
-                f"expected LlamaIndex documents or nodes, got {type(item).__name__}; "
-                "for text write Document(text=..., id_=...)"
-            )
-        # Documents are never grouped: with the same id, the right one would be ambiguous.
-        yield next(numbers) if isinstance(item, Document) else name_of(item), item
-
-
-# Shown after this delay, in seconds: a bar for a shorter call would flicker.
-_DELAY_S = 0.5
-
-
-@contextmanager
-def progress(
-    items: Iterable[object], *, show: bool, title: str = "Adding documents"
-) -> Generator[Callable[[int], object]]:
-    """Show a progress bar; yield the function that advances it by a number of documents.
-
-    Without a length of the items, the bar counts up.
-    """
-    total = len(items) if isinstance(items, Sized) else None
-    with _bar(total, "doc", title, show=show) as bar:
-        yield bar.update
-
-
-def _bar(total: int | None, unit: str, title: str = "Adding documents", *, show: bool) -> tqdm:
-    scale = unit == "char"
-    return tqdm(
-        total=total, desc=title, unit=unit, unit_scale=scale, delay=_DELAY_S, disable=not show
-    )
-
-
-def _size(group: Group) -> int:
-    return sum(len(node.get_content(MetadataMode.NONE)) for node in group)
 
 
 class Tally:
@@ -228,15 +155,14 @@ class Addition:
     def run(self, items: Iterable[object], *, show_progress: bool) -> IngestionReport:
         """Add documents and return the outcome of each."""
         groups = grouped(items)
-        total = sum(map(_size, groups)) if isinstance(groups, Sequence) else None
-        with _bar(total, "char", show=show_progress) as bar:
+        with character_bar(groups, show=show_progress) as bar:
             for batch in group_batches(groups):
                 self._add(batch, bar)
         return self.tally.report()
 
     def _add(self, batch: Sequence[Group], bar: tqdm) -> None:
         """Add a batch; the bar moves by half of its characters when split, half when embedded."""
-        end = bar.n + sum(map(_size, batch))
+        end = bar.n + sum(map(size_of, batch))
 
         def watch(n_characters: float) -> None:
             bar.update(min(n_characters / 2, end - bar.n))

@@ -13,7 +13,7 @@ from pydantic import Field, PrivateAttr
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.long_texts import Watch, for_long_texts
-from llama_retrieval_ext.knowledge_base.outline import Block, Heading, Outline, outline_of
+from llama_retrieval_ext.knowledge_base.readers.outline import Block, Heading, Outline, outline_of
 
 # Metadata of a passage: searches count them, and they are not part of its text.
 TITLE_KEY: Final = "title"

@@ -14,14 +14,9 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from llama_retrieval_ext.errors import SyncRefusedError
-from llama_retrieval_ext.knowledge_base.changes import (
-    BATCH_WEIGHT,
-    Addition,
-    grouped,
-    progress,
-    weight_of,
-)
+from llama_retrieval_ext.knowledge_base.changes import Addition
 from llama_retrieval_ext.knowledge_base.documents import SourceDocument, batched, name_of
+from llama_retrieval_ext.knowledge_base.groups import BATCH_WEIGHT, grouped, progress, weight_of
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, SourceKey, SyncedSource
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, content_of
 from llama_retrieval_ext.knowledge_base.preparation import is_searchable

@@ -16,7 +16,7 @@ from llama_index.core.schema import Document, TextNode, TransformComponent
 
 import llama_retrieval_ext
 from llama_retrieval_ext import KnowledgeBase, LocalEmbedding
-from llama_retrieval_ext.knowledge_base.outline import outline_of
+from llama_retrieval_ext.knowledge_base.readers.outline import outline_of
 from llama_retrieval_ext.results import Hit
 
 _QUESTIONS = Path(__file__).with_name("sections.tsv")

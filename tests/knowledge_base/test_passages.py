@@ -9,8 +9,8 @@ from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
 
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.knowledge_base.outline import markdown_outline
 from llama_retrieval_ext.knowledge_base.passages import PassageParser, sections_of
+from llama_retrieval_ext.knowledge_base.readers.outline import markdown_outline
 
 Open = Callable[..., KnowledgeBase]
 PARSER = PassageParser(chunk_size=512, chunk_overlap=64)

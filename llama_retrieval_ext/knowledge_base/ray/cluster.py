@@ -20,8 +20,9 @@ from ray.exceptions import (
 )
 
 from llama_retrieval_ext.errors import ConfigurationError, IngestionError, describe
-from llama_retrieval_ext.knowledge_base.changes import Addition, Group
+from llama_retrieval_ext.knowledge_base.changes import Addition
 from llama_retrieval_ext.knowledge_base.documents import SourceDocument
+from llama_retrieval_ext.knowledge_base.groups import Group
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
 from llama_retrieval_ext.knowledge_base.preparation import Preparation, PreparedBatch

@@ -10,8 +10,8 @@ from llama_index.core.schema import BaseNode, Document
 
 from llama_retrieval_ext.checks import check_count, checked_call
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
-from llama_retrieval_ext.knowledge_base.changes import group_batches, grouped, progress
 from llama_retrieval_ext.knowledge_base.documents import batched
+from llama_retrieval_ext.knowledge_base.groups import group_batches, grouped, progress
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.readers.files import Reading, find_files
 from llama_retrieval_ext.knowledge_base.report import IngestionReport

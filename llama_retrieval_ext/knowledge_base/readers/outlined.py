@@ -15,7 +15,7 @@ from zipfile import ZipFile
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
 
-from llama_retrieval_ext.knowledge_base.outline import (
+from llama_retrieval_ext.knowledge_base.readers.outline import (
     Heading,
     Line,
     Outline,

@@ -6,9 +6,9 @@ import pytest
 from llama_index.core.schema import TextNode
 from pypdf import PdfReader, PdfWriter
 
-from llama_retrieval_ext.knowledge_base.outline import OutlinedDocument
 from llama_retrieval_ext.knowledge_base.passages import PassageParser
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
+from llama_retrieval_ext.knowledge_base.readers.outline import OutlinedDocument
 from tests.knowledge_base.readers.sample_files import (
     word_paragraph,
     word_table,

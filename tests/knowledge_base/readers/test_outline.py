@@ -5,7 +5,7 @@ import time
 import pytest
 from llama_index.core.schema import Document
 
-from llama_retrieval_ext.knowledge_base.outline import (
+from llama_retrieval_ext.knowledge_base.readers.outline import (
     Line,
     Outline,
     markdown_outline,
