@@ -25,6 +25,8 @@ _GRACE_S: Final = 10
 # Longer than clients and proxies keep idle connections: if the server closed one while a request is
 # sent, the client would see an error.
 _KEEP_ALIVE_S: Final = 75
+# Python's 5 ms would be the time that the event loop waits for each thread that searches.
+_SWITCH_S: Final = 0.0005
 
 
 def check_host(host: str, keys: ApiKeys | None) -> None:
@@ -63,6 +65,7 @@ def run_workers(factory: str, *, host: str, port: int, workers: int) -> None:
 
 def worker_app(create: Callable[[ExitStack], App]) -> App:
     """Return the application of a worker, whose stack is closed when it stops; it writes logs."""
+    sys.setswitchinterval(_SWITCH_S)
     with ExitStack() as building:
         building.enter_context(json_logs())
         try:
@@ -89,12 +92,15 @@ def _logged(host: str, port: int) -> Iterator[None]:
     _check_port(host, port)
     if sys.stderr.isatty():
         sys.stderr.write(f"{url} (Ctrl-C stops)\n")
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_S)
     with json_logs():
         log.info("starting", extra={"facts": {"url": url}})
         try:
             yield
         finally:
             log.info("stopped", extra={"facts": {}})
+            sys.setswitchinterval(before)
 
 
 class TimedHeaders(H11Protocol):
