@@ -146,11 +146,11 @@ class Addition:
     ) -> None:
         self.parts = parts
         self.scope = scope
-        self._allowed = allowed if allowed is None or callable(allowed) else allowed_names(allowed)
+        self.allowed = allowed if allowed is None or callable(allowed) else allowed_names(allowed)
         self.tally = Tally()
         self._occurrences: Counter[object] = Counter()
         self._splitting = ""
-        self._updated: set[DocumentKey] = set()
+        self._before: dict[DocumentKey, DocumentKey] = {}  # stored documents by those after them
 
     def run(self, items: Iterable[object], *, show_progress: bool) -> IngestionReport:
         """Add documents and return the outcome of each."""
@@ -181,7 +181,7 @@ class Addition:
             [stable(node, self.scope, self._occurrences) for node in group] for group in groups
         )
         return self.parts.preparation.identified(
-            recognised, self.scope, self.tally.failed, self._allowed
+            recognised, self.scope, self.tally.failed, self.allowed
         )
 
     def changed(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
@@ -197,7 +197,7 @@ class Addition:
             if version is None or content_of(version) != document.digest:
                 changed.append(document)
                 if version is not None:
-                    self._updated.add(document.key)
+                    self._before[document.key] = document.key
             elif document.allowed is None or version == document.version:
                 self.tally.unchanged()
             else:
@@ -217,8 +217,8 @@ class Addition:
         `moved` has the documents whose content some of them have; `watch` is called as by
         `Preparation.prepared`.
         """
-        old = [each.key for each in documents if each.key in self._updated]
-        old += [moved[each.key] for each in documents if each.key in moved]
+        self._before |= moved
+        old = [self._before[each.key] for each in documents if each.key in self._before]
         ids = self.parts.ledger.node_ids(old) if old else {}
         nodes = self.parts.nodes([id_ for own in ids.values() for id_ in own])
         known = {node.get_content(MetadataMode.EMBED): node.get_embedding() for node in nodes}
@@ -245,11 +245,14 @@ class Addition:
 
     def _as_visible_as_before(self, documents: Sequence[Prepared]) -> list[Prepared]:
         """Return the documents; new versions that name no principals keep those of the old ones."""
-        kept = self.parts.ledger.allowed(each.key for each in documents if each.keeps_allowed)
-        return [
-            each.shared(kept[each.key]) if each.keeps_allowed and each.key in kept else each
+        before = {
+            each.key: self._before.get(each.key, each.key)
             for each in documents
-        ]
+            if each.keeps_allowed
+        }
+        kept = self.parts.ledger.allowed(before.values())
+        names = {key: kept[old] for key, old in before.items() if old in kept}
+        return [each.shared(names[each.key]) if each.key in names else each for each in documents]
 
     def _record(self, splitting: str) -> None:
         if splitting not in ("", self._splitting):

@@ -62,7 +62,9 @@ class Sync:
         self._options = options
         self._owner = json.dumps([source.name, *sorted(addition.scope.items())])
         cut = self._parts.preparation.fingerprint(is_whole=True)
-        self._fingerprint = f"{cut} {source.settings}"
+        allowed = addition.allowed
+        names = "" if allowed is None or callable(allowed) else sorted(allowed)
+        self._fingerprint = f"{cut} {source.settings} {names}"
         self._parts.writer.settle()
         self._known = {each.key: each for each in self._parts.ledger.synced(self._owner)}
         self._stored: dict[SourceKey, list[Entry]] = {}
@@ -115,6 +117,8 @@ class Sync:
 
     def _is_unchanged(self, found: Found, recorded: SyncedSource) -> bool:
         """Return whether a source and its stored documents are the recorded ones."""
+        if callable(self._addition.allowed):
+            return False  # it decides by the documents
         stored = self._stored.get(found.key, ())
         if not stored or recorded.stamp != self._stamp(_digests(stored)):
             return False

@@ -10,6 +10,7 @@ from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.changes import Changes
+from llama_retrieval_ext.knowledge_base.documents import Allowed
 from llama_retrieval_ext.knowledge_base.report import SyncReport
 from llama_retrieval_ext.knowledge_base.sync import Sync, SyncOptions
 from llama_retrieval_ext.knowledge_base.sync_sources import FileOptions, find_source
@@ -51,6 +52,7 @@ class Syncable:
         exclude: Sequence[str] = (),
         encoding: str = "",
         follow_symlinks: bool = False,
+        allowed: Allowed = None,
         show_progress: bool = True,
     ) -> SyncReport:
         """Make it equal to a folder, or to a complete list of documents.
@@ -77,6 +79,8 @@ class Syncable:
             exclude: Patterns of files to skip; if they were added earlier, they are deleted.
             encoding: Encoding of texts that are not in UTF-8, as for `read_documents`.
             follow_symlinks: Whether links may lead out of the folder, as for `read_documents`.
+            allowed: Who may see the documents, as for `add`; a function reads all files. For
+                unchanged sources, what `share` changed later stays.
             show_progress: Whether to show a progress bar on standard error.
 
         Returns:
@@ -94,7 +98,7 @@ class Syncable:
                 f"max_deletions is a share between 0 and 1, got {max_deletions!r}; to delete "
                 "nothing pass prune=False"
             )
-        addition = self._changes.addition(scope)
+        addition = self._changes.addition(scope, allowed)
         files = FileOptions(include, exclude, encoding, follow_symlinks)
         found = find_source(source, name, addition.scope, files, self._folder)
         options = SyncOptions(prune, dry_run, max_deletions, checksum)

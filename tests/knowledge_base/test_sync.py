@@ -98,6 +98,32 @@ def test_a_moved_folder_is_not_embedded_again(
         assert differences(kb, fresh, ["leave rule", "Ann"]) == []
 
 
+def test_a_moved_document_is_visible_to_whom_it_was_shared_with(
+    kb: KnowledgeBase, folder: Path
+) -> None:
+    kb.sync(folder)
+    for number in range(4):
+        kb.share(str(folder / "rules" / f"{number}.md"), allowed=["group:hr"])
+    (folder / "rules").rename(folder / "laws")
+    assert len(kb.sync(folder).moved) == 4
+    bob = Scope(principals=["user:bob"])
+    assert len(kb.documents(scope=bob)) == len(kb.documents()) - 4
+    assert kb.get(str(folder / "laws" / "1.md"), scope=bob) == []
+
+
+def test_whom_documents_name_follows_the_argument_without_embedding(
+    kb: KnowledgeBase, folder: Path, model: PickyEmbedding
+) -> None:
+    kb.sync(folder)
+    calls = len(model.calls)
+    assert not kb.sync(folder, allowed=["group:hr"]).changed
+    assert {each.allowed for each in kb.documents()} == {("group:hr",)}
+    kb.sync(folder, allowed=lambda node: ["group:" + node.metadata["file_name"][0]])
+    named = {each.allowed[0] for each in kb.documents()}
+    assert named == {"group:s", *(f"group:{number}" for number in range(8))}
+    assert len(model.calls) == calls
+
+
 def test_a_renamed_file_is_embedded_again_because_its_name_is_embedded(
     kb: KnowledgeBase, folder: Path, model: PickyEmbedding
 ) -> None:
