@@ -175,7 +175,7 @@ def principals_of(given: object, what: str) -> tuple[str, ...]:
 
     """
     listed = isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping)
-    names = list(given) if listed else []  # type: ignore[call-overload]  # mypy: it is iterable
+    names: list[str] = list(given) if listed else []  # type: ignore[call-overload]  # iterable
     if not listed or not all(map(_is_principal, names)):
         raise ConfigurationError(
             f"{what} must be a list of names of users and groups, such as ['user:ann', "

@@ -95,8 +95,8 @@ class ApiKeys:
         ... keys:
         ...   - {name: acme-web, key: correct-horse-battery, tenant_id: acme}
         ... ''')
-        >>> keys.caller("correct-horse-battery")
-        KeyHolder(name='acme-web', scope=Scope(tenant_id='acme'), may_write=False)
+        >>> keys.caller("correct-horse-battery").scope
+        Scope(tenant_id='acme')
         >>> keys.caller("correct-horse-staple") is None
         True
 

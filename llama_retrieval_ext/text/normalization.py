@@ -115,7 +115,9 @@ def share_outside(text: str, languages: Iterable[str]) -> float:
         return 0.0
     letters = "".join(filter(str.isalpha, normal(text[:_LOOKED_AT])))
     known = {each.partition("-")[0] for each in languages}
-    scripts = [script for script, codes in LANGUAGES.items() if known.intersection(codes.split())]
+    scripts: list[Script] = [
+        script for script, codes in LANGUAGES.items() if known.intersection(codes.split())
+    ]
     inside = sum(len(run) for script in scripts for run in _RUNS[script].findall(letters))
     return 1 - inside / len(letters) if letters else 0.0
 

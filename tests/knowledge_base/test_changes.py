@@ -14,7 +14,7 @@ from llama_index.core.schema import (
     TransformComponent,
 )
 
-from llama_retrieval_ext.knowledge_base import changes
+from llama_retrieval_ext.knowledge_base import groups
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
@@ -293,7 +293,7 @@ def test_the_progress_bar_counts_characters_with_and_without_an_end(
         for number in range(3):
             yield Document(id_=f"d{number}", text="leave")
 
-    monkeypatch.setattr(changes, "_DELAY_S", 0)
+    monkeypatch.setattr(groups, "_DELAY_S", 0)
     kb.add(list(documents()) if "/" in total else documents())
     assert total in capsys.readouterr().err
 
@@ -301,6 +301,6 @@ def test_the_progress_bar_counts_characters_with_and_without_an_end(
 def test_show_progress_false_shows_no_progress_bar(
     kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(changes, "_DELAY_S", 0)
+    monkeypatch.setattr(groups, "_DELAY_S", 0)
     kb.add([Document(text="leave")], show_progress=False)
     assert capsys.readouterr().err == ""

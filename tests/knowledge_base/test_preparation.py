@@ -21,7 +21,7 @@ from llama_retrieval_ext.errors import (
     ModelMismatchError,
     StoreClosedError,
 )
-from llama_retrieval_ext.knowledge_base import changes
+from llama_retrieval_ext.knowledge_base import groups
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
@@ -232,8 +232,8 @@ def test_the_bar_moves_while_one_long_document_is_embedded(
             moves.append(n)
             super().update(n)
 
-    monkeypatch.setattr(changes, "tqdm", Bar)
-    monkeypatch.setattr(changes, "_DELAY_S", 1e9)
+    monkeypatch.setattr(groups, "tqdm", Bar)
+    monkeypatch.setattr(groups, "_DELAY_S", 1e9)
     source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id="d")}
     nodes = [TextNode(text=f"Line {n:03}", relationships=source) for n in range(500)]
     assert kb.add(nodes).added == 1
