@@ -300,7 +300,7 @@ def _of_types(part: Compare, types: Mapping[str, int]) -> Iterator[str]:
 def _alternatives(key: str, keys: list[str]) -> str:
     if not keys:
         return "they have none"
-    close = get_close_matches(key, keys, n=1)
+    close = [each for each in keys if each.startswith(key)] or get_close_matches(key, keys, n=1)
     if close:
         return f"did you mean {close[0]!r}?"
     more = " ..." if len(keys) > _SHOWN_KEYS else ""

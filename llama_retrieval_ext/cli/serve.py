@@ -24,7 +24,6 @@ from llama_retrieval_ext.cli.options import (
     llm_of,
 )
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.serve.entry import serve_workers
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.serve.guard import App
@@ -102,6 +101,8 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
         if workers == 1:
             servers.serve_http(opened, host=host, port=port, **arguments)
             return
+    from llama_retrieval_ext.serve.entry import serve_workers  # noqa: PLC0415 - slow to import
+
     # Here it was only checked: each worker opens it.
     os.environ[_WORKER] = json.dumps(asdict(server))
     serve_workers(

@@ -92,6 +92,7 @@ def test_info_lists_the_facts_of_a_knowledge_base(run: Run, library: str) -> Non
         "passages": "5",
         "requires a scope": "no",
         "many tenants": "no",
+        "splitting": "PassageParser(chunk_size=512, chunk_overlap=64)",
     }
     assert facts["size"].split()[1] in {"kB", "MB"}
     assert json.loads(run("info", "--kb", library, "--json").stdout)["nodes"] == 5

@@ -71,7 +71,7 @@ def test_bad_filter_says_what_to_write(run: Run, url: str) -> None:
     ("option", "hint"),
     [
         ("file=leave.md", "none of 3 passages looked at has the key 'file'; did you mean 'file_"),
-        ("zeppelin=1", "has the key 'zeppelin'; there are: file_name, file_path\n"),
+        ("zeppelin=1", "has the key 'zeppelin'; there are: file_name, file_path, title\n"),
         ("file_name=1", "file_name is text in 3 of 3 passages that have it; you wrote a number: "),
         ("lang=zh or file_name>1", "has the key 'lang'"),
     ],

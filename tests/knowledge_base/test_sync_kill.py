@@ -9,13 +9,13 @@ import pytest
 pytestmark = pytest.mark.slow
 
 
+# One engine in files, and one on a server.
+@pytest.mark.parametrize("engine", ["embedded", "elasticsearch"], indirect=True)
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork and no SIGKILL")
 @pytest.mark.timeout(300)
 def test_a_folder_synced_by_processes_that_are_killed_is_as_in_a_new_build(
     url: str, engine: str, tmp_path: Path
 ) -> None:
-    if engine in ("qdrant", "milvus"):  # their files are those of other tests
-        pytest.skip("one engine in files and one on a server are enough")
     (tmp_path / "handbook").mkdir()
     graph = [f"graph:{tmp_path / 'graph'}"] if engine == "embedded" else []
     program = Path(__file__).with_name("sync_edits.py")
