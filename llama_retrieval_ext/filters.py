@@ -319,10 +319,16 @@ def instant(value: object) -> int | None:
     return seconds * NANOSECONDS + int((fraction or "").ljust(9, "0"))
 
 
+@lru_cache(maxsize=64)
+def _given_instant(value: str) -> int | None:
+    """`instant` of a filter's value, which is compared with many fields."""
+    return instant(value)
+
+
 def _ordered(compare: Callable[[float, float], bool]) -> Test:
     def test(field: object, value: Scalar) -> bool:
         if isinstance(value, str):
-            moment, other = instant(field), instant(value)
+            moment, other = instant(field), _given_instant(value)
             return moment is not None and other is not None and compare(moment, other)
         if isinstance(field, bool) or not isinstance(field, int | float):
             return False

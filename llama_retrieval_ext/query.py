@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self, TypedDict
+from typing import Any, Self, TypedDict
 
 from llama_index.core.schema import BaseNode, QueryBundle
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilters
@@ -186,6 +186,11 @@ def principals_of(given: object, what: str) -> tuple[str, ...]:
 
 def _is_principal(name: object) -> bool:
     return isinstance(name, str) and name.isprintable() and bool(name.strip())
+
+
+def without_allowed(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata, or the properties of a row of a graph, without the principals."""
+    return {key: value for key, value in metadata.items() if key != ALLOWED_KEY}
 
 
 def allowed_in(metadata: Mapping[str, object]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Final, overload
+from typing import ClassVar, Final, overload
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, Document, NodeWithScore
@@ -11,7 +11,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.errors import ScoreError
 from llama_retrieval_ext.lazy import Viewed
-from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY
+from llama_retrieval_ext.query import KB_KEY, without_allowed
 from llama_retrieval_ext.trace import Degradation, Trace
 
 # Number of characters of a hit's text in its `repr`.
@@ -161,7 +161,7 @@ class Hit(Viewed, NodeWithScore):
             "node_id": node.node_id,
             "text": node.get_content(),
             "score": self.score,
-            "metadata": shown_metadata(node),
+            "metadata": without_allowed(node.metadata),
             "kb_id": node.metadata.get(KB_KEY),
             "document_id": _document_id(node),
             "source": self.source,
@@ -251,13 +251,8 @@ def passage_to_dict(node: BaseNode) -> dict[str, object]:
         "node_id": node.node_id,
         "document_id": _document_id(node),
         "text": node.get_content(),
-        "metadata": shown_metadata(node),
+        "metadata": without_allowed(node.metadata),
     }
-
-
-def shown_metadata(node: BaseNode) -> dict[str, Any]:
-    """Return the metadata to show of a node, without the principals who may see it."""
-    return {key: value for key, value in node.metadata.items() if key != ALLOWED_KEY}
 
 
 def _document_id(node: BaseNode) -> str | None:

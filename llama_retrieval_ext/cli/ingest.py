@@ -134,7 +134,9 @@ def add(
     _delete_outdated(kb, reading, options)
     if not report.added + report.updated + report.unchanged:
         raise typer.Exit(_FAILED)
-    is_complete = reading.unsupported.issuperset(reading.left_out) and not report.failures
+    from llama_retrieval_ext.knowledge_base.readers.formats import is_unsupported  # noqa: PLC0415 - as in `read`
+
+    is_complete = all(map(is_unsupported, reading.left_out.values())) and not report.failures
     return 0 if is_complete else LEFT_OUT
 
 

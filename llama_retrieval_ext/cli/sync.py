@@ -136,11 +136,11 @@ def _lines(report: "SyncReport") -> Iterator[str]:
 
 def _is_complete(report: "SyncReport") -> bool:
     """Return whether all files are in, except those without text and of unsupported kinds."""
-    from llama_retrieval_ext.knowledge_base.readers.formats import UNSUPPORTED  # noqa: PLC0415
+    from llama_retrieval_ext.knowledge_base.readers.formats import is_unsupported  # noqa: PLC0415
     from llama_retrieval_ext.knowledge_base.sync import NO_TEXT  # noqa: PLC0415 - import slowly
 
     return not report.failures and all(
-        reason == NO_TEXT or reason.startswith(UNSUPPORTED) for reason in report.left_out.values()
+        reason == NO_TEXT or is_unsupported(reason) for reason in report.left_out.values()
     )
 
 

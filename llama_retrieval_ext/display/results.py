@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from llama_retrieval_ext.display.html import Markup, bars, chip, highlighted, join, page, tag
-from llama_retrieval_ext.results import Contribution, Hit, SearchResult, shown_metadata
+from llama_retrieval_ext.query import without_allowed
+from llama_retrieval_ext.results import Contribution, Hit, SearchResult
 from llama_retrieval_ext.text.highlighting import excerpt
 from llama_retrieval_ext.trace import Trace
 
@@ -286,7 +287,7 @@ def _origins(hit: Hit) -> Iterator[str]:
         yield f"proof: {short('; '.join(map(str, hit.proof)), _LONG_TEXT)}"
     metadata = [
         f"{short(str(key))}: {short(str(value), _SHOWN_METADATA)}"
-        for key, value in shown_metadata(hit.node).items()
+        for key, value in without_allowed(hit.node.metadata).items()
         if value not in ("", None) and str(value) != document_title(hit)
     ]
     if metadata:

@@ -39,18 +39,10 @@ class FastEmbedding(InProcessEmbedding):
         # Pydantic's repr has every field of LlamaIndex's base class.
         return f"{type(self).__name__}({self.location!r})"
 
-    __str__ = __repr__
-
     @classmethod
     def class_name(cls) -> str:
         """Return the name under which LlamaIndex serialises this class."""
         return "FastEmbedding"
 
-    def _get_query_embedding(self, query: str) -> list[float]:
-        return self._source.embed([query], query=True)[0]
-
-    def _get_text_embedding(self, text: str) -> list[float]:
-        return self._source.embed([text])[0]
-
-    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return self._source.embed(texts)
+    def _vectors(self, texts: list[str], *, query: bool = False) -> list[list[float]]:
+        return self._source.embed(texts, query=query)

@@ -31,6 +31,22 @@ _loading = Lock()
 class InProcessEmbedding(BaseEmbedding):
     """Base of models that compute in this process: async callers run them in a thread."""
 
+    def __str__(self) -> str:
+        return repr(self)  # pydantic's has every field of LlamaIndex's base class
+
+    def _vectors(self, texts: list[str], *, query: bool = False) -> list[list[float]]:
+        """Return the vectors of texts, or of queries."""
+        raise NotImplementedError(type(self).__name__)
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        return self._vectors([query], query=True)[0]
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        return self._vectors([text])[0]
+
+    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        return self._vectors(texts)
+
     async def _aget_query_embedding(self, query: str) -> list[float]:
         return await asyncio.to_thread(self._get_query_embedding, query)
 
@@ -87,20 +103,12 @@ class LocalEmbedding(InProcessEmbedding):
         size = self.embed_batch_size
         return f"{type(self).__name__}({'' if size == default else f'embed_batch_size={size}'})"
 
-    __str__ = __repr__
-
     @classmethod
     def class_name(cls) -> str:
         """Return the name under which LlamaIndex serialises this class."""
         return "LocalEmbedding"
 
-    def _get_query_embedding(self, query: str) -> list[float]:
-        return _embed([query])[0]
-
-    def _get_text_embedding(self, text: str) -> list[float]:
-        return _embed([text])[0]
-
-    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+    def _vectors(self, texts: list[str], *, query: bool = False) -> list[list[float]]:  # noqa: ARG002 - the same for both
         return _embed(texts)
 
     async def _aget_query_embedding(self, query: str) -> list[float]:

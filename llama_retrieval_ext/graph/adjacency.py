@@ -18,10 +18,9 @@ from llama_retrieval_ext.graph.elements import (
     Partition,
     allowed_of,
     edge_order,
-    without_allowed,
 )
 from llama_retrieval_ext.graph.sqlite_rows import GraphRows, Restrictions
-from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY
+from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY, without_allowed
 
 _MANY_OBJECTS: Final = 100_000
 # The source of rows without a document.

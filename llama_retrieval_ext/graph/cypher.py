@@ -17,9 +17,8 @@ from llama_retrieval_ext.graph.elements import (
     Partition,
     support_of,
     weight_of,
-    without_allowed,
 )
-from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY, Scope
+from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY, Scope, without_allowed
 
 # Letters of any script, digits and a few separators; no character that ends an identifier.
 _IDENTIFIER: Final = re.compile(r"\w(?:[\w .:/@+-]{0,126}\w)?")

@@ -88,11 +88,6 @@ def allowed_of(properties: Mapping[str, object]) -> tuple[str, ...]:
     return () if allowed is None else principals_of(allowed, ALLOWED_KEY)
 
 
-def without_allowed(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return properties without the principals, which belong to each support of a row."""
-    return {key: value for key, value in properties.items() if key != ALLOWED_KEY}
-
-
 @dataclass(frozen=True)
 class GraphNode:
     """An entity or a passage.

@@ -17,7 +17,7 @@ from llama_retrieval_ext.graph.backend import WritableGraph
 from llama_retrieval_ext.knowledge_base.access import Access
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger, StoredDocument, StoredSource
 from llama_retrieval_ext.knowledge_base.storage import BY_TENANT, Storage
-from llama_retrieval_ext.query import ALLOWED_KEY, Scope
+from llama_retrieval_ext.query import Scope, without_allowed
 from llama_retrieval_ext.stores.embedded.files import bytes_on_disk
 from llama_retrieval_ext.stores.embedded.index import IndexInfo
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
@@ -187,9 +187,7 @@ class Browsable:
         ids = self._ledger.visible_ids(scope, check_count(sample, "sample"))
         found: dict[str, Counter[str]] = {}
         for node in self._visible(ids, scope):
-            for key, value in node.metadata.items():
-                if key == ALLOWED_KEY:
-                    continue
+            for key, value in without_allowed(node.metadata).items():
                 found.setdefault(key, Counter())[_TYPES.get(type(value), "other")] += 1
         return {key: dict(found[key].most_common()) for key in sorted(found)}
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from llama_index.core.schema import BaseNode
 
 from llama_retrieval_ext.errors import ModelMismatchError, StoreError, StoreUnavailableError
+from llama_retrieval_ext.knowledge_base.graph import graph_target
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, KnowledgeBaseConfig, Ledger
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared
-from llama_retrieval_ext.knowledge_base.opening import graph_target, writer_of
+from llama_retrieval_ext.knowledge_base.opening import writer_of
 from llama_retrieval_ext.knowledge_base.reembedding import Reembedding
 from llama_retrieval_ext.knowledge_base.report import CopyReport
 from llama_retrieval_ext.knowledge_base.sharing import stored_documents

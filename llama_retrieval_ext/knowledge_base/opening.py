@@ -19,12 +19,7 @@ from llama_retrieval_ext.graph.open import Graph
 from llama_retrieval_ext.graph.passage_links import PassageLinks
 from llama_retrieval_ext.knowledge_base.access import Access
 from llama_retrieval_ext.knowledge_base.changes import IngestionParts
-from llama_retrieval_ext.knowledge_base.graph import (
-    GraphSide,
-    GraphTarget,
-    extraction_for,
-    open_graph_side,
-)
+from llama_retrieval_ext.knowledge_base.graph import extraction_for, graph_target, open_graph_side
 from llama_retrieval_ext.knowledge_base.ledger.journal import Journal, LocalJournal
 from llama_retrieval_ext.knowledge_base.ledger.ledger import (
     KnowledgeBaseConfig,
@@ -231,12 +226,6 @@ def writer_of(storage: Storage, ledger: Ledger) -> Writer:
         # The graph is first: its failures must not reach the store, which searches read.
         targets.insert(0, graph_target(storage.graph, ledger))
     return Writer(targets, _journal_of(storage, ledger), lock=storage.lock)
-
-
-def graph_target(side: GraphSide, ledger: Ledger) -> GraphTarget:
-    """Return the graph of a knowledge base as a target of writes."""
-    config = ledger.config()
-    return side.target(config.graph_key if config else "")
 
 
 def _journal_of(storage: Storage, ledger: Ledger) -> Journal:

@@ -11,9 +11,8 @@ from dataclasses import replace
 from typing import Final
 
 from llama_retrieval_ext.errors import StoreUnavailableError
-from llama_retrieval_ext.knowledge_base.graph import open_recorded
+from llama_retrieval_ext.knowledge_base.graph import graph_target, open_recorded
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
-from llama_retrieval_ext.knowledge_base.opening import graph_target
 from llama_retrieval_ext.knowledge_base.storage import RequestedSetup, missing, open_storage
 
 # Passages removed from a graph per transaction.

@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 
 from llama_retrieval_ext.errors import StoreError
+from llama_retrieval_ext.knowledge_base.graph import graph_target
 from llama_retrieval_ext.knowledge_base.ledger.journal import WriteOutcome
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, Ledger
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared
@@ -20,8 +21,7 @@ def stored_documents(
     found = {node.node_id: node for node in stored}
     rows: Mapping[str, str] = {}
     if storage.graph is not None and found:
-        config = ledger.config()
-        rows = storage.graph.target(config.graph_key if config else "").rows_of(list(found))
+        rows = graph_target(storage.graph, ledger).rows_of(list(found))
     documents: dict[DocumentKey, Prepared | StoreError] = {}
     for key, digest, _, n_nodes, _ in entries:
         nodes = tuple(found[node_id] for node_id in ids.get(key, ()) if node_id in found)

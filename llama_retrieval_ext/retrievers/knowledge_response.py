@@ -17,15 +17,8 @@ from llama_index.core.vector_stores.types import (
 from llama_retrieval_ext.checks import check_count, checked_arguments, is_number
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.context import note_degraded
-from llama_retrieval_ext.query import KB_KEY, Query
-from llama_retrieval_ext.results import (
-    Contribution,
-    Hit,
-    SearchResult,
-    as_hit,
-    ordered,
-    shown_metadata,
-)
+from llama_retrieval_ext.query import KB_KEY, Query, without_allowed
+from llama_retrieval_ext.results import Contribution, Hit, SearchResult, as_hit, ordered
 from llama_retrieval_ext.retrievers.kg_rule import PROCESSES_KEY, TYPE_KEY
 
 # Key of the query's context.
@@ -78,7 +71,7 @@ class RetrievalItem:
     @classmethod
     def of(cls, hit: Hit) -> "RetrievalItem":
         """Return a hit of a `KnowledgeRetriever` as an item."""
-        metadata = shown_metadata(hit.node)
+        metadata = without_allowed(hit.node.metadata)
         if hit.proof:
             metadata["proof"] = [edge.text for edge in hit.proof]
         own = hit.contributions[0].score if hit.contributions else hit.score

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Response
 from llama_index.core import Document
 
 from llama_retrieval_ext.knowledge_base.ledger.ledger import StoredDocument
-from llama_retrieval_ext.query import ALLOWED_KEY
+from llama_retrieval_ext.query import without_allowed
 from llama_retrieval_ext.results import passage_to_dict
 from llama_retrieval_ext.serve.http_errors import HttpError, http_error_of
 from llama_retrieval_ext.serve.requests import AddRequest
@@ -114,7 +114,7 @@ def document_router(service: Service) -> APIRouter:
 
 def _listed(document: StoredDocument) -> dict[str, object]:
     """Return a document as JSON, without those who may see it."""
-    return {name: value for name, value in asdict(document).items() if name != ALLOWED_KEY}
+    return without_allowed(asdict(document))
 
 
 def _not_found() -> HttpError:

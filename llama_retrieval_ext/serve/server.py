@@ -50,7 +50,7 @@ def check_host(host: str, keys: ApiKeys | None) -> None:
 def run_server(app: App, *, host: str, port: int) -> None:
     """Serve an application until the process gets a signal to stop; see `serve_http`."""
     config = uvicorn_config(app, host=host, port=port)
-    with _logged(host, port), _exit_on_sigterm():
+    with _logged(host, port), _switching_quickly(), _exit_on_sigterm():
         uvicorn.Server(config).run()
 
 
@@ -92,15 +92,23 @@ def _logged(host: str, port: int) -> Iterator[None]:
     _check_port(host, port)
     if sys.stderr.isatty():
         sys.stderr.write(f"{url} (Ctrl-C stops)\n")
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(_SWITCH_S)
     with json_logs():
         log.info("starting", extra={"facts": {"url": url}})
         try:
             yield
         finally:
             log.info("stopped", extra={"facts": {}})
-            sys.setswitchinterval(before)
+
+
+@contextmanager
+def _switching_quickly() -> Iterator[None]:
+    """Switch threads at `_SWITCH_S` in the block."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 class TimedHeaders(H11Protocol):

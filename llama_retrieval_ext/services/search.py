@@ -16,8 +16,16 @@ from llama_retrieval_ext.execution.plan import Call, Outcome, Plan, Task, Togeth
 from llama_retrieval_ext.execution.retrieval import check_retriever, hits_of
 from llama_retrieval_ext.execution.running import asynchronous, blocking
 from llama_retrieval_ext.filters import matches
-from llama_retrieval_ext.query import KB_KEY, TENANT_KEY, Query, Scope, check_top_k, document_of
-from llama_retrieval_ext.results import Hit, score_of, shown_metadata
+from llama_retrieval_ext.query import (
+    KB_KEY,
+    TENANT_KEY,
+    Query,
+    Scope,
+    check_top_k,
+    document_of,
+    without_allowed,
+)
+from llama_retrieval_ext.results import Hit, score_of
 from llama_retrieval_ext.services.scoped import ScopedService
 
 # Passages per document in the first search, and growth factor of each further search.
@@ -173,7 +181,7 @@ class SearchService(ScopedService):
         if not nodes:
             return None
         return DocumentResult(
-            key[0], text_of(nodes), score_of(hit), hit.source, shown_metadata(hit.node)
+            key[0], text_of(nodes), score_of(hit), hit.source, without_allowed(hit.node.metadata)
         )
 
 

@@ -13,6 +13,7 @@ import signal
 import sqlite3
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -92,6 +93,8 @@ def forked(work: Callable[[], object]) -> int:
         try:
             work()
             code = 0
+        except BaseException:  # noqa: BLE001 - it is printed
+            traceback.print_exc()
         finally:
             os._exit(code)
     return child

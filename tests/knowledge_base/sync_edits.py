@@ -12,7 +12,6 @@ import random
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -26,6 +25,7 @@ from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
 from llama_retrieval_ext.knowledge_base.report import SyncReport
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.knowledge_base.kills import forked
 
 Mode = Literal["vector", "keyword", "graph"]
 SYLLABLES = ["ba", "ke", "lo", "mi", "nu", "ra", "so", "ti"]
@@ -155,20 +155,6 @@ def check(url: str, graph: str | None, folder: Path, questions: Sequence[str]) -
     if fresh_graph is None:
         for each in made:
             KnowledgeBase.remove(each)
-
-
-def forked(work: Callable[[], object]) -> int:
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            work()
-            code = 0
-        except BaseException:  # noqa: BLE001 - it is printed
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    return child
 
 
 def finish(work: Callable[[], object], what: str) -> float:

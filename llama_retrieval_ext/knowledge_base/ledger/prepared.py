@@ -10,7 +10,14 @@ from typing import NamedTuple
 from llama_index.core.schema import BaseNode, Document
 
 from llama_retrieval_ext.errors import ScopeError
-from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY, allowed_in, source_in
+from llama_retrieval_ext.query import (
+    ALLOWED_KEY,
+    KB_KEY,
+    TENANT_KEY,
+    allowed_in,
+    source_in,
+    without_allowed,
+)
 from llama_retrieval_ext.stores.encoding.node_json import node_from_text, node_to_text
 
 
@@ -108,7 +115,7 @@ def with_allowed(node: BaseNode, allowed: Sequence[str]) -> BaseNode:
 
     They are no part of the text that is embedded, searched by keyword, or shown to an LLM.
     """
-    metadata = {key: value for key, value in node.metadata.items() if key != ALLOWED_KEY}
+    metadata = without_allowed(node.metadata)
     if not allowed:
         return (
             node

@@ -16,7 +16,6 @@ from llama_index.core.schema import Document
 from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError, RetrievalExtError
 from llama_retrieval_ext.knowledge_base.readers.formats import (
     TextReader,
-    UnsupportedKindError,
     check_encoding,
     check_unpacked,
     reader_for,
@@ -100,7 +99,6 @@ class Reading:
     Attributes:
         documents: The documents; can be iterated once.
         left_out: Reasons why files could not be read, by their path.
-        unsupported: Those of them whose kind is not supported, such as pictures.
         unlisted: Those of them that are folders whose files cannot be listed.
         files: Files that were read.
         ids: Ids of the documents.
@@ -108,7 +106,6 @@ class Reading:
 
     documents: Iterable[Document] = ()
     left_out: dict[Path, str] = field(default_factory=dict)
-    unsupported: set[Path] = field(default_factory=set)
     unlisted: set[Path] = field(default_factory=set)
     files: set[str] = field(default_factory=set)
     ids: set[str] = field(default_factory=set)
@@ -318,8 +315,6 @@ def read_files(files: Iterable[Path], reading: Reading, encoding: str = "") -> I
             continue
         except Exception as error:  # noqa: BLE001 - whatever a reader trips over is in this file
             reading.left_out[file] = _reason(error)
-            if isinstance(error, UnsupportedKindError):
-                reading.unsupported.add(file)
             continue
         reading.files.add(str(file))
         reading.ids.update(document.doc_id for document in documents)

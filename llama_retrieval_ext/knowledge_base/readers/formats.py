@@ -22,7 +22,7 @@ from llama_retrieval_ext.knowledge_base.readers.outlined import DOCXReader, HTML
 _Untyped: TypeAlias = Any  # python-pptx has no types
 
 # The start of the reason why a picture, for instance, is not read.
-UNSUPPORTED: Final = "this kind of file is not supported"
+_UNSUPPORTED: Final = "this kind of file is not supported"
 _TEXT_SUFFIXES: Final = {"", ".txt", ".md", ".rst", ".csv", ".json", ".xml", ".log"}
 # Longer marks first: UTF-32's begins with UTF-16's.
 _MARKS: Final = (
@@ -43,10 +43,6 @@ _MAX_CELLS: Final = 10_000_000
 # have twice its own size.
 _MAX_UNPACKED: Final = 200_000_000
 _ZIPPED: Final = {".docx", ".xlsx", ".pptx"}
-
-
-class UnsupportedKindError(ConfigurationError):
-    """A file is no text and of no other kind that is read, such as a picture."""
 
 
 class TextReader(BaseReader):
@@ -230,7 +226,12 @@ def read_text(file: Path, encoding: str = "") -> str:
     suffix = file.suffix.lower()
     if suffix in _TEXT_SUFFIXES or _CONTROL.search(data.decode("latin-1")) is None:
         raise ConfigurationError("it is not text in UTF-8, UTF-16 or GB18030")
-    raise UnsupportedKindError(f"{UNSUPPORTED}: {suffix}")
+    raise ConfigurationError(f"{_UNSUPPORTED}: {suffix}")
+
+
+def is_unsupported(reason: str) -> bool:
+    """Return whether a file was left out because of its kind, such as a picture."""
+    return reason.startswith(_UNSUPPORTED)
 
 
 def decode_text(data: bytes, encoding: str = "") -> str | None:

@@ -78,7 +78,7 @@ def outlined(lines: Iterable[Line]) -> tuple[str, Outline]:
 
 
 def outline_of(document: BaseNode) -> Outline:
-    """Return the outline of a document: its reader's, or that of Markdown, reST or Python code."""
+    """Return the outline of a document: its reader's, or that of Markdown or reST."""
     if isinstance(document, OutlinedDocument):
         return document.outline
     name = document.metadata.get("file_name") or source_in(document.metadata)
