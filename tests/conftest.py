@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.searching import Searched
 
 # So that a promise that is broken shows its values.
-pytest.register_assert_rewrite("llama_retrieval_ext.testing", "tests.stores")
+pytest.register_assert_rewrite("llama_retrieval_ext.testing", "tests.stores", "tests.graph")
 
 
 def pytest_configure(config: pytest.Config) -> None:

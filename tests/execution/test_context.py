@@ -26,8 +26,8 @@ from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import Hit, SearchResult
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
-from llama_retrieval_ext.testing.instrumentation import Recording, recorded
 from llama_retrieval_ext.trace import Degradation, Trace
+from tests.instrumentation import Recording, recorded
 
 Search = Callable[[Retriever, QueryType], SearchResult]
 Composite = Callable[..., Retriever]

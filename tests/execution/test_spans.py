@@ -13,7 +13,7 @@ from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import SearchResult
 from llama_retrieval_ext.testing.fakes import FakeAsyncRetriever, FakeEmbedding, FakeRetriever
-from llama_retrieval_ext.testing.instrumentation import Recording, SeenSpan, recorded
+from tests.instrumentation import Recording, SeenSpan, recorded
 
 Search = Callable[[Retriever, QueryType], SearchResult]
 Composite = Callable[..., Retriever]

@@ -16,7 +16,7 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.retrievers.store_retriever import checked_hits
 from llama_retrieval_ext.stores.engine.backend import Candidate
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
-from llama_retrieval_ext.testing.instrumentation import recorded
+from tests.instrumentation import recorded
 
 SECRET = "reorganisation"
 

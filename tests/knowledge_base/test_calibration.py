@@ -18,7 +18,7 @@ from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
 from llama_retrieval_ext.execution.context import RetrievalDegradedEvent
 from llama_retrieval_ext.knowledge_base.ledger.local_ledger import LocalLedger
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from llama_retrieval_ext.testing.instrumentation import recorded
+from tests.instrumentation import recorded
 
 # Made-up words, most of which are in few nodes.
 _SYLLABLES = ("ba", "dim", "fol", "gan", "hek", "jun", "lam", "nor", "pit", "quo", "ras", "tev")

@@ -18,8 +18,8 @@ from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stages.rerank.rules import RuleRerank
 from llama_retrieval_ext.stages.selection import Top
 from llama_retrieval_ext.testing.fakes import FixedRetriever
-from llama_retrieval_ext.testing.instrumentation import recorded
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
+from tests.instrumentation import recorded
 from tests.retrievers.references import finding
 
 Places = Callable[[Retriever, Query | str], list[str]]
