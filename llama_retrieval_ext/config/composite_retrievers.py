@@ -1,9 +1,8 @@
-"""Definitions of retrievers with others inside, of those over graphs, and of presets."""
+"""Definitions of retrievers with others inside, and of those over graphs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.llms import LLM
@@ -11,8 +10,10 @@ from llama_index.core.storage.docstore.types import BaseDocumentStore
 from pydantic import Field
 
 from llama_retrieval_ext.config.definitions import (
+    Count,
     Definition,
-    Parameter,
+    Share,
+    Weight,
     definition_of,
     definitions_of,
 )
@@ -36,14 +37,12 @@ from llama_retrieval_ext.retrievers.kg_rule import KGRetriever, KGRuleRetriever
 from llama_retrieval_ext.retrievers.knowledge import KnowledgeRetriever
 from llama_retrieval_ext.retrievers.knowledge_response import KnowledgePolicy, knowledge_query
 from llama_retrieval_ext.retrievers.llm_queries import HyDERetriever, MultiQueryRetriever
-from llama_retrieval_ext.retrievers.presets import PRESETS, Count, Share, Weight
 from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever
 from llama_retrieval_ext.retrievers.routing.llm_selector import LLMSelector
 from llama_retrieval_ext.retrievers.routing.router import Route, RouterRetriever
 from llama_retrieval_ext.retrievers.routing.selectors import EmbeddingSelector, Selector
 from llama_retrieval_ext.stages.fusion import RRF
-from llama_retrieval_ext.stages.rerank.chain import AnyReranker
 
 Base: TypeAlias = BaseRetriever | str
 Params: TypeAlias = Mapping[str, object] | None
@@ -328,37 +327,6 @@ def knowledge(  # noqa: PLR0913 - the parameters of the name
     return InContext(context) >> retriever if context else retriever
 
 
-def _preset(
-    make: Callable[..., object],
-    parts: RegistryParts,
-    *,
-    llm: LLM | None = None,
-    reranker: AnyReranker | None = None,
-    **options: Any,  # noqa: ANN401 - those of the preset
-) -> object:
-    weights = ("vector_weight", "graph_weight", "keyword_weight")
-    own = parts.preset_parts(llm=llm, reranker=reranker)
-    return make(replace(own, languages=parts.languages_unless(*weights)), **options)
-
-
-def preset_definitions() -> list[Definition]:
-    """Return the definitions of presets: their own parameters, ``llm`` and ``reranker``."""
-    reranker = Parameter(AnyReranker | None, None)
-    definitions = definitions_of(*PRESETS.values())
-    return [
-        replace(
-            each,
-            make=partial(_preset, each.make),
-            parameters={
-                **each.parameters,
-                **({"llm": Parameter(LLM | None, None)} if each.name == "semantic" else {}),
-                "reranker": reranker,
-            },
-        )
-        for each in definitions
-    ]
-
-
 def definitions() -> list[Definition]:
     """Return the definitions of this module."""
     return [
@@ -376,5 +344,4 @@ def definitions() -> list[Definition]:
             takes_parts=True,
             fields={"generated_queries": [], "queries_count": 1, "retrieval_details": []},
         ),
-        *preset_definitions(),
     ]

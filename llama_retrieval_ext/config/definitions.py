@@ -4,14 +4,19 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import UnionType
-from typing import Any, Final, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Scope
+
+# Types of the parameters that several definitions have.
+Weight: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count: TypeAlias = Annotated[int, Field(ge=1)]
+Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 
 REQUIRED: Final = inspect.Parameter.empty
 SCOPE: Final = "scope"

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.graph.passage_graphs import PassageGraphs
     from llama_retrieval_ext.retrievers.confidence import Confidence
     from llama_retrieval_ext.retrievers.kg_rule import Rules
-    from llama_retrieval_ext.retrievers.presets import PresetParts
     from llama_retrieval_ext.stages.rerank.chain import AnyReranker
 
 T = TypeVar("T")
@@ -206,24 +205,6 @@ class RegistryParts:
         retriever.requires_scope = retriever.requires_scope or self.requires_scope
         retriever.requires_principals = retriever.requires_principals or self.requires_principals
         return retriever if self.scope is None else retriever.for_scope(self.scope)
-
-    def preset_parts(
-        self, *, llm: "LLM | None" = None, reranker: "AnyReranker | None" = None
-    ) -> "PresetParts":
-        """Return the parts of presets."""
-        from llama_retrieval_ext.retrievers.presets import PresetParts  # noqa: PLC0415
-
-        vector = self.retriever("vector")
-        has_keywords = self.need_backend("vector").features.keyword is not None
-        walk = {"seed": self.graph_seed, "linker": self.linker}
-        return PresetParts(
-            vector=vector,
-            keyword=self.retriever("keyword") if has_keywords else self.keyword,
-            graph=self.retriever("graph", walk) if self.graph is not None else None,
-            embed_model=self.embed_model,
-            llm=self.llm if llm is None else llm,
-            reranker=self.reranker if reranker is None else reranker,
-        )
 
     def rerank(self, model: "AnyReranker | str | None", name: str) -> "AnyReranker":
         """Return a reranker by name: ``rules``, ``llm``, ``embedding``, or a cross-encoder's name.

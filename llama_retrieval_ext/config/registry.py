@@ -41,6 +41,7 @@ F = TypeVar("F", bound=Callable[..., object])
 Group = Literal["retriever", "preset"]
 
 ENTRY_POINTS: Final = "llama_retrieval_ext.retrievers"
+PRESETS: Final = ("basic", "advanced", "semantic", "auto")
 # Names by the module that defines them, which is imported when one of them is used.
 _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
     "searches": ("vector", "keyword", "dense", "bm25", "hybrid"),
@@ -48,11 +49,10 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
     "composite_retrievers": (
         *("fusion", "hyde", "multi_query", "graph", "kg_rule", "knowledge"),
         *("router", "recursive", "rerank", "auto_merging", "fallback"),
-        *("basic", "advanced", "semantic", "auto"),
     ),
+    "presets": PRESETS,
 }
 _MODULES: Final = {name: module for module, names in _BUILT_IN.items() for name in names}
-PRESETS: Final = ("basic", "advanced", "semantic", "auto")
 
 
 @cache

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
 
-from llama_retrieval_ext.config.definitions import Definition, definitions_of
+from llama_retrieval_ext.config.definitions import Count, Definition, Share, Weight, definitions_of
 from llama_retrieval_ext.config.embedding import EmbeddingConfig
 from llama_retrieval_ext.config.parts import RegistryParts
 from llama_retrieval_ext.embeddings.resolve import languages_of
@@ -19,7 +19,6 @@ from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.reordering import with_score
 from llama_retrieval_ext.results import Hit, score_of
 from llama_retrieval_ext.retrievers.hybrid import CANDIDATES, HybridRetriever
-from llama_retrieval_ext.retrievers.presets import Count, Share, Weight
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever, VectorRetriever
 from llama_retrieval_ext.stages.selection import Collapse
 

@@ -12,7 +12,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic import Field
 
 from llama_retrieval_ext.checks import check_count, check_seconds, of_type
-from llama_retrieval_ext.config.definitions import Definition, definitions_of
+from llama_retrieval_ext.config.definitions import Count, Definition, Weight, definitions_of
 from llama_retrieval_ext.config.embedding import EmbeddingConfig, resolved
 from llama_retrieval_ext.config.parts import NodeSource, RegistryParts
 from llama_retrieval_ext.errors import ConfigurationError
@@ -27,7 +27,6 @@ from llama_retrieval_ext.pipeline.retriever import Retriever
 from llama_retrieval_ext.query import Query, Scope, check_top_k
 from llama_retrieval_ext.results import Hit
 from llama_retrieval_ext.retrievers.bm25.retriever import BM25Retriever
-from llama_retrieval_ext.retrievers.presets import Count, Weight
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.stages.fusion import WeightedSum
 from llama_retrieval_ext.stores.engine.backend import Backend

@@ -1,17 +1,23 @@
 """Presets: their stages, what they choose, and what they say when a part is missing."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from llama_index.core import Document
+from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 
 from llama_retrieval_ext import MMR, RRF, KnowledgeBase, RetrievalPipeline, Scope
 from llama_retrieval_ext.arguments import arguments_of
+from llama_retrieval_ext.config.parts import RegistryParts
+from llama_retrieval_ext.config.registry import PRESETS, Registry
 from llama_retrieval_ext.errors import ConfigurationError, ScopeRequiredError
+from llama_retrieval_ext.graph import PassageGraphs
 from llama_retrieval_ext.retrievers import GraphRetriever
-from llama_retrieval_ext.retrievers.presets import PRESETS, PresetParts, build_preset
+from llama_retrieval_ext.testing.fake_backend import EVERYTHING, FakeBackend
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 
@@ -52,11 +58,37 @@ def ids(pipeline: RetrievalPipeline, query: str = "annual leave") -> list[str]:
     return [hit.node_id for hit in pipeline.retrieve(query)]
 
 
+class Presets(Registry):
+    """A registry whose searches are fakes."""
+
+    def __init__(
+        self,
+        *,
+        keyword: BaseRetriever | None = None,
+        graph: BaseRetriever | None = None,
+        **parts: Any,
+    ) -> None:
+        super().__init__()
+        self._fakes = {"vector": VECTOR, "graph": graph}
+        self._parts = RegistryParts(
+            backend=FakeBackend([], features=replace(EVERYTHING, keyword=None)),
+            keyword=keyword,
+            graph=None if graph is None else PassageGraphs("graph::memory:"),
+            **parts,
+        )
+
+    def make(self, name: str, params: Mapping[str, Any], parts: RegistryParts) -> BaseRetriever:
+        return self._fakes.get(name) or super().make(name, params, parts)
+
+    def preset(self, name: str, **options: object) -> RetrievalPipeline:
+        made = self.get_retriever(name, **options)
+        assert isinstance(made, RetrievalPipeline)
+        return made
+
+
 def test_each_preset_has_its_stages() -> None:
-    parts = PresetParts(
-        vector=VECTOR, keyword=WORDS, graph=LINKS, embed_model=FakeEmbedding(), llm=ScriptedLLM([])
-    )
-    made = {name: build_preset(name, parts) for name in PRESETS}
+    presets = Presets(keyword=WORDS, graph=LINKS, embed_model=FakeEmbedding(), llm=ScriptedLLM([]))
+    made = {name: presets.preset(name) for name in PRESETS}
     assert {name: (each.name, len(each.stages)) for name, each in made.items()} == {
         "basic": ("basic", 2),
         "advanced": ("advanced", 3),
@@ -69,81 +101,75 @@ def test_each_preset_has_its_stages() -> None:
     assert ids(made["advanced"])[0] == "b"
 
 
-def test_missing_parts_and_unknown_names_of_presets_are_named() -> None:
-    alone = PresetParts(vector=VECTOR)
-    for name, parts, options, words in (
-        ("basics", alone, {}, r"did you mean 'basic'\? There are 'basic', 'advanced', 'semantic'"),
-        ("basic", PresetParts(), {}, "needs vector, which is missing; there is nothing"),
-        ("advanced", PresetParts(graph=LINKS), {}, "needs vector, which is missing"),
-        ("semantic", alone, {"intent_by_llm": True}, "needs the part 'llm'"),
-        ("semantic", alone, {"lambda": 0.5}, "write lambda_param=0.5"),
-        ("semantic", alone, {"lambda_param": 1.5}, "lambda"),
-        ("basic", alone, {"lambda_param": 0.5}, "has no argument 'lambda_param'"),
-        ("basic", alone, {"top_k": 0}, "at least 1"),
-        ("advanced", PresetParts(vector=VECTOR, keyword=WORDS), {"max_hops": 1}, "part 'graph'"),
-        ("advanced", PresetParts(vector=VECTOR, graph=LINKS), {"max_hops": 1}, "GraphRetriever"),
-        (
-            "advanced",
-            PresetParts(vector=VECTOR, graph=LINKS),
-            {"vector_weight": -1.0},
-            "vector_weight must be a number of at least 0",
-        ),
-    ):
-        with pytest.raises(ConfigurationError, match=words):
-            build_preset(name, parts, **options)
-    assert issubclass(ConfigurationError, ValueError)
+@pytest.mark.parametrize(
+    ("presets", "name", "options", "words"),
+    [
+        (Presets(), "basics", {}, "did you mean 'basic'"),
+        (Registry(), "basic", {}, "'vector' needs a knowledge base"),
+        (Presets(), "semantic", {"intent_by_llm": True}, "'intent_by_llm' needs an LLM"),
+        (Presets(), "semantic", {"lambda": 0.5}, "did you mean 'lambda_param'"),
+        (Presets(), "semantic", {"lambda_param": 1.5}, "less than or equal to 1"),
+        (Presets(), "basic", {"lambda_param": 0.5}, "has no parameter 'lambda_param'"),
+        (Presets(), "basic", {"top_k": 0}, "greater than or equal to 1"),
+        (Presets(keyword=WORDS), "advanced", {"max_hops": 1}, "part 'graph' is missing"),
+        (Presets(graph=LINKS), "advanced", {"max_hops": 1}, "GraphRetriever"),
+        (Presets(graph=LINKS), "advanced", {"vector_weight": -1.0}, "'vector_weight'"),
+    ],
+)
+def test_missing_parts_and_unknown_names_of_presets_are_named(
+    presets: Registry, name: str, options: dict[str, object], words: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        presets.get_retriever(name, **options)
 
 
 def test_weights_and_diversity_are_what_options_say() -> None:
-    parts = PresetParts(vector=VECTOR, keyword=WORDS, graph=LINKS, embed_model=FakeEmbedding())
-    (_, fusion, _) = build_preset("advanced", parts, graph_weight=0.9).stages
+    presets = Presets(keyword=WORDS, graph=LINKS, embed_model=FakeEmbedding())
+    (_, fusion, _) = presets.preset("advanced", graph_weight=0.9).stages
     assert arguments_of(fusion)["weights"] == {"vector": 0.6, "keyword": 0.3, "graph": 0.9}
-    (*_, last) = build_preset("semantic", parts, lambda_param=0.2).stages
+    (*_, last) = presets.preset("semantic", lambda_param=0.2).stages
     assert isinstance(last, MMR)
     assert last.lambda_mult == 0.2
 
 
 @pytest.mark.parametrize(
-    ("parts", "name", "reason"),
+    ("presets", "name", "reason"),
     [
-        (PresetParts(vector=VECTOR, graph=LINKS, keyword=WORDS), "advanced", "there is a graph"),
-        (PresetParts(vector=VECTOR, keyword=WORDS), "advanced", "there is keyword search"),
-        (PresetParts(vector=VECTOR), "basic", "there is neither a graph nor keyword search"),
+        (Presets(graph=LINKS, keyword=WORDS), "advanced", "there is a graph"),
+        (Presets(keyword=WORDS), "advanced", "there is keyword search"),
+        (Presets(), "basic", "there is neither a graph nor keyword search"),
     ],
 )
-def test_auto_is_the_best_of_the_available_parts(
-    parts: PresetParts, name: str, reason: str
-) -> None:
-    made = build_preset("auto", parts)
+def test_auto_is_the_best_of_the_available_parts(presets: Presets, name: str, reason: str) -> None:
+    made = presets.preset("auto")
     assert (made.name, made.description) == (name, f"auto chose {name!r}: {reason}")
 
 
 def test_advanced_by_rrf_fuses_vector_and_graph_with_weights_6_and_4() -> None:
-    parts = PresetParts(vector=VECTOR, keyword=WORDS, graph=LINKS)
-    legs, fusion, _ = build_preset("advanced", parts, fusion="rrf").stages
+    presets = Presets(keyword=WORDS, graph=LINKS)
+    legs, fusion, _ = presets.preset("advanced", fusion="rrf").stages
     assert [leg.name for leg in legs.legs] == ["vector", "graph"]  # type: ignore[attr-defined]
     assert fusion == RRF(weights={"vector": 0.6, "graph": 0.4})
 
 
 @pytest.mark.parametrize(
-    ("parts", "fusion", "missing"),
+    ("presets", "fusion", "missing"),
     [
-        (PresetParts(vector=VECTOR), "weighted", "no graph and no keyword search"),
-        (PresetParts(vector=VECTOR, keyword=WORDS), "rrf", "no graph"),
+        (Presets(), "weighted", "no graph and no keyword search"),
+        (Presets(keyword=WORDS), "rrf", "no graph"),
     ],
 )
 def test_the_advanced_preset_without_other_legs_is_the_basic_one(
-    parts: PresetParts, fusion: str, missing: str
+    presets: Presets, fusion: str, missing: str
 ) -> None:
-    made = build_preset("advanced", parts, fusion=fusion)
+    made = presets.preset("advanced", fusion=fusion)
     assert (made.name, len(made.stages)) == ("basic", 2)
     assert made.description == f"'advanced' is 'basic' here: there is {missing}"
 
 
 def test_a_reranker_takes_the_place_of_rules_and_may_fail() -> None:
-    reversed_ = build_preset("basic", PresetParts(vector=VECTOR, reranker=Backwards()))
-    assert ids(reversed_) == ["c", "b", "a"]
-    failing = build_preset("basic", PresetParts(vector=VECTOR, reranker=Backwards(fails=True)))
+    assert ids(Presets(reranker=Backwards()).preset("basic")) == ["c", "b", "a"]
+    failing = Presets().preset("basic", reranker=Backwards(fails=True))
     result = failing.search("annual leave")
     assert [hit.node_id for hit in result] == ["a", "b", "c"]
     assert "down" in result.degraded[0].reason
@@ -151,10 +177,10 @@ def test_a_reranker_takes_the_place_of_rules_and_may_fail() -> None:
 
 def test_intent_by_llm_calls_the_llm_only_if_no_rule_holds() -> None:
     llm = ScriptedLLM(["1"] * 9)
-    parts = PresetParts(vector=VECTOR, embed_model=FakeEmbedding(), llm=llm)
-    build_preset("semantic", parts).retrieve("leave for the year")
+    presets = Presets(embed_model=FakeEmbedding(), llm=llm)
+    presets.preset("semantic").retrieve("leave for the year")
     assert len(llm.prompts) == 0
-    by_llm = build_preset("semantic", parts, intent_by_llm=True)
+    by_llm = presets.preset("semantic", intent_by_llm=True)
     by_llm.retrieve('the code "E1205"')
     assert len(llm.prompts) == 0
     by_llm.retrieve("leave for the year")
