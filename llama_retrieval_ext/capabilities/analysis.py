@@ -15,7 +15,6 @@ from llama_retrieval_ext.capabilities.language_model import (
     GENERATION_TIMEOUT_S,
     Caller,
     LanguageModel,
-    Tokenize,
 )
 from llama_retrieval_ext.capabilities.map_reduce import Item, MapReduce, SourcesOf
 from llama_retrieval_ext.capabilities.query_engine import (
@@ -129,7 +128,6 @@ class DataAnalyzer(BaseSynthesizer):
         llm: Any LlamaIndex LLM, or a function from prompt to text, sync or async.
         metrics: The metrics to look for if a call has none.
         timeout_s: Seconds that one answer of the model may take.
-        tokenize: Counts tokens; None for LlamaIndex's tokenizer.
 
     Raises:
         ConfigurationError: There is no LLM or no metric.
@@ -150,11 +148,10 @@ class DataAnalyzer(BaseSynthesizer):
         llm: LLM | Caller,
         metrics: Sequence[str] = DEFAULT_METRICS,
         timeout_s: float = GENERATION_TIMEOUT_S,
-        tokenize: Tokenize | None = None,
     ) -> None:
         self.retriever = None if retriever is None else check_retriever(retriever, "retriever")
         self.metrics = _checked_metrics(metrics)
-        self._model = LanguageModel(llm, timeout_s, tokenize)
+        self._model = LanguageModel(llm, timeout_s)
         super().__init__(
             llm=self._model.llm, output_cls=Analysis, empty_response="There is nothing to analyse."
         )
@@ -315,7 +312,7 @@ class DataAnalyzer(BaseSynthesizer):
             for finding in of_metric
         )
         empty = filled(_COMPARE, findings=findings, documents="")
-        passages = fitted(history, self._model.tokens, room=self._model.room(empty))
+        passages = fitted(history, room=self._model.room(empty))
         if not passages.hits:
             return analysis
         prompt = filled(_COMPARE, findings=findings, documents=passages.text)

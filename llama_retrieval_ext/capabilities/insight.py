@@ -13,7 +13,6 @@ from llama_retrieval_ext.capabilities.language_model import (
     GENERATION_TIMEOUT_S,
     Caller,
     LanguageModel,
-    Tokenize,
 )
 from llama_retrieval_ext.capabilities.map_reduce import Item, MapReduce, SourcesOf
 from llama_retrieval_ext.capabilities.query_engine import text_of
@@ -103,7 +102,6 @@ class InsightGenerator(BasePydanticProgram[InsightReport]):
         max_insights: Maximum number of insights to return.
         prompt: The prompt, with ``{records}``, ``{most}`` and ``{focus}``.
         timeout_s: Seconds that one answer of the model may take.
-        tokenize: Counts tokens; None for LlamaIndex's tokenizer.
 
     Raises:
         ConfigurationError: There is no LLM, ``max_insights`` is below 1, or the prompt has no
@@ -126,13 +124,12 @@ class InsightGenerator(BasePydanticProgram[InsightReport]):
         max_insights: int = 5,
         prompt: str = INSIGHT_PROMPT,
         timeout_s: float = GENERATION_TIMEOUT_S,
-        tokenize: Tokenize | None = None,
     ) -> None:
         if "{records}" not in prompt:
             raise ConfigurationError(f"the prompt must contain {{records}}, got {prompt!r}")
         self.max_insights = check_count(max_insights, "max_insights")
         self._prompt = prompt
-        self._model = LanguageModel(llm, timeout_s, tokenize)
+        self._model = LanguageModel(llm, timeout_s)
 
     @property
     def llm(self) -> LLM:

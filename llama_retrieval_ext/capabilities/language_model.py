@@ -4,9 +4,8 @@
 import asyncio
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextvars import copy_context
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
 
 from llama_index.core.base.llms.types import (
@@ -154,29 +153,20 @@ def _result_of(value: Awaitable[object]) -> object:
     return pool.submit(lambda: context.run(asyncio.run, awaited())).result()
 
 
-# Splits a text into tokens, like `llama_index.core.utils.get_tokenizer`.
-Tokenize: TypeAlias = Callable[[str], Sequence[Any]]
+def count_tokens(text: str) -> int:
+    """Return the number of tokens of a text, by LlamaIndex's tokenizer."""
+    return len(get_tokenizer()(text))
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """Token counter."""
-
-    tokenize: Tokenize | None = None
-
-    def count(self, text: str) -> int:
-        """Return the number of tokens of a text."""
-        return len((self.tokenize or get_tokenizer())(text))
-
-    def shortened(self, text: str, tokens: int) -> str:
-        """Return the beginning of a text, of at most this many tokens."""
-        if tokens <= 0:
-            return ""
-        count = self.count(text)
-        while count > tokens:
-            text = text[: min(len(text) - 1, len(text) * tokens // count)]
-            count = self.count(text)
-        return text
+def shortened(text: str, tokens: int) -> str:
+    """Return the beginning of a text, of at most this many tokens."""
+    if tokens <= 0:
+        return ""
+    count = count_tokens(text)
+    while count > tokens:
+        text = text[: min(len(text) - 1, len(text) * tokens // count)]
+        count = count_tokens(text)
+    return text
 
 
 M = TypeVar("M", bound=BaseModel)
@@ -189,21 +179,15 @@ _SHOWN: Final = 80
 class LanguageModel:
     """A language model with a time limit and a token budget."""
 
-    def __init__(
-        self,
-        llm: LLM | Caller,
-        timeout_s: float = GENERATION_TIMEOUT_S,
-        tokenize: Tokenize | None = None,
-    ) -> None:
+    def __init__(self, llm: LLM | Caller, timeout_s: float = GENERATION_TIMEOUT_S) -> None:
         self.llm = as_llm(llm)
         self.timeout_s = check_seconds(timeout_s, "timeout_s")
-        self.tokens = Tokens(tokenize)
 
     def room(self, prompt: str) -> int:
         """Return how many tokens still fit beside a prompt and the answer; may be negative."""
         metadata = self.llm.metadata
         output = DEFAULT_NUM_OUTPUTS if metadata.num_output < 0 else metadata.num_output
-        used = self.tokens.count(prompt) + self.tokens.count(self.llm.system_prompt or "")
+        used = count_tokens(prompt) + count_tokens(self.llm.system_prompt or "")
         return metadata.context_window - output - used - _OVERHEAD
 
     def text(

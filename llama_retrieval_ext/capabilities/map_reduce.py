@@ -7,7 +7,12 @@ from typing import Final, Generic, TypeAlias, TypeVar
 from llama_index.core.node_parser import SentenceSplitter
 from pydantic import BaseModel
 
-from llama_retrieval_ext.capabilities.language_model import LanguageModel, structured_prompt
+from llama_retrieval_ext.capabilities.language_model import (
+    LanguageModel,
+    count_tokens,
+    shortened,
+    structured_prompt,
+)
 from llama_retrieval_ext.errors import GenerationError
 from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.execution.legs import MISTAKES
@@ -90,7 +95,7 @@ class MapReduce(Generic[M]):
         chunks: list[list[Item]] = [[]]
         left = room
         for part in (part for item in items for part in self._parts(item, room)):
-            cost = self.model.tokens.count(_numbered(len(chunks[-1]) + 1, part)) + 2
+            cost = count_tokens(_numbered(len(chunks[-1]) + 1, part)) + 2
             if cost > left and chunks[-1]:
                 chunks.append([])
                 left = room
@@ -99,17 +104,16 @@ class MapReduce(Generic[M]):
         return [chunk for chunk in chunks if chunk]
 
     def _parts(self, item: Item, room: int) -> Iterator[Item]:
-        tokens = self.model.tokens
-        most = room - tokens.count(_numbered(1000, Item("", item.sources, item.kind))) - 4
-        if tokens.count(item.text) <= most:
+        most = room - count_tokens(_numbered(1000, Item("", item.sources, item.kind))) - 4
+        if count_tokens(item.text) <= most:
             if item.text.strip():
                 yield item
             return
         splitter = SentenceSplitter(
-            chunk_size=most, chunk_overlap=0, tokenizer=lambda text: list(range(tokens.count(text)))
+            chunk_size=most, chunk_overlap=0, tokenizer=lambda text: list(range(count_tokens(text)))
         )
         for text in split_by(lambda: splitter.split_text(item.text)):
-            yield Item(tokens.shortened(text, most), item.sources, item.kind, item.confidence)
+            yield Item(shortened(text, most), item.sources, item.kind, item.confidence)
 
     def _answers(
         self, chunks: Sequence[list[Item]], *, merging: bool, report: Report[list[Item]] | None

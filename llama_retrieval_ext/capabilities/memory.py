@@ -11,7 +11,6 @@ from llama_index.core.base.llms.types import ChatMessage, MessageRole
 from llama_index.core.llms import LLM
 from llama_index.core.memory import BaseMemoryBlock
 from llama_index.core.schema import QueryType
-from llama_index.core.utils import get_tokenizer
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 
 from llama_retrieval_ext.capabilities.consolidation import (
@@ -24,7 +23,7 @@ from llama_retrieval_ext.capabilities.language_model import (
     GENERATION_TIMEOUT_S,
     Caller,
     LanguageModel,
-    Tokenize,
+    count_tokens,
 )
 from llama_retrieval_ext.capabilities.memory_storage import (
     ROLE_KEY,
@@ -68,7 +67,6 @@ class MemoryManager:
         scope: The scope of every call; a call can narrow it. None if each call passes its own.
         clock: Gives the current, aware time.
         timeout_s: Seconds that one answer of the model may take.
-        tokenize: Counts tokens; None for LlamaIndex's tokenizer.
 
     Raises:
         ConfigurationError: There is no storage, or a vector store without an embedding model.
@@ -83,7 +81,7 @@ class MemoryManager:
 
     """
 
-    def __init__(  # noqa: PLR0913 - what a memory needs
+    def __init__(
         self,
         storage: KnowledgeBase | BasePydanticVectorStore | Backend | str,
         *,
@@ -92,10 +90,9 @@ class MemoryManager:
         scope: Scope | None = None,
         clock: Callable[[], datetime] | None = None,
         timeout_s: float = GENERATION_TIMEOUT_S,
-        tokenize: Tokenize | None = None,
     ) -> None:
         self._storage = MemoryStorage(storage, embed_model)
-        self._model = None if llm is None else LanguageModel(llm, timeout_s, tokenize)
+        self._model = None if llm is None else LanguageModel(llm, timeout_s)
         self.scope = None if scope is None else check_scope(scope)
         self._now = clock or (lambda: datetime.now(UTC))
 
@@ -214,15 +211,6 @@ class MemoryManager:
         return self._find(bound, scope)
 
     aretrieve_by_timerange = asynchronous(retrieve_by_timerange)
-
-    @blocking
-    def retrieve_by_type(
-        self, memory_type: str, *, scope: Scope | None = None
-    ) -> Plan[list[Memory]]:
-        """Return all memories of a type, oldest first."""
-        return self._find(memory_filters(memory_type), scope)
-
-    aretrieve_by_type = asynchronous(retrieve_by_type)
 
     def strength(self, memory: Memory) -> float:
         """Return the current strength of a memory, in (0, 1]."""
@@ -410,9 +398,8 @@ class MemoryBlock(BaseMemoryBlock[str]):
 
     async def atruncate(self, content: str, tokens_to_truncate: int) -> str | None:
         """Return the content without its last lines; None if nothing is left."""
-        tokenize = get_tokenizer()
         lines = content.split("\n")
-        before = len(tokenize(content))
-        while lines and before - len(tokenize("\n".join(lines))) < tokens_to_truncate:
+        before = count_tokens(content)
+        while lines and before - count_tokens("\n".join(lines)) < tokens_to_truncate:
             lines.pop()
         return "\n".join(lines) or None

@@ -29,7 +29,7 @@ from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, QueryT
 from llama_index.core.vector_stores.types import MetadataFilters
 from pydantic import BaseModel, PrivateAttr
 
-from llama_retrieval_ext.capabilities.language_model import LanguageModel, Tokens
+from llama_retrieval_ext.capabilities.language_model import LanguageModel, count_tokens, shortened
 from llama_retrieval_ext.capabilities.output_texts import check_language
 from llama_retrieval_ext.checks import is_number
 from llama_retrieval_ext.errors import ConfigurationError
@@ -68,7 +68,7 @@ class Passages:
     hits: tuple[Hit, ...]
 
 
-def fitted(hits: Sequence[Hit], tokens: Tokens, *, room: int) -> Passages:
+def fitted(hits: Sequence[Hit], *, room: int) -> Passages:
     """Return the first passages that fit into a number of tokens.
 
     A passage that is too long is shortened if a good part of it fits. All passages after it are
@@ -77,10 +77,10 @@ def fitted(hits: Sequence[Hit], tokens: Tokens, *, room: int) -> Passages:
     texts: list[str] = []
     for number, hit in enumerate(hits, start=1):
         head, body = f"[{number}]{_title(hit.node)}\n", hit.node.get_content().strip()
-        cost = tokens.count(f"{head}{body}\n\n")
+        cost = count_tokens(f"{head}{body}\n\n")
         if cost > room:
-            body = tokens.shortened(body, room - tokens.count(f"{head}\n\n") - 1)
-            if tokens.count(body) >= min(_LEAST_TOKENS, cost):
+            body = shortened(body, room - count_tokens(f"{head}\n\n") - 1)
+            if count_tokens(body) >= min(_LEAST_TOKENS, cost):
                 texts.append(head + body)
             break
         texts.append(head + body)
@@ -337,7 +337,7 @@ class GeneratingQueryEngine(CustomQueryEngine, Generic[R]):
         empty = self._filled(request, Passages("", ()))
         self._model.check_fits(self.task, empty)
         hits = yield from self._candidates(request)
-        passages = fitted(hits, self._model.tokens, room=self._model.room(empty))
+        passages = fitted(hits, room=self._model.room(empty))
         if hits and not passages.hits:
             note_degraded(self.task, "no passage fits into the context window of the LLM")
         degraded, text = degraded_since(before), ""

@@ -14,7 +14,6 @@ from llama_retrieval_ext.capabilities.language_model import (
     GENERATION_TIMEOUT_S,
     Caller,
     LanguageModel,
-    Tokenize,
 )
 from llama_retrieval_ext.capabilities.output_texts import OutputTexts, check_language, language_of
 from llama_retrieval_ext.capabilities.query_engine import (
@@ -224,7 +223,6 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
             of the question.
         top_k: Number of hits to retrieve; None for the retriever's default.
         timeout_s: Seconds that the model may take.
-        tokenize: Counts tokens; None for LlamaIndex's tokenizer.
         streaming: Whether ``query`` and ``aquery`` return LlamaIndex's streaming responses.
 
     Raises:
@@ -260,11 +258,10 @@ class RAGGenerator(GeneratingQueryEngine[RAGAnswer]):
         language: str | None = None,
         top_k: int | None = None,
         timeout_s: float = GENERATION_TIMEOUT_S,
-        tokenize: Tokenize | None = None,
         streaming: bool = False,
     ) -> None:
         super().__init__(
-            LanguageModel(llm, timeout_s, tokenize),
+            LanguageModel(llm, timeout_s),
             prompt,
             retriever=check_retriever(retriever, "retriever"),
             no_answer=no_answer,

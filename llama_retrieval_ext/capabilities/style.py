@@ -11,7 +11,6 @@ from llama_retrieval_ext.capabilities.language_model import (
     GENERATION_TIMEOUT_S,
     Caller,
     LanguageModel,
-    Tokenize,
 )
 from llama_retrieval_ext.capabilities.query_engine import (
     ContextLike,
@@ -70,7 +69,6 @@ class StyleGenerator(GeneratingQueryEngine[GeneratedText]):
         diversity: 0 takes the nearest examples, 1 the most different.
         prompt: The prompt, with ``{passages}`` and ``{query}``.
         timeout_s: Seconds that the model may take.
-        tokenize: Counts tokens; None for LlamaIndex's tokenizer.
         streaming: Whether ``query`` and ``aquery`` return LlamaIndex's streaming responses.
 
     Raises:
@@ -103,13 +101,12 @@ class StyleGenerator(GeneratingQueryEngine[GeneratedText]):
         diversity: float = 0.3,
         prompt: str = STYLE_PROMPT,
         timeout_s: float = GENERATION_TIMEOUT_S,
-        tokenize: Tokenize | None = None,
         streaming: bool = False,
     ) -> None:
         if not is_number(diversity) or not 0 <= diversity <= 1:
             raise ConfigurationError(f"diversity must be between 0 and 1, got {diversity!r}")
         super().__init__(
-            LanguageModel(llm, timeout_s, tokenize),
+            LanguageModel(llm, timeout_s),
             prompt,
             retriever=None if retriever is None else check_retriever(retriever, "retriever"),
             embed_model=embed_model,

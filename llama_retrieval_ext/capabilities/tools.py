@@ -9,7 +9,7 @@ from llama_index.core.tools import FunctionTool, ToolMetadata
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 from pydantic import BaseModel, Field, StrictFloat, StrictInt, ValidationError
 
-from llama_retrieval_ext.capabilities.language_model import Tokenize, Tokens
+from llama_retrieval_ext.capabilities.language_model import count_tokens, shortened
 from llama_retrieval_ext.capabilities.memory_storage import MEMORY_KEYS
 from llama_retrieval_ext.capabilities.query_engine import fitted
 from llama_retrieval_ext.checks import check_count, check_seconds, checked_call, of_type
@@ -54,7 +54,6 @@ class _Search:
     scope: Scope | None
     filters: MetadataFilters | None
     top_k: int | None
-    tokens: Tokens
     max_tokens: int
     timeout_s: float | None
     fields: str = ""
@@ -78,8 +77,8 @@ class _Search:
             answer = yield from called(self.retriever.search, self.retriever.asearch, bound)
         except (InvalidFilterError, UnsupportedFilterError, ValidationError) as error:
             # The model can retry with this message.
-            return self.tokens.shortened(f"Error: {error} {self.fields}", self.max_tokens)
-        return self.tokens.shortened(self._answer(answer), self.max_tokens)
+            return shortened(f"Error: {error} {self.fields}", self.max_tokens)
+        return shortened(self._answer(answer), self.max_tokens)
 
     arun = asynchronous(run)
 
@@ -91,8 +90,8 @@ class _Search:
         note = (
             "\n\nThe answer is incomplete: a part of the search failed." if answer.degraded else ""
         )
-        room = self.max_tokens - self.tokens.count(note) - 1
-        return fitted(hits, self.tokens, room=room).text + note
+        room = self.max_tokens - count_tokens(note) - 1
+        return fitted(hits, room=room).text + note
 
 
 @checked_call
@@ -107,7 +106,6 @@ def retrieval_tool(  # noqa: PLR0913 - what an application decides, and the mode
     max_tokens: int = 2000,
     sample: int = 200,
     timeout_s: float | None = None,
-    tokenize: Tokenize | None = None,
 ) -> FunctionTool:
     r"""Return a LlamaIndex tool that searches with a retriever.
 
@@ -126,7 +124,6 @@ def retrieval_tool(  # noqa: PLR0913 - what an application decides, and the mode
         max_tokens: Maximum length of an answer, in tokens.
         sample: Number of nodes to take fields and values from; 0 to list none.
         timeout_s: Time limit of a search, in seconds.
-        tokenize: Counts tokens; None for LlamaIndex's tokenizer.
 
     Raises:
         ConfigurationError: An argument is out of range.
@@ -151,9 +148,7 @@ def retrieval_tool(  # noqa: PLR0913 - what an application decides, and the mode
         check_seconds(timeout_s, "timeout_s")
     bound = retriever if scope is None else retriever.for_scope(check_scope(scope))
     fields = _fields(bound, description, filters, sample) if sample else ""
-    search = _Search(
-        bound, bound.scope, filters, top_k, Tokens(tokenize), max_tokens, timeout_s, fields
-    )
+    search = _Search(bound, bound.scope, filters, top_k, max_tokens, timeout_s, fields)
     described = f"{description}\n{fields}".strip()
     metadata = ToolMetadata(name=name, description=described, fn_schema=_Arguments)
     return FunctionTool(fn=search.run, async_fn=search.arun, metadata=metadata)

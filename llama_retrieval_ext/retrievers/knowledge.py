@@ -176,10 +176,6 @@ class KnowledgeRetriever(Retriever):
         """Close what `from_storage` opened; a second call is a no-op."""
         self.owned.close()
 
-    async def aclose(self) -> None:
-        """Close as `close` does, for async callers."""
-        self.close()
-
     def __enter__(self) -> Self:
         return self
 

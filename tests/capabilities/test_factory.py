@@ -194,7 +194,7 @@ def test_two_tenants_through_one_factory_never_cross(kb: KnowledgeBase) -> None:
         tenant = scope.tenant_id or ""
         match number % 4:
             case 0:
-                rag = factory.create_rag_generator(cache_key="rag", tokenize=str.split)
+                rag = factory.create_rag_generator(cache_key="rag", timeout_s=60)
                 said = rag.generate("How many days of annual leave?", scope=scope).text
                 return tenants[scope] in said
             case 1:
