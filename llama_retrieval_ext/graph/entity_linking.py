@@ -4,10 +4,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
-from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
+from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms import LLM
 
@@ -15,7 +14,9 @@ from llama_retrieval_ext.checks import check_count, is_number, of_type
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.execution.plan import Call, Plan
 from llama_retrieval_ext.execution.running import callers
+from llama_retrieval_ext.formulas.cosine import Matrix, cosines, matrix
 from llama_retrieval_ext.graph.backend import GraphBackend
+from llama_retrieval_ext.llm.client import LLMWriter, filled
 from llama_retrieval_ext.llm.parsing import without_thinking
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.text.gazetteer import Gazetteer, Mention
@@ -66,7 +67,7 @@ class _Names:
     version: int
     gazetteer: Gazetteer
     pairs: tuple[tuple[str, str], ...]
-    embeddings: npt.NDArray[Any] | None = None
+    embeddings: Matrix | None = None
 
 
 class EntityLinker:
@@ -83,7 +84,7 @@ class EntityLinker:
         ner: Finds names in a question: an object with ``extract(text)``, or a function.
         embed_model: Embeds names and questions; None for no match by meaning.
         min_similarity: Minimum cosine of a match by meaning.
-        llm: LLM for names if all other steps find nothing; None to skip this step.
+        llm: LLM for names if all other steps find nothing, within 10 s; None to skip this step.
 
     Raises:
         ConfigurationError: A number is out of range, or the NER has another type.
@@ -119,7 +120,7 @@ class EntityLinker:
         self.ner = None if ner is None else check_ner(ner)
         self.embed_model = embed_model
         self.min_similarity = min_similarity
-        self.llm = llm
+        self.llm = None if llm is None else LLMWriter(llm)
         self._names: OrderedDict[Scope | None, _Names] = OrderedDict()
         self._lock = Lock()
 
@@ -144,8 +145,9 @@ class EntityLinker:
         if not found and self.embed_model is not None and names.pairs:
             found = yield from self._by_meaning(query, names, self.embed_model)
         if not found and self.llm is not None:
-            surfaces = yield _llm_names(self.llm, query)
-            found = self._by_surface(surfaces, names, "llm")
+            prompt = filled(_PROMPT, query=query)
+            written = yield from self.llm.written("entity linking", prompt, _lines, scope=scope)
+            found = self._by_surface([name for own in written for name in own], names, "llm")
         return _best(found)[:limit]
 
     link, alink = callers(plan_link)
@@ -191,11 +193,11 @@ class EntityLinker:
                 lambda: model.get_text_embedding_batch(texts),
                 lambda: model.aget_text_embedding_batch(texts),
             )
-            known = names.embeddings = _unit(vectors)
+            known = names.embeddings = matrix(vectors, dim=len(vectors[0]))
         vector = yield Call(
             lambda: model.get_query_embedding(query), lambda: model.aget_query_embedding(query)
         )
-        scores = known @ _unit([vector])[0]
+        scores = cosines(known, vector)
         near = np.flatnonzero(scores >= self.min_similarity)
         found = ((*names.pairs[at], float(scores[at])) for at in near)
         return [LinkedEntity(id_, name, query, score, "embedding") for name, id_, score in found]
@@ -227,15 +229,6 @@ def _surface(found: object) -> str:
     return value.strip() if isinstance(value, str) else ""
 
 
-def _llm_names(llm: LLM, query: str) -> Call[list[str]]:
-    prompt = _PROMPT.format(query=query)
-
-    async def coroutine() -> list[str]:
-        return _lines((await llm.acomplete(prompt)).text)
-
-    return Call(lambda: _lines(llm.complete(prompt).text), coroutine)
-
-
 def _lines(answer: str) -> list[str]:
     lines = (
         line.strip().lstrip("-*•0123456789.) ") for line in without_thinking(answer).splitlines()
@@ -250,10 +243,3 @@ def _best(found: Sequence[LinkedEntity]) -> list[LinkedEntity]:
         if each.node_id not in best or best[each.node_id].score < each.score:
             best[each.node_id] = each
     return sorted(best.values(), key=lambda each: (-each.score, each.node_id))
-
-
-def _unit(vectors: Sequence[Sequence[float]]) -> npt.NDArray[Any]:
-    rows = np.asarray(vectors, dtype=np.float32)
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    unit: npt.NDArray[Any] = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
-    return unit

@@ -42,7 +42,9 @@ def test_memories_on_each_engine_survive_a_restart_with_exact_times(url: str) ->
         even_notes = texts(manager.retrieve("note", filters={"parity": 0}))
         assert sorted(even_notes) == ["note 0", "note 2", "note 4"]
         assert texts(manager.retrieve("pumps", top_k=1)) == ["a fact about pumps"]
-        assert texts(manager.retrieve_by_timerange(memory_type="semantic")) == ["a fact about pumps"]
+        assert texts(manager.retrieve_by_timerange(memory_type="semantic")) == [
+            "a fact about pumps"
+        ]
         assert len(manager.retrieve_by_timerange()) == 6
 
 
