@@ -39,6 +39,8 @@ Each leaf also inherits the built-in that callers expect, so ``except ValueError
 """
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
+from types import ModuleType
 
 __all__ = [
     "ArgumentError",
@@ -160,6 +162,16 @@ class MissingDependencyError(RetrievalExtError, ImportError):
                 f"elsewhere, pip install '{self.package} @ git+URL' with the repository's URL"
             )
         super().__init__(f"{feature} needs {needed}")
+
+
+def optional_module(name: str, feature: str, extra: str = "", *, package: str = "") -> ModuleType:
+    """Import a module of an optional package; raise `MissingDependencyError` if that is missing."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("llama_retrieval_ext"):  # our own mistake
+            raise
+        raise MissingDependencyError(feature, extra, package=package) from error
 
 
 class UnstableIdWarning(UserWarning):

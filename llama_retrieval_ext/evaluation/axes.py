@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.cells import cell_len
 
-from llama_retrieval_ext.errors import MissingDependencyError
+from llama_retrieval_ext.errors import optional_module
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,11 +43,8 @@ def new_axes(axes: "Axes | None", *, width: float = 6.4, height: float = 3.6) ->
     """Return the passed axes, or those of a new figure."""
     if axes is not None:
         return axes
-    try:
-        import matplotlib.pyplot as plt  # noqa: PLC0415 - optional, and slow to import
-    except ImportError as error:
-        raise MissingDependencyError("plotting", "notebook") from error
-    return plt.subplots(figsize=(width, height), layout="constrained")[1]
+    pyplot = optional_module("matplotlib.pyplot", "plotting", "notebook")
+    return pyplot.subplots(figsize=(width, height), layout="constrained")[1]  # type: ignore[no-any-return]  # a module's Any
 
 
 def finished(axes: "Axes", *, title: str, x: str = "", y: str = "") -> "Axes":

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
 
-from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
+from llama_retrieval_ext.errors import ConfigurationError, optional_module
 from llama_retrieval_ext.evaluation.judgements import BY_LLM, LABELS, Collector, Judgements, Level
 
 if TYPE_CHECKING:
@@ -171,11 +171,8 @@ def _from_beir(folder: Path, level: Level) -> Judgements:
 
 
 def _from_ir_datasets(id_: str, level: Level) -> Judgements:
-    try:
-        import ir_datasets  # noqa: PLC0415 - optional
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError(f"{_IR_DATASETS}{id_}", package="ir-datasets") from error
-    dataset = ir_datasets.load(id_)
+    package = optional_module("ir_datasets", f"{_IR_DATASETS}{id_}", package="ir-datasets")
+    dataset = package.load(id_)
     queries = {str(each.query_id): str(each.default_text()) for each in dataset.queries_iter()}
     rows = ((each.query_id, each.doc_id, int(each.relevance)) for each in dataset.qrels_iter())
     return _from_qrels(queries, rows, level)

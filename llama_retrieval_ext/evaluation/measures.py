@@ -1,9 +1,10 @@
 """Measures of rankings against judgements, computed by `ir-measures`."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
-from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
+from llama_retrieval_ext.errors import ConfigurationError, optional_module
 
 MEASURES = ("nDCG@10", "R@10", "RR@10")
 
@@ -16,10 +17,7 @@ def parse_measures(names: Sequence[str]) -> list[Any]:  # Any: the package has n
         [nDCG@10, RR@10]
 
     """
-    try:
-        import ir_measures  # noqa: PLC0415 - optional
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError("evaluation", "eval") from error
+    ir_measures = optional_module("ir_measures", "evaluation", "eval")
     if isinstance(names, str) or not names:
         raise ConfigurationError(f"measures are a list such as {list(MEASURES)}, got {names!r}")
     try:
@@ -42,15 +40,15 @@ def measure_queries(
         {'RR': {'q1': 0.5, 'q2': 0.0}}
 
     """
-    import ir_measures  # noqa: PLC0415 - optional; parse_measures says so
-
     measures = parse_measures(names)
     values: dict[str, dict[str, float]] = {
         str(each): dict.fromkeys(relevant, 0.0) for each in measures
     }
     answered = {query_id: dict(scores) for query_id, scores in run.items() if scores}
     grades = {query_id: dict(own) for query_id, own in relevant.items()}
-    metrics: Iterable[Any] = ir_measures.iter_calc(measures, grades, answered) if answered else ()
+    metrics: Iterable[Any] = (
+        import_module("ir_measures").iter_calc(measures, grades, answered) if answered else ()
+    )
     for metric in metrics:
         values[str(metric.measure)][metric.query_id] = float(metric.value)
     return values

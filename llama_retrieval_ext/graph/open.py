@@ -3,13 +3,12 @@
 import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from importlib import import_module
 from typing import Any, Final, TypeAlias, TypeVar
 
 from llama_index.core.graph_stores.types import PropertyGraphStore
 from llama_index.core.indices.property_graph import PropertyGraphIndex
 
-from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError, StoreError
+from llama_retrieval_ext.errors import ConfigurationError, StoreError, optional_module
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.graph.adjacency import Adjacency, NodeEntry
 from llama_retrieval_ext.graph.backend import ANY_HOP, GraphBackend, WritableGraph
@@ -93,12 +92,7 @@ def graph_of(graph: Graph) -> GraphBackend:
 
 def _neo4j_graph() -> Any:  # noqa: ANN401 - its type needs the driver
     """Import and return the class on first use."""
-    try:
-        return import_module("llama_retrieval_ext.graph.neo4j").Neo4jGraph
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("llama_retrieval_ext"):
-            raise
-        raise MissingDependencyError("Neo4j", "neo4j") from error
+    return optional_module("llama_retrieval_ext.graph.neo4j", "Neo4j", "neo4j").Neo4jGraph
 
 
 class PropertyGraph(GraphBackend):

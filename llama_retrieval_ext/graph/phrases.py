@@ -6,13 +6,12 @@ each CJK character is a word. So a text contains a name if its string contains t
 
 import re
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
-from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from llama_retrieval_ext.errors import MissingDependencyError
+from llama_retrieval_ext.errors import optional_module
 from llama_retrieval_ext.text.normalization import CJK, HAN, RANGES, normal
 from llama_retrieval_ext.text.segmentation import has_cjk
 from llama_retrieval_ext.text.tokenizer import ENGLISH_STOP_WORDS
@@ -228,8 +227,5 @@ def longest(matches: Iterable[Occurrence]) -> list[Occurrence]:
 
 
 def _automaton(names: list[str]) -> tuple[list[str], Any]:
-    try:
-        engine = import_module("ahocorasick_rs")
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError("links between passages", "graph") from error
+    engine = optional_module("ahocorasick_rs", "links between passages", "graph")
     return names, engine.AhoCorasick(names) if names else None

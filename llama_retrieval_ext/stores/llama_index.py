@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
+from llama_retrieval_ext.errors import ConfigurationError, optional_module
 from llama_retrieval_ext.stores.elasticsearch.params import settings_of_body
 from llama_retrieval_ext.stores.engine.config import check_names
 from llama_retrieval_ext.stores.milvus.params import check_index_params
@@ -41,12 +41,9 @@ def llama_index_store(
         MissingDependencyError: The integration is not installed.
     """
     form = _FORMS[store_type]
-    package = f"llama_index.vector_stores.{form.module}"
-    try:
-        kind: Any = getattr(import_module(package), form.name)
-    except ModuleNotFoundError as error:
-        name = f"llama-index-vector-stores-{form.module}"
-        raise MissingDependencyError(form.name, package=name) from error
+    module = f"llama_index.vector_stores.{form.module}"
+    package = f"llama-index-vector-stores-{form.module}"
+    kind: Any = getattr(optional_module(module, form.name, package=package), form.name)
     known = list(inspect.signature(kind.__init__).parameters)[1:]
     check_names(settings, [*known, *form.more], where=f"store_params of {form.name}")
     try:

@@ -3,7 +3,6 @@
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from importlib import import_module
 from types import ModuleType
 from typing import Final, TypeAlias
 
@@ -16,7 +15,7 @@ from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.checks import checked_call
-from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
+from llama_retrieval_ext.errors import ConfigurationError, optional_module
 from llama_retrieval_ext.stores.embedded.files import EmbeddedParams, is_new
 from llama_retrieval_ext.stores.embedded.store import EmbeddedBackend, EmbeddedVectorStore
 from llama_retrieval_ext.stores.encoding.vectors import Distance
@@ -160,13 +159,9 @@ def _check_host(scheme: str, rest: str) -> None:
 
 
 def _import(engine: str, module: str) -> ModuleType:
-    """Import a module of an engine, or raise `MissingDependencyError` for the engine's extra."""
-    try:
-        return import_module(f"llama_retrieval_ext.stores.{engine}.{module}")
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("llama_retrieval_ext"):
-            raise
-        raise MissingDependencyError(engine.capitalize(), engine) from error
+    """Import a module of an engine."""
+    name = f"llama_retrieval_ext.stores.{engine}.{module}"
+    return optional_module(name, engine.capitalize(), engine)
 
 
 def check_url(url: str) -> None:

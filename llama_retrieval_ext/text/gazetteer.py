@@ -4,18 +4,17 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from types import ModuleType
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from llama_retrieval_ext.errors import ConfigurationError, MissingDependencyError
+from llama_retrieval_ext.errors import ConfigurationError, optional_module
 from llama_retrieval_ext.text.segmentation import starts_cjk
 from llama_retrieval_ext.text.traditional_chinese import simplified
 
-_EXTRA: Final = "graph"
+_FEATURE: Final = ("entity linking", "graph")  # and its extra
 # A name is compared with the text if the text has this share of its pairs of characters.
 _SHARED: Final = 0.4
 _CANDIDATES: Final = 50
@@ -72,7 +71,7 @@ class Gazetteer:
                 ids.setdefault(key, set()).add(id_)
         self._names = sorted(ids)
         self._ids = [tuple(sorted(ids[name])) for name in self._names]
-        engine = _package("ahocorasick_rs")
+        engine = optional_module("ahocorasick_rs", *_FEATURE)
         # Overlapping matches: a match that ends inside a word must not hide a valid one.
         self._automaton = engine.AhoCorasick(self._names) if self._names else None
         self._pairs = _PairIndex(self._names)
@@ -110,7 +109,7 @@ class Gazetteer:
             raise ConfigurationError(f"threshold must be in (0, 1], got {threshold!r}")
         exact = self.find(text)
         plain, offsets = normalised(text)
-        fuzz = _package("rapidfuzz.fuzz")
+        fuzz = optional_module("rapidfuzz.fuzz", *_FEATURE)
         found = []
         for at in self._pairs.candidates(plain):
             window = _similar_window(fuzz, self._names[at], plain, threshold)
@@ -252,10 +251,3 @@ def _is_bounded(text: str, start: int, end: int) -> bool:
 def _joins(left: str, right: str) -> bool:
     """Return whether two neighbours belong to one word; never for Chinese characters."""
     return left.isalnum() and right.isalnum() and not (starts_cjk(left) or starts_cjk(right))
-
-
-def _package(name: str) -> ModuleType:
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError("entity linking", _EXTRA) from error

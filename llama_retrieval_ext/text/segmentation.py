@@ -13,7 +13,7 @@ from operator import add
 from typing import Final, Generic, TypeVar
 from zlib import crc32
 
-from llama_retrieval_ext.errors import MissingDependencyError
+from llama_retrieval_ext.errors import optional_module
 from llama_retrieval_ext.text.normalization import CJK, HAN, HANGUL, HIRAGANA, KATAKANA
 from llama_retrieval_ext.text.traditional_chinese import simplified
 
@@ -156,10 +156,7 @@ def chinese_segmenter() -> Callable[[str], list[str]]:
         ['安全', '生产', '法', '规定']
 
     """
-    try:
-        import rjieba  # noqa: PLC0415 - an extra, loaded when asked for
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError("segmenting Chinese into words", "zh") from error
+    rjieba = optional_module("rjieba", "segmenting Chinese into words", "zh")
     cut: Callable[[str], list[str]] = rjieba.cut_for_search
     return cut
 
@@ -185,10 +182,7 @@ def chinese_persons(text: str) -> list[str]:
         ['张伟', '欧阳修']
 
     """
-    try:
-        import rjieba  # noqa: PLC0415 - an extra, loaded when asked for
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError("finding Chinese names", "zh") from error
+    rjieba = optional_module("rjieba", "finding Chinese names", "zh")
     tagged: list[tuple[str, str]] = rjieba.tag(text)
     return [word for word, tag in tagged if tag == "nr" and _PERSON.fullmatch(word)]
 
