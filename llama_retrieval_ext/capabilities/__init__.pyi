@@ -1,5 +1,4 @@
 from llama_retrieval_ext.capabilities.analysis import DataAnalyzer as DataAnalyzer
-from llama_retrieval_ext.capabilities.factory import CapabilityBundle as CapabilityBundle
 from llama_retrieval_ext.capabilities.factory import CapabilityFactory as CapabilityFactory
 from llama_retrieval_ext.capabilities.insight import InsightGenerator as InsightGenerator
 from llama_retrieval_ext.capabilities.intent import IntentRecognizer as IntentRecognizer

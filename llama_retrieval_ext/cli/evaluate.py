@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Annotated, Final, get_args
+from typing import TYPE_CHECKING, Annotated, Final, get_args
 
 import typer
 
@@ -20,6 +20,9 @@ from llama_retrieval_ext.cli.output import console, counted, say, say_aside, say
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.evaluation.measures import MEASURES, parse_measures
 from llama_retrieval_ext.knowledge_base.kinds import SearchKind, StoreKind
+
+if TYPE_CHECKING:
+    from llama_retrieval_ext.evaluation.tuning import Tuning
 
 _TOP_K = 100
 _SHOWN: Final = 5
@@ -147,7 +150,7 @@ def _file_names(kb: "ext.KnowledgeBase", names: Collection[str]) -> set[str]:
     return {str(node.metadata.get("file_name")) for node in nodes}
 
 
-def _show(experiment: "ext.Experiment", tuning: "ext.Tuning | None", *, as_json: bool) -> None:
+def _show(experiment: "ext.Experiment", tuning: "Tuning | None", *, as_json: bool) -> None:
     if as_json:
         known = {
             "results": experiment.results.to_dict("records"),

@@ -14,5 +14,4 @@ from llama_retrieval_ext.evaluation.retrieval_plots import plot_overlap as plot_
 from llama_retrieval_ext.evaluation.retrieval_plots import plot_paths as plot_paths
 from llama_retrieval_ext.evaluation.retrieval_plots import plot_ranks as plot_ranks
 from llama_retrieval_ext.evaluation.retrieval_plots import plot_scores as plot_scores
-from llama_retrieval_ext.evaluation.tuning import Tuning as Tuning
 from llama_retrieval_ext.evaluation.tuning import tune as tune

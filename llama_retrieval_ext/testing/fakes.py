@@ -85,19 +85,12 @@ class FlakyRetriever(FakeRetriever):
         rows: As for `FakeRetriever`.
         failures: Number of first calls that fail.
         error: The error they raise; by default a ``ConnectionError``.
-        delay_s: Duration of each call in seconds.
-
     """
 
     def __init__(
-        self,
-        rows: Iterable[Row] = (),
-        *,
-        failures: int = 1,
-        error: Exception | None = None,
-        delay_s: float = 0.0,
+        self, rows: Iterable[Row] = (), *, failures: int = 1, error: Exception | None = None
     ) -> None:
-        super().__init__(rows, delay_s=delay_s)
+        super().__init__(rows)
         self.failures = failures
         self._failure = error or ConnectionError("the source cannot be reached")
 
@@ -112,14 +105,13 @@ class HangingRetriever(FakeRetriever):
 
     Args:
         rows: As for `FakeRetriever`.
-        error: Raised instead of an answer.
 
     Attributes:
         asked: Set as soon as the retriever has been called.
     """
 
-    def __init__(self, rows: Iterable[Row] = (), *, error: BaseException | None = None) -> None:
-        super().__init__(rows, error=error)
+    def __init__(self, rows: Iterable[Row] = ()) -> None:
+        super().__init__(rows)
         self.asked = Event()
         self._released = Event()
 

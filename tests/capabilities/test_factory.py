@@ -10,7 +10,7 @@ from threading import Barrier
 import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
 
-from llama_retrieval_ext.capabilities import CapabilityBundle, CapabilityFactory
+from llama_retrieval_ext.capabilities.factory import CapabilityBundle, CapabilityFactory
 from llama_retrieval_ext.capabilities.tools import retrieval_tool
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base import KnowledgeBase
