@@ -129,7 +129,7 @@ def checked_call(function: Callable[P, T]) -> Callable[P, T]:
         try:
             return await call(*args, **kwargs)  # type: ignore[misc]  # T is a coroutine
         except TypeError as error:
-            raise _explained(error, function, args, kwargs)  # noqa: B904 - as above
+            raise _explained(error, function, args, kwargs)  # noqa: B904 - which sets the cause
 
     return acall  # type: ignore[return-value]  # likewise
 

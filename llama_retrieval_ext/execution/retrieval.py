@@ -122,7 +122,7 @@ def _shared_embedding(retriever: BaseRetriever, query: Query) -> Plan[list[float
         or not retriever._needs_embedding()  # noqa: SLF001 - it has no public way to say so
     ):
         return query.embedding
-    return (yield from embed(query, retriever._embed_model))  # noqa: SLF001 - as above
+    return (yield from embed(query, retriever._embed_model))  # noqa: SLF001 - it has no public name
 
 
 def _is_unchanged(retriever: VectorIndexRetriever) -> bool:
@@ -162,7 +162,7 @@ def _has_async(retriever: BaseRetriever) -> bool:
         store = retriever._vector_store  # noqa: SLF001 - it has no public name
         if type(store).aquery is BasePydanticVectorStore.aquery:
             return False
-    return type(retriever)._aretrieve is not BaseRetriever._aretrieve  # noqa: SLF001 - as above
+    return type(retriever)._aretrieve is not BaseRetriever._aretrieve  # noqa: SLF001 - no public name
 
 
 def visible(hits: list[NodeWithScore], query: Query, name: str) -> list[NodeWithScore]:

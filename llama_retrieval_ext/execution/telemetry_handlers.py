@@ -66,7 +66,7 @@ class Spans(OTelCompatibleSpanHandler):
         self._describe(self.all_spans[id_], method, kwargs["instance"], kwargs["bound_args"])
         return made
 
-    def prepare_to_exit_span(self, id_: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - likewise
+    def prepare_to_exit_span(self, id_: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as its base
         """Close a span; for a retrieval, add the number of hits."""
         if self._is_around(id_):
             return None
@@ -76,7 +76,7 @@ class Spans(OTelCompatibleSpanHandler):
             _describe_hits(span, result, content=self._content)
         return super().prepare_to_exit_span(id_, *args, **kwargs)
 
-    def prepare_to_drop_span(self, id_: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - likewise
+    def prepare_to_drop_span(self, id_: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as its base
         """Close a span that ended with an error."""
         return None if self._is_around(id_) else super().prepare_to_drop_span(id_, *args, **kwargs)
 

@@ -58,7 +58,7 @@ def _query_call(engine: BaseQueryEngine, query: Query) -> Call[Any]:  # a LlamaI
     return Call(lambda: engine.query(query), None if blocks else lambda: engine.aquery(query))
 
 
-def _answer(id_: str, response: Any, query: Query, template: str) -> Hit:  # noqa: ANN401 - as above
+def _answer(id_: str, response: Any, query: Query, template: str) -> Hit:  # noqa: ANN401 - a LlamaIndex response
     sources: Sequence[NodeWithScore] = response.source_nodes
     inside = [hit for hit in sources if matches(query.condition, hit.node.metadata)]
     if query.condition is not None and (not sources or len(inside) < len(sources)):

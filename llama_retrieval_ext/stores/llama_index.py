@@ -4,7 +4,6 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
@@ -169,8 +168,9 @@ def _elasticsearch_store(
 
 def _check_index(store: Any, wanted: Mapping[str, Any]) -> None:  # noqa: ANN401 - an extra
     """Raise if the index of an `ElasticsearchStore` exists and has other settings."""
-    client: Any = import_module("llama_retrieval_ext.stores.elasticsearch.client")
-    with client.ClientConfig.of_client(store.client).client() as engine:
+    from llama_retrieval_ext.stores.elasticsearch.client import ClientConfig  # noqa: PLC0415 - an extra
+
+    with ClientConfig.of_client(store.client).client() as engine:
         found = engine.indices.get_settings(
             index=store.index_name, flat_settings=True, ignore_unavailable=True
         )

@@ -196,7 +196,7 @@ class ResultContract(RetrieverFixtures):
         assert asynchronous is not None
         assert asynchronous.notes["top"] == result.trace.notes["top"]
 
-    def test_the_result_is_json_under_the_agreed_names(self, retriever: Retriever) -> None:
+    def test_the_result_is_json_with_the_documented_names(self, retriever: Retriever) -> None:
         result = retriever.search(self.queries[0])
         parsed = json.loads(json.dumps(result.to_dict()))
         assert {"hits", "degraded", "trace"} <= parsed.keys()

@@ -366,6 +366,6 @@ def _blocks(selector: BaseSelector) -> bool:
         or (isinstance(llm, LLM) and not has_async(llm))
         or (
             isinstance(model, BaseEmbedding)
-            and type(model)._aget_text_embedding is BaseEmbedding._aget_text_embedding  # noqa: SLF001 - likewise
+            and type(model)._aget_text_embedding is BaseEmbedding._aget_text_embedding  # noqa: SLF001 - it has no public name
         )
     )

@@ -42,7 +42,7 @@ class Connection(ABC):
     def perform(self, request: Any) -> object:  # noqa: ANN401 - as the engine's steps have it
         """Return the response to one request, or raise an error of this package; blocks."""
 
-    async def aperform(self, request: Any) -> object:  # noqa: ANN401 - as above
+    async def aperform(self, request: Any) -> object:  # noqa: ANN401 - as for `perform`
         """`perform`, without blocking the event loop."""
         return await asyncio.to_thread(self.perform, request)
 
