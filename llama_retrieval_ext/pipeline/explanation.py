@@ -1,7 +1,7 @@
 """`Explanation`: a search result with the full record of `explain`; two of them compared."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import ClassVar
 
 from llama_retrieval_ext.errors import ConfigurationError
@@ -180,11 +180,8 @@ class HitAccount:
             "node_id": self.hit.node_id,
             "score": self.hit.score,
             "legs": [part.to_dict() for part in self.legs],
-            "stages": [_as_json(each) for each in self.stages],
-            "rescored": [
-                {"before": _as_json(each.before), "after": _as_json(each.after)}
-                for each in self.rescored
-            ],
+            "stages": [asdict(each) for each in self.stages],
+            "rescored": [asdict(each) for each in self.rescored],
             "merged": list(self.merged),
             "filters": list(self.filters),
             "path": self.hit.path,
@@ -349,7 +346,3 @@ def _passed(requests: Sequence[TracedRequest], hit: Hit) -> dict[str, None]:
 def _merged(step: Trace) -> dict[str, str]:
     merged = step.notes.get("merged")
     return dict(merged) if isinstance(merged, dict) else {}
-
-
-def _as_json(each: StageRank) -> dict[str, object]:
-    return {"stage": each.stage, "rank": each.rank, "score": each.score}

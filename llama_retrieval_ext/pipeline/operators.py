@@ -9,7 +9,8 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseComponent, NodeWithScore
 
-from llama_retrieval_ext.arguments import function_name, value_expression
+from llama_retrieval_ext.arguments import function_name
+from llama_retrieval_ext.arguments import value_expression as written
 from llama_retrieval_ext.errors import CompositionError
 from llama_retrieval_ext.execution.legs import Leg
 from llama_retrieval_ext.pipeline.branches import Branches, Unfused, unique_legs
@@ -260,13 +261,8 @@ def instead(kinds: tuple[str | None, str | None], left: object, right: object) -
         left_side=side(left),
         right_side=side(right),
         name=name,
-        inside=value_expression(inside),
+        inside=written(inside),
     )
-
-
-def written(part: object) -> str:
-    """Return the expression of a part in a pipeline."""
-    return value_expression(part)
 
 
 def grouped(part: object) -> str:
