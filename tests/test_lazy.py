@@ -14,17 +14,19 @@ ROOT = Path(llama_retrieval_ext.__file__).parent
 BY_NAME = {
     "lazy.py": "public names on first use, and views when a value is shown",
     "config/registry.py": "the modules with the definitions of names",
-    "stores/llama_index.py": "the engine of a LlamaIndex store",
     "stores/open.py": "the engine of a URL",
     "graph/open.py": "the graph engine of a URL",
 }
 
 
+IMPORTING = {"import_module", "optional_module"}
+
+
 def imports_by_name(path: Path) -> bool:
     text = path.read_text(encoding="utf-8")
-    return "import_module" in text and any(
+    return any(name in text for name in IMPORTING) and any(
         isinstance(node, ast.Call)
-        and getattr(node.func, "id", getattr(node.func, "attr", "")) == "import_module"
+        and getattr(node.func, "id", getattr(node.func, "attr", "")) in IMPORTING
         and "llama_retrieval_ext" in ast.unparse(node.args[0])
         for node in ast.walk(ast.parse(text))
     )

@@ -160,8 +160,9 @@ def _check_host(scheme: str, rest: str) -> None:
 
 def _import(engine: str, module: str) -> ModuleType:
     """Import a module of an engine."""
-    name = f"llama_retrieval_ext.stores.{engine}.{module}"
-    return optional_module(name, engine.capitalize(), engine)
+    return optional_module(
+        f"llama_retrieval_ext.stores.{engine}.{module}", engine.capitalize(), engine
+    )
 
 
 def check_url(url: str) -> None:
