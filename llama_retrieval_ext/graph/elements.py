@@ -139,6 +139,34 @@ class GraphNode:
         name = node.name if isinstance(node, EntityNode) else node.id
         return cls(node.id, node.label, name, dict(node.properties), text, node.embedding)
 
+    def to_llama_index(self) -> EntityNode | ChunkNode:
+        """Return the node as a LlamaIndex node."""
+        properties = dict(self.properties)
+        embedding = None if self.embedding is None else [float(x) for x in self.embedding]
+        if self.text is not None:
+            return ChunkNode(
+                text=self.text,
+                id_=self.id,
+                label=self.label,
+                properties=properties,
+                embedding=embedding,
+            )
+        entity = EntityNode(
+            name=self.name, label=self.label, properties=properties, embedding=embedding
+        )
+        return entity if entity.id == self.id else _IdentifiedEntity(id_=self.id, **dict(entity))
+
+
+class _IdentifiedEntity(EntityNode):
+    """An entity with an id different from its name."""
+
+    id_: str
+
+    @property
+    def id(self) -> str:
+        """Identity of the element."""
+        return self.id_
+
 
 EdgeId: TypeAlias = tuple[str, str, str]
 """Source, type and target."""
@@ -180,6 +208,13 @@ class Edge(NamedTuple):
         """Return a relation as an edge."""
         return cls.of(
             relation.source_id, relation.label, relation.target_id, dict(relation.properties)
+        )
+
+    def to_llama_index(self) -> Relation:
+        """Return the edge as a LlamaIndex relation."""
+        properties = self.properties
+        return Relation(
+            label=self.type, source_id=self.source, target_id=self.target, properties=properties
         )
 
     @property

@@ -135,7 +135,7 @@ class EmbeddedGraph(WritableGraph):
     ) -> Call[None]:
         """Write nodes and edges in one transaction; see `GraphBackend.upsert`."""
         return Call(
-            lambda: self._write(
+            lambda: self.write(
                 ((source, node) for node in nodes), ((source, edge) for edge in edges)
             )
         )
@@ -143,7 +143,7 @@ class EmbeddedGraph(WritableGraph):
     def plan_replace_sources(self, said: Mapping[str, Contents]) -> Call[None]:
         """Replace the earlier rows of documents by new ones, in one transaction."""
         return Call(
-            lambda: self._write(
+            lambda: self.write(
                 ((source, node) for source, own in said.items() for node in own.nodes),
                 ((source, edge) for source, own in said.items() for edge in own.edges),
                 replaced=list(said),
@@ -174,6 +174,20 @@ class EmbeddedGraph(WritableGraph):
         def doomed(_: GraphRows, views: _Views) -> Doomed:
             own = views.values()
             return Doomed({view.nodes[id_].key for id_ in ids for view in own if id_ in view.nodes})
+
+        self._delete(doomed, scope)
+
+    def delete_edges(self, edges: Iterable[Edge], *, scope: Scope | None) -> None:
+        """Remove visible edges, even if a source supports them; their ends stay."""
+
+        def doomed(rows: GraphRows, views: _Views) -> Doomed:
+            ends = {
+                view.key_of(edge)
+                for edge in edges
+                for view in views.values()
+                if edge.source in view.nodes and edge.target in view.nodes
+            }
+            return Doomed(edges=rows.edge_keys(ends))
 
         self._delete(doomed, scope)
 
@@ -227,7 +241,7 @@ class EmbeddedGraph(WritableGraph):
             yield self._open_rows()
             self.version += 1
 
-    def _write(
+    def write(
         self,
         nodes: Iterable[tuple[str | None, GraphNode]],
         edges: Iterable[tuple[str | None, Edge]],

@@ -22,6 +22,7 @@ from llama_retrieval_ext.graph.elements import (
     is_visible,
 )
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
+from llama_retrieval_ext.graph.embedded_store import EmbeddedPropertyGraphStore
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.urls import shown_url
 
@@ -77,6 +78,8 @@ def graph_of(graph: Graph) -> GraphBackend:
         return open_graph(graph)
     if isinstance(graph, PropertyGraphIndex):
         graph = graph.property_graph_store
+    if isinstance(graph, EmbeddedPropertyGraphStore):
+        return graph.graph
     if isinstance(graph, PropertyGraphStore):
         homes = [kind.__module__ for kind in type(graph).__mro__]
         if any(home.startswith("llama_index.graph_stores.neo4j") for home in homes):
@@ -99,8 +102,9 @@ class PropertyGraph(GraphBackend):
     """Read-only graph backend that uses only ``get`` and ``get_triplets`` of a store.
 
     It is exact, and as fast as the store: ``SimplePropertyGraphStore`` scans all triplets for every
-    hop. It does not write, because these stores identify a node by its id alone, without the
-    tenant, and deletion in some of them also removes neighbours. Write through the store itself.
+    hop; `EmbeddedPropertyGraphStore.from_simple` copies its contents to a faster store. It does not
+    write, because these stores identify a node by its id alone, without the tenant, and deletion in
+    some of them also removes neighbours. Write through the store itself.
 
     Args:
         store: The store. Its owner closes it.

@@ -100,8 +100,8 @@ def _writable(graph: Graph) -> WritableGraph:
     if isinstance(backend, WritableGraph):
         return backend
     raise ConfigurationError(
-        f"a knowledge base cannot write to {backend!r}; pass graph='graph:./dir', 'neo4j://...' "
-        "or a Neo4jPropertyGraphStore"
+        f"a knowledge base cannot write to {backend!r}; pass graph='graph:./dir', 'neo4j://...', "
+        "an EmbeddedPropertyGraphStore or a Neo4jPropertyGraphStore"
     )
 
 

@@ -3,14 +3,11 @@
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from llama_index.core.graph_stores.simple_labelled import SimplePropertyGraphStore
-from llama_index.core.graph_stores.types import ChunkNode, EntityNode, LabelledNode, Relation
 
 from llama_retrieval_ext.graph.backend import WritableGraph
-from llama_retrieval_ext.graph.elements import GraphNode
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.open import PropertyGraph, open_graph
 from tests.graph.contract import GraphContract, WritableGraphContract, sample_graph
@@ -29,31 +26,13 @@ class TestEmbedded(WritableGraphContract, GraphPermissions):
             yield graph
 
 
-class NamedEntity(EntityNode):
-    """An entity with an id different from its name."""
-
-    id_: str
-
-    @property
-    def id(self) -> str:
-        return self.id_
-
-
-def in_llama_index(node: GraphNode) -> LabelledNode:
-    own: dict[str, Any] = {"label": node.label, "properties": dict(node.properties), "id_": node.id}
-    return ChunkNode(text=node.text, **own) if node.text else NamedEntity(name=node.name, **own)
-
-
 class TestGeneric(GraphContract):
     @pytest.fixture
     def graph(self) -> PropertyGraph:
         nodes, edges = sample_graph()
-        rows = [(*edge.id, edge.properties) for edge in edges]
         store = SimplePropertyGraphStore()
-        store.upsert_nodes(list(map(in_llama_index, nodes)))
-        store.upsert_relations(
-            [Relation(source_id=s, label=t, target_id=o, properties=p) for s, t, o, p in rows]
-        )
+        store.upsert_nodes([node.to_llama_index() for node in nodes])
+        store.upsert_relations([edge.to_llama_index() for edge in edges])
         return PropertyGraph(store)
 
 

@@ -6,6 +6,7 @@ import pytest
 from llama_index.core.graph_stores.simple_labelled import SimplePropertyGraphStore
 
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.graph.embedded_store import EmbeddedPropertyGraphStore
 from llama_retrieval_ext.graph.open import PropertyGraph, graph_of, open_graph
 
 
@@ -44,7 +45,8 @@ def test_a_password_in_a_url_is_refused_and_not_shown(url: str) -> None:
 
 def test_property_graph_stores_have_graph_backends() -> None:
     assert isinstance(graph_of(SimplePropertyGraphStore()), PropertyGraph)
-    with open_graph("graph::memory:") as graph:
-        assert graph_of(graph) is graph
+    with EmbeddedPropertyGraphStore(":memory:") as store:
+        assert graph_of(store) is store.graph
+        assert graph_of(store.graph) is store.graph
     with pytest.raises(ConfigurationError, match="property graph store"):
         graph_of(7)  # type: ignore[arg-type]
