@@ -9,7 +9,7 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.graph.backend import WritableGraph
 from llama_retrieval_ext.graph.elements import Contents, Edge, GraphNode, Hop
 from llama_retrieval_ext.query import Scope
-from tests.graph.contract import ACME, answer, sample_graph
+from llama_retrieval_ext.testing.graph_contract import ACME, answer, sample_graph
 
 
 class GraphPermissions:

@@ -10,7 +10,11 @@ from llama_index.core.graph_stores.simple_labelled import SimplePropertyGraphSto
 from llama_retrieval_ext.graph.backend import WritableGraph
 from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.graph.open import PropertyGraph, open_graph
-from tests.graph.contract import GraphContract, WritableGraphContract, sample_graph
+from llama_retrieval_ext.testing.graph_contract import (
+    GraphContract,
+    WritableGraphContract,
+    sample_graph,
+)
 from tests.graph.permissions import GraphPermissions
 from tests.servers.neo4j import neo4j_url
 

@@ -1,4 +1,4 @@
-"""Expansion by hops on a graph in memory; `tests.graph.contract` has the rest for each engine."""
+"""Expansion by hops on a graph in memory; `testing/graph_contract` has the rest for each engine."""
 
 import asyncio
 

@@ -21,7 +21,7 @@ from llama_retrieval_ext.retrievers.graph import GraphRetriever
 from llama_retrieval_ext.retrievers.kg_rule import KGRetriever
 from llama_retrieval_ext.retrievers.store_retriever import VectorRetriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
-from tests.graph.contract import answer
+from llama_retrieval_ext.testing.graph_contract import answer
 from tests.quick import examples
 from tests.servers.neo4j import neo4j_url
 

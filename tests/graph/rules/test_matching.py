@@ -20,7 +20,7 @@ from llama_retrieval_ext.graph.rules.matching import Match, find_matches
 from llama_retrieval_ext.graph.rules.rule import FromContext, Pattern, RuleValue, Step, Where
 from llama_retrieval_ext.graph.rules.yaml import parse_rules
 from llama_retrieval_ext.query import Scope
-from tests.graph.contract import answer
+from llama_retrieval_ext.testing.graph_contract import answer
 from tests.servers.neo4j import neo4j_url
 
 __all__ = ["neo4j_url"]

@@ -1,11 +1,10 @@
 """`GraphContract`: requirements for every graph backend, as tests to inherit."""
+# ruff: noqa: D102 - the names of the tests say what they say
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
-
-import pytest
 
 from llama_retrieval_ext.errors import StoreClosedError
 from llama_retrieval_ext.execution.drivers import arun, run
@@ -14,6 +13,7 @@ from llama_retrieval_ext.graph.backend import GraphBackend, WritableGraph
 from llama_retrieval_ext.graph.elements import Contents, Direction, Edge, GraphNode, Hop
 from llama_retrieval_ext.graph.expansion import Expansion, expand, plan_expand
 from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.testing.with_pytest import pytest
 
 T = TypeVar("T")
 
@@ -46,7 +46,15 @@ def sample_graph() -> tuple[list[GraphNode], list[Edge]]:
 
 
 class GraphContract:
-    """Tests of a graph backend: subclass it with a fixture ``graph`` over `sample_graph`."""
+    """Tests of a graph backend: subclass it with a fixture ``graph`` over `sample_graph`.
+
+    ::
+
+        class TestMyGraph(GraphContract):
+            @pytest.fixture
+            def graph(self):
+                return MyGraph(*sample_graph())
+    """
 
     @pytest.fixture
     def graph(self) -> GraphBackend:
