@@ -41,7 +41,7 @@ _MEMORY = Path("/dev/shm")
 
 # A shared machine is slow at times; a test that hangs is ended by pytest-timeout.
 settings.register_profile("full", deadline=None)
-settings.register_profile("quick", deadline=None, max_examples=20)
+settings.register_profile("quick", deadline=None, max_examples=10)
 
 
 def trials(number: int) -> int:
@@ -90,6 +90,12 @@ class SlowTests:
         if found and ">>>" not in file_path.read_text(encoding="utf-8"):
             return [each for each in found if not isinstance(each, DoctestModule)]
         return found
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_pycollect_makeitem(self, obj: object) -> list[pytest.Item] | None:
+        """Leave out a slow class or function: a thousand items take a second of each worker."""
+        is_slow = any(mark.name == "slow" for mark in getattr(obj, "pytestmark", ()))
+        return [] if self._is_quick and is_slow else None
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collection(self) -> Iterator[None]:

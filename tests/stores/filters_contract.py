@@ -55,6 +55,7 @@ class FiltersContract(Generic[S]):
         cases = data.draw(st.lists(pairs, min_size=BATCH, max_size=BATCH))
         self._check(changing, cases)
 
+    @pytest.mark.slow
     def test_the_engine_agrees_on_what_is_easily_confused(self, changing: S) -> None:
         cases = [({"k": held}, Compare("k", how, value)) for held, how, value in self.confused]
         self._check(changing, cases)
