@@ -79,7 +79,7 @@ def test_transformations_of_the_user_are_copied_and_not_changed() -> None:
     assert for_long_texts(bounded) is bounded
 
 
-def test_the_progress_of_a_long_text_is_told_block_by_block() -> None:
+def test_the_progress_bar_of_a_long_text_moves_with_each_block() -> None:
     text = "".join(f"Sentence {number:04}. " for number in range(1000))
     done: list[float] = []
     in_blocks(SPLIT, block=1000, watch=done.append)(text)
