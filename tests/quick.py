@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Generator, Iterator
 from multiprocessing.util import get_temp_dir
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 from _pytest.doctest import DoctestModule
@@ -97,7 +98,8 @@ class SlowTests:
     @pytest.hookimpl(tryfirst=True)
     def pytest_pycollect_makeitem(self, obj: object) -> list[pytest.Item] | None:
         """Leave out a slow class or function: a thousand items take a second of each worker."""
-        is_slow = any(mark.name == "slow" for mark in getattr(obj, "pytestmark", ()))
+        marks = getattr(obj, "pytestmark", None) if isinstance(obj, type | FunctionType) else None
+        is_slow = isinstance(marks, list) and any(mark.name == "slow" for mark in marks)
         return [] if self._is_quick and is_slow else None
 
     @pytest.hookimpl(wrapper=True)
