@@ -162,6 +162,7 @@ def port() -> Iterator[int]:
     running.join(10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [b"", REQUEST, b"GE"], ids=["nothing", "a header", "a word"])
 def test_a_connection_that_never_ends_its_headers_is_closed(port: int, sent: bytes) -> None:
     with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
