@@ -6,6 +6,7 @@ the contract classes that the quick run checks for basic retrievers only.
 """
 
 import gc
+import os
 import re
 import shutil
 import sys
@@ -13,6 +14,7 @@ import tempfile
 from collections.abc import Generator, Iterator
 from multiprocessing.util import get_temp_dir
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 from _pytest.doctest import DoctestModule
@@ -39,15 +41,17 @@ _MODULE_MARK = re.compile(r"^pytestmark = (?:\[[^\]]*?)?pytest\.mark\.slow\b", r
 # New stores wait for the disk: four folders took 150 s with files in memory, else over 400 s.
 _MEMORY = Path("/dev/shm")
 
+# How many times as many trials the fuzzers make: for a long run, see tests/benchmarks/README.md.
+MORE_TRIALS = "LLAMA_RETRIEVAL_TRIALS"
 # A shared machine is slow at times; a test that hangs is ended by pytest-timeout.
 settings.register_profile("full", deadline=None)
-settings.register_profile("quick", deadline=None, max_examples=20)
+settings.register_profile("quick", deadline=None, max_examples=10)
 
 
 def trials(number: int) -> int:
-    """So many in the full run, a fifth of them in the quick one."""
+    """So many in the full run, a fifth of them in the quick one, more as `MORE_TRIALS` says."""
     quick = settings.get_current_profile_name() == "quick"
-    return max(5, number // 5) if quick else number
+    return max(5, number // 5) if quick else number * int(os.environ.get(MORE_TRIALS, "1"))
 
 
 def examples(number: int) -> settings:
@@ -91,6 +95,13 @@ class SlowTests:
             return [each for each in found if not isinstance(each, DoctestModule)]
         return found
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_pycollect_makeitem(self, obj: object) -> list[pytest.Item] | None:
+        """Leave out a slow class or function: a thousand items take a second of each worker."""
+        marks = getattr(obj, "pytestmark", None) if isinstance(obj, type | FunctionType) else None
+        is_slow = isinstance(marks, list) and any(mark.name == "slow" for mark in marks)
+        return [] if self._is_quick and is_slow else None
+
     @pytest.hookimpl(wrapper=True)
     def pytest_collection(self) -> Iterator[None]:
         """Nothing of what is collected is garbage: to look for it takes 6 s in addition to 9 s."""
@@ -102,7 +113,7 @@ class SlowTests:
             gc.enable()
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Mark what has no mark of its own; workers begin with slow tests, to end together."""
+        """Mark what has no mark of its own; workers begin with what takes longest."""
         for item in items:
             promise = _CLIENT.search(item.nodeid) or _PROMISES.match(item.nodeid)
             if promise or self._is_slow_example(item.path):
@@ -111,7 +122,9 @@ class SlowTests:
             # The Chinese query and the one with a tie: with all four, contracts take 20 % longer.
             corpus.RetrieverFixtures.queries = corpus.SAMPLE_QUERIES[1::2]
         if self._is_worker:
-            items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+            from tests.workers import sort_longest_first  # noqa: PLC0415 - has pytest-xdist
+
+            sort_longest_first(items)
 
     def _is_slow_example(self, path: Path) -> bool:
         return path.as_posix().removeprefix(f"{self._root.as_posix()}/").startswith(_SLOW_EXAMPLES)

@@ -209,7 +209,7 @@ def test_every_public_stage_and_retriever_is_among_the_samples() -> None:
     }
 
 
-def test_the_arguments_are_the_ones_that_differ_from_their_defaults_now() -> None:
+def test_arguments_of_returns_current_values_that_differ_from_the_defaults() -> None:
     retriever = QueryFusionRetriever([a, b], num_queries=1)
     assert dict(arguments_of(retriever)) == {"retrievers": [a, b], "num_queries": 1}
     retriever.similarity_top_k = 7

@@ -318,7 +318,7 @@ def test_not_any_of_two_is_not_one_and_not_the_other(
 
 
 @given(SCALARS, METADATA)
-def test_one_value_is_as_good_as_a_list_of_one(
+def test_a_comparison_with_one_value_equals_one_with_a_list_of_it(
     value: str | float, metadata: dict[str, Any]
 ) -> None:
     for single, several in ((OP.EQ, OP.IN), (OP.NE, OP.NIN), (OP.CONTAINS, OP.ANY)):

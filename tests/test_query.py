@@ -255,7 +255,7 @@ def test_principals_are_sorted_and_none_of_them_is_not_an_empty_list() -> None:
 
 
 @pytest.mark.parametrize("principals", ["group:hr", 5, [""], [" "], [None], ["a\nb"], ["\ud800"]])
-def test_what_is_no_list_of_principals_is_refused(principals: Any) -> None:
+def test_principals_that_are_no_list_of_names_are_refused(principals: Any) -> None:
     with pytest.raises(ConfigurationError, match="principals must be a list of names"):
         Scope("acme", principals=principals)
 

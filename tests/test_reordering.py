@@ -33,17 +33,17 @@ def test_reranked_scores_fall_in_the_new_order(scores: list[float], random: Rand
     assert all(score_of(hit) <= 1.0 for hit in found)
 
 
-def test_scores_that_are_in_line_stay_as_they_are() -> None:
+def test_scores_that_fall_keep_their_values_when_reranked() -> None:
     found = reranked(hits("a", "b", "c"), [(2, 0.9), (0, 0.5), (1, 0.5)], by="x")
     assert [(hit.node_id, hit.score) for hit in found] == [("c", 0.9), ("a", 0.5), ("b", 0.5)]
 
 
-def test_a_score_is_raised_to_those_behind() -> None:
+def test_a_reranked_score_is_raised_above_the_next_hit() -> None:
     found = reranked(hits("b", "a"), [(0, 0.2), (1, 0.7)], by="x")
     assert [hit.score for hit in found] == [math.nextafter(0.7, 1.0), 0.7]
 
 
-def test_a_ceiling_lowers_those_behind_instead() -> None:
+def test_scores_at_the_ceiling_are_lowered_hit_by_hit() -> None:
     found = reranked(hits("b", "a"), [(0, 1.0), (1, 1.0)], by="x", ceiling=1.0)
     assert [hit.score for hit in found] == [1.0, math.nextafter(1.0, 0.0)]
 

@@ -168,7 +168,7 @@ def test_the_json_of_a_result_has_its_details() -> None:
     assert data["generated_queries"] == ["one"]
 
 
-def test_a_result_without_a_trace_is_json_too() -> None:
+def test_a_result_without_a_trace_is_written_as_json() -> None:
     data = SearchResult([], query="leave").to_dict()
     assert data == {"query": "leave", "hits": [], "degraded": [], "trace": None}
 

@@ -1,7 +1,8 @@
 """How tests are divided among the workers of pytest-xdist (``-n``).
 
 A file stays together, for the sake of its fixtures; files that have a server for themselves, or a
-cluster that takes 10 s to start, go to one worker.
+cluster that takes 10 s to start, go to one worker. These groups take minutes and come first, then
+what is slow, so that the workers end together.
 """
 
 from functools import cache
@@ -24,6 +25,16 @@ class Files(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
 
     def _split_scope(self, nodeid: str) -> str:
         return _scope(self.config.rootpath / nodeid.partition("::")[0])
+
+
+def sort_longest_first(items: list[pytest.Item]) -> None:
+    """Put groups of files first, then slow tests; else the order stays."""
+    items.sort(
+        key=lambda item: (
+            _scope(item.path) not in _TOGETHER,
+            item.get_closest_marker("slow") is None,
+        )
+    )
 
 
 @cache

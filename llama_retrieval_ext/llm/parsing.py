@@ -148,7 +148,8 @@ def texts_in_json(text: str) -> list[str]:
         return []
     text = text[start.end() :].rstrip()
     texts = [each for value in _values(text) for each in _texts(value, _DEEPEST)]
-    return [each.strip() for each in texts if each.strip() and not text.endswith(each)]
+    cut_off = "" if text.endswith(_CLOSING) else text
+    return [each.strip() for each in texts if each.strip() and not cut_off.endswith(each)]
 
 
 def _values(text: str) -> list[object]:

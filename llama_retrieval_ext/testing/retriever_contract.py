@@ -131,7 +131,7 @@ class RankingContract(RetrieverFixtures):
         again = retriever.retrieve(self.queries[0])
         assert [(hit.node.node_id, hit.score) for hit in again] == before
 
-    def test_its_representation_tells_what_it_is_and_stays_the_same(
+    def test_the_representation_names_the_class_and_stays_the_same(
         self, retriever: Retriever
     ) -> None:
         before = repr(retriever)

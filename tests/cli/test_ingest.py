@@ -141,7 +141,7 @@ def test_tenants_do_not_see_each_other(run: Run, tmp_path: Path, handbook: Path)
     assert best(run, "leave", "--kb", url, "--tenant", "acme", "--kb-id", "other") == []
 
 
-def test_one_that_requires_a_scope_is_used_with_one_only(
+def test_a_knowledge_base_that_requires_a_scope_refuses_commands_without_tenant(
     run: Run, tmp_path: Path, handbook: Path
 ) -> None:
     url, acme = f"embedded:{tmp_path / 'kb'}", ("--tenant", "acme")

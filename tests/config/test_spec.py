@@ -71,7 +71,7 @@ stages = st.one_of(
 
 @given(stages)
 @settings(examples(40), derandomize=True)
-def test_whatever_the_values_yaml_gives_them_back(stage: object) -> None:
+def test_stages_with_any_values_survive_yaml(stage: object) -> None:
     again = from_yaml(to_yaml(stage), BOUND)
     assert repr(again) == repr(stage)
 

@@ -105,6 +105,7 @@ async def test_async_gives_what_sync_gives(model: LocalEmbedding) -> None:
     assert await model.aget_query_embedding("a") == model.get_query_embedding("a")
 
 
+@pytest.mark.slow
 async def test_the_event_loop_runs_while_texts_are_embedded(model: LocalEmbedding) -> None:
     work = asyncio.create_task(model.aget_text_embedding_batch(["fire door " * 2_000] * 60))
     turns = 0

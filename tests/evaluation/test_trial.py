@@ -11,7 +11,7 @@ from llama_retrieval_ext.testing.fakes import FakeRetriever
 from tests.evaluation.conftest import JUDGED, QUERIES, Noisy, tuned
 
 
-def test_one_question_of_many_carries_nothing() -> None:
+def test_a_gain_on_one_question_of_many_changes_no_setting() -> None:
     one, other = Noisy("a", lambda n: True), Noisy("a", lambda n: n > 0)
     pipeline = branches(one=one, other=other) >> WeightedSum({"one": 0.2, "other": 0.8})
     result = tuned(pipeline)
@@ -22,7 +22,7 @@ def test_one_question_of_many_carries_nothing() -> None:
     assert choice.why.startswith("Kept: the best other value")
 
 
-def test_known_items_are_measured_and_change_nothing() -> None:
+def test_synthetic_questions_are_measured_and_change_no_setting() -> None:
     pipeline = branches(a=Noisy("a", lambda n: True), b=Noisy("b", lambda n: False)) >> RRF()
     items = Judgements(JUDGED.queries, JUDGED.relevant, Level.NODE, KNOWN_ITEMS)
     result = tuned(pipeline, items)

@@ -27,7 +27,7 @@ def test_a_leg_that_is_wrong_loses_its_weight_and_each_leg_runs_once() -> None:
     assert all(choice.why for choice in result.choices)
 
 
-def test_few_labels_change_nothing_and_ask_nothing() -> None:
+def test_few_labels_change_nothing_and_send_no_query() -> None:
     good, bad = Noisy("good", lambda n: True), Noisy("bad", lambda n: False)
     pipeline = branches(good=good, bad=bad) >> RRF()
     result = tuned(pipeline, JUDGED.only(list(QUERIES)[:19]))

@@ -104,6 +104,7 @@ def test_the_timeout_of_a_query_holds_where_every_leg_hangs(
     assert clock.took < SOON_S
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("leg_s", "query_s", "reason"),
     [
@@ -182,6 +183,7 @@ def test_a_nested_query_has_no_more_time_than_the_outer_one(
     assert clock.took < SOON_S
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [slice(None), slice(None, None, -1)])
 def test_a_late_leg_is_late_in_every_position(
     fused: Composite, search: Search, order: slice
@@ -193,6 +195,7 @@ def test_a_late_leg_is_late_in_every_position(
     assert [part.where for part in result.degraded] == ["late"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [slice(None), slice(None, None, -1)])
 def test_the_trace_shows_how_long_a_late_leg_was_waited_for(
     fused: Composite, search: Search, hanging: Hanging, order: slice

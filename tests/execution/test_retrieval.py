@@ -127,6 +127,7 @@ def test_a_retry_after_a_failure_embeds_again(fused: Composite, embedded: Embedd
     assert len(model.calls) == 3
 
 
+@pytest.mark.slow
 def test_a_late_leg_that_embeds_leaves_the_embedding_to_the_others(
     fused: Composite, embedded: Embedded, search: Search
 ) -> None:
@@ -137,6 +138,7 @@ def test_a_late_leg_that_embeds_leaves_the_embedding_to_the_others(
     assert "late" in [part.where for part in result.degraded]
 
 
+@pytest.mark.slow
 def test_a_late_leg_that_waits_leaves_the_embedding_to_the_others(
     fused: Composite, embedded: Embedded, search: Search
 ) -> None:

@@ -112,7 +112,7 @@ def mention(passage: str, properties: dict[str, str]) -> Edge:
     return Edge.of(passage, "MENTIONS", "crane", properties)
 
 
-def test_rows_of_several_batches_are_as_of_one(
+def test_rows_written_in_several_batches_equal_those_of_one_batch(
     graph: Neo4jGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("llama_retrieval_ext.graph.neo4j._BATCH", 2)

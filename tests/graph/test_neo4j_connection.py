@@ -71,7 +71,7 @@ def silent() -> Iterator[Neo4jGraph]:
 
 
 @pytest.mark.parametrize("call", CALLS, ids=["read", "aread", "upsert", "explain"])
-def test_a_server_that_never_speaks_is_given_up_in_time(
+def test_a_connection_to_a_silent_server_fails_in_time(
     silent: Neo4jGraph, call: Callable[[Neo4jGraph], object]
 ) -> None:
     start = time.monotonic()

@@ -15,6 +15,7 @@ from llama_retrieval_ext.graph.embedded import EmbeddedGraph
 from llama_retrieval_ext.testing.fakes import FixedRetriever
 from llama_retrieval_ext.testing.scripted_llm import ScriptedLLM
 from tests.graph.test_cypher_guard import REFUSED
+from tests.quick import trials
 from tests.servers.neo4j import neo4j_url
 
 __all__ = ["neo4j_url"]
@@ -46,7 +47,7 @@ def graph(neo4j_url: str) -> Iterator[WritableGraph]:
 
 
 slow = pytest.mark.slow
-LEAKS = 120  # Neo4j plans each for a tenth of a second
+LEAKS = trials(75)  # Neo4j plans each for a tenth of a second
 
 
 @slow

@@ -61,7 +61,7 @@ def test_the_speaker_of_a_chat_message_is_named_or_its_role() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["hello", ("Ann",), ("Ann", 1), ("Ann", "Hi", 5), 7])
-def test_what_is_no_message_is_refused(wrong: Any) -> None:
+def test_a_conversation_of_anything_but_messages_is_refused(wrong: Any) -> None:
     with pytest.raises(ConfigurationError, match="a message is a ChatMessage"):
         ConversationParser().get_nodes_from_messages([wrong], session_id="s")
 

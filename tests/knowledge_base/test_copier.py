@@ -12,7 +12,7 @@ from tests.knowledge_base.conftest import PickyEmbedding
 
 
 @pytest.mark.parametrize(("count", "least", "most"), [(1, 1, 1), (10, 5, 10), (100, 30, 30)])
-def test_a_sample_is_spread_over_the_documents_and_not_larger_than_asked(
+def test_a_sample_is_spread_over_the_documents_and_has_at_most_the_requested_size(
     fast_disk: Path, model: PickyEmbedding, count: int, least: int, most: int
 ) -> None:
     url = f"embedded:{fast_disk / 'kb'}"

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.node_parser import SentenceSplitter, SentenceWindowNodeParser
 from llama_index.core.node_parser.text.utils import split_by_sentence_tokenizer
@@ -11,6 +11,7 @@ from llama_index.core.schema import Document
 
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.long_texts import for_long_texts, in_blocks
+from tests.quick import examples
 
 SPLIT = split_by_sentence_tokenizer()
 WORDS = ["leave", "Dr. Lee", "e.g.", "3.5", "is", "Anna", "noon", "U.S.", "the", "why"]
@@ -32,7 +33,7 @@ def test_blocks_give_the_sentences_of_the_whole_text(seed: int, block: int) -> N
     assert in_blocks(SPLIT, block=block)(text) == SPLIT(text)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.text(st.sampled_from("aB .,\n。"), max_size=300), st.integers(5, 60))
 def test_no_text_is_lost_in_blocks(text: str, block: int) -> None:
     whole = "".join(in_blocks(SPLIT, block=block)(text))
@@ -78,7 +79,7 @@ def test_transformations_of_the_user_are_copied_and_not_changed() -> None:
     assert for_long_texts(bounded) is bounded
 
 
-def test_the_progress_of_a_long_text_is_told_block_by_block() -> None:
+def test_the_progress_bar_of_a_long_text_moves_with_each_block() -> None:
     text = "".join(f"Sentence {number:04}. " for number in range(1000))
     done: list[float] = []
     in_blocks(SPLIT, block=1000, watch=done.append)(text)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
@@ -11,6 +11,7 @@ from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.passages import PassageParser, sections_of
 from llama_retrieval_ext.knowledge_base.readers.outline import markdown_outline
+from tests.quick import examples
 
 Open = Callable[..., KnowledgeBase]
 PARSER = PassageParser(chunk_size=512, chunk_overlap=64)
@@ -49,7 +50,7 @@ LINES = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     st.lists(LINES, max_size=60).map("\n".join), st.sampled_from(["page.md", "page.rst", "a.txt"])
 )
@@ -62,7 +63,7 @@ def test_a_passage_is_the_text_of_its_document_at_its_position(text: str, name: 
     assert all(text[at].isspace() for at in range(len(text)) if at not in covered)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(LINES, max_size=60).map("\n".join))
 def test_a_document_without_an_outline_has_the_nodes_of_the_sentence_splitter(text: str) -> None:
     document = page(text, "note.txt", title="Notes")

@@ -207,7 +207,7 @@ def test_the_copy_is_done_even_if_the_old_model_cannot_be_built(
 
 
 @pytest.mark.parametrize("missing", ["file", "extra"])
-def test_what_a_comparison_needs_is_checked_before_anything_is_copied(
+def test_missing_judgements_or_extras_of_a_comparison_are_found_before_the_copy(
     urls: list[str], new: PickyEmbedding, monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
     fill(urls[0], OLD, documents())

@@ -107,7 +107,7 @@ def test_principals_come_from_a_list_a_function_or_the_metadata(kb: KnowledgeBas
 
 
 @pytest.mark.parametrize("allowed", [[], "group:hr", ["group:hr", ""], ["a\0b"], {"group:hr": 1}])
-def test_what_names_no_principals_is_refused_and_opens_nothing(
+def test_allowed_without_principals_is_refused_and_opens_no_document(
     kb: KnowledgeBase, allowed: Any
 ) -> None:
     for change in (

@@ -253,7 +253,9 @@ def test_a_copy_is_synced_further(folder: Path, open_kb: Open, url: str, fast_di
 
 
 @EMBEDDED
-def test_the_graph_is_synced_too(folder: Path, open_kb: Open, fast_disk: Path) -> None:
+def test_sync_changes_the_graph_with_the_documents(
+    folder: Path, open_kb: Open, fast_disk: Path
+) -> None:
     kb = open_kb(graph=f"graph:{fast_disk / 'graph'}", links=LINKS)
     kb.sync(folder)
     (folder / "rules").rename(folder / "laws")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
-from llama_retrieval_ext.errors import ConfigurationError, ScoreError, TooFewLegsError
+from llama_retrieval_ext.errors import TooFewLegsError
 from llama_retrieval_ext.execution.legs import CircuitBreaker, Leg
 from llama_retrieval_ext.pipeline.branches import branches
 from llama_retrieval_ext.pipeline.pipeline import FusionRetriever, Pipeline
@@ -29,52 +29,11 @@ def wordings(*texts: str) -> FanOutBy:
     return FanOutBy(lambda _: texts)
 
 
-def test_a_failing_leg_of_a_fusion_is_left_out_and_reported(searched: Searched) -> None:
-    result = searched((good() | down()) >> RRF(), "query")
-    assert node_ids(result.hits) == ["a", "b"]
-    (missing,) = result.degraded
-    assert missing.where == "down"
-    assert "no route to host" in missing.reason
-
-
-def test_a_fusion_fails_when_fewer_legs_answer_than_min_success(searched: Searched) -> None:
-    legs = good("one") | good("two") | down()
-    assert searched(FusionRetriever(legs, RRF(), min_success=2), "query").hits
-    with pytest.raises(TooFewLegsError, match="2 of 3 legs answered, at least 3"):
-        searched(FusionRetriever(legs, RRF(), min_success=3), "query")
-    nothing = FusionRetriever(branches(down()), RRF(), min_success=0)
-    assert searched(nothing, "query").hits == []
-
-
-def test_configuration_errors_of_a_leg_are_raised(searched: Searched) -> None:
-    no_model = VectorRetriever(FakeBackend([]))
-    with pytest.raises(ConfigurationError, match="embed_model"):
-        searched((good() | no_model) >> RRF(), "query")
-    unscored = FakeRetriever([("x", None)])
-    with pytest.raises(ScoreError):
-        searched((good() | unscored) >> WeightedSum(), "query")
-
-
 def test_a_leg_of_weight_zero_is_not_searched(searched: Searched) -> None:
     off = down("off")
     result = searched((good() | off) >> RRF(weights={"off": 0}), "query")
     assert off.calls == []
     assert result.degraded == ()
-
-
-def test_each_leg_is_searched_with_its_own_top_k(searched: Searched) -> None:
-    own, more = good("own"), good("more")
-    searched((own | Leg("more", more, top_k=50)) >> RRF(), Query("query", top_k=3))
-    assert [call.top_k for call in own.calls] == [10]
-    assert [call.top_k for call in more.calls] == [50]
-
-
-def test_top_k_of_the_query_cuts_the_fused_ranking(searched: Searched) -> None:
-    fused = FusionRetriever(good("one") | FixedRetriever([("c", 1.0)], name="two"), RRF(), top_k=2)
-    everything = searched(fused, Query("query", top_k=3)).hits
-    assert node_ids(everything) == ["a", "c", "b"]
-    assert searched(fused, "query").hits == everything[:2]
-    assert searched(fused, Query("query", top_k=1)).hits == everything[:1]
 
 
 def test_each_query_of_a_fan_out_is_searched_once_in_each_leg(searched: Searched) -> None:
@@ -175,11 +134,6 @@ def test_pipelines_nest_and_keep_their_own_limits(searched: Searched) -> None:
     result = searched(outer, "query")
     assert node_ids(result.hits) == ["a"]
     assert result.hits[0].source == "good"
-
-
-def test_a_larger_top_k_of_the_query_replaces_that_of_an_inner_pipeline(searched: Searched) -> None:
-    outer = Pipeline(Pipeline(good(), top_k=1), refines=[Top(5)])
-    assert len(searched(outer, Query("query", top_k=5)).hits) == len(good().retrieve("query"))
 
 
 def test_min_success_counts_legs_and_not_queries(searched: Searched) -> None:

@@ -153,6 +153,7 @@ def test_an_index_that_is_filled_later_is_searched() -> None:
     assert node_ids(retriever.retrieve(QUERY))[0] == nodes()[0].node_id
 
 
+@pytest.mark.slow  # imports the client of Qdrant
 @pytest.mark.parametrize("kind", [KeywordRetriever, HybridRetriever])
 def test_a_store_without_keyword_search_and_without_texts_is_refused(
     kind: Callable[..., object],

@@ -46,7 +46,7 @@ def nodes_of(texts: dict[str, tuple[str, str]], **metadata: str) -> list[TextNod
     ]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def store() -> Iterator[EmbeddedVectorStore]:
     with EmbeddedVectorStore(":memory:") as opened:
         opened.add(nodes_of(TEXTS))

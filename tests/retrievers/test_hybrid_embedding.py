@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from llama_index.core.schema import TextNode
@@ -35,6 +36,7 @@ def side_by_side() -> Backend:
     return FakeBackend(sample_nodes(FakeEmbedding()), features=features)
 
 
+@cache
 def embedded() -> EmbeddedVectorStore:
     store = EmbeddedVectorStore(":memory:")
     store.add(sample_nodes(FakeEmbedding()))

@@ -101,7 +101,7 @@ def test_given_weights_hold_in_every_script(options: Any) -> None:
     assert weights_of(retriever, CHINESE) == retriever.weights
 
 
-def test_given_languages_hold_beside_given_weights() -> None:
+def test_languages_passed_by_the_caller_hold_with_and_without_passed_weights() -> None:
     retriever = hybrid(alpha=0.7, languages=["en"])
     assert weights_of(retriever, CHINESE)["vector"] == 0.1
     assert weights_of(hybrid(languages=["en", "zh"]), CHINESE) == EQUAL
@@ -180,7 +180,7 @@ def test_yaml_keeps_weights_that_follow_the_script(kb: KnowledgeBase) -> None:
     assert vector_weight(again) == vector_weight(default) == pytest.approx(0.1)
 
 
-def test_a_knowledge_base_is_told_the_languages_of_its_model() -> None:
+def test_a_knowledge_base_takes_the_languages_of_its_model() -> None:
     options: Any = {"embed_model": FakeEmbedding(), "languages": ["en"]}
     with KnowledgeBase.open("embedded::memory:", **options) as kb:
         kb.add(nodes(), show_progress=False)

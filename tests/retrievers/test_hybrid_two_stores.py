@@ -1,7 +1,6 @@
 """Hybrid search with the vectors in one store and the keywords in another."""
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,13 +40,13 @@ PAIRS = [
 ]
 
 
-@pytest.fixture(params=PAIRS, ids=str)
+@pytest.fixture(scope="module", params=PAIRS, ids=str)
 def stores(
-    request: pytest.FixtureRequest, tmp_path: Path
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Backend, Backend, Backend]]:
     """The store for vectors, the store for keywords, and one that is searched for both."""
     vectors, keywords = request.param
-    options: dict[str, Any] = {"request": request, "folder": tmp_path}
+    options: dict[str, Any] = {"request": request, "folder": tmp_path_factory.mktemp("stores")}
     nodes = sample_nodes(MODEL)
     settings: dict[str, Any] = {}
     if keywords == "elasticsearch":

@@ -24,7 +24,6 @@ from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.recursive import RecursiveRetriever
 from llama_retrieval_ext.testing.fakes import FakeEmbedding, FakeRetriever, FixedRetriever
-from tests.meeting import Meeting, Meets, met_by_the_loop
 from tests.retrievers.references import finding
 from tests.searching import Searched
 
@@ -138,23 +137,6 @@ def test_the_best_max_fan_out_references_are_followed(searched: Searched) -> Non
     assert len(result.degraded) == 3
 
 
-def test_a_retriever_that_two_references_name_is_searched_once(searched: Searched) -> None:
-    shared = FakeRetriever([("shared", 0.7)])
-    retriever = RecursiveRetriever(
-        "root",
-        {
-            "root": Linked(("->a", 0.9), ("->b", 0.8)),
-            "a": Linked(("->shared", 0.5)),
-            "b": Linked(("->shared", 0.6)),
-            "shared": shared,
-        },
-    )
-    result = searched(retriever, "query")
-    assert scores(result.hits) == [("shared", 0.7)]
-    assert result.degraded == ()
-    assert len(shared.calls) == 1
-
-
 def test_twelve_retrievers_that_all_refer_to_each_other_are_searched_once_each(
     searched: Searched,
 ) -> None:
@@ -222,36 +204,6 @@ def test_a_root_without_scores_keeps_its_order(searched: Searched) -> None:
     root = Linked(("z", None), ("->a", None), ("b", None))
     retriever = RecursiveRetriever("root", {"root": root}, node_dict={"a": TextNode(id_="a")})
     assert node_ids(searched(retriever, "query").hits) == ["z", "a", "b"]
-
-
-def test_blocking_retrievers_behind_references_leave_the_event_loop_free() -> None:
-    class Root(Linked):
-        def _answer(self) -> list[NodeWithScore]:
-            at_the_root.join()
-            return super()._answer()
-
-    at_the_root, below = Meeting(2), Meeting(4)
-    blocking = {f"s{n}": Meets([(f"n{n}", 0.5)], below) for n in range(3)}
-    root = Root(*((f"->s{n}", 0.9) for n in range(3)))
-    retriever = RecursiveRetriever("root", {"root": root, **blocking})
-    result = asyncio.run(met_by_the_loop(retriever, at_the_root, below))
-    assert sorted(node_ids(result.hits)) == ["n0", "n1", "n2"]
-
-
-def test_a_branch_that_fails_leaves_the_reference(searched: Searched) -> None:
-    broken = FixedRetriever(error=ConnectionError("down"))
-    retriever = RecursiveRetriever(
-        "root", {"root": Linked(("own", 0.5), ("->broken", 0.9)), "broken": broken}
-    )
-    result = searched(retriever, "query")
-    assert [hit.node.get_content() for hit in result.hits] == ["->broken", "own"]
-    assert [part.where for part in result.degraded] == ["broken"]
-
-
-def test_a_root_that_fails_fails_the_query(searched: Searched) -> None:
-    retriever = RecursiveRetriever("root", {"root": FixedRetriever(error=OSError("down"))})
-    with pytest.raises(OSError, match="down"):
-        searched(retriever, "query")
 
 
 def test_a_bound_scope_holds_on_every_reference(searched: Searched) -> None:

@@ -73,7 +73,7 @@ class TestContractWithMMROverStoredEmbeddings(RankingContract, IsolationContract
     def retriever(self, dense: VectorRetriever, store: EmbeddedVectorStore) -> Retriever:
         return dense >> MMR(embed_model=FakeEmbedding(), store=store)
 
-    def test_its_representation_tells_what_it_is_and_stays_the_same(
+    def test_the_representation_names_the_class_and_stays_the_same(
         self, retriever: Retriever
     ) -> None:
         assert repr(retriever).endswith(

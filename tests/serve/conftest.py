@@ -97,7 +97,7 @@ def texts(answer: Any) -> list[str]:
     return sorted(hit["text"] for hit in answer.json()["hits"])
 
 
-ROUTES = [
+ROUTES: list[tuple[str, str, dict[str, Any] | None]] = [
     ("POST", "/v1/search", {"query": "leave"}),
     ("POST", "/v1/search-many", {"queries": ["leave"]}),
     ("POST", "/v1/stream", {"query": "leave"}),

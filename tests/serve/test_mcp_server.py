@@ -271,23 +271,19 @@ def test_documents_of_a_scope_are_read_some_at_a_time(kb: KnowledgeBase) -> None
     )
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments", "expected"),
-    [
+async def test_a_wrong_argument_is_answered_in_one_line_without_links(kb: KnowledgeBase) -> None:
+    wrong: list[tuple[str, dict[str, Any], str]] = [
         ("search", {"query": "leave", "topk": 3}, "topk: there is no such argument, write one of"),
         ("search", {"query": ""}, "query: String should have at least 1 character"),
         ("search", {"query": "leave", "mode": "hybird"}, "mode: Input should be 'vector'"),
         ("read_document", {}, "document_id: Field required"),
-    ],
-)
-async def test_a_wrong_argument_is_answered_in_one_line_without_links(
-    kb: KnowledgeBase, tool: str, arguments: dict[str, Any], expected: str
-) -> None:
+    ]
     async with connected(create_mcp_server(kb, scope=ACME)) as client:
-        message = error(await client.call_tool(tool, arguments))
-    assert expected in message
-    assert "http" not in message
-    assert len(message.splitlines()) == 1
+        for tool, arguments, expected in wrong:
+            message = error(await client.call_tool(tool, arguments))
+            assert expected in message
+            assert "http" not in message
+            assert len(message.splitlines()) == 1
 
 
 async def test_read_document_says_what_the_page_of_a_file_is(kb: KnowledgeBase) -> None:

@@ -23,6 +23,7 @@ from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.serve import serve_http
 from llama_retrieval_ext.serve.guard import Message, Receive, Send
 from llama_retrieval_ext.serve.server import TimedHeaders, uvicorn_config
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
 from tests.serve.load import load
 from tests.serve.running import command, fill, free_port, keys_of, secret_of, serving
 
@@ -125,8 +126,11 @@ def test_the_page_searches_and_shows_why_in_a_browser(url: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "example.com", ""])
-def test_without_keys_a_server_listens_at_no_other_address(kb: KnowledgeBase, host: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"without API keys .* add keys: --keys FILE"):
+def test_without_keys_a_server_listens_at_no_other_address(host: str) -> None:
+    with (
+        KnowledgeBase.open("embedded::memory:", embed_model=FakeEmbedding()) as kb,
+        pytest.raises(ConfigurationError, match=r"without API keys .* add keys: --keys FILE"),
+    ):
         serve_http(kb, host=host)
 
 
@@ -158,6 +162,7 @@ def port() -> Iterator[int]:
     running.join(10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [b"", REQUEST, b"GE"], ids=["nothing", "a header", "a word"])
 def test_a_connection_that_never_ends_its_headers_is_closed(port: int, sent: bytes) -> None:
     with socket.create_connection(("127.0.0.1", port), timeout=5) as client:

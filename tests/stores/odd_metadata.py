@@ -12,6 +12,7 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_retrieval_ext.filters import AllOf, AnyOf, Compare, Condition, Not, Value, matches
+from tests.quick import trials
 
 KEYS = ["k", "other", "a.b", "a b", "中文", "x/y:z@1+2-3", "list", "meta"]
 STRINGS = [
@@ -106,9 +107,9 @@ CONFUSED: list[tuple[object, FilterOperator, Value]] = [
 
 
 def examples(number: int) -> settings:
-    """Settings for so many examples, each of which may take its time."""
+    """Settings for so many `trials`, each of which may take its time."""
     return settings(
-        max_examples=number,
+        max_examples=trials(number),
         deadline=None,
         suppress_health_check=[
             HealthCheck.too_slow,

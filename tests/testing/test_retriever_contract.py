@@ -125,7 +125,7 @@ CONTRACT = RetrieverContract()
         (Nameless, CONTRACT.test_each_hit_is_another_node_whole_with_a_finite_score_and_a_source),
         (Writer, CONTRACT.test_the_query_is_not_changed),
         (Hoarder, CONTRACT.test_what_is_done_to_a_hit_does_not_show_in_the_next_answer),
-        (Addressed, CONTRACT.test_its_representation_tells_what_it_is_and_stays_the_same),
+        (Addressed, CONTRACT.test_the_representation_names_the_class_and_stays_the_same),
     ],
 )
 def test_a_broken_promise_fails_the_contract(

@@ -68,7 +68,7 @@ def test_a_run_of_capitals_ends_before_the_next_word() -> None:
     assert spellings("userIDs") == ["userids", "user", "ids"]
 
 
-def test_capitals_of_other_alphabets_divide_names_too() -> None:
+def test_capitals_of_other_alphabets_divide_names() -> None:
     assert spellings("ЗаказКлиента") == ["заказклиента", "заказ", "клиента"]
 
 

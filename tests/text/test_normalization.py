@@ -49,6 +49,7 @@ def test_full_width_is_read_as_half_width(text: str) -> None:
     assert pieces(normal(wide)) == pieces(text)
 
 
+@pytest.mark.slow
 def test_every_character_is_read_the_same_with_and_without_nfkc() -> None:
     for code in [*range(0x20, 0x3500), *range(0x9FF0, 0xAC10), *range(0xD790, 0x11000)]:
         text = f"a{chr(code)}1{chr(code)}100b"

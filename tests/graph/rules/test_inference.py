@@ -82,7 +82,7 @@ def test_a_rule_uses_what_another_concludes(graph: EmbeddedGraph) -> None:
     assert {str(edge) for edge in found.proof} == {"p -USES-> e", "e -CAUSES-> h1"}
 
 
-def test_nothing_is_concluded_from_rows_outside_the_scope(graph: EmbeddedGraph) -> None:
+def test_rules_conclude_nothing_from_rows_outside_the_scope(graph: EmbeddedGraph) -> None:
     assert run(infer(graph, RULES, seeds=["p"], scope=Scope("acme"))) == []
 
 

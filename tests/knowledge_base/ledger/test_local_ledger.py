@@ -56,9 +56,9 @@ def test_a_ledger_that_cannot_be_written_loses_no_document(
     kb.add([Document(id_="d", text="annual leave")])
     assert isinstance(kb._ledger, LocalLedger)
     kb._ledger.database._connection.execute(trouble)
-    many = [TextNode(id_=f"node {number}", text="leave") for number in range(500)]
+    many = [TextNode(id_=f"node {number}", text="leave") for number in range(100)]
     with pytest.raises(StoreUnavailableError, match=message):
         kb.add(many)
     assert len(kb.retriever("keyword").retrieve("leave")) == kb.count() == 1
     kb._ledger.database._connection.execute(relief)
-    assert kb.add(many).added == 500
+    assert kb.add(many).added == 100

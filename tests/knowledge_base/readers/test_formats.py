@@ -189,7 +189,9 @@ def test_spreadsheet_that_claims_too_many_cells_is_read_by_what_it_has(tmp_path:
     assert time.monotonic() - start < 3
 
 
-@pytest.mark.parametrize(("column", "row"), [("XFD", 3), ("B", 1_048_576)])
+@pytest.mark.parametrize(
+    ("column", "row"), [("XFD", 3), pytest.param("B", 1_048_576, marks=pytest.mark.slow)]
+)
 def test_spreadsheet_with_a_far_cell_is_read_at_once(tmp_path: Path, column: str, row: int) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()

@@ -92,7 +92,7 @@ class TestComposites(RetrieverContract):
         vector = VectorRetriever(store, embed_model=FakeEmbedding(), top_k=20)
         return make(vector, KeywordRetriever(store, top_k=20))
 
-    def test_its_representation_tells_what_it_is_and_stays_the_same(
+    def test_the_representation_names_the_class_and_stays_the_same(
         self, retriever: Retriever
     ) -> None:
         before = repr(retriever)

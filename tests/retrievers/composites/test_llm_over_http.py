@@ -1,6 +1,5 @@
 """Retrievers that call a language model, with a client of LlamaIndex and a server that fails."""
 
-import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
@@ -9,7 +8,6 @@ from llama_index.core.llms import LLM
 from llama_index.llms.openai_like import OpenAILike
 
 from llama_retrieval_ext.pipeline.retriever import Retriever
-from llama_retrieval_ext.query import Query
 from llama_retrieval_ext.results import node_ids
 from llama_retrieval_ext.retrievers.llm_queries import HyDERetriever, MultiQueryRetriever
 from llama_retrieval_ext.retrievers.rerank import RerankRetriever
@@ -124,24 +122,6 @@ def test_a_failing_server_degrades_the_answer_of_the_query_alone(
     (part,) = result.degraded
     assert part.where.startswith(case.where)
     assert reason in part.reason
-
-
-def test_the_timeout_of_the_query_holds_for_a_silent_server(
-    searched: Searched, connected: Connected
-) -> None:
-    retriever = MultiQueryRetriever(found(), connected(Never()))
-    begun = time.perf_counter()
-    result = searched(retriever, Query(QUERY, timeout_s=0.6))
-    assert time.perf_counter() - begun < 3
-    assert node_ids(result.hits) == ["a", "b"]
-    assert "DeadlineExceededError" in result.degraded[0].reason
-
-
-def test_an_answer_is_cached_and_a_failure_is_not(searched: Searched, connected: Connected) -> None:
-    retriever = MultiQueryRetriever(found(), connected(Failure(), "annual leave", Failure()))
-    results = [searched(retriever, QUERY) for _ in range(3)]
-    assert [bool(result.degraded) for result in results] == [True, False, False]
-    assert results[2].details["generated_queries"] == ["annual leave"]
 
 
 def test_the_request_is_one_that_an_openai_compatible_server_knows() -> None:

@@ -90,14 +90,6 @@ def test_the_top_k_of_a_composite_does_not_change_that_of_its_legs(count: Counte
 
 
 @both_ways
-def test_the_top_k_of_a_leg_holds_whatever_the_query_requests(count: Counted) -> None:
-    leg = deep()
-    retriever = branches(Leg("few", leg, top_k=4)) >> RRF()
-    assert count(retriever, Query("q", top_k=50)) == 4
-    assert {call.top_k for call in leg.calls} == {4}
-
-
-@both_ways
 def test_the_top_k_of_a_composite_leg_reaches_the_legs_inside(count: Counted) -> None:
     inner = deep()
     fused = QueryFusionRetriever([inner], num_queries=1)

@@ -278,6 +278,7 @@ def test_llm_rerank_refuses_arguments_out_of_range(wrong: dict[str, Any]) -> Non
         LLMRerank(**{"llm": ScriptedLLM([]), **wrong})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("within", ["stage", "retriever"])
 def test_the_llm_gets_the_whole_timeout_of_the_reranker(within: str) -> None:
     llm = ScriptedLLM([(0.3, "Doc: 2, Relevance: 9\nDoc: 1, Relevance: 1")])

@@ -14,13 +14,9 @@ __all__ = ["small_graphs"]
 
 @pytest.mark.parametrize(
     ("vectors", "kind"),
-    [
-        ("float32", "hnsw"),
-        ("int8", "exact"),
-        pytest.param("float16", "auto", marks=pytest.mark.slow),
-        pytest.param("int8", "hnsw", marks=pytest.mark.slow),
-    ],
+    [("float32", "hnsw"), ("int8", "exact"), ("float16", "auto"), ("int8", "hnsw")],
 )
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_graphs")
 def test_an_index_finds_what_an_exact_search_finds_and_the_trace_says_which_was_used(
     vectors: VectorType, kind: IndexKind

@@ -24,12 +24,12 @@ _MB = 2**20
 def test_a_copied_folder_has_the_same_bytes_and_keeps_its_holes(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
-    for name, places in {"ends": (0, 31), "middle": (7,), "hole": (), "tail": (31,)}.items():
+    for name, places in {"ends": (0, 7), "middle": (3,), "hole": (), "tail": (7,)}.items():
         with (source / name).open("wb") as file:
             for place in places:
                 file.seek(place * _MB)
                 file.write(f"{name} {place}".encode())
-            file.truncate(32 * _MB)
+            file.truncate(8 * _MB)
     (source / "empty").touch()
 
     copy_folder(source, tmp_path / "copy")

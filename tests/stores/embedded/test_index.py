@@ -118,6 +118,7 @@ def test_closing_or_clearing_during_a_build_leaves_no_draft(
     assert len(list((tmp_path / "s").glob("shard*"))) == (1 if end == "close" else 0)
 
 
+@pytest.mark.slow
 def test_an_index_is_built_without_a_call_when_there_are_many_nodes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

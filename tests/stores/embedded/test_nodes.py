@@ -190,6 +190,7 @@ def keyword_scores(store: EmbeddedVectorStore) -> list[tuple[str, object]]:
     return [(hit.node_id, pytest.approx(hit.score, rel=1e-5)) for hit in hits]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rebuild", [EmbeddedVectorStore.compact, EmbeddedVectorStore.build_index])
 def test_a_store_whose_first_text_is_unlike_the_others_ranks_like_a_new_one_after_a_rebuild(
     tmp_path: Path, rebuild: Callable[[EmbeddedVectorStore], object]

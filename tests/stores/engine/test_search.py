@@ -124,7 +124,7 @@ def test_a_hybrid_search_that_reads_nodes_last_finds_what_one_with_all_nodes_fin
             assert _as_dicts(retriever.search(query).hits) == _as_dicts(together)
 
 
-def test_ids_are_opaque_only_to_fusions_that_do_not_read_them() -> None:
+def test_only_a_fusion_that_overrides_combine_reads_ids() -> None:
     assert not RRF().reads_ids
     assert not WeightedSum().reads_ids
     assert Pinned().reads_ids
