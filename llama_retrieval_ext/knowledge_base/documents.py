@@ -24,6 +24,7 @@ from llama_retrieval_ext.errors import (
     UnstableIdWarning,
 )
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, ref_of, version_of
+from llama_retrieval_ext.knowledge_base.long_texts import LONG
 from llama_retrieval_ext.query import (
     ALLOWED_KEY,
     KB_KEY,
@@ -57,6 +58,11 @@ class SourceDocument:
     def is_whole(self) -> bool:
         """Whether it has not been split yet."""
         return isinstance(self.nodes[0], Document)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is split, embedded and written in groups of nodes."""
+        return self.is_whole and len(self.nodes[0].get_content()) > LONG
 
 
 def name_of(node: BaseNode) -> str:

@@ -1,7 +1,7 @@
 """`EmbeddedVectorStore`: a LlamaIndex vector store on disk, in this process."""
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -149,9 +149,9 @@ class EmbeddedVectorStore(EngineStore):
         """Flush the engine's log to its storage; `add` is already durable."""
         self._directory.flush()
 
-    def check_room(self, nodes: Sequence[BaseNode]) -> None:
-        """Raise `StoreUnavailableError` if the disk has no room to add nodes."""
-        check_room_for(self._directory, nodes, min_free=self.min_free_bytes)
+    def check_room(self, sizes: Iterable[int]) -> None:
+        """Raise `StoreUnavailableError` if the disk has no room to add so many bytes."""
+        check_room_for(self._directory, sizes, min_free=self.min_free_bytes)
 
     def compact(self) -> int:
         """Free the disk space of deleted and replaced nodes.

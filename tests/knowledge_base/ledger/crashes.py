@@ -16,7 +16,13 @@ from llama_index.core.vector_stores.types import (
 from pydantic import Field
 
 from llama_retrieval_ext.filters import matches, parse_filters
-from llama_retrieval_ext.knowledge_base.ledger.journal import Claim, Journal, LocalJournal, Reply
+from llama_retrieval_ext.knowledge_base.ledger.journal import (
+    Claim,
+    Journal,
+    LocalJournal,
+    Reply,
+    Writable,
+)
 from llama_retrieval_ext.knowledge_base.ledger.ledger import KnowledgeBaseConfig, Ledger
 from llama_retrieval_ext.knowledge_base.ledger.local_ledger import Database, LocalLedger
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared
@@ -104,7 +110,7 @@ class FusedJournal(LocalJournal):
 
     fuse: Fuse
 
-    def begin(self, documents: Sequence[Prepared]) -> list[Reply]:
+    def begin(self, documents: Sequence[Writable]) -> list[Reply]:
         self.fuse.step()
         return super().begin(documents)
 
