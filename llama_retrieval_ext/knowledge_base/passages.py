@@ -105,8 +105,10 @@ class PassageParser(NodeParser):
         """
         text = document.text
         source = document.as_related_node_info()
-        # Its text would be hashed and searched again for each group.
-        empty = document.model_copy(update={"text_resource": MediaResource(text="")})
+        # Its text would be hashed and searched again for each group; its embedding is of the whole.
+        empty = document.model_copy(
+            update={"text_resource": MediaResource(text=""), "embedding": None}
+        )
         passages = self._passages(document, text)
         identified = ((each, ids(text[each.start : each.end])) for each in passages)
         before: list[tuple[Passage, str]] = []  # the last of the group before, for its relations
@@ -244,7 +246,8 @@ def merged(pieces: Iterable[Piece], room: int, overlap: int) -> Iterator[Sequenc
             size = sum(each.tokens for each in passage)
         passage.append(piece)
         size += piece.tokens
-    yield passage
+    if passage:
+        yield passage
 
 
 def _last(pieces: Sequence[Piece], most: int) -> list[Piece]:

@@ -95,10 +95,7 @@ class Splitter:
         if self._given is None and isinstance(whole, Document):
             ids = NodeIds(key)
             for nodes in _passage_parser().watched(watch).node_groups(whole, ids.next, GROUP):
-                yield [
-                    _renamed(node, {node.node_id: node.node_id}, key)
-                    for node in _embedded_apart(nodes, whole)
-                ]
+                yield [_renamed(node, {node.node_id: node.node_id}, key) for node in nodes]
             return
         (made,) = self.nodes_of([document], watch)
         if isinstance(made, Exception):

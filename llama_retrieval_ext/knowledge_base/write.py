@@ -9,8 +9,9 @@ process has claimed a document, the writer waits until that process finishes it 
 """
 
 import logging
-from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain, groupby
 from random import uniform
 from threading import Lock, RLock
 from time import monotonic, sleep
@@ -25,7 +26,7 @@ from llama_retrieval_ext.errors import (
     StoreFormatError,
     StoreUnavailableError,
 )
-from llama_retrieval_ext.knowledge_base.documents import batched, each_or_error
+from llama_retrieval_ext.knowledge_base.documents import each_or_error
 from llama_retrieval_ext.knowledge_base.ledger.journal import (
     Claim,
     Journal,
@@ -108,7 +109,17 @@ class StoreTarget:
         self._store.delete_nodes(node_ids=list(node_ids))
 
 
-# Nodes of several documents that are written in one call, and ids that are deleted in one.
+def _written_together(documents: Iterable[Parts]) -> Iterator[Sequence[Prepared]]:
+    """Yield whole documents together, and the parts of long ones one by one."""
+    for is_whole, some in groupby(documents, lambda each: isinstance(each, Prepared)):
+        parts = [each.parts() for each in some]
+        if is_whole:
+            yield [*chain.from_iterable(parts)]
+        else:
+            yield from ([part] for part in chain.from_iterable(parts))
+
+
+# Ids of nodes that are deleted in one call.
 _MANY_NODES: Final = 4096
 # Errors that concern no single document.
 _FATAL = (StoreUnavailableError, StoreClosedError, StoreFormatError, ModelMismatchError, OSError)
@@ -265,12 +276,12 @@ class Writer:
         return failures
 
     def _upsert(self, begun: Sequence[tuple[Claim, Parts]]) -> list[None]:
-        parts = (part for _, document in begun for part in document.parts())
-        for some in batched(parts, lambda part: len(part.nodes), _MANY_NODES):
+        loads = _written_together(document for _, document in begun)
+        for number, some in enumerate(loads):
+            if number:  # a long document takes longer than others consider its claim alive
+                self._journal.confirm([claim for claim, _ in begun])
             for target in self._targets:
                 target.upsert(some)
-            # A long document takes longer than other writers consider its claim alive.
-            self._journal.confirm([claim for claim, _ in begun])
         return [None] * len(begun)
 
     def _undo(self, claim: Claim) -> None:
