@@ -246,7 +246,7 @@ def in_use(directory: Path) -> str:
     )
 
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 MANIFEST: Final = "store.json"
 DRAFT: Final = "store.json.new"
 

@@ -13,7 +13,7 @@ from qdrant_edge import EdgeShard, Filter
 from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.stores.embedded.directory import MEMORY, StoreDirectory, open_directories
+from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.files import (
     MIN_FREE_BYTES,
     EmbeddedConfig,
@@ -38,6 +38,7 @@ from llama_retrieval_ext.stores.embedded.nodes import (
     delete_matching,
     matching_nodes,
 )
+from llama_retrieval_ext.stores.embedded.open_directories import MEMORY, open_directories
 from llama_retrieval_ext.stores.embedded.search import EmbeddedSearch
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures
