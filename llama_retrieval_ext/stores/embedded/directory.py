@@ -17,6 +17,7 @@ from llama_retrieval_ext.stores.embedded.files import (
     FREEZE,
     LOCK,
     MANIFEST,
+    RESERVE,
     DirectoryLock,
     EmbeddedConfig,
     FreezingLock,
@@ -24,6 +25,7 @@ from llama_retrieval_ext.stores.embedded.files import (
     check_room,
     clear_errors,
     copy_folder,
+    keep_reserve,
     prepare,
     read_config,
     translate_error,
@@ -62,6 +64,8 @@ class StoreDirectory:
         users: Number of store objects; the last one closes the directory.
         is_closing: Whether the last one is closing it.
     """
+
+    _has_reserve = False  # or has looked whether there is room for one
 
     def __init__(self, path: Path, request: ConfigRequest, *, temporary: bool = False) -> None:
         prepare(path)
@@ -102,6 +106,9 @@ class StoreDirectory:
     def establish(self, *, dimension: int, average_length: float) -> None:
         """Create the shard if missing; record the average length of the first nodes."""
         with self.lock:
+            if not (self._has_reserve or self._temporary):
+                keep_reserve(self.path)
+                self._has_reserve = True
             shard = self._usable()
             is_empty = shard is None or not shard.info().points_count
             if not is_empty and self.config.dimension == dimension:
@@ -279,7 +286,7 @@ class StoreDirectory:
         with self.drafting, self.lock, clear_errors(self.path):
             self.reset()
             # Under the lock, because afterwards another process may create these files.
-            for name in (MANIFEST, DRAFT, FREEZE, LOCK):
+            for name in (RESERVE, MANIFEST, DRAFT, FREEZE, LOCK):
                 with suppress(PermissionError):  # Windows does not delete open files
                     (self.path / name).unlink(missing_ok=True)
             self.close()
