@@ -72,7 +72,8 @@ class EmbeddedVectorStore(EngineStore):
         dim: Dimension of the embeddings; None for that of the first added nodes.
         distance: ``cosine``, ``dot`` or ``euclid``; None for the recorded one, or cosine.
         min_free_bytes: Bytes that `add`, `compact` and `build_index` must leave free on the disk.
-            Opening, searching and deleting need 4 MB, without which the engine could die.
+            Opening, searching and deleting need 4 MB, without which the engine could die, and which
+            the file ``reserve`` in the directory gives back on a full disk.
         vectors: Storage type of embeddings: ``float32``; ``float16``, half as large; or ``int8``:
             float16, plus 8-bit integers in an index, which select the candidates that a search
             rescores with float16. None for the recorded value, or float32.
