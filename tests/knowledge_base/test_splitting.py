@@ -23,13 +23,13 @@ from tests.knowledge_base.nodes import LONG, found, node_of
 
 Open = Callable[..., KnowledgeBase]
 
-LINES = "".join(f"Rule {n}, of {n * 7} words, is old? Yes: it is. " for n in range(400))
+LINES = "".join(f"Rule {n}, of {n * 7} words, is old? Yes: it is. " for n in range(200))
 MARKDOWN = "".join(
     f"# Part {n}\n\n{LONG}\n\n## Table {n}\n\n| day | leave |\n| --- | --- |\n| {n} | all |\n\n"
     for n in range(4)
 )
 WHOLE = [
-    Document(id_="prose", text=LONG * 9),
+    Document(id_="prose", text=LONG * 4),
     Document(id_="paragraphs", text="\n\n\n".join([LINES, "", LONG, LINES, " Short. "])),
     Document(id_="Chinese", text="年假二十五天、病假另计。" * 2000, metadata={"author": "Li"}),
     Document(id_="Markdown", text=MARKDOWN, metadata={"file_name": "rules.md", "title": "Rules"}),
@@ -117,7 +117,7 @@ def test_the_embedding_of_a_document_is_kept_only_if_it_is_not_split(
 
 
 @pytest.mark.parametrize("whole", WHOLE, ids=lambda whole: whole.id_)
-@pytest.mark.parametrize("size", [1, 4])
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_the_groups_of_a_long_document_are_its_nodes(
     whole: Document, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
