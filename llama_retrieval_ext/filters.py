@@ -16,9 +16,7 @@ Meaning of each operator for a field ``f`` and a filter value ``v``:
 ``IS_EMPTY``               ``f`` is missing, ``None`` or ``[]``
 ========================== ======================================================================
 
-A date is a string in ISO 8601's extended form, ``2024-01-31`` or ``2024-01-31T09:30:00.5+01:00``,
-and a date of the calendar. It stands for an instant, to the nanosecond: a date is the start of its
-day, and without a zone the time is UTC. ``EQ`` and ``IN`` compare dates as strings.
+Dates are those of `dates.instant`; ``EQ`` and ``IN`` compare them as strings.
 
 A missing field satisfies only ``NE``, ``NIN`` and ``IS_EMPTY``. Booleans in metadata equal no
 filter value, because LlamaIndex's filters cannot contain booleans.
@@ -27,7 +25,6 @@ filter value, because LlamaIndex's filters cannot contain booleans.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from operator import ge, gt, le, lt
 from typing import Any, Final, TypeAlias
@@ -41,6 +38,7 @@ from llama_index.core.vector_stores.types import (
 
 from llama_retrieval_ext.arguments import value_expression
 from llama_retrieval_ext.checks import is_number
+from llama_retrieval_ext.dates import given_instant, instant
 from llama_retrieval_ext.errors import InvalidFilterError, UnsupportedFilterError
 
 Scalar: TypeAlias = str | int | float
@@ -84,6 +82,8 @@ Condition: TypeAlias = Compare | AllOf | AnyOf | Not
 # Letters of any script, digits and a few separators; without quotes, brackets, backslashes and
 # control characters, so that compilers need not escape a key.
 _KEY = re.compile(r"\w(?:[\w .:/@+-]{0,126}\w)?")
+# The smallest limit of the engines, of Elasticsearch: filters mean the same on each.
+_MOST_VALUES: Final = 65_536
 _LIST_OPERATORS = {FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL}
 ORDER_OPERATORS = (FilterOperator.GT, FilterOperator.GTE, FilterOperator.LT, FilterOperator.LTE)
 _TEXT_OPERATORS = {FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE}
@@ -145,6 +145,11 @@ def _parse_one(given: MetadataFilter) -> Compare:
     parsed: Value = tuple(value) if isinstance(value, list) else value
     if not fits(parsed):
         raise InvalidFilterError(f"{operator.name} on {key!r} takes {expected}, got {value!r}")
+    if isinstance(parsed, tuple) and len(parsed) > _MOST_VALUES:
+        raise InvalidFilterError(
+            f"{operator.name} on {key!r} takes at most {_MOST_VALUES:,} values, got "
+            f"{len(parsed):,}; store a field that groups them, or search in parts"
+        )
     return Compare(key, operator, parsed)
 
 
@@ -287,48 +292,10 @@ def _has_all(field: object, values: Sequence[Scalar]) -> bool:
     return isinstance(field, list | tuple) and all(_has(field, value) for value in values)
 
 
-_DATE: Final = re.compile(
-    r"(\d{4}-\d\d-\d\d)"
-    r"(?:[Tt ]((?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d)?)(?:(?<=:\d\d:\d\d)[.,](\d{1,9}))?"
-    r"([Zz]|[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?)?)?",
-    re.ASCII,
-)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_SECOND: Final = timedelta(seconds=1)
-NANOSECONDS: Final = 10**9
-
-
-def instant(value: object) -> int | None:
-    """Return the nanoseconds from 1970 to a date, by the rules above; None if it is no date.
-
-    Examples:
-        >>> instant("1970-01-01T01:00:00.5+01:00"), instant("1970-02-30"), instant("yesterday")
-        (500000000, None, None)
-
-    """
-    text = value.isoformat() if isinstance(value, date) else value
-    found = _DATE.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
-        return None
-    day, time, fraction, zone = found.groups()
-    try:
-        moment = datetime.fromisoformat(f"{day}T{time or '00:00'}{(zone or 'Z').upper()}")
-    except ValueError:  # such as 30 February
-        return None
-    seconds = (moment - _EPOCH) // _SECOND
-    return seconds * NANOSECONDS + int((fraction or "").ljust(9, "0"))
-
-
-@lru_cache(maxsize=64)
-def _given_instant(value: str) -> int | None:
-    """`instant` of a filter's value, which is compared with many fields."""
-    return instant(value)
-
-
 def _ordered(compare: Callable[[float, float], bool]) -> Test:
     def test(field: object, value: Scalar) -> bool:
         if isinstance(value, str):
-            moment, other = instant(field), _given_instant(value)
+            moment, other = instant(field), given_instant(value)
             return moment is not None and other is not None and compare(moment, other)
         if isinstance(field, bool) or not isinstance(field, int | float):
             return False
@@ -364,49 +331,12 @@ _OPERATORS: Final[Mapping[FilterOperator, Test]] = {
     FilterOperator.TEXT_MATCH_INSENSITIVE: _substring(str.lower),
     FilterOperator.IS_EMPTY: _is_empty,
 }
-_DECIDED_BY_NO_VALUES: Final[Mapping[FilterOperator, bool]] = {
-    FilterOperator.IN: False,
-    FilterOperator.ANY: False,
-    FilterOperator.NIN: True,
-}
 
 
 def as_metadata_filters(condition: Condition) -> MetadataFilters:
     """Return equivalent LlamaIndex filters, nested only where one level is not enough."""
     written = _written(condition)
     return written if isinstance(written, MetadataFilters) else MetadataFilters(filters=[written])
-
-
-def simplified(condition: Condition) -> Condition | bool:
-    """Return the condition without empty groups and lists; a bool if it is constant.
-
-    Stores ignore an empty group, and some ignore an empty list of values.
-    """
-    match condition:
-        case Compare(_, operator, ()) if operator in _DECIDED_BY_NO_VALUES:
-            return _DECIDED_BY_NO_VALUES[operator]
-        case Compare():
-            return condition
-        case AllOf(parts):
-            return _group(AllOf, parts, decides=False)
-        case AnyOf(parts):
-            return _group(AnyOf, parts, decides=True)
-        case Not(part):
-            inner = simplified(part)
-            return not inner if isinstance(inner, bool) else Not(inner)
-
-
-def _group(
-    kind: type[AllOf] | type[AnyOf], parts: Sequence[Condition], *, decides: bool
-) -> Condition | bool:
-    """Return the group of the parts, or ``decides`` if one of the parts is that constant."""
-    inner = [simplified(part) for part in parts]
-    if decides in inner:
-        return decides
-    left = tuple(part for part in inner if not isinstance(part, bool))
-    if not left:
-        return not decides
-    return left[0] if len(left) == 1 else kind(left)
 
 
 def _written(condition: Condition) -> MetadataFilter | MetadataFilters:

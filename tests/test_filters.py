@@ -26,8 +26,8 @@ from llama_retrieval_ext.filters import (
     both,
     matches,
     parse_filters,
-    simplified,
 )
+from llama_retrieval_ext.stores.generic import simplified
 from llama_retrieval_ext.testing.corpus import SAMPLE_CONDITIONS, sample_nodes
 from tests.quick import examples
 
@@ -199,6 +199,7 @@ def test_filters_of_llama_index_become_a_condition(
         (group(one("a", float("inf"))), "finite number"),
         (group(one("a", 10**400)), "finite number"),
         (group(one("a", [float("nan")], OP.IN)), "finite numbers"),
+        (group(one("a", [0] * 65_537, OP.ANY)), "at most 65,536 values, got 65,537"),
         (group(one("a", 1, OP.TEXT_MATCH)), "TEXT_MATCH on 'a' takes a string, got 1"),
         (group(one("a", ["x"], OP.CONTAINS)), "CONTAINS on 'a' takes a string or a finite number"),
     ],

@@ -4,8 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from time import perf_counter
+from itertools import groupby
+from tempfile import TemporaryFile
 from types import MappingProxyType
+from typing import IO
 
 from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.core.vector_stores.types import MetadataFilters
@@ -14,7 +16,6 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 from llama_retrieval_ext.errors import (
     ConfigurationError,
     DimensionMismatchError,
-    DuplicateNodeError,
     ModelMismatchError,
 )
 from llama_retrieval_ext.filters import as_metadata_filters, parse_filters
@@ -32,94 +33,17 @@ from llama_retrieval_ext.knowledge_base.groups import (
     grouped,
     size_of,
 )
-from llama_retrieval_ext.knowledge_base.ledger.journal import WriteOutcome
+from llama_retrieval_ext.knowledge_base.ledger.journal import Writable
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, Ledger
-from llama_retrieval_ext.knowledge_base.ledger.prepared import (
-    DocumentKey,
-    Prepared,
-    content_of,
-    key_of_node,
-)
+from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, content_of, key_of_node
 from llama_retrieval_ext.knowledge_base.long_texts import Watch
-from llama_retrieval_ext.knowledge_base.preparation import Preparation, PreparedBatch
-from llama_retrieval_ext.knowledge_base.report import IngestionReport
+from llama_retrieval_ext.knowledge_base.preparation import Known, Preparation, PreparedBatch
+from llama_retrieval_ext.knowledge_base.report import IngestionReport, Tally
 from llama_retrieval_ext.knowledge_base.sharing import Sharing
+from llama_retrieval_ext.knowledge_base.splitting import NodeIds
 from llama_retrieval_ext.knowledge_base.storage import Storage, batches
 from llama_retrieval_ext.knowledge_base.write import Writer
 from llama_retrieval_ext.query import Scope
-
-
-class Tally:
-    """Collects the outcomes of one call."""
-
-    def __init__(self) -> None:
-        self._started = perf_counter()
-        self._counts = dict.fromkeys(WriteOutcome, 0)
-        self._skipped: dict[str, str] = {}
-        self._failures: dict[str, Exception] = {}
-        self._n_nodes = 0
-        self._seen: dict[DocumentKey, str] = {}
-
-    def is_new(self, document: SourceDocument) -> bool:
-        """Return whether this is the first document with its key; further ones fail."""
-        if document.key not in self._seen:
-            self._seen[document.key] = document.version
-            return True
-        if self._seen[document.key] == document.version:
-            self.unchanged()
-            return False
-        ref = document.key.ref
-        self.failed(
-            ref,
-            DuplicateNodeError(
-                f"document {ref!r} was given twice in one call, with different content; the first "
-                "was taken. Give each its own id, or all nodes of a document in a row",
-                ref,
-            ),
-        )
-        return False
-
-    def failed(self, ref: str, error: Exception) -> None:
-        """Record a document that could not be added."""
-        self._failures[ref] = error
-
-    def skipped(self, ref: str, reason: str) -> None:
-        """Record a document with nothing to store."""
-        self._skipped[ref] = reason
-
-    def unchanged(self) -> None:
-        """Record a document that is already stored in this version."""
-        self._counts[WriteOutcome.UNCHANGED] += 1
-
-    def stored(self, key: DocumentKey, outcome: WriteOutcome | Exception, n_nodes: int) -> None:
-        """Record a document that was written, or the error."""
-        if isinstance(outcome, Exception):
-            self.failed(key.ref, outcome)
-            return
-        self._counts[outcome] += 1
-        if outcome is not WriteOutcome.UNCHANGED:
-            self._n_nodes += n_nodes
-
-    def merge(self, report: IngestionReport) -> None:
-        """Add the report of another process."""
-        self._counts[WriteOutcome.ADDED] += report.added
-        self._counts[WriteOutcome.UPDATED] += report.updated
-        self._counts[WriteOutcome.UNCHANGED] += report.unchanged
-        self._skipped.update(report.skipped)
-        self._failures.update(report.failures)
-        self._n_nodes += report.n_nodes
-
-    def report(self) -> IngestionReport:
-        """Return the report."""
-        return IngestionReport(
-            added=self._counts[WriteOutcome.ADDED],
-            updated=self._counts[WriteOutcome.UPDATED],
-            unchanged=self._counts[WriteOutcome.UNCHANGED],
-            skipped=dict(self._skipped),
-            failures=dict(self._failures),
-            n_nodes=self._n_nodes,
-            seconds=perf_counter() - self._started,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +91,7 @@ class Addition:
         def watch(n_characters: float) -> None:
             bar.update(min(n_characters / 2, end - bar.n))
 
-        self.store(self.prepared(self.changed_in(batch), watch=watch))
+        self.write(self.changed_in(batch), watch=watch)
         bar.update(end - bar.n)
 
     def changed_in(self, groups: Iterable[Group]) -> list[SourceDocument]:
@@ -206,6 +130,35 @@ class Addition:
             self.tally.stored(key, outcome, 0)
         return changed
 
+    def write(
+        self,
+        documents: Sequence[SourceDocument],
+        moved: Mapping[DocumentKey, DocumentKey] = MappingProxyType({}),
+        watch: Watch = float,
+    ) -> None:
+        """Prepare and store documents, each long one by itself; arguments as of `prepared`."""
+        for is_long, some in groupby(documents, lambda each: each.is_long):
+            if not is_long:
+                self.store(self.prepared([*some], moved, watch))
+                continue
+            for each in some:
+                with TemporaryFile() as file:
+                    self.store(self._spooled(each, moved.get(each.key, each.key), file, watch))
+
+    def _spooled(
+        self, document: SourceDocument, before: DocumentKey, file: IO[bytes], watch: Watch
+    ) -> PreparedBatch:
+        """Return a long document with its nodes in a file; `before` has the stored version."""
+        self._before.setdefault(document.key, before)
+        stored = {*self.parts.ledger.node_ids([before]).get(before, ())}
+        ids = NodeIds(before)
+
+        def known(nodes: Sequence[BaseNode]) -> Known:
+            same = [ids.next(node.get_content(MetadataMode.NONE)) for node in nodes]
+            return _embeddings(self.parts.nodes([each for each in same if each in stored]))
+
+        return self.parts.preparation.spooled(document, file, known, watch)
+
     def prepared(
         self,
         documents: Sequence[SourceDocument],
@@ -221,16 +174,15 @@ class Addition:
         old = [self._before[each.key] for each in documents if each.key in self._before]
         ids = self.parts.ledger.node_ids(old) if old else {}
         nodes = self.parts.nodes([id_ for own in ids.values() for id_ in own])
-        known = {node.get_content(MetadataMode.EMBED): node.get_embedding() for node in nodes}
-        return self.parts.preparation.prepared(documents, known, watch)
+        return self.parts.preparation.prepared(documents, _embeddings(nodes), watch)
 
     def store(self, batch: PreparedBatch) -> None:
         """Write prepared documents and record the outcome of each."""
-        ready: list[Prepared] = []
+        ready: list[Writable] = []
         for key, result in batch.results.items():
             if isinstance(result, Exception):
                 self.tally.failed(key.ref, result)
-            elif result.nodes:
+            elif result.node_ids:
                 ready.append(result)
             else:
                 self._skip(key)
@@ -241,9 +193,9 @@ class Addition:
             self._record(batch.splitting)
             outcomes = self.parts.writer.write(fitting)
         for document, outcome in zip(fitting, outcomes, strict=True):
-            self.tally.stored(document.key, outcome, len(document.nodes))
+            self.tally.stored(document.key, outcome, len(document.node_ids))
 
-    def _as_visible_as_before(self, documents: Sequence[Prepared]) -> list[Prepared]:
+    def _as_visible_as_before(self, documents: Sequence[Writable]) -> list[Writable]:
         """Return the documents; new versions that name no principals keep those of the old ones."""
         before = {
             each.key: self._before.get(each.key, each.key)
@@ -266,10 +218,10 @@ class Addition:
         except Exception as error:  # noqa: BLE001 - the report carries it
             self.tally.failed(key.ref, error)
 
-    def _fitting(self, documents: Sequence[Prepared], made: int | None) -> list[Prepared]:
+    def _fitting(self, documents: Sequence[Writable], made: int | None) -> list[Writable]:
         """Return the documents whose embeddings have the dimension of the knowledge base."""
         recorded = self.parts.ledger.dimension()
-        dimension = recorded or made or len(documents[0].nodes[0].get_embedding())
+        dimension = recorded or made or next(iter(documents[0].dimensions))
         if made not in (None, dimension):
             raise ModelMismatchError(
                 f"the embedding model gives vectors of dimension {made}, the knowledge base holds "
@@ -277,19 +229,23 @@ class Addition:
             )
         if recorded is None:
             self.parts.ledger.record_dimension(dimension)
-        fitting: list[Prepared] = []
+        fitting: list[Writable] = []
         for document in documents:
-            lengths = {node.node_id: len(node.get_embedding()) for node in document.nodes}
-            wrong = next((id_ for id_, length in lengths.items() if length != dimension), None)
-            if wrong is None:
+            wrong = [each for each in document.dimensions if each != dimension]
+            if not wrong:
                 fitting.append(document)
                 continue
             error = DimensionMismatchError(
-                f"the embedding of node {wrong!r} has {lengths[wrong]} numbers, the knowledge base "
-                f"has {dimension}; leave it out and it is made"
+                f"the embedding of node {document.dimensions[wrong[0]]!r} has {wrong[0]} numbers, "
+                f"the knowledge base has {dimension}; leave it out and it is made"
             )
             self.tally.failed(document.key.ref, error)
         return fitting
+
+
+def _embeddings(nodes: Iterable[BaseNode]) -> Known:
+    """Return the embeddings of nodes by the text that was embedded."""
+    return {node.get_content(MetadataMode.EMBED): node.get_embedding() for node in nodes}
 
 
 class Changes:

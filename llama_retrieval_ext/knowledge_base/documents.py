@@ -14,7 +14,14 @@ from threading import Lock
 from typing import Final, TypeAlias, TypeVar
 from uuid import UUID
 
-from llama_index.core.schema import BaseNode, Document, Node, TransformComponent
+from llama_index.core.schema import (
+    BaseNode,
+    Document,
+    MediaResource,
+    MetadataMode,
+    Node,
+    TransformComponent,
+)
 from pydantic_core import PydanticSerializationError
 
 from llama_retrieval_ext.errors import (
@@ -24,6 +31,7 @@ from llama_retrieval_ext.errors import (
     UnstableIdWarning,
 )
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, ref_of, version_of
+from llama_retrieval_ext.knowledge_base.long_texts import LONG
 from llama_retrieval_ext.query import (
     ALLOWED_KEY,
     KB_KEY,
@@ -57,6 +65,11 @@ class SourceDocument:
     def is_whole(self) -> bool:
         """Whether it has not been split yet."""
         return isinstance(self.nodes[0], Document)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is split, embedded and written in groups of nodes."""
+        return self.is_whole and len(self.nodes[0].get_content()) > LONG
 
 
 def name_of(node: BaseNode) -> str:
@@ -222,6 +235,11 @@ def digest_of(nodes: Iterable[BaseNode], fingerprint: str = "") -> str:
     digest = blake2b(fingerprint.encode(), digest_size=16)
     for each in nodes:
         node = each.model_copy(update={"metadata": _in_order(each.metadata)})
+        text = node.get_content(MetadataMode.NONE)
+        if isinstance(node, Document) and len(text) > LONG:  # JSON and its hash would copy it
+            for start in range(0, len(text), LONG):
+                digest.update(text[start : start + LONG].encode("utf-8", "surrogatepass"))
+            node = node.model_copy(update={"text_resource": MediaResource(text="")})
         digest.update(_content(node))
         if isinstance(node, Node):
             digest.update(node.hash.encode())  # media, which the JSON omits

@@ -146,7 +146,7 @@ class GraphTarget:
         self._links = links
         self._key = key
 
-    def check(self, documents: Sequence[Prepared]) -> None:  # noqa: ARG002 - of a `WriteTarget`
+    def check(self, documents: Sequence[object]) -> None:  # noqa: ARG002 - of a `WriteTarget`
         """Raise if the graph cannot be reached or was closed."""
         self._graph.nodes([], scope=None)
 

@@ -12,10 +12,11 @@ from llama_retrieval_ext.knowledge_base.documents import batched, name_of
 
 Group = list[BaseNode]
 
-# A batch is 64 documents to split, or 4,096 nodes: large enough for the throughput of models and
-# engines and for a negligible flush per batch, small enough to repeat after a crash.
+# A batch is 64 documents to split, 4 MB of text, or 4,096 nodes: large enough for the throughput of
+# models and engines and for a negligible flush per batch, small enough to repeat after a crash.
 BATCH_WEIGHT = 4096
 _DOCUMENT_WEIGHT = 64
+_NODE_CHARACTERS = 1024  # fewer than most nodes have
 
 
 def grouped(items: Iterable[object]) -> Sequence[Group] | Iterator[Group]:
@@ -45,7 +46,9 @@ def group_batches(groups: Iterable[Group]) -> Iterator[list[Group]]:
 
 def weight_of(group: Sequence[BaseNode]) -> int:
     """Return the weight of a document, or of the nodes of one, in a batch."""
-    return _DOCUMENT_WEIGHT if isinstance(group[0], Document) else len(group)
+    if isinstance(group[0], Document):
+        return max(_DOCUMENT_WEIGHT, len(group[0].text) // _NODE_CHARACTERS)
+    return len(group)
 
 
 def _named(items: Iterable[object]) -> Iterator[tuple[object, BaseNode]]:

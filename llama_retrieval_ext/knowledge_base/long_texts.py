@@ -1,11 +1,11 @@
-"""Splits texts of any length into sentences.
+"""Splits texts of any length into sentences; the limit above which a text is long.
 
 NLTK's tokenizer searches the whole text under a time limit of five seconds, which a text of some
 ten megabytes exceeds. Here it gets one block of the text at a time, and finds the same sentences.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -17,6 +17,9 @@ Split = Callable[[str], list[str]]
 # Gets the number of characters that a step of the work has finished.
 Watch = Callable[[float], object]
 
+# Characters above which a text is cut part by part, and its passages are embedded and written in
+# groups. No passage, of some hundred tokens, is as long.
+LONG: Final = 2_000_000
 # Characters per block, which NLTK searches in a fiftieth of its time limit.
 _BLOCK: Final = 250_000
 # Where a block without a sentence's end is cut: `SentenceSplitter` also cuts after these, in turn.
@@ -32,20 +35,40 @@ def in_blocks(split: Split, *, block: int = _BLOCK, watch: Watch = float) -> Spl
         block: Number of characters that `split` gets at once.
         watch: Called after each block but the last.
     """
+    return lambda text: list(sentences_in(text, split, block=block, watch=watch))
 
-    def sentences_of(text: str) -> list[str]:
-        found: list[str] = []
-        start = 0
-        while len(text) - start > block:
-            part = text[start : start + block]
-            # What ends a block may look like a sentence, so the last two are searched again.
-            whole = split(part)[:-2] or [part[: _cut(part)]]
-            found += whole
-            start += sum(map(len, whole))
-            watch(sum(map(len, whole)))
-        return found + split(text[start:])
 
-    return sentences_of
+def sentences_in(
+    text: str,
+    split: Split,
+    *,
+    start: int = 0,
+    end: int | None = None,
+    block: int = _BLOCK,
+    watch: Watch = float,
+) -> Iterator[str]:
+    """Yield the sentences of a part of a text; arguments as of `in_blocks`."""
+    end = len(text) if end is None else end
+    while end - start > block:
+        part = text[start : start + block]
+        # What ends a block may look like a sentence, so the last two are searched again.
+        whole = split(part)[:-2] or [part[: _cut(part)]]
+        yield from whole
+        size = sum(map(len, whole))
+        start += size
+        watch(size)
+    yield from split(text[start:end])
+
+
+def paragraphs_in(text: str, separator: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield the positions of the parts between separators; a part begins with its separator."""
+    cut = text.find(separator, start, end)
+    while cut >= 0:
+        if cut > start:
+            yield start, cut
+        start = cut
+        cut = text.find(separator, start + len(separator), end)
+    yield start, end
 
 
 def _cut(block: str) -> int:

@@ -29,9 +29,10 @@ from llama_retrieval_ext.knowledge_base.ledger.ledger import (
 from llama_retrieval_ext.knowledge_base.ledger.local_ledger import LocalLedger
 from llama_retrieval_ext.knowledge_base.ledger.remote_journal import RemoteJournal
 from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
-from llama_retrieval_ext.knowledge_base.preparation import Preparation, Splitter
+from llama_retrieval_ext.knowledge_base.preparation import Preparation
 from llama_retrieval_ext.knowledge_base.sharing import Sharing
 from llama_retrieval_ext.knowledge_base.snapshot import ReadOnlyCopy, open_copy
+from llama_retrieval_ext.knowledge_base.splitting import Splitter
 from llama_retrieval_ext.knowledge_base.storage import (
     RequestedSetup,
     Storage,

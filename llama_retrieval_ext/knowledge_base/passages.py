@@ -1,18 +1,31 @@
 """Cuts documents into passages along their headings, tables and blocks of code."""
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import takewhile
+from itertools import accumulate, islice, takewhile
 from typing import Final, NamedTuple
 
 from llama_index.core.node_parser import NodeParser, SentenceSplitter
 from llama_index.core.node_parser.node_utils import build_nodes_from_splits
-from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
+from llama_index.core.schema import (
+    BaseNode,
+    Document,
+    MediaResource,
+    MetadataMode,
+    NodeRelationship,
+    TextNode,
+)
 from pydantic import Field, PrivateAttr
 
 from llama_retrieval_ext.errors import ConfigurationError
-from llama_retrieval_ext.knowledge_base.long_texts import Watch, for_long_texts
+from llama_retrieval_ext.knowledge_base.long_texts import (
+    LONG,
+    Watch,
+    for_long_texts,
+    paragraphs_in,
+    sentences_in,
+)
 from llama_retrieval_ext.knowledge_base.readers.outline import Block, Heading, Outline, outline_of
 
 # Metadata of a passage: searches count them, and they are not part of its text.
@@ -83,9 +96,39 @@ class PassageParser(NodeParser):
     ) -> list[BaseNode]:
         return [passage for node in nodes for passage in self._nodes_of(node)]
 
+    def node_groups(
+        self, document: Document, ids: Callable[[str], str], size: int
+    ) -> Iterator[list[BaseNode]]:
+        """Yield the nodes of a document in groups, with ids by their texts in order.
+
+        They are the nodes that a call with the document returns, apart from their ids.
+        """
+        text = document.text
+        source = document.as_related_node_info()
+        # Its text would be hashed and searched again for each group; its embedding is of the whole.
+        empty = document.model_copy(
+            update={"text_resource": MediaResource(text=""), "embedding": None}
+        )
+        passages = self._passages(document, text)
+        identified = ((each, ids(text[each.start : each.end])) for each in passages)
+        before: list[tuple[Passage, str]] = []  # the last of the group before, for its relations
+        group = [*islice(identified, size)]
+        while group:
+            after = [*islice(identified, size)]
+            some = [*before, *group, *after[:1]]
+            nodes = self._built(empty, text, [passage for passage, _ in some])
+            for node, (_, id_) in zip(nodes, some, strict=True):
+                node.id_ = id_
+                node.relationships[NodeRelationship.SOURCE] = source
+            made = self._postprocess_parsed_nodes([*nodes], {document.id_: empty})
+            yield made[len(before) :][: len(group)]
+            before, group = group[-1:], after
+
     def _nodes_of(self, document: BaseNode) -> list[TextNode]:
         text = document.get_content(MetadataMode.NONE)
-        passages = self._passages(document, text)
+        return self._built(document, text, list(self._passages(document, text)))
+
+    def _built(self, document: BaseNode, text: str, passages: Sequence[Passage]) -> list[TextNode]:
         texts = [text[start:end] for start, end, _ in passages]
         nodes = build_nodes_from_splits(texts, document, id_func=self.id_func)
         for node, (start, end, metadata) in zip(nodes, passages, strict=True):
@@ -103,20 +146,18 @@ class PassageParser(NodeParser):
             node.start_char_idx, node.end_char_idx = start, end
         return nodes
 
-    def _passages(self, document: BaseNode, text: str) -> list[Passage]:
+    def _passages(self, document: BaseNode, text: str) -> Iterator[Passage]:
         outline = outline_of(document)
         known = document.metadata.get(TITLE_KEY)
         title = "" if known else outline.title[:_LONGEST_TITLE]
         modes = (MetadataMode.LLM, MetadataMode.EMBED)
         own = max((document.get_metadata_str(mode) for mode in modes), key=len)
         room = self.chunk_size - self._tokens(own)
-        found: list[Passage] = []
         for section in sections_of(text, outline, str(known or outline.title)):
             path = _BETWEEN.join(section.path)[-_LONGEST_PATH:]
             about = {TITLE_KEY: title, PATH_KEY: path}
             metadata = {key: value for key, value in about.items() if value}
-            found += self._cut(text, section, outline.blocks, metadata, room)
-        return found
+            yield from self._cut(text, section, outline.blocks, metadata, room)
 
     def _cut(
         self,
@@ -136,7 +177,7 @@ class PassageParser(NodeParser):
                 f"its metadata take the {self.chunk_size} tokens of a passage; shorten them, or "
                 "name some in excluded_embed_metadata_keys and excluded_llm_metadata_keys"
             )
-        pieces = list(self._pieces(text, section, inside, room))
+        pieces = self._pieces(text, section, inside, room)
         for some in merged(pieces, room, self.chunk_overlap):
             start, end = _stripped(text, some[0].start, some[-1].end)
             header = next((each.header for each in inside if each.start < start < each.end), "")
@@ -148,7 +189,8 @@ class PassageParser(NodeParser):
     ) -> Iterator[Piece]:
         """Yield the whole section if it fits, else its sentences and the lines of its blocks."""
         start, end = section.start, section.end
-        if blocks and (size := self._tokens(text[start:end])) <= room:
+        is_long = end - start > LONG
+        if blocks and not is_long and (size := self._tokens(text[start:end])) <= room:
             yield Piece(start, end, size)
             return
         for block in blocks:
@@ -161,36 +203,58 @@ class PassageParser(NodeParser):
 
     def _split(self, text: str, start: int, end: int, room: int) -> Iterator[Piece]:
         """Yield a part of the text, as a whole if it fits, else by sentences, else by words."""
-        found = self._splitter._split(text[start:end], room)  # noqa: SLF001 - it has no public name
-        for each in found:
-            start = text.index(each.text, start, end)
-            yield Piece(start, start + len(each.text), each.token_size)
-            start += len(each.text)
+        for part in self._parts(text, start, end):
+            found = self._splitter._split(part, room)  # noqa: SLF001 - it has no public name
+            for each in found:
+                start = text.index(each.text, start, end)
+                yield Piece(start, start + len(each.text), each.token_size)
+                start += len(each.text)
+
+    def _parts(self, text: str, start: int, end: int) -> Iterator[str]:
+        """Yield a part of the text, of a long one first paragraphs, then sentences.
+
+        `SentenceSplitter` splits in the same order, with all parts in memory.
+        """
+        if end - start <= LONG:
+            yield text[start:end]
+            return
+        splitter = self._splitter
+        split = splitter._chunking_tokenizer_fn  # noqa: SLF001 - as above
+        for first, last in paragraphs_in(text, splitter.paragraph_separator, start, end):
+            if last - first <= LONG:
+                yield text[first:last]
+            else:
+                yield from sentences_in(text, split, start=first, end=last, watch=self._watch)
 
     def _tokens(self, text: str) -> int:
         return self._splitter._token_size(text)  # noqa: SLF001 - it has no public name
 
 
-def merged(pieces: Sequence[Piece], room: int, overlap: int) -> Iterator[Sequence[Piece]]:
+def merged(pieces: Iterable[Piece], room: int, overlap: int) -> Iterator[Sequence[Piece]]:
     """Yield the pieces of each passage, at most `room` tokens, as `SentenceSplitter` merges them.
 
     A passage begins with the last pieces of the one before it, of at most `overlap` tokens.
     """
-    first, size = 0, 0
-    for number, piece in enumerate(pieces):
+    passage: list[Piece] = []
+    size = 0
+    for piece in pieces:
         if piece.tokens > room:
             raise ConfigurationError(f"one character has {piece.tokens} tokens, a passage {room}")
         if size + piece.tokens > room:
-            yield pieces[first:number]
-            earliest, first, size = first, number, 0
-            while first > earliest and size + pieces[first - 1].tokens <= overlap:
-                first -= 1
-                size += pieces[first].tokens
-            while size + piece.tokens > room:
-                size -= pieces[first].tokens
-                first += 1
+            yield passage
+            passage = _last(passage, min(overlap, room - piece.tokens))
+            size = sum(each.tokens for each in passage)
+        passage.append(piece)
         size += piece.tokens
-    yield pieces[first:]
+    if passage:
+        yield passage
+
+
+def _last(pieces: Sequence[Piece], most: int) -> list[Piece]:
+    """Return the last pieces of at most so many tokens."""
+    sizes = accumulate(each.tokens for each in reversed(pieces))
+    count = sum(1 for _ in takewhile(lambda size: size <= most, sizes))
+    return [*pieces[len(pieces) - count :]]
 
 
 def sections_of(text: str, outline: Outline, title: str = "") -> list[Section]:

@@ -1,41 +1,22 @@
 """Prepares documents for storage: splits them, and sets ids and embeddings of their nodes."""
 
-import json
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from types import MappingProxyType
-from typing import Any, TypeVar
-from uuid import UUID, uuid5
+from typing import IO, TypeAlias
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.ingestion import run_transformations
-from llama_index.core.schema import (
-    BaseNode,
-    Document,
-    IndexNode,
-    MetadataMode,
-    Node,
-    NodeRelationship,
-    ObjectType,
-    RelatedNodeInfo,
-    TextNode,
-    TransformComponent,
-)
-from pydantic import BaseModel
+from llama_index.core.schema import BaseNode, Document, MetadataMode
 
-from llama_retrieval_ext.errors import ConfigurationError, DuplicateNodeError
+from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.knowledge_base.documents import (
     Allowed,
     SourceDocument,
     allowed_by,
     check_ids,
-    check_transformations,
     digest_of,
     each_or_error,
-    fingerprint_of,
     name_of,
     stamped,
 )
@@ -44,154 +25,18 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import (
     DocumentKey,
     Prepared,
     key_of_node,
-    ref_of,
     with_allowed,
 )
-from llama_retrieval_ext.knowledge_base.long_texts import Watch, for_long_texts
-from llama_retrieval_ext.knowledge_base.passages import PassageParser
+from llama_retrieval_ext.knowledge_base.ledger.spooled import SpooledDocument
+from llama_retrieval_ext.knowledge_base.long_texts import Watch
+from llama_retrieval_ext.knowledge_base.splitting import Splitter
 
-T = TypeVar("T")
+# The embeddings of texts, by the text.
+Known: TypeAlias = Mapping[str, Sequence[float]]
 
-# Current encoders truncate at 512 tokens; LlamaIndex's 1,024 would lose half a chunk.
-# An overlap of an eighth keeps sentences at chunk borders findable.
-_CHUNK_TOKENS = 512
-_OVERLAP_TOKENS = 64
-_NONE: Mapping[str, Sequence[float]] = MappingProxyType({})
+_NONE: Known = MappingProxyType({})
 # The model's batches in a step of the progress bar.
 _STEP_BATCHES = 16
-
-
-class Splitter:
-    """Splits documents into nodes by LlamaIndex transformations; documents as nodes stay."""
-
-    def __init__(self, transformations: Sequence[TransformComponent] | None) -> None:
-        if transformations is not None:
-            example = "transformations=[SentenceSplitter(...)]"
-            transformations = check_transformations(transformations, "transformations", example)
-        self._given = transformations
-
-    def __getstate__(self) -> dict[str, object]:
-        # Includes fields that LlamaIndex excludes: a copy must split in the same way.
-        given = (
-            None
-            if self._given is None
-            else [(type(each), BaseModel.__getstate__(each)) for each in self._given]
-        )
-        return {"given": given, "fingerprint": self.fingerprint}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        given = state["given"]
-        self._given = None if given is None else [_restored(*each) for each in given]
-        self.fingerprint = state["fingerprint"]
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """Classes and settings of the transformations, as far as exposed."""
-        return fingerprint_of(self._transformations)
-
-    @cached_property
-    def description(self) -> str:
-        """Transformations with their sizes, for people."""
-        return ", ".join(map(_described, self._transformations))
-
-    def nodes_of(
-        self, documents: Sequence[SourceDocument], watch: Watch = float
-    ) -> list[tuple[BaseNode, ...] | Exception]:
-        """Return the nodes of each document, or its error."""
-        whole = [each for each in documents if each.is_whole]
-        made = iter(each_or_error(whole, lambda some: self._transformed(some, watch)))
-        return [next(made) if each.is_whole else each.nodes for each in documents]
-
-    @cached_property
-    def _transformations(self) -> Sequence[TransformComponent]:
-        if self._given is not None:
-            return list(self._given)
-        return [PassageParser(chunk_size=_CHUNK_TOKENS, chunk_overlap=_OVERLAP_TOKENS)]
-
-    def _transformed(
-        self, documents: Sequence[SourceDocument], watch: Watch
-    ) -> list[tuple[BaseNode, ...]]:
-        transformations = [
-            each.watched(watch) if isinstance(each, PassageParser) else for_long_texts(each, watch)
-            for each in self._transformations
-        ]
-
-        def split() -> Sequence[BaseNode]:
-            # Transformations may modify their input.
-            copies = [each.nodes[0].model_copy(deep=True) for each in documents]
-            return run_transformations(copies, transformations)
-
-        made = split_by(split)
-        owned = _by_document(made, documents)
-        return [
-            tuple(named(_embedded_apart(nodes, each.nodes[0]), each.key))
-            for each, nodes in zip(documents, owned, strict=True)
-        ]
-
-
-def split_by(split: Callable[[], T]) -> T:
-    """Return the result of a function that splits text; retry if NLTK rejects its files.
-
-    NLTK rejects files with several hard links, which uv creates when it installs a package.
-    LlamaIndex's sentence splitter reads such a file at its first use only, and does not need it.
-
-    Args:
-        split: The function.
-    """
-    try:
-        return split()
-    except PermissionError:
-        return split()
-
-
-def _restored(kind: type[TransformComponent], state: dict[Any, Any]) -> TransformComponent:
-    transformation = kind.__new__(kind)
-    BaseModel.__setstate__(transformation, state)
-    return transformation
-
-
-def _described(transformation: TransformComponent) -> str:
-    sizes = {name: getattr(transformation, name, None) for name in ("chunk_size", "chunk_overlap")}
-    shown = ", ".join(f"{name}={size}" for name, size in sizes.items() if size is not None)
-    return f"{type(transformation).__name__}({shown})"
-
-
-def _by_document(
-    nodes: Sequence[BaseNode], documents: Sequence[SourceDocument]
-) -> list[list[BaseNode]]:
-    """Return the nodes by document; raise if their document is ambiguous."""
-    if len(documents) == 1:
-        return [[_as_node(node) for node in nodes]]
-    owned: dict[str, list[BaseNode]] = {each.key.ref: [] for each in documents}
-    if len(owned) < len(documents):
-        raise ConfigurationError("two documents of a batch have the same id")
-    for node in nodes:
-        owned[ref_of(node)].append(_as_node(node))
-    return list(owned.values())
-
-
-def _as_node(node: BaseNode) -> BaseNode:
-    """Return a `Document` as a node, and other nodes unchanged."""
-    if not isinstance(node, Document):
-        return node
-    fields = {name: getattr(node, name) for name in Node.model_fields}
-    if node.image_resource or node.audio_resource or node.video_resource:
-        return Node(**fields)
-    return TextNode(
-        **{name: fields[name] for name in TextNode.model_fields if name in fields}, text=node.text
-    )
-
-
-def _embedded_apart(nodes: list[BaseNode], document: BaseNode) -> list[BaseNode]:
-    """Return nodes without the embedding that splitters copy from a document to its parts."""
-    if document.embedding is None or len(nodes) == 1:
-        return nodes
-    return [
-        node.model_copy(update={"embedding": None})
-        if node.embedding == document.embedding
-        else node
-        for node in nodes
-    ]
 
 
 class Embedder:
@@ -200,14 +45,9 @@ class Embedder:
     It calls `watch` with the number of characters after some batches.
     """
 
-    def __init__(
-        self,
-        model: BaseEmbedding,
-        known: Mapping[str, Sequence[float]] = _NONE,
-        watch: Watch = float,
-    ) -> None:
+    def __init__(self, model: BaseEmbedding, known: Known = _NONE, watch: Watch = float) -> None:
         self.model = model
-        self._known = known
+        self.known = known
         self._watch = watch
         self.dimension: int | None = None  # of its vectors; None before the first
 
@@ -220,8 +60,8 @@ class Embedder:
         if not bare:
             return list(documents)
         texts = [node.get_content(MetadataMode.EMBED) for node in bare]
-        vectors = iter(self._vectors([text for text in texts if text not in self._known]))
-        made = iter([self._known[each] if each in self._known else next(vectors) for each in texts])
+        vectors = iter(self._vectors([text for text in texts if text not in self.known]))
+        made = iter([self.known[each] if each in self.known else next(vectors) for each in texts])
 
         def embedded(node: BaseNode) -> BaseNode:
             if node.embedding is not None:
@@ -269,9 +109,13 @@ def _is_finite(node: BaseNode) -> bool:
 class PreparedBatch:
     """Documents ready to be written, without nodes if they have no text, or their errors."""
 
-    results: Mapping[DocumentKey, Prepared | Exception]
+    results: Mapping[DocumentKey, Prepared | SpooledDocument | Exception]
     dimension: int | None = None  # of the vectors that the model returned; None if not called
     splitting: str = ""  # how documents were split; empty if all were nodes
+
+
+# Returns documents, or their errors.
+_Stage: TypeAlias = Callable[[Sequence[Prepared]], Sequence[Prepared | Exception]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,10 +167,7 @@ class Preparation:
         return found
 
     def prepared(
-        self,
-        documents: Sequence[SourceDocument],
-        known: Mapping[str, Sequence[float]] = _NONE,
-        watch: Watch = float,
+        self, documents: Sequence[SourceDocument], known: Known = _NONE, watch: Watch = float
     ) -> PreparedBatch:
         """Return documents ready to be stored, or the error of each; their keys must differ.
 
@@ -338,10 +179,7 @@ class Preparation:
         results = {
             each.key: _with_text(each, nodes) for each, nodes in zip(documents, made, strict=True)
         }
-        stages = [embedder.embedded]
-        if self.extraction is not None:
-            stages.append(self.extraction.extracted)
-        for stage in stages:
+        for stage in self._stages(embedder):
             ready = [each for each in results.values() if isinstance(each, Prepared) and each.nodes]
             for document, result in zip(ready, stage(ready), strict=True):
                 results[document.key] = result
@@ -349,9 +187,46 @@ class Preparation:
         splitting = self.splitter.description if is_split else ""
         return PreparedBatch(results, embedder.dimension, splitting)
 
+    def spooled(
+        self,
+        document: SourceDocument,
+        file: IO[bytes],
+        known: Callable[[Sequence[BaseNode]], Known],
+        watch: Watch = float,
+    ) -> PreparedBatch:
+        """Return a long document ready to be stored, or its error; its nodes are in the file.
+
+        `known` returns embeddings that some nodes may have; `watch` is called as by `prepared`.
+        """
+        spooled = SpooledDocument(document.key, document.digest, document.allowed, file)
+        embedder = Embedder(self.embed_model, watch=watch)
+        try:
+            for nodes in self.splitter.groups_of(document, watch):
+                embedder.known = known(nodes)
+                spooled.append(self._complete(_with_text(document, nodes), embedder))
+        except Exception as error:  # noqa: BLE001 - the document's result
+            return PreparedBatch({document.key: error})
+        splitting = self.splitter.description
+        return PreparedBatch({document.key: spooled}, embedder.dimension, splitting)
+
+    def _stages(self, embedder: Embedder) -> Sequence[_Stage]:
+        """Return the steps after splitting, each for several documents or their parts."""
+        return [embedder.embedded] + (
+            [] if self.extraction is None else [self.extraction.extracted]
+        )
+
+    def _complete(self, part: Prepared | Exception, embedder: Embedder) -> Prepared:
+        """Return a part of a document after all steps, or raise its error."""
+        for stage in self._stages(embedder):
+            if isinstance(part, Prepared) and part.nodes:
+                (part,) = stage([part])
+        if isinstance(part, Exception):
+            raise part
+        return part
+
 
 def _with_text(
-    document: SourceDocument, nodes: tuple[BaseNode, ...] | Exception
+    document: SourceDocument, nodes: Sequence[BaseNode] | Exception
 ) -> Prepared | Exception:
     if isinstance(nodes, Exception):
         return nodes
@@ -366,56 +241,3 @@ def _with_text(
 def is_searchable(node: BaseNode) -> bool:
     """Return whether a node has text or an embedding."""
     return node.embedding is not None or bool(node.get_content(MetadataMode.NONE).strip())
-
-
-# UUID namespace of this package's chunks: must never change.
-_NAMESPACE = UUID("6b0a4f6e-6d2c-4a4e-9d5d-0c8b0b6f5a11")
-
-
-def named(nodes: Sequence[BaseNode], key: DocumentKey) -> list[BaseNode]:
-    """Return copies of a document's new nodes with stable ids and updated references.
-
-    An id depends on the document, the node's text, and the number of earlier nodes with that
-    text, so that a chunk keeps its id when text is inserted before it. Ids are UUIDs, which
-    every engine accepts.
-    """
-    seen: Counter[str] = Counter()
-    ids: dict[str, str] = {}
-    for node in nodes:
-        if node.node_id in ids:
-            raise DuplicateNodeError(
-                f"the transformations gave two nodes of document {key.ref!r} the id "
-                f"{node.node_id!r}; each must be a node of its own",
-                node.node_id,
-            )
-        text = node.get_content(MetadataMode.NONE)
-        ids[node.node_id] = str(uuid5(_NAMESPACE, json.dumps([*key, text, seen[text]])))
-        seen[text] += 1
-    return [_renamed(node, ids, key) for node in nodes]
-
-
-def _renamed(node: BaseNode, ids: Mapping[str, str], key: DocumentKey) -> BaseNode:
-    relationships: dict[NodeRelationship, object] = {
-        kind: [_refer(each, ids) for each in related]
-        if isinstance(related, list)
-        else _refer(related, ids)
-        for kind, related in node.relationships.items()
-    }
-    relationships[NodeRelationship.SOURCE] = _source(node, key)
-    update: dict[str, object] = {"id_": ids[node.node_id], "relationships": relationships}
-    if isinstance(node, IndexNode):
-        update["index_id"] = ids.get(node.index_id, node.index_id)
-    return node.model_copy(update=update)
-
-
-def _refer(related: RelatedNodeInfo, ids: Mapping[str, str]) -> RelatedNodeInfo:
-    if related.node_id not in ids:
-        return related
-    return related.model_copy(update={"node_id": ids[related.node_id]})
-
-
-def _source(node: BaseNode, key: DocumentKey) -> RelatedNodeInfo:
-    source = node.relationships.get(NodeRelationship.SOURCE)
-    if isinstance(source, RelatedNodeInfo):
-        return source.model_copy(update={"node_id": key.ref})
-    return RelatedNodeInfo(node_id=key.ref, node_type=ObjectType.DOCUMENT)

@@ -12,9 +12,11 @@ import sqlite3
 import tempfile
 import weakref
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from threading import Event, Thread
+from time import time
+from typing import Final
 
 from llama_retrieval_ext.checks import check_seconds
 from llama_retrieval_ext.errors import ConfigurationError, RetrievalExtError, StoreUnavailableError
@@ -24,10 +26,19 @@ from llama_retrieval_ext.knowledge_base.graph import directory_of
 from llama_retrieval_ext.knowledge_base.ledger.ledger import Ledger
 from llama_retrieval_ext.knowledge_base.ledger.local_ledger import LocalLedger
 from llama_retrieval_ext.knowledge_base.storage import LEDGER, Storage, missing
-from llama_retrieval_ext.stores.embedded.files import CAN_FREEZE, copy_database, frozen
+from llama_retrieval_ext.stores.embedded.files import (
+    CAN_FREEZE,
+    LOCK,
+    DirectoryLock,
+    copy_database,
+    frozen,
+)
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.urls import Location
 
+_PREFIX: Final = "llama-retrieval-ext-"
+# A younger folder may be one that is about to be locked.
+_NEW_S: Final = 60.0
 _logger = logging.getLogger(__name__)
 
 
@@ -45,7 +56,9 @@ class ReadOnlyCopy:
         self._graph_source = None if graph is None else _graph_folder(graph)
         if not (self._source / LEDGER).is_file():
             raise missing(url)
-        self._folder = Path(tempfile.mkdtemp(prefix="llama-retrieval-ext-"))
+        _remove_left_copies()
+        self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        self._guard = DirectoryLock(self._folder)  # until this process ends
         self._end = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self._kb = self._folder / "kb"
         self.url = f"embedded:{self._kb}"
@@ -72,6 +85,7 @@ class ReadOnlyCopy:
     def close(self) -> None:
         """Delete the copy."""
         self._end()
+        self._guard.release()
 
     def _copy_first(self) -> None:
         with ExitStack() as resources:
@@ -187,3 +201,13 @@ def _refresh_every(
             if not ended.is_set():
                 _logger.warning("the snapshot stays as it was: %s", error)
         del refresh
+
+
+def _remove_left_copies() -> None:
+    """Delete what processes that were killed have left in the temporary folder."""
+    for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{LOCK}"):
+        with suppress(OSError):  # it is open, of another user, or gone
+            if time() - lock.stat().st_mtime > _NEW_S:
+                guard = DirectoryLock(lock.parent)
+                shutil.rmtree(lock.parent, ignore_errors=True)
+                guard.release()

@@ -49,7 +49,7 @@ class Storage:
     store: BasePydanticVectorStore
     close: Callable[[], None]
     flush: Callable[[], None]  # writes pending changes to disk
-    check_room: Callable[[list[BaseNode]], None]  # raises if they do not fit on the disk
+    check_room: Callable[[Iterable[int]], None]  # raises if so many bytes do not fit on the disk
     count: Callable[[], int]  # the nodes in the store
     tokenizer: str  # as JSON
     params: str  # engine settings as JSON, applied when it creates the collection

@@ -180,20 +180,29 @@ class Sync:
         documents = [each for read in batch for each in read.documents]
         self._owned.update(each.key for each in documents)
         if not self._options.dry_run:
-            origins = {
-                each.key: _before(each.key, read.found.key, moved[read.found.key].key)
-                for read in batch
-                if read.found.key in moved
-                for each in read.documents
-            }
+            origins: dict[DocumentKey, DocumentKey] = {}
+            for read in batch:
+                if read.found.key in moved:
+                    origins |= self._origins(read, moved[read.found.key].key)
             changed = self._addition.changed(documents)
             for some in batched(changed, lambda each: weight_of(each.nodes), BATCH_WEIGHT):
-                self._addition.store(self._addition.prepared(some, origins))
+                self._addition.write(some, origins)
         report = self._addition.tally.report()
         records = [self._finish(read, moved.get(read.found.key), report) for read in batch]
         done = [each for each in records if each is not None]
         self._delete(entry for each in done for entry in self._stored.get(each.key, ()))
         self._record([each for each in done if each.stamp])
+
+    def _origins(self, read: _Read, before: SourceKey) -> dict[DocumentKey, DocumentKey]:
+        """Return the stored documents of a source that has moved, by those that it has now.
+
+        Ids contain the path of a file; other ids may change, and then the order decides.
+        """
+        keys = [each.key for each in read.documents]
+        stored = [each.key for each in self._stored[before]]
+        origins = {key: _before(key, read.found.key, before) for key in keys}
+        known = set(origins.values()) <= set(stored)
+        return origins if known else dict(zip(keys, stored, strict=False))
 
     def _finish(
         self, read: _Read, origin: SyncedSource | None, report: IngestionReport

@@ -9,15 +9,15 @@ process has claimed a document, the writer waits until that process finishes it 
 """
 
 import logging
-from collections.abc import Callable, Generator, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain, groupby
 from random import uniform
 from threading import Lock, RLock
 from time import monotonic, sleep
 from typing import Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
-from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_retrieval_ext.errors import (
@@ -31,7 +31,9 @@ from llama_retrieval_ext.knowledge_base.ledger.journal import (
     Claim,
     Journal,
     JournalState,
+    Parts,
     Reply,
+    Writable,
     WriteOutcome,
 )
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared
@@ -58,7 +60,7 @@ class WriteTarget(Protocol):
     After a crash the same nodes are upserted or deleted again.
     """
 
-    def check(self, documents: Sequence[Prepared]) -> None:
+    def check(self, documents: Sequence[Writable]) -> None:
         """Raise if it is not writable now, or has no room for new versions of documents.
 
         Called before they are claimed: a refused write leaves nothing in the journal.
@@ -79,35 +81,46 @@ class WriteTarget(Protocol):
 
 
 class StoreTarget:
-    """A store as the target; `flush` writes to disk, `check_room` raises if nodes do not fit."""
+    """A store as the target of writes.
+
+    `flush` writes to disk; `check_room` raises if documents of these sizes in bytes do not fit.
+    """
 
     def __init__(
         self,
         store: BasePydanticVectorStore,
         flush: Callable[[], None],
-        check_room: Callable[[list[BaseNode]], None] = lambda _: None,
+        check_room: Callable[[Iterable[int]], None] = lambda _: None,
     ) -> None:
         self._store = store
         self._check_room = check_room
         self.flush = flush
 
-    def check(self, documents: Sequence[Prepared]) -> None:
+    def check(self, documents: Sequence[Writable]) -> None:
         """Raise if there is no room; the journal, in the same place, is written first."""
-        self._check_room(_nodes_of(documents))
+        self._check_room(each.size_bytes for each in documents)
 
     def upsert(self, documents: Sequence[Prepared]) -> None:
         """Add the nodes of documents, or replace those with the same id."""
-        self._store.add(_nodes_of(documents))
+        self._store.add([node for document in documents for node in document.nodes])
 
     def delete(self, node_ids: Sequence[str]) -> None:
         """Delete nodes; missing ids are ignored."""
         self._store.delete_nodes(node_ids=list(node_ids))
 
 
-def _nodes_of(documents: Sequence[Prepared]) -> list[BaseNode]:
-    return [node for document in documents for node in document.nodes]
+def _written_together(documents: Iterable[Parts]) -> Iterator[Sequence[Prepared]]:
+    """Yield whole documents together, and the parts of long ones one by one."""
+    for is_whole, some in groupby(documents, lambda each: isinstance(each, Prepared)):
+        parts = [each.parts() for each in some]
+        if is_whole:
+            yield [*chain.from_iterable(parts)]
+        else:
+            yield from ([part] for part in chain.from_iterable(parts))
 
 
+# Ids of nodes that are deleted in one call.
+_MANY_NODES: Final = 4096
 # Errors that concern no single document.
 _FATAL = (StoreUnavailableError, StoreClosedError, StoreFormatError, ModelMismatchError, OSError)
 # Interval between checks of documents that another process has claimed.
@@ -129,7 +142,7 @@ class Writer:
         self.lock = lock
         self._losses = 0
 
-    def write(self, documents: Sequence[Prepared]) -> list[WriteOutcome | Exception]:
+    def write(self, documents: Sequence[Writable]) -> list[WriteOutcome | Exception]:
         """Store each document atomically; return the outcome of each.
 
         Errors that concern no single document are raised.
@@ -153,7 +166,7 @@ class Writer:
         """Finish or undo unfinished changes."""
         with self.lock:
             finishing: list[Claim] = []
-            versions: list[tuple[Claim, Prepared]] = []
+            versions: list[tuple[Claim, Parts]] = []
             for claim in self._journal.unfinished():
                 updating = claim.state is JournalState.UPDATING
                 version = self._journal.new_version(claim) if updating else None
@@ -174,7 +187,7 @@ class Writer:
         except StoreUnavailableError as error:
             _logger.warning("an interrupted change stays unfinished for now: %s", error)
 
-    def _check(self, documents: Sequence[Prepared]) -> None:
+    def _check(self, documents: Sequence[Writable]) -> None:
         for target in self._targets:
             target.check(documents)
 
@@ -207,8 +220,8 @@ class Writer:
             sleep(uniform(*_PAUSE_S))  # noqa: S311 - so that two do not keep in step
 
     def _write(
-        self, documents: list[Prepared], outcomes: dict[DocumentKey, WriteOutcome | Exception]
-    ) -> list[Prepared]:
+        self, documents: list[Writable], outcomes: dict[DocumentKey, WriteOutcome | Exception]
+    ) -> list[Writable]:
         """Write the documents that no other writer has claimed; return the rest."""
         claims: list[Claim] = []
         with self._roll_back(claims):
@@ -221,7 +234,7 @@ class Writer:
             claims += [claim for claim, _ in begun]
             failures = self._put(begun)
             lost = self._complete([each for each in claims if each.key not in failures])
-        left: list[Prepared] = []
+        left: list[Writable] = []
         for document, reply in zip(documents, replies, strict=True):
             outcome = failures.get(document.key) or _outcome_of(reply)
             if outcome is None or document.key in lost:
@@ -252,9 +265,9 @@ class Writer:
                 self._discard(self._journal.unowned(claims))
             raise
 
-    def _put(self, begun: Sequence[tuple[Claim, Prepared]]) -> dict[DocumentKey, Exception]:
+    def _put(self, begun: Sequence[tuple[Claim, Parts]]) -> dict[DocumentKey, Exception]:
         """Store documents; undo those that the store rejects, and return the errors."""
-        results = each_or_error([each for _, each in begun], self._upsert, fatal=_FATAL)
+        results = each_or_error(begun, self._upsert, fatal=_FATAL)
         failures: dict[DocumentKey, Exception] = {}
         for (claim, _), result in zip(begun, results, strict=True):
             if isinstance(result, Exception):
@@ -262,10 +275,14 @@ class Writer:
                 failures[claim.key] = result
         return failures
 
-    def _upsert(self, documents: Sequence[Prepared]) -> list[None]:
-        for target in self._targets:
-            target.upsert(documents)
-        return [None] * len(documents)
+    def _upsert(self, begun: Sequence[tuple[Claim, Parts]]) -> list[None]:
+        loads = _written_together(document for _, document in begun)
+        for number, some in enumerate(loads):
+            if number:  # a long document takes longer than others consider its claim alive
+                self._journal.confirm([claim for claim, _ in begun])
+            for target in self._targets:
+                target.upsert(some)
+        return [None] * len(begun)
 
     def _undo(self, claim: Claim) -> None:
         self._discard(claim.fresh)
@@ -288,9 +305,9 @@ class Writer:
         return {claim.key for claim in lost}
 
     def _discard(self, node_ids: Sequence[str]) -> None:
-        if node_ids:
+        for start in range(0, len(node_ids), _MANY_NODES):
             for target in self._targets:
-                target.delete(node_ids)
+                target.delete(node_ids[start : start + _MANY_NODES])
 
     def _flush(self) -> None:
         for target in self._targets:

@@ -3,11 +3,13 @@
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import (
     BasePydanticVectorStore,
+    FilterOperator,
     VectorStoreQuery,
     VectorStoreQueryResult,
 )
@@ -23,11 +25,14 @@ from llama_retrieval_ext.execution.context import note_degraded
 from llama_retrieval_ext.execution.drivers import awaited_or_in_thread
 from llama_retrieval_ext.execution.plan import Call
 from llama_retrieval_ext.filters import (
+    AllOf,
+    AnyOf,
+    Compare,
     Condition,
+    Not,
     as_metadata_filters,
     matches,
     refuse_dates,
-    simplified,
 )
 from llama_retrieval_ext.stores.encoding.vectors import ScoreRange
 from llama_retrieval_ext.stores.engine.backend import (
@@ -230,3 +235,42 @@ def _readable(store: BasePydanticVectorStore) -> Generator[None]:
             f"{type(store).__name__} cannot give nodes by their ids, which graphs know them by; "
             "pass a VectorStoreIndex with a docstore, or a store opened by URL"
         ) from error
+
+
+_DECIDED_BY_NO_VALUES: Final[Mapping[FilterOperator, bool]] = {
+    FilterOperator.IN: False,
+    FilterOperator.ANY: False,
+    FilterOperator.NIN: True,
+}
+
+
+def simplified(condition: Condition) -> Condition | bool:
+    """Return the condition without empty groups and lists; a bool if it is constant.
+
+    Stores ignore an empty group, and some ignore an empty list of values.
+    """
+    match condition:
+        case Compare(_, operator, ()) if operator in _DECIDED_BY_NO_VALUES:
+            return _DECIDED_BY_NO_VALUES[operator]
+        case Compare():
+            return condition
+        case AllOf(parts):
+            return _group(AllOf, parts, decides=False)
+        case AnyOf(parts):
+            return _group(AnyOf, parts, decides=True)
+        case Not(part):
+            inner = simplified(part)
+            return not inner if isinstance(inner, bool) else Not(inner)
+
+
+def _group(
+    kind: type[AllOf] | type[AnyOf], parts: Sequence[Condition], *, decides: bool
+) -> Condition | bool:
+    """Return the group of the parts, or ``decides`` if one of the parts is that constant."""
+    inner = [simplified(part) for part in parts]
+    if decides in inner:
+        return decides
+    left = tuple(part for part in inner if not isinstance(part, bool))
+    if not left:
+        return not decides
+    return left[0] if len(left) == 1 else kind(left)

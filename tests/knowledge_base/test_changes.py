@@ -1,37 +1,14 @@
-from collections.abc import Callable, Iterator, Sequence
-from uuid import uuid4
+from collections.abc import Callable
 
 import pytest
-from llama_index.core.node_parser import HierarchicalNodeParser, SentenceSplitter
-from llama_index.core.schema import (
-    BaseNode,
-    Document,
-    IndexNode,
-    MetadataMode,
-    NodeRelationship,
-    RelatedNodeInfo,
-    TextNode,
-    TransformComponent,
-)
+from llama_index.core.node_parser import SentenceSplitter
+from llama_index.core.schema import Document, MetadataMode, TextNode
 
-from llama_retrieval_ext.knowledge_base import groups
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
-from llama_retrieval_ext.stores.engine.backend import Search
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.knowledge_base.nodes import LONG, found, node_of
 
 Open = Callable[..., KnowledgeBase]
-LONG = " ".join(f"Sentence number {number} is about leave." for number in range(200))
-
-
-def found(kb: KnowledgeBase, query: str = "leave") -> dict[str, str]:
-    """Texts by node id, of everything that keyword search finds."""
-    hits = kb.retriever("keyword", top_k=1000).retrieve(query)
-    return {hit.node_id: hit.node.get_content(MetadataMode.NONE) for hit in hits}
-
-
-def node_of(ref: str, id_: str, text: str, **fields: object) -> TextNode:
-    source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=ref)}
-    return TextNode(id_=id_, text=text, relationships=source, **fields)
 
 
 def test_a_long_document_is_split_and_a_node_is_not(kb: KnowledgeBase) -> None:
@@ -82,88 +59,12 @@ def test_other_transformations_change_every_document_and_no_node(open_kb: Open) 
     assert (small.add(items).updated, small.add(items).unchanged) == (1, 2)
 
 
-def test_a_splitter_is_called_again_when_nltk_rejects_its_files_once(open_kb: Open) -> None:
-    class Refused(TransformComponent):  # NLTK's first use in an environment that uv has linked
-        def __call__(self, nodes: Sequence[BaseNode], **_: object) -> list[BaseNode]:
-            calls.append(len(nodes))
-            if len(calls) == 1:
-                raise PermissionError("refusing multiply-linked file")
-            return [*nodes]
-
-    calls: list[int] = []
-    report = open_kb(transformations=[Refused()]).add([Document(id_="d", text=LONG)])
-    assert (report.added, calls) == (1, [1, 1])
-
-
-def test_a_chunk_keeps_its_id_when_text_comes_before_it(open_kb: Open) -> None:
-    class Lines(TransformComponent):  # where LlamaIndex's splitters cut depends on the version
-        def __call__(self, nodes: Sequence[BaseNode], **_: object) -> list[BaseNode]:
-            lines = [(node, line) for node in nodes for line in node.get_content().split("\n")]
-            return [node_of(node.node_id, str(uuid4()), line) for node, line in lines]
-
-    kb = open_kb(transformations=[Lines()])
-    text = LONG.replace(". ", ".\n")
-    kb.add([Document(id_="d", text=text)])
-    before = found(kb)
-    kb.add([Document(id_="d", text=f"Preamble about leave.\n{text}")])
-    assert len(before) == 200
-    assert len(found(kb)) == 201
-    assert before.items() <= found(kb).items()
-
-
-def test_equal_chunks_of_a_document_are_different_nodes(open_kb: Open) -> None:
-    class Thrice(TransformComponent):
-        def __call__(self, nodes: Sequence[BaseNode], **_: object) -> list[BaseNode]:
-            return [node_of(node.node_id, f"{n}", "leave") for node in nodes for n in range(3)]
-
-    kb = open_kb(transformations=[Thrice()])
-    kb.add([Document(id_="d", text="x"), Document(id_="e", text="x")])
-    assert kb.count() == len(found(kb)) == 6
-
-
-def test_relationships_of_nodes_refer_to_their_new_ids(open_kb: Open) -> None:
-    kb = open_kb(transformations=[HierarchicalNodeParser.from_defaults(chunk_sizes=[512, 64])])
-    kb.add([Document(id_="d", text=LONG)])
-    nodes = [hit.node for hit in kb.retriever("keyword", top_k=1000).retrieve("leave")]
-    ids = {node.node_id for node in nodes}
-    assert {node.ref_doc_id for node in nodes} == {"d"}
-    parents = {node.parent_node.node_id for node in nodes if node.parent_node}
-    children = {child.node_id for node in nodes for child in node.child_nodes or []}
-    neighbours = {near.node_id for node in nodes for near in [node.next_node] if near}
-    for referred in (parents, children, neighbours):
-        assert referred
-        assert referred <= ids
-
-
-def test_an_index_node_of_a_transformation_refers_to_the_new_id(open_kb: Open) -> None:
-    class Pointing(TransformComponent):
-        def __call__(self, nodes: Sequence[BaseNode], **_: object) -> list[BaseNode]:
-            target = TextNode(id_="target", text="canteen")
-            return [target, IndexNode(id_="pointer", text="leave", index_id="target")]
-
-    kb = open_kb(transformations=[Pointing()])
-    kb.add([Document(id_="d", text="x")])
-    ((target, _),) = found(kb, "canteen").items()
-    (hit,) = kb.retriever("keyword").backend.keyword("leave", Search(10)).function()
-    assert isinstance(hit.node, IndexNode)
-    assert hit.node.index_id == target
-
-
 def test_without_transformations_a_document_is_one_node(open_kb: Open) -> None:
     kb = open_kb(transformations=[])
     kb.add([Document(id_="d", text=LONG, metadata={"page": 3})])
     (hit,) = kb.retriever("keyword").retrieve("leave")
     assert type(hit.node) is TextNode
     assert (hit.node.text, hit.node.metadata, hit.node.ref_doc_id) == (LONG, {"page": 3}, "d")
-
-
-def test_the_embedding_of_a_document_is_kept_only_if_it_is_not_split(
-    kb: KnowledgeBase, model: FakeEmbedding
-) -> None:
-    kb.add([Document(id_="d", text="leave", embedding=[0.25] * 16)])
-    assert model.calls == []
-    kb.add([Document(id_="d", text=LONG, embedding=[0.25] * 16)])
-    assert len(model.calls) == kb.count() > 1
 
 
 def test_nodes_with_an_embedding_keep_it_and_others_are_embedded(
@@ -205,33 +106,6 @@ def test_adding_does_not_change_the_documents_of_the_caller(kb: KnowledgeBase) -
     before = document.model_dump(), node.model_dump()
     kb.add([document, node])
     assert (document.model_dump(), node.model_dump()) == before
-
-
-def test_a_generator_of_documents_is_read_in_batches(kb: KnowledgeBase) -> None:
-    held: list[int] = []
-
-    def reader() -> Iterator[Document]:
-        for number in range(200):
-            held.append(kb.count())
-            yield Document(id_=f"d{number}", text="leave")
-
-    report = kb.add(reader())
-    assert report.added == kb.count() == 200
-    assert held[-1] >= 128  # most of it was stored before the last was read
-
-
-def test_nodes_of_a_document_may_be_anywhere_in_a_list(kb: KnowledgeBase) -> None:
-    nodes = [node_of(f"d{n % 2}", f"n{n}", "leave") for n in range(6)]
-    report = kb.add(nodes)
-    assert (report.added, report.n_nodes) == (2, 6)
-    assert [document.n_nodes for document in kb.documents()] == [3, 3]
-
-
-def test_scattered_nodes_of_a_document_from_a_generator_are_an_error(kb: KnowledgeBase) -> None:
-    nodes = [node_of(f"d{n % 2}", f"n{n}", "leave") for n in range(4)]
-    report = kb.add(node for node in nodes)
-    assert set(report.failures) == {"d0", "d1"}
-    assert "in a row" in str(report.failures["d0"])
 
 
 def test_a_document_is_replaced_by_nodes_that_belong_to_it(kb: KnowledgeBase) -> None:
@@ -280,27 +154,3 @@ def test_the_order_of_a_set_in_metadata_is_no_change(kb: KnowledgeBase) -> None:
     kb.add([Document(id_="d", text="annual leave", metadata=there)])
     report = kb.add([Document(id_="d", text="annual leave", metadata=back)])
     assert (report.unchanged, report.updated) == (1, 0)
-
-
-@pytest.mark.parametrize("total", ["15.0/15.0", "15.0char"])
-def test_the_progress_bar_counts_characters_with_and_without_an_end(
-    kb: KnowledgeBase,
-    total: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def documents() -> Iterator[Document]:
-        for number in range(3):
-            yield Document(id_=f"d{number}", text="leave")
-
-    monkeypatch.setattr(groups, "_DELAY_S", 0)
-    kb.add(list(documents()) if "/" in total else documents())
-    assert total in capsys.readouterr().err
-
-
-def test_show_progress_false_shows_no_progress_bar(
-    kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(groups, "_DELAY_S", 0)
-    kb.add([Document(text="leave")], show_progress=False)
-    assert capsys.readouterr().err == ""

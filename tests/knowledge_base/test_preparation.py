@@ -11,7 +11,6 @@ from llama_index.core.schema import (
     TextNode,
     TransformComponent,
 )
-from tqdm import tqdm  # type: ignore[import-untyped]
 
 from llama_retrieval_ext.errors import (
     ConfigurationError,
@@ -21,7 +20,6 @@ from llama_retrieval_ext.errors import (
     ModelMismatchError,
     StoreClosedError,
 )
-from llama_retrieval_ext.knowledge_base import groups
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
 
@@ -99,23 +97,6 @@ def test_nothing_to_add_is_an_empty_report(kb: KnowledgeBase) -> None:
     report = kb.add([])
     assert (report.added, report.n_nodes, report.failures) == (0, 0, {})
     assert kb.add(iter(())).added == 0
-
-
-@pytest.mark.parametrize("items", [[3], ["text"], [Document(text="x"), None], iter([b"bytes"])])
-def test_adding_another_type_than_documents_names_the_type(
-    kb: KnowledgeBase, items: object
-) -> None:
-    with pytest.raises(ConfigurationError, match="expected LlamaIndex documents or nodes, got"):
-        kb.add(items)  # type: ignore[arg-type]
-    assert kb.count() == 0
-
-
-@pytest.mark.parametrize("items", ["text", Document(text="x"), TextNode(text="x"), 3, None])
-def test_adding_one_document_without_a_list_says_what_to_write(
-    kb: KnowledgeBase, items: object
-) -> None:
-    with pytest.raises(ConfigurationError, match=r"write \[...\] around it"):
-        kb.add(items)  # type: ignore[arg-type]
 
 
 def test_an_error_of_the_iterator_is_raised_and_stored_documents_stay(kb: KnowledgeBase) -> None:
@@ -220,22 +201,3 @@ def test_a_transformation_that_repeats_a_node_fails_only_that_document(open_kb: 
     report = kb.add([Document(id_="twice", text="x"), Document(id_="once", text="y")])
     assert report.added == 1
     assert isinstance(report.failures["twice"], DuplicateNodeError)
-
-
-def test_the_bar_moves_while_one_long_document_is_embedded(
-    kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    moves: list[float] = []
-
-    class Bar(tqdm):  # type: ignore[misc]  # tqdm has no types
-        def update(self, n: float = 1) -> None:
-            moves.append(n)
-            super().update(n)
-
-    monkeypatch.setattr(groups, "tqdm", Bar)
-    monkeypatch.setattr(groups, "_DELAY_S", 1e9)
-    source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id="d")}
-    nodes = [TextNode(text=f"Line {n:03}", relationships=source) for n in range(500)]
-    assert kb.add(nodes).added == 1
-    assert sum(moves) == pytest.approx(500 * len("Line 000"))
-    assert len(moves) > 3

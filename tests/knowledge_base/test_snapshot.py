@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -65,6 +66,37 @@ def test_a_read_only_copy_changes_only_by_refresh(tmp_path: Path) -> None:
         writer.index()
         with opened(tmp_path / "kb") as indexed:
             assert found(indexed) == {"leave in version2"}
+
+
+@pytest.mark.slow
+def test_the_copy_of_a_killed_reader_is_removed_by_the_next_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path / "kb", read_only=False) as kb:
+        kb.add(documents(1), show_progress=False)
+    place = tmp_path / "temporary"
+    place.mkdir()
+    monkeypatch.setenv("TMPDIR", str(place))
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    code = """
+import os, sys
+from llama_retrieval_ext import KnowledgeBase
+from llama_retrieval_ext.testing.fakes import FakeEmbedding
+kb = KnowledgeBase.open(sys.argv[1], embed_model=FakeEmbedding(dim=8), read_only=True)
+os.kill(os.getpid(), 9)
+"""
+    subprocess.run([sys.executable, "-c", code, f"embedded:{tmp_path / 'kb'}"], check=False)
+    (left,) = place.iterdir()
+    with opened(tmp_path / "kb") as living:
+        assert left.exists()  # it is young: its reader may be about to lock it
+        (used,) = set(place.iterdir()) - {left}
+        for each in (left, used):
+            os.utime(each / "lock", (1, 1))
+        with opened(tmp_path / "kb"):
+            assert not left.exists()
+            assert used.exists()
+        assert found(living) == {"leave in version1"}
+    assert list(place.iterdir()) == []
 
 
 def test_read_only_is_refused_except_for_a_directory(tmp_path: Path) -> None:

@@ -7,41 +7,19 @@ import pytest
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import Document
 
-from llama_retrieval_ext.errors import SyncRefusedError
 from llama_retrieval_ext.knowledge_base.copy import copy_knowledge_base
 from llama_retrieval_ext.knowledge_base.knowledge_base import KnowledgeBase
 from llama_retrieval_ext.knowledge_base.readers.files import read_documents
 from llama_retrieval_ext.query import Scope
 from tests.knowledge_base.conftest import PickyEmbedding
 from tests.knowledge_base.engines import EMBEDDED
+from tests.knowledge_base.folders import folder, is_equal, names
 from tests.knowledge_base.graphs import LINKS, check_in_step
 from tests.knowledge_base.sync_edits import differences
 
+__all__ = ["folder"]
+
 Open = Callable[..., KnowledgeBase]
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Eight texts, and a table of two rows."""
-    folder = tmp_path / "handbook"
-    (folder / "rules").mkdir(parents=True)
-    for number in range(8):
-        place = folder / ("rules" if number < 4 else ".")
-        (place / f"{number}.md").write_text(f"Rule {number} is about leave.")
-    (folder / "staff.csv").write_text("name\nAnn\nBob\n")
-    return folder
-
-
-def names(paths: object) -> list[str]:
-    assert isinstance(paths, tuple | list)
-    return [Path(path).name for path in paths]
-
-
-def is_equal(kb: KnowledgeBase, folder: Path) -> bool:
-    """Whether it has the documents that a new one of the folder has."""
-    return sorted(each.document_id for each in kb.documents()) == sorted(
-        document.id_ for document in read_documents(folder) if document.text.strip()
-    )
 
 
 def test_a_sync_adds_all_and_the_next_one_does_nothing(
@@ -54,34 +32,6 @@ def test_a_sync_adds_all_and_the_next_one_does_nothing(
     again = kb.sync(folder, show_progress=False)
     assert (len(again.unchanged), again.added, again.n_nodes) == (9, (), 0)
     assert len(model.calls) == calls
-
-
-def test_a_dry_run_reports_what_the_sync_does_and_writes_nothing(
-    kb: KnowledgeBase, folder: Path
-) -> None:
-    (folder / "logo.png").write_bytes(b"\x89PNG\r\n\x1a\n\x00")
-    (folder / "empty.txt").touch()
-    assert kb.sync(folder, dry_run=True) == kb.sync(folder)
-    (folder / "rules").rename(folder / "laws")
-    (folder / "4.md").unlink()
-    (folder / "5.md").write_text("Rule 5 is about lunch.")
-    (folder / "9.md").write_text("Rule 9 is new.")
-    (folder / "staff.csv").write_text("name\nAnn\n")
-    before = kb.documents()
-    planned = kb.sync(folder, dry_run=True)
-    assert kb.documents() == before
-    done = kb.sync(folder)
-    assert planned == done
-    assert names(done.added) == ["9.md"]
-    assert names(done.changed) == ["5.md", "staff.csv"]
-    assert names(done.deleted) == ["4.md"]
-    assert [(old, new) for old, new in done.moved.items()] == [
-        (str(folder / "rules" / f"{n}.md"), str(folder / "laws" / f"{n}.md")) for n in range(4)
-    ]
-    assert names(done.unchanged) == ["6.md", "7.md"]
-    assert sorted(done.left_out.values()) == ["no text", "this kind of file is not supported: .png"]
-    assert is_equal(kb, folder)
-    assert str(done).startswith("1 added, 2 changed, 4 moved, 1 deleted, 2 unchanged, 2 left out; ")
 
 
 def test_a_moved_folder_is_not_embedded_again(
@@ -109,6 +59,23 @@ def test_a_moved_document_is_visible_to_whom_it_was_shared_with(
     bob = Scope(principals=["user:bob"])
     assert len(kb.documents(scope=bob)) == len(kb.documents()) - 4
     assert kb.get(str(folder / "laws" / "1.md"), scope=bob) == []
+
+
+def test_a_document_of_a_list_that_moves_and_changes_its_id_keeps_its_principals(
+    kb: KnowledgeBase,
+) -> None:
+    def pages(folder: str) -> list[Document]:
+        return [
+            Document(id_=f"{folder} {n}", text=f"leave {n}", metadata={"file_path": f"/{folder}/x"})
+            for n in range(3)
+        ]
+
+    kb.sync(pages("old"), name="wiki")
+    for number in range(2):
+        kb.share(f"old {number}", allowed=[f"user:{number}"])
+    assert kb.sync(pages("new"), name="wiki", max_deletions=1).moved == {"/old/x": "/new/x"}
+    allowed = {each.document_id: each.allowed for each in kb.documents()}
+    assert allowed == {"new 0": ("user:0",), "new 1": ("user:1",), "new 2": ()}
 
 
 def test_whom_documents_name_follows_the_argument_without_embedding(
@@ -159,31 +126,6 @@ def test_only_what_came_under_the_name_is_deleted(kb: KnowledgeBase, folder: Pat
     left = {each.document_id for each in kb.documents()}
     assert {"note", "page"} <= left
     assert kb.sync([], name="wiki", max_deletions=1).deleted == ("page",)
-
-
-def test_scopes_are_synced_apart(kb: KnowledgeBase, folder: Path) -> None:
-    for tenant in ("acme", "globex"):
-        assert len(kb.sync(folder, scope=Scope(tenant)).added) == 9
-    (folder / "7.md").unlink()
-    assert names(kb.sync(folder, scope=Scope("acme")).deleted) == ["7.md"]
-    assert len(kb.sources(scope=Scope("acme"))) == 8
-    assert len(kb.sources(scope=Scope("globex"))) == 9
-
-
-def test_more_deletions_than_allowed_are_refused_and_nothing_is_changed(
-    kb: KnowledgeBase, folder: Path
-) -> None:
-    kb.sync(folder)
-    for number in (5, 6):
-        (folder / f"{number}.md").unlink()
-    (folder / "9.md").write_text("Rule 9 is new.")
-    before = kb.documents()
-    for dry_run in (True, False):
-        with pytest.raises(SyncRefusedError, match=r"2 of 9 sources .* pass max_deletions=1"):
-            kb.sync(folder, dry_run=dry_run)
-    assert kb.documents() == before
-    assert kb.sync(folder, prune=False).deleted == ()
-    assert len(kb.sync(folder, max_deletions=0.3).deleted) == 2
 
 
 def test_documents_deleted_or_replaced_otherwise_come_back(kb: KnowledgeBase, folder: Path) -> None:

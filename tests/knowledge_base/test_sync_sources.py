@@ -119,7 +119,6 @@ def test_an_iterable_that_fails_half_way_is_refused(kb: KnowledgeBase) -> None:
         ({"source": ["text"], "name": "wiki"}, "expected LlamaIndex documents"),
         ({"source": ""}, "is empty"),
         ({"source": ".", "encoding": "latin-one"}, "encoding"),
-        ({"source": ".", "max_deletions": 20}, "share between 0 and 1"),
     ],
 )
 def test_wrong_argument_is_an_error(
@@ -221,16 +220,3 @@ def test_files_that_a_reader_left_out_keep_their_documents(kb: KnowledgeBase, fo
     assert [*report.left_out] == [str(folder / "a.md")]
     assert len(report.unchanged) == 2
     assert kb.get(str(folder / "a.md"))
-
-
-def test_the_folder_of_the_knowledge_base_is_left_out(folder: Path, fast_disk: Path) -> None:
-    place = fast_disk / "docs"
-    shutil.copytree(folder, place)
-    with KnowledgeBase.open(f"embedded:{place / 'kb'}", embed_model="local") as kb:
-        assert len(kb.sync(place).added) == 3
-        assert len(kb.sync(place).unchanged) == 3
-
-
-async def test_the_async_twin_returns_the_same_report(kb: KnowledgeBase, folder: Path) -> None:
-    planned = kb.sync(folder, dry_run=True)
-    assert await kb.async_sync(folder, show_progress=False) == planned

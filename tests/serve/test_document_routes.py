@@ -43,6 +43,13 @@ def test_a_document_that_fails_is_reported_and_the_others_are_added(connect: Con
     assert report["failures"] == {"bad": "the request failed; the log has its id"}
 
 
+def test_the_reason_why_a_document_failed_reaches_the_caller(connect: Connect) -> None:
+    documents = [{"id": "twice", "text": "One."}, {"id": "twice", "text": "Two."}]
+    report = connect().post("/v1/documents", json={"documents": documents}).json()
+    assert report["added"] == 1
+    assert "given twice in one call" in report["failures"]["twice"]
+
+
 def test_more_documents_than_the_limit_are_refused(connect: Connect) -> None:
     client = connect(limits=ServeLimits(max_documents=1))
     documents = [{"id": str(i), "text": "Text."} for i in range(2)]

@@ -13,8 +13,9 @@ from typing import Final, TypeAlias
 
 from llama_index.core.vector_stores.types import FilterOperator
 
+from llama_retrieval_ext.dates import instant
 from llama_retrieval_ext.errors import RuleError
-from llama_retrieval_ext.filters import ORDER_OPERATORS, Compare, Value, instant
+from llama_retrieval_ext.filters import ORDER_OPERATORS, Compare, Value
 from llama_retrieval_ext.graph.elements import Direction
 
 MAX_HOPS: Final = 6

@@ -8,10 +8,10 @@ after a crash it is unknown which nodes the engine has replaced already.
 import json
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Self, TypeAlias
+from typing import Final, Protocol, Self, TypeAlias
 
 from llama_retrieval_ext.errors import DuplicateNodeError
 from llama_retrieval_ext.knowledge_base.ledger.local_ledger import Database
@@ -21,6 +21,10 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import (
     Prepared,
     unpacked,
 )
+from llama_retrieval_ext.knowledge_base.ledger.spooled import SpooledDocument
+
+# Nodes of an unfinished update that are read at a time.
+_PAGE: Final = 1024
 
 
 class WriteOutcome(StrEnum):
@@ -58,6 +62,16 @@ class Claim:
         return cls(key, state, fresh, tuple(each for each in old if each not in kept))
 
 
+class Parts(Protocol):
+    """A version of a document, whose nodes are read in parts."""
+
+    def parts(self) -> Iterator[Prepared]:
+        """Yield documents with its key, each with some of its nodes."""
+        ...
+
+
+# A document that can be written.
+Writable: TypeAlias = Prepared | SpooledDocument
 # UNCHANGED if this version is stored already; None if another writer has claimed the document.
 Reply: TypeAlias = Claim | WriteOutcome | Exception | None
 
@@ -66,7 +80,7 @@ class Journal(ABC):
     """Records the changes of a writer; the caller holds the lock of the knowledge base."""
 
     @abstractmethod
-    def begin(self, documents: Sequence[Prepared]) -> list[Reply]:
+    def begin(self, documents: Sequence[Writable]) -> list[Reply]:
         """Claim documents before they are written; an error, as of a duplicate id, is a reply."""
 
     @abstractmethod
@@ -78,7 +92,7 @@ class Journal(ABC):
         """Claim the unfinished changes of this writer or of a dead one."""
 
     @abstractmethod
-    def new_version(self, claim: Claim) -> Prepared | None:
+    def new_version(self, claim: Claim) -> "Parts | None":
         """Return the new version of a document that is being updated; None if none was written."""
 
     @abstractmethod
@@ -102,7 +116,7 @@ class Journal(ABC):
         return []
 
 
-def duplicate_error(document: Prepared, node_id: str, owner: DocumentKey) -> DuplicateNodeError:
+def duplicate_error(document: Writable, node_id: str, owner: DocumentKey) -> DuplicateNodeError:
     """Return the error for a document with a node id that another document has."""
     # The message does not name documents outside the caller's scope.
     same_scope = owner[:2] == document.key[:2]
@@ -142,7 +156,7 @@ class LocalJournal(Journal):
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def begin(self, documents: Sequence[Prepared]) -> list[Reply]:
+    def begin(self, documents: Sequence[Writable]) -> list[Reply]:
         """Claim documents before they are written; see `Journal.begin`."""
         with self._database.transaction() as connection:
             return [_begin(connection, each) for each in documents]
@@ -165,16 +179,12 @@ class LocalJournal(Journal):
             claims.append(Claim(DocumentKey(*key), JournalState(state), fresh, doomed))
         return claims
 
-    def new_version(self, claim: Claim) -> Prepared | None:
+    def new_version(self, claim: Claim) -> Parts | None:
         """Return the new version of a document that is being updated."""
-        query = (
-            "SELECT digest, redo.node, redo.embedding, redo.rows "
-            "FROM redo JOIN documents ON document = id "
-            "WHERE tenant = ? AND kb = ? AND ref = ? ORDER BY redo.rowid"
-        )
-        rows = self._database.rows(query, *claim.key)
-        packed = [PackedNode(*each) for _, *each in rows]
-        return unpacked(claim.key, rows[0][0], packed) if rows else None
+        with self._database.connection() as connection:
+            document = _id_of(connection, claim.key)
+        redo = _Redo(self._database, claim.key, document)
+        return redo if any(redo.parts()) else None
 
     def finish(self, claims: Sequence[Claim]) -> list[Claim]:
         """Record that claims are done."""
@@ -193,7 +203,28 @@ class LocalJournal(Journal):
                 connection.execute(statement, (document,))
 
 
-def _begin(connection: sqlite3.Connection, document: Prepared) -> Reply:
+@dataclass(frozen=True, slots=True)
+class _Redo:
+    """The new version of a document that the journal keeps during its update."""
+
+    database: Database
+    key: DocumentKey
+    document: int | None
+
+    def parts(self) -> Iterator[Prepared]:
+        """Yield documents with this key, each with some nodes of the new version."""
+        query = (
+            "SELECT redo.rowid, digest, redo.node, redo.embedding, redo.rows "
+            "FROM redo JOIN documents ON document = id "
+            "WHERE document = ? AND redo.rowid > ? ORDER BY redo.rowid LIMIT ?"
+        )
+        last = 0
+        while rows := self.database.rows(query, self.document, last, _PAGE):
+            last, digest, *_ = rows[-1]
+            yield unpacked(self.key, digest, [PackedNode(*each) for _, _, *each in rows])
+
+
+def _begin(connection: sqlite3.Connection, document: Writable) -> Reply:
     query = "SELECT id, digest FROM documents WHERE tenant = ? AND kb = ? AND ref = ?"
     row = connection.execute(query, document.key).fetchone()
     id_, digest = row or (None, None)
@@ -202,7 +233,7 @@ def _begin(connection: sqlite3.Connection, document: Prepared) -> Reply:
     taken = _duplicate(connection, document, id_)
     if taken is not None:
         return taken
-    new = [node.node_id for node in document.nodes]
+    new = document.node_ids
     if id_ is not None:
         return _begin_update(connection, document, id_, new)
     statement = (
@@ -216,7 +247,7 @@ def _begin(connection: sqlite3.Connection, document: Prepared) -> Reply:
 
 
 def _begin_update(
-    connection: sqlite3.Connection, document: Prepared, id_: int, new: Sequence[str]
+    connection: sqlite3.Connection, document: Writable, id_: int, new: Sequence[str]
 ) -> Claim:
     rows = connection.execute("SELECT node_id FROM nodes WHERE document = ?", (id_,)).fetchall()
     claim = Claim.of(document.key, JournalState.UPDATING, [old for (old,) in rows], new)
@@ -224,9 +255,10 @@ def _begin_update(
     connection.executemany(
         "UPDATE nodes SET role = 'doomed' WHERE node_id = ?", [(gone,) for gone in claim.doomed]
     )
-    connection.executemany(
-        "INSERT INTO redo VALUES (?, ?, ?, ?)", [(id_, *each) for each in document.packed()]
-    )
+    for part in document.parts():
+        connection.executemany(
+            "INSERT INTO redo VALUES (?, ?, ?, ?)", [(id_, *each) for each in part.packed()]
+        )
     connection.execute(
         "UPDATE documents SET digest = ?, state = ?, source = ?, new_allowed = ? WHERE id = ?",
         (
@@ -255,16 +287,16 @@ def _insert_fresh(
 
 
 def _duplicate(
-    connection: sqlite3.Connection, document: Prepared, id_: int | None
+    connection: sqlite3.Connection, document: Writable, id_: int | None
 ) -> DuplicateNodeError | None:
     query = (
         "SELECT tenant, kb, ref FROM nodes JOIN documents ON document = id "
         "WHERE node_id = ? AND id IS NOT ?"
     )
-    for node in document.nodes:
-        owner = connection.execute(query, (node.node_id, id_)).fetchone()
+    for node_id in document.node_ids:
+        owner = connection.execute(query, (node_id, id_)).fetchone()
         if owner is not None:
-            return duplicate_error(document, node.node_id, DocumentKey(*owner))
+            return duplicate_error(document, node_id, DocumentKey(*owner))
     return None
 
 

@@ -2,12 +2,12 @@
 
 import json
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from llama_index.core.schema import BaseNode, Document
+from llama_index.core.schema import BaseNode, Document, MetadataMode
 
 from llama_retrieval_ext.errors import ScopeError
 from llama_retrieval_ext.query import (
@@ -49,6 +49,30 @@ class Prepared:
     nodes: tuple[BaseNode, ...]
     rows: Mapping[str, str] = field(default_factory=dict)  # extracted graph rows by node id, JSON
     keeps_allowed: bool = False  # whether a stored version keeps the principals that it names
+
+    @property
+    def node_ids(self) -> list[str]:
+        """The ids of its nodes."""
+        return [node.node_id for node in self.nodes]
+
+    @property
+    def dimensions(self) -> dict[int, str]:
+        """The dimensions of its embeddings, each with the first node that has it."""
+        return {len(node.get_embedding()): node.node_id for node in reversed(self.nodes)}
+
+    @property
+    def size_bytes(self) -> int:
+        """About the size of its nodes in a store: JSON, terms and the vector."""
+        return sum(map(_estimated_bytes, self.nodes))
+
+    @property
+    def n_parts(self) -> int:
+        """The number of its parts."""
+        return 1
+
+    def parts(self) -> Iterator["Prepared"]:
+        """Yield itself; see `SpooledDocument`."""
+        yield self
 
     @property
     def allowed(self) -> tuple[str, ...]:
@@ -95,6 +119,15 @@ def unpacked(
         if each.rows:
             rows[nodes[-1].node_id] = each.rows
     return Prepared(key, digest, tuple(nodes), rows, keeps_allowed)
+
+
+# The fields of a node in JSON without its text and metadata: ids, relations, settings.
+_FIELDS_BYTES: Final = 1000
+
+
+def _estimated_bytes(node: BaseNode) -> int:
+    text = node.get_content(MetadataMode.ALL).encode("utf-8", "replace")
+    return 2 * len(text) + 4 * len(node.embedding or ()) + _FIELDS_BYTES
 
 
 def version_of(content: str, allowed: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilters
 
@@ -18,6 +18,8 @@ from llama_retrieval_ext.knowledge_base.ledger.ledger import Entry, SourceKey, S
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
 from llama_retrieval_ext.query import Scope
 from llama_retrieval_ext.stores.engine.records import Record, RecordStore, all_of, where
+
+Json: TypeAlias = dict[str, Any]
 
 _DOCUMENT: Final = "document"
 _SYNCED: Final = "synced"
@@ -52,7 +54,8 @@ class Change:
     n_nodes: int = 0
     allowed: tuple[str, ...] = ()
     nodes: Value = Value("[]")  # their ids, as a JSON list
-    redo: Value = Value()  # of an update, all its nodes with their embeddings
+    redo: tuple[Value, ...] = ()  # of an update, its nodes with their embeddings, in parts
+    n_redo: int = 0  # of those, when all are written
 
 
 _AT_REST: Final = Change()
@@ -88,7 +91,7 @@ class DocumentRecord:
     @property
     def values(self) -> list[Value]:
         """All its values that have parts."""
-        named = (self.nodes, self.change.nodes, self.change.redo, *self.trash)
+        named = (self.nodes, self.change.nodes, *self.change.redo, *self.trash)
         return [each for each in named if each.n_parts]
 
     @property
@@ -109,11 +112,11 @@ class DocumentRecord:
             allowed=new.allowed,
             nodes=new.nodes,
         )
-        return _at_rest(done, self.nodes, new.redo)
+        return _at_rest(done, self.nodes, *new.redo)
 
     def undone(self) -> "DocumentRecord":
         """Return the record without the change; the document counts as changed."""
-        return _at_rest(replace(self, digest=""), self.change.nodes, self.change.redo)
+        return _at_rest(replace(self, digest=""), self.change.nodes, *self.change.redo)
 
     def to_record(self) -> Record:
         """Return the stored form of the record."""
@@ -152,9 +155,9 @@ def _at_rest(record: DocumentRecord, *unused: Value) -> DocumentRecord:
     return replace(record, change=_AT_REST, trash=trash)
 
 
-def _change(state: str, nodes: dict[str, Any], redo: dict[str, Any], **others: Any) -> Change:  # noqa: ANN401 - JSON
-    others["allowed"] = tuple(others["allowed"])
-    return Change(JournalState(state), nodes=Value(**nodes), redo=Value(**redo), **others)
+def _change(state: str, nodes: Json, redo: list[Json], **others: Any) -> Change:  # noqa: ANN401 - JSON
+    others |= {"allowed": tuple(others["allowed"]), "redo": tuple(Value(**each) for each in redo)}
+    return Change(JournalState(state), nodes=Value(**nodes), **others)
 
 
 def record_id(key: DocumentKey) -> str:

@@ -7,8 +7,8 @@ document wait. An old claim belongs to a dead writer, and the next writer takes 
 import json
 import secrets
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from llama_index.core.schema import BaseNode
@@ -17,7 +17,9 @@ from llama_retrieval_ext.knowledge_base.ledger.journal import (
     Claim,
     Journal,
     JournalState,
+    Parts,
     Reply,
+    Writable,
     WriteOutcome,
     duplicate_error,
 )
@@ -31,6 +33,8 @@ from llama_retrieval_ext.knowledge_base.ledger.prepared import (
 from llama_retrieval_ext.knowledge_base.ledger.records import (
     Change,
     DocumentRecord,
+    Value,
+    Values,
     documents_in,
     temporary,
 )
@@ -59,7 +63,7 @@ class RemoteJournal(Journal):
         self._meets_claims = False
         self._look_at_ms = 0
 
-    def begin(self, documents: Sequence[Prepared]) -> list[Reply]:
+    def begin(self, documents: Sequence[Writable]) -> list[Reply]:
         """Claim documents before they are written; see `Journal.begin`."""
         found = self._read(each.key for each in documents)
         ids = self._ledger.ids_of(found)
@@ -73,7 +77,10 @@ class RemoteJournal(Journal):
             [self._changing(found.get(each.key), each, number) for number, each in enumerate(free)]
         )
         changes = [each.change for each in claimed.values()]
-        self._values.write(value for each in changes for value in (each.nodes, each.redo))
+        self._values.write(value for each in changes for value in (each.nodes, *each.redo))
+        for each in free:
+            if each.key in claimed and claimed[each.key].change.n_redo > 1:
+                self._keep(each)
         try:
             self._ledger.check_exists()
         except BaseException:  # the knowledge base was removed meanwhile
@@ -81,8 +88,7 @@ class RemoteJournal(Journal):
             raise
         for each in free:
             old, _ = ids.get(each.key, _NO_IDS)
-            new = [node.node_id for node in each.nodes]
-            replies[each.key] = _claim_on(claimed.get(each.key), old, new)
+            replies[each.key] = _claim_on(self._claimed.get(each.key), old, each.node_ids)
         replies |= errors
         return [replies[each.key] for each in documents]
 
@@ -114,16 +120,14 @@ class RemoteJournal(Journal):
         claims = [_claim_on(each, *ids[key]) for key, each in claimed.items()]
         return [each for each in claims if each is not None]
 
-    def new_version(self, claim: Claim) -> Prepared | None:
+    def new_version(self, claim: Claim) -> Parts | None:
         """Return the new version of a document that is being updated; None if it was not kept."""
         change = self._claimed[claim.key].change
-        ids, redo = self._values.read([change.nodes, change.redo])
-        if ids is None or not redo:
+        # A part is listed after the one before it was written.
+        needed = self._values.read([change.nodes, *change.redo[-1:]])
+        if None in needed or not change.redo or len(change.redo) < change.n_redo:
             return None
-        nodes = [
-            PackedNode(text, b64decode(vector), rows) for text, vector, rows in json.loads(redo)
-        ]
-        return unpacked(claim.key, change.digest, nodes)
+        return _Redo(self._values, claim.key, change)
 
     def confirm(self, claims: Sequence[Claim]) -> list[Claim]:
         """Return the claims that no other writer has taken over; renew old ones."""
@@ -167,27 +171,42 @@ class RemoteJournal(Journal):
         self._meets_claims = any(not each.is_at_rest for each in found.values())
         return found
 
+    def _keep(self, document: Writable) -> None:
+        """Write the new version of a long document, part by part, while the claim is held."""
+        for part in document.parts():
+            if document.key not in self._claimed:
+                return
+            record = self._claimed[document.key]
+            value = self._redo(part)
+            change = replace(record.change, redo=(*record.change.redo, value))
+            self._claim([replace(record, change=change)])
+            self._values.write([value])
+
     def _changing(
-        self, stored: DocumentRecord | None, document: Prepared, number: int
+        self, stored: DocumentRecord | None, document: Writable, number: int
     ) -> DocumentRecord:
         """Return a record with this version as an unfinished change."""
         change = Change(
             JournalState.ADDING,
             document.digest,
             document.source,
-            len(document.nodes),
+            len(document.node_ids),
             document.allowed,
-            self._values.create(json.dumps([node.node_id for node in document.nodes])),
+            self._values.create(json.dumps(document.node_ids)),
         )
         if stored is not None:
-            redo = [
-                [each.text, b64encode(each.embedding).decode(), each.rows]
-                for each in document.packed()
-            ]
-            value = self._values.create(json.dumps(redo))
-            change = replace(change, state=JournalState.UPDATING, redo=value)
+            # Several parts are too large to be kept in memory; `_keep` writes them.
+            redo = () if document.n_parts > 1 else tuple(map(self._redo, document.parts()))
+            state = JournalState.UPDATING
+            change = replace(change, state=state, redo=redo, n_redo=document.n_parts)
         created = self._ledger.now_ms * 1_000_000 + number
         return replace(stored or DocumentRecord(document.key, created), change=change)
+
+    def _redo(self, part: Prepared) -> Value:
+        packed = [
+            [each.text, b64encode(each.embedding).decode(), each.rows] for each in part.packed()
+        ]
+        return self._values.create(json.dumps(packed))
 
     def _claim(self, records: Sequence[DocumentRecord]) -> dict[DocumentKey, DocumentRecord]:
         """Write records as claims of this writer; return those that no other has replaced."""
@@ -235,14 +254,14 @@ class RemoteJournal(Journal):
         return {key: {*old, *new} for key, (old, new) in ids.items()}
 
     def _duplicates(
-        self, documents: Sequence[Prepared], ids: Mapping[DocumentKey, _Ids]
+        self, documents: Sequence[Writable], ids: Mapping[DocumentKey, _Ids]
     ) -> dict[DocumentKey, Reply]:
         """Return the errors of documents with a node id that another document has."""
         errors: dict[DocumentKey, Reply] = {}
-        new: dict[str, Prepared] = {}
+        new: dict[str, Writable] = {}
         for document in documents:
             old = set(ids.get(document.key, _NO_IDS)[0])
-            for id_ in (node.node_id for node in document.nodes if node.node_id not in old):
+            for id_ in (each for each in document.node_ids if each not in old):
                 if id_ in new:
                     errors[document.key] = duplicate_error(document, id_, new[id_].key)
                 new.setdefault(id_, document)
@@ -257,7 +276,26 @@ class RemoteJournal(Journal):
         return errors
 
 
-def _is_free(stored: DocumentRecord | None, document: Prepared) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Redo:
+    """The new version of a document that a record keeps during its update."""
+
+    values: Values
+    key: DocumentKey
+    change: Change
+
+    def parts(self) -> Iterator[Prepared]:
+        """Yield documents with this key, each with some nodes of the new version."""
+        for value in self.change.redo:
+            (redo,) = self.values.read([value])
+            nodes = [
+                PackedNode(text, b64decode(vector), rows)
+                for text, vector, rows in json.loads(redo or "[]")
+            ]
+            yield unpacked(self.key, self.change.digest, nodes)
+
+
+def _is_free(stored: DocumentRecord | None, document: Writable) -> bool:
     """Return whether a document can be claimed and must be written."""
     return stored is None or (stored.is_at_rest and stored.digest != document.digest)
 

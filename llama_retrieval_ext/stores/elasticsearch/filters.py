@@ -23,8 +23,9 @@ from typing import Final
 
 from llama_index.core.vector_stores.types import FilterOperator
 
+from llama_retrieval_ext.dates import instant
 from llama_retrieval_ext.errors import UnsupportedFilterError
-from llama_retrieval_ext.filters import ORDER_OPERATORS, Condition, Scalar, instant
+from llama_retrieval_ext.filters import ORDER_OPERATORS, Condition, Scalar
 from llama_retrieval_ext.stores.elasticsearch.client import Json
 from llama_retrieval_ext.stores.encoding.values import (
     is_comparable,

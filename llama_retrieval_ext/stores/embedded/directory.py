@@ -1,12 +1,7 @@
-"""`StoreDirectory`: an open store directory; `OpenDirectories`: those of this process.
-
-All store objects of a directory share one `StoreDirectory`, because the engine refuses to open a
-directory twice, and a notebook cell that opens a store may run repeatedly.
-"""
+"""`StoreDirectory`: an open store directory."""
 
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -22,6 +17,7 @@ from llama_retrieval_ext.stores.embedded.files import (
     FREEZE,
     LOCK,
     MANIFEST,
+    RESERVE,
     DirectoryLock,
     EmbeddedConfig,
     FreezingLock,
@@ -29,6 +25,7 @@ from llama_retrieval_ext.stores.embedded.files import (
     check_room,
     clear_errors,
     copy_folder,
+    keep_reserve,
     prepare,
     read_config,
     translate_error,
@@ -44,7 +41,6 @@ from llama_retrieval_ext.stores.embedded.shard import (
     shard_folder,
 )
 from llama_retrieval_ext.stores.engine.config import ConfigRequest
-from llama_retrieval_ext.urls import local_path
 
 T = TypeVar("T")
 
@@ -68,6 +64,8 @@ class StoreDirectory:
         users: Number of store objects; the last one closes the directory.
         is_closing: Whether the last one is closing it.
     """
+
+    _has_reserve = False  # or has looked whether there is room for one
 
     def __init__(self, path: Path, request: ConfigRequest, *, temporary: bool = False) -> None:
         prepare(path)
@@ -108,6 +106,9 @@ class StoreDirectory:
     def establish(self, *, dimension: int, average_length: float) -> None:
         """Create the shard if missing; record the average length of the first nodes."""
         with self.lock:
+            if not (self._has_reserve or self._temporary):
+                keep_reserve(self.path)
+                self._has_reserve = True
             shard = self._usable()
             is_empty = shard is None or not shard.info().points_count
             if not is_empty and self.config.dimension == dimension:
@@ -285,7 +286,7 @@ class StoreDirectory:
         with self.drafting, self.lock, clear_errors(self.path):
             self.reset()
             # Under the lock, because afterwards another process may create these files.
-            for name in (MANIFEST, DRAFT, FREEZE, LOCK):
+            for name in (RESERVE, MANIFEST, DRAFT, FREEZE, LOCK):
                 with suppress(PermissionError):  # Windows does not delete open files
                     (self.path / name).unlink(missing_ok=True)
             self.close()
@@ -336,91 +337,3 @@ class StoreDirectory:
 
     def _open_shard(self, config: EmbeddedConfig) -> EdgeShard | None:
         return open_shard(self.path, config, logged=not self._temporary)
-
-
-MEMORY: Final = ":memory:"
-
-
-class OpenDirectories:
-    """Open directories by their real path.
-
-    The garbage collector can release a store at any line of any thread. Therefore the lock is
-    reentrant, and its holder never waits for the lock of a directory.
-    """
-
-    def __init__(self) -> None:
-        self.forget()
-
-    def forget(self) -> None:
-        """Drop all entries, because a forked child cannot use its parent's directories."""
-        self._lock = RLock()
-        self._open: dict[Path, StoreDirectory] = {}
-
-    def acquire(self, path: str | Path, request: ConfigRequest) -> StoreDirectory:
-        """Return the directory of a path; the caller releases it exactly once."""
-        if str(path) == MEMORY:
-            return _temporary(request)
-        real = local_path(path)
-        while (directory := self._join(real, request)).is_closing:
-            directory.close()  # waits for users
-            self._remove(directory)
-        try:
-            directory.adopt(request)
-        except BaseException:
-            self.release(directory)
-            raise
-        return directory
-
-    def release(self, directory: StoreDirectory) -> None:
-        """Release a directory; close it if there are no other users."""
-        with self._lock:
-            directory.users -= 1
-            if directory.users or directory.is_closing:
-                return
-            directory.is_closing = True
-        directory.close()
-        self._remove(directory)
-
-    def remove(self, directory: StoreDirectory) -> None:
-        """Close and delete a directory; raise if it has other users. The caller releases it."""
-        with self._lock:
-            if directory.users > 1:
-                raise StoreUnavailableError(
-                    f"{directory.path} is open elsewhere in this process; close it first"
-                )
-            directory.is_closing = True
-        try:
-            directory.remove()
-        finally:
-            directory.close()
-            self._remove(directory)
-
-    def _join(self, real: Path, request: ConfigRequest) -> StoreDirectory:
-        with self._lock:
-            directory = self._open.get(real)
-            if directory is None:
-                directory = self._open[real] = StoreDirectory(real, request)
-            directory.users += 1
-            return directory
-
-    def _remove(self, directory: StoreDirectory) -> None:
-        with self._lock:
-            if self._open.get(directory.path) is directory:
-                del self._open[directory.path]
-
-
-def _temporary(request: ConfigRequest) -> StoreDirectory:
-    path = Path(tempfile.mkdtemp(prefix="llama-retrieval-ext-"))
-    try:
-        directory = StoreDirectory(path, request, temporary=True)
-    except BaseException:
-        shutil.rmtree(path, ignore_errors=True)
-        raise
-    directory.users = 1
-    return directory
-
-
-# Module state, because a process can have a directory open only once.
-open_directories: Final = OpenDirectories()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=open_directories.forget)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Generator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from mmap import PAGESIZE, mmap
 from pathlib import Path
 from threading import RLock
 from typing import BinaryIO, Final, Literal, TypeAlias, TypeVar, get_args
@@ -33,21 +34,53 @@ MIN_FREE_BYTES: Final = 64 * 2**20
 # Opening and deleting write little, and must work on a disk too full for adding. With 64 kB free
 # on ext4 the engine opened and read a store, and died while it deleted; 1 MB were enough.
 SOME_BYTES: Final = 4 * 2**20
+# Kept in a file for them, and given back when the disk is full. Each write leaves less than 4 MB.
+RESERVE: Final = "reserve"
+_RESERVE_BYTES: Final = 2 * SOME_BYTES
 # The unit of `st_blocks`.
 _BLOCK_BYTES: Final = 512
 
 
 def check_room(directory: Path, *, size: int = SOME_BYTES, min_free: int = 0) -> None:
-    """Raise `StoreUnavailableError` if `size` bytes do not fit, or leave less than `min_free`."""
+    """Raise `StoreUnavailableError` if `size` bytes do not fit, or leave less than `min_free`.
+
+    What needs no room besides (``min_free=0``), such as deleting, may use the reserve.
+    """
     free = shutil.disk_usage(directory).free
+    if free < size and not min_free:
+        (directory / RESERVE).unlink(missing_ok=True)
+        free = shutil.disk_usage(directory).free
     if free < size + min_free:
         lower = ", or open it with store_params={'min_free_bytes': ...} below"
         advice = f"{lower} {min_free:,}" if min_free else ""
         raise StoreUnavailableError(
             f"{free / 2**20:.0f} MB are free under {directory}, at least "
             f"{(size + min_free) / 2**20:.0f} MB are needed; make room{advice}. What was stored "
-            "before is safe"
+            "before is safe, and KnowledgeBase.open(..., read_only=True) reads it from a copy in "
+            "the temporary folder"
         )
+
+
+def keep_reserve(directory: Path) -> None:
+    """Reserve room for opening and deleting, if there is some and it is not reserved already.
+
+    In memory (tmpfs) reading a hole of a file allocates it, so that opening takes tens of megabytes
+    there: no reserve is kept, and opening on a full disk is refused.
+    """
+    path = directory / RESERVE
+    if path.exists() or shutil.disk_usage(directory).free < MIN_FREE_BYTES:
+        return
+    try:
+        with path.open("w+b") as file:
+            file.truncate(PAGESIZE)
+            with mmap(file.fileno(), PAGESIZE) as page:
+                is_hole = page[0] == 0 and os.fstat(file.fileno()).st_blocks == 0
+            if is_hole:
+                os.posix_fallocate(file.fileno(), 0, _RESERVE_BYTES)
+                return
+    except (OSError, AttributeError):  # Windows and macOS do not have these functions
+        pass
+    path.unlink(missing_ok=True)
 
 
 def prepare(directory: Path) -> None:
@@ -55,7 +88,7 @@ def prepare(directory: Path) -> None:
     with clear_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
         names = {entry.name for entry in directory.iterdir()}
-    if MANIFEST not in names and (others := names - {LOCK, FREEZE, DRAFT}):
+    if MANIFEST not in names and (others := names - {LOCK, FREEZE, DRAFT, RESERVE}):
         raise StoreFormatError(
             f"{directory} is not a store: it holds {min(others)!r} and no "
             f"{MANIFEST}; choose an empty directory"
@@ -246,7 +279,7 @@ def in_use(directory: Path) -> str:
     )
 
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 MANIFEST: Final = "store.json"
 DRAFT: Final = "store.json.new"
 

@@ -7,7 +7,7 @@ that makes searches inexact. Therefore compaction copies nodes to a new shard in
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from llama_index.core.schema import BaseNode, MetadataMode
+from llama_index.core.schema import BaseNode
 from qdrant_edge import (
     CountRequest,
     EdgeShard,
@@ -51,8 +51,6 @@ _PAGE: Final = 1024
 # A node is written to the log and to the storage, its metadata also to indexes.
 _COPIES: Final = 3
 _DELETION: Final = 1024
-# The fields of a node in JSON without its text and metadata: ids, relations, settings.
-_FIELDS_BYTES: Final = 1000
 
 
 def add_nodes(directory: StoreDirectory, nodes: Sequence[BaseNode], *, min_free: int) -> None:
@@ -67,16 +65,10 @@ def add_nodes(directory: StoreDirectory, nodes: Sequence[BaseNode], *, min_free:
             _write(directory, batch)
 
 
-def check_room_for(directory: StoreDirectory, nodes: Iterable[BaseNode], *, min_free: int) -> None:
-    """Raise `StoreUnavailableError` if nodes, by an estimate of their size, do not fit."""
-    size = _COPIES * sum(map(_estimated_bytes, nodes))
+def check_room_for(directory: StoreDirectory, sizes: Iterable[int], *, min_free: int) -> None:
+    """Raise `StoreUnavailableError` if nodes of these sizes in bytes do not fit."""
+    size = _COPIES * sum(sizes)
     check_room(directory.path, size=size, min_free=min_free if size else 0)
-
-
-def _estimated_bytes(node: BaseNode) -> int:
-    """Return about what `PointBatch.size_bytes` has for a node: JSON, terms and the vector."""
-    text = node.get_content(MetadataMode.ALL).encode("utf-8", "replace")
-    return 2 * len(text) + 4 * len(node.embedding or ()) + _FIELDS_BYTES
 
 
 def delete_matching(directory: StoreDirectory, clause: Clause) -> None:

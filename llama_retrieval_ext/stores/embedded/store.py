@@ -1,7 +1,7 @@
 """`EmbeddedVectorStore`: a LlamaIndex vector store on disk, in this process."""
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -13,7 +13,7 @@ from qdrant_edge import EdgeShard, Filter
 from llama_retrieval_ext.checks import check_count, of_type
 from llama_retrieval_ext.errors import ConfigurationError, StoreClosedError
 from llama_retrieval_ext.execution.plan import Call
-from llama_retrieval_ext.stores.embedded.directory import MEMORY, StoreDirectory, open_directories
+from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.files import (
     MIN_FREE_BYTES,
     EmbeddedConfig,
@@ -38,6 +38,7 @@ from llama_retrieval_ext.stores.embedded.nodes import (
     delete_matching,
     matching_nodes,
 )
+from llama_retrieval_ext.stores.embedded.open_directories import MEMORY, open_directories
 from llama_retrieval_ext.stores.embedded.search import EmbeddedSearch
 from llama_retrieval_ext.stores.encoding.vectors import BM25_RANGE, SCORE_RANGES, Distance
 from llama_retrieval_ext.stores.engine.backend import EngineFeatures
@@ -71,7 +72,8 @@ class EmbeddedVectorStore(EngineStore):
         dim: Dimension of the embeddings; None for that of the first added nodes.
         distance: ``cosine``, ``dot`` or ``euclid``; None for the recorded one, or cosine.
         min_free_bytes: Bytes that `add`, `compact` and `build_index` must leave free on the disk.
-            Opening, searching and deleting need 4 MB, without which the engine could die.
+            Opening, searching and deleting need 4 MB, without which the engine could die, and which
+            the file ``reserve`` in the directory gives back on a full disk.
         vectors: Storage type of embeddings: ``float32``; ``float16``, half as large; or ``int8``:
             float16, plus 8-bit integers in an index, which select the candidates that a search
             rescores with float16. None for the recorded value, or float32.
@@ -149,9 +151,9 @@ class EmbeddedVectorStore(EngineStore):
         """Flush the engine's log to its storage; `add` is already durable."""
         self._directory.flush()
 
-    def check_room(self, nodes: Sequence[BaseNode]) -> None:
-        """Raise `StoreUnavailableError` if the disk has no room to add nodes."""
-        check_room_for(self._directory, nodes, min_free=self.min_free_bytes)
+    def check_room(self, sizes: Iterable[int]) -> None:
+        """Raise `StoreUnavailableError` if the disk has no room to add so many bytes."""
+        check_room_for(self._directory, sizes, min_free=self.min_free_bytes)
 
     def compact(self) -> int:
         """Free the disk space of deleted and replaced nodes.

@@ -28,16 +28,9 @@ from typing import Any, Final, TypeAlias
 
 from llama_index.core.vector_stores.types import FilterOperator
 
+from llama_retrieval_ext.dates import instant
 from llama_retrieval_ext.errors import UnsupportedFilterError
-from llama_retrieval_ext.filters import (
-    ORDER_OPERATORS,
-    AllOf,
-    AnyOf,
-    Condition,
-    Not,
-    Scalar,
-    instant,
-)
+from llama_retrieval_ext.filters import ORDER_OPERATORS, AllOf, AnyOf, Condition, Not, Scalar
 from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.values import is_comparable, number_term, plain_value
 from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage, target_parts

@@ -11,8 +11,9 @@ from uuid import UUID
 
 from llama_index.core.vector_stores.types import FilterOperator
 
+from llama_retrieval_ext.dates import NANOSECONDS, instant
 from llama_retrieval_ext.errors import UnsupportedFilterError
-from llama_retrieval_ext.filters import NANOSECONDS, ORDER_OPERATORS, Condition, Scalar, instant
+from llama_retrieval_ext.filters import ORDER_OPERATORS, Condition, Scalar
 from llama_retrieval_ext.query import ALLOWED_KEY
 from llama_retrieval_ext.stores.encoding.values import utf8_safe
 from llama_retrieval_ext.stores.engine.filters import Comparison, FilterLanguage, target_parts

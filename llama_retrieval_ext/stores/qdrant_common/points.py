@@ -29,7 +29,7 @@ import numpy.typing as npt
 from llama_index.core.schema import BaseNode
 from pydantic_core import to_jsonable_python
 
-from llama_retrieval_ext.filters import NANOSECONDS, instant
+from llama_retrieval_ext.dates import NANOSECONDS, instant
 from llama_retrieval_ext.formulas.bm25 import bm25_term_counts, bm25_term_weight
 from llama_retrieval_ext.query import ALLOWED_KEY, KB_KEY, TENANT_KEY
 from llama_retrieval_ext.stores.encoding.node_json import node_to_text

@@ -1,6 +1,8 @@
 """A process that dies between any two steps of a write, and what must be left of its documents."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from io import BytesIO
 from threading import RLock
 from time import time
 from typing import Any
@@ -16,12 +18,19 @@ from llama_index.core.vector_stores.types import (
 from pydantic import Field
 
 from llama_retrieval_ext.filters import matches, parse_filters
-from llama_retrieval_ext.knowledge_base.ledger.journal import Claim, Journal, LocalJournal, Reply
+from llama_retrieval_ext.knowledge_base.ledger.journal import (
+    Claim,
+    Journal,
+    LocalJournal,
+    Reply,
+    Writable,
+)
 from llama_retrieval_ext.knowledge_base.ledger.ledger import KnowledgeBaseConfig, Ledger
 from llama_retrieval_ext.knowledge_base.ledger.local_ledger import Database, LocalLedger
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey, Prepared
 from llama_retrieval_ext.knowledge_base.ledger.remote_journal import RemoteJournal
 from llama_retrieval_ext.knowledge_base.ledger.remote_ledger import RemoteLedger
+from llama_retrieval_ext.knowledge_base.ledger.spooled import SpooledDocument
 from llama_retrieval_ext.knowledge_base.write import StoreTarget, Writer
 from llama_retrieval_ext.stores.engine.records import IntentRecords
 
@@ -104,7 +113,7 @@ class FusedJournal(LocalJournal):
 
     fuse: Fuse
 
-    def begin(self, documents: Sequence[Prepared]) -> list[Reply]:
+    def begin(self, documents: Sequence[Writable]) -> list[Reply]:
         self.fuse.step()
         return super().begin(documents)
 
@@ -196,6 +205,15 @@ def prepared(ref: str, version: Version) -> Prepared:
     return Prepared(DocumentKey("", "", ref), repr(sorted(version.items())), nodes)
 
 
+def spooled(ref: str, version: Version) -> SpooledDocument:
+    """The same document as a long one, with one node in each part."""
+    whole = prepared(ref, version)
+    document = SpooledDocument(whole.key, whole.digest, None, BytesIO())
+    for node in whole.nodes:
+        document.append(replace(whole, nodes=(node,)))
+    return document
+
+
 def versions(ref: str) -> st.SearchStrategy[Version]:
     names = st.sampled_from([f"{ref}{name}" for name in NODE_NAMES])
     return st.dictionaries(names, st.sampled_from(["old", "new", "newer"]), min_size=1)
@@ -208,11 +226,12 @@ def batches(draw: st.DrawFn) -> dict[str, Version | None]:
     return {ref: draw(st.none() | versions(ref)) for ref in sorted(refs)}
 
 
-def apply(writer: Writer, batch: dict[str, Version | None]) -> None:
+def apply(writer: Writer, batch: dict[str, Version | None], *, in_parts: bool = False) -> None:
     gone = [DocumentKey("", "", ref) for ref, version in batch.items() if version is None]
     if gone:
         writer.delete(gone)
-    new = [prepared(ref, version) for ref, version in batch.items() if version is not None]
+    document = spooled if in_parts else prepared
+    new = [document(ref, version) for ref, version in batch.items() if version is not None]
     assert not [each for each in writer.write(new) if isinstance(each, Exception)]
 
 
@@ -223,6 +242,7 @@ def check_after_crashes(
     *,
     power_cut: bool,
     world: World,
+    in_parts: bool = False,
 ) -> bool:
     """Whether the last batch went through, the fuses blowing one after the other meanwhile."""
     for batch in before:
@@ -234,7 +254,7 @@ def check_after_crashes(
             writer = world.writer(fuse)
             writer.settle()  # it may die again while it recovers
             if number == 0:
-                apply(writer, last)
+                apply(writer, last, in_parts=in_parts)
                 finished = True
         except Killed:
             if power_cut:

@@ -30,7 +30,7 @@ class Nodes:
         self.is_down = False
         self.before_add: Callable[[], object] = lambda: None
 
-    def check(self, documents: Sequence[Prepared]) -> None:
+    def check(self, documents: Sequence[object]) -> None:
         """It is never looked at before."""
 
     def add(self, nodes: Sequence[BaseNode]) -> None:

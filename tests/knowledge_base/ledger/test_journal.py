@@ -27,18 +27,23 @@ pytestmark = pytest.mark.slow
     steps=st.integers(0, 60),
     steps_again=st.integers(0, 40),
     power_cut=st.booleans(),
+    in_parts=st.booleans(),
     kind=st.sampled_from(sorted(WORLDS)),
 )
 def test_after_random_crashes_each_document_is_whole_in_its_old_or_new_version(
+    *,
     before: list[dict[str, Version | None]],
     last: dict[str, Version | None],
     steps: int,
     steps_again: int,
     power_cut: bool,
+    in_parts: bool,
     kind: str,
 ) -> None:
     fuses = [Fuse(steps), Fuse(steps_again)]
-    check_after_crashes(before, last, fuses, power_cut=power_cut, world=WORLDS[kind]())
+    check_after_crashes(
+        before, last, fuses, power_cut=power_cut, world=WORLDS[kind](), in_parts=in_parts
+    )
 
 
 @pytest.mark.parametrize("kind", ["file", pytest.param("server", marks=pytest.mark.slow)])
@@ -71,6 +76,26 @@ def test_a_crash_at_each_step_leaves_whole_documents(
             )
         steps += 1
     assert steps > 4
+
+
+@pytest.mark.parametrize("kind", ["file", "server"])
+@pytest.mark.parametrize("old", [{}, {"a1": "old", "a2": "old"}], ids=["adding", "updating"])
+def test_a_crash_at_each_step_leaves_a_document_in_parts_whole(old: Version, kind: str) -> None:
+    new = {"a2": "new", "a3": "new", "a4": "new"}
+    steps, finished = 0, False
+    while not finished:
+        for steps_again in (0, 2, 5, 11, 30):
+            fuses = [Fuse(steps), Fuse(steps_again)]
+            before: list[dict[str, Version | None]] = [{"a": old}] if old else []
+            world = WORLDS[kind]()
+            finished = check_after_crashes(
+                before, {"a": new}, fuses, power_cut=False, world=world, in_parts=True
+            )
+            if isinstance(world, ServerWorld):
+                apply(world.writer(Fuse(ENDLESS)), {"b": {"b1": "new"}})
+                assert world.leftovers() == set(), steps
+        steps += 1
+    assert steps > 6
 
 
 def test_the_next_write_deletes_records_left_by_a_crash() -> None:

@@ -1,6 +1,7 @@
 """A server that is down, slow, restarting or refuses: one clear error in time, and then on."""
 
 import asyncio
+import gc
 import http.server
 import json
 import threading
@@ -16,6 +17,7 @@ from llama_index.core.schema import TextNode
 
 from llama_retrieval_ext.errors import StoreClosedError, StoreError, StoreUnavailableError
 from llama_retrieval_ext.retrievers.store_retriever import KeywordRetriever
+from llama_retrieval_ext.stages.fusion import RRF
 from llama_retrieval_ext.stores.elasticsearch.client import (
     ClientConfig,
     Json,
@@ -246,3 +248,34 @@ def test_a_full_disk_is_unavailable_and_what_was_stored_stays(
     settings(index=store.index, settings={"index.blocks.read_only_allow_delete": None})
     store.add([OTHER])
     assert store.count() == 2
+
+
+@pytest.mark.parametrize("end", ["speaks again", "is cut"])
+async def test_answers_after_the_deadline_leave_no_unretrieved_exception(
+    open_through: Callable[..., ElasticsearchVectorStore],
+    line: Forwarder,
+    caplog: pytest.LogCaptureFixture,
+    end: str,
+) -> None:
+    store = open_through(timeout_s=1.5)
+    keyword = KeywordRetriever(ElasticsearchBackend(store))
+    legs = keyword | KeywordRetriever(ElasticsearchBackend(store))
+    hybrid = legs >> RRF()
+    assert await keyword.asearch(NODE.text)
+    line.silent.set()
+    late = [
+        *(asyncio.wait_for(keyword.aretrieve(NODE.text), 0.1) for _ in range(4)),  # cancelled
+        *(each.asearch(NODE.text, timeout_s=0.2) for each in (keyword, hybrid) for _ in range(4)),
+        *(keyword.asearch(NODE.text) for _ in range(4)),  # the client's own time limit
+    ]
+    outcomes = await asyncio.gather(*late, return_exceptions=True)
+    assert sum(isinstance(each, Exception) for each in outcomes) > 4
+    if end == "is cut":
+        line.down()
+        line.up()
+    line.silent.clear()
+    await asyncio.sleep(1.5)
+    store.close()
+    gc.collect()
+    await asyncio.sleep(0)
+    assert [each.getMessage() for each in caplog.records if each.name == "asyncio"] == []

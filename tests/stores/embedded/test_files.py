@@ -44,18 +44,19 @@ def open_and_close(path: Path, **settings: object) -> None:
     EmbeddedVectorStore(path, **settings).close()  # type: ignore[arg-type]
 
 
-def test_a_store_of_a_newer_release_is_refused_and_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("format_", [1, 7])
+def test_a_store_of_another_release_is_refused_and_left_alone(tmp_path: Path, format_: int) -> None:
     open_and_close(tmp_path / "s", dim=2)
     manifest = tmp_path / "s" / "store.json"
-    newer = json.dumps({**json.loads(manifest.read_text()), "format": 7})
-    manifest.write_text(newer)
-    with pytest.raises(StoreFormatError, match=r"has format 7, this release reads 1"):
+    other = json.dumps({**json.loads(manifest.read_text()), "format": format_})
+    manifest.write_text(other)
+    with pytest.raises(StoreFormatError, match=f"has format {format_}, this release reads 2"):
         EmbeddedVectorStore(tmp_path / "s")
-    assert manifest.read_text() == newer
+    assert manifest.read_text() == other
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", "null", '{"format": 1}', '{"format": 1, "tokenizer": {}}', "\x00"]
+    "content", ["", "{", "[]", "null", '{"format": 2}', '{"format": 2, "tokenizer": {}}', "\x00"]
 )
 def test_a_broken_manifest_is_refused_and_left_alone(tmp_path: Path, content: str) -> None:
     open_and_close(tmp_path / "s", dim=2)
