@@ -43,7 +43,8 @@ _PARTS: Final = re.compile(
 _JOINTS: Final = re.compile(r",|(?<!\d)[.'’\-‐_]+|[.'’\-‐_]+(?!\d)")  # noqa: RUF001
 _SPACERS: Final = re.compile(rf"[{CONNECTORS},_]+")
 _SIGN: Final = re.compile(r"(?:\+\+|#)$")
-_POSSESSIVE: Final = re.compile(r"['’][sS]$")  # noqa: RUF001
+_SIGNS: Final = ("++", "#")
+_POSSESSIVES: Final = ("'s", "'S", "’s", "’S")  # noqa: RUF001
 _MOST_PARTS: Final = 12
 
 
@@ -70,7 +71,7 @@ def spellings(piece: str) -> list[str]:
         signed, name = [name.casefold()], name[1:]
     elif signed and len(name) == 1:  # C++ must not match C
         return signed
-    whole = _JOINTS.sub("", name).casefold()
+    whole = (name if name.isalnum() else _JOINTS.sub("", name)).casefold()
     parts = _parts(name)
     if len(parts) > _MOST_PARTS:
         parts = _words(name.casefold())
@@ -101,7 +102,7 @@ def without_possessive(piece: str) -> str:
         ('what', "O'Brien")
 
     """
-    return _POSSESSIVE.sub("", piece)
+    return piece[:-2] if piece.endswith(_POSSESSIVES) else piece
 
 
 _PLAIN: Final = re.compile(rf"(?<![\w.])\d+(?:\.\d+)+(?!\w)|[^{CONNECTORS},]+")
@@ -109,18 +110,18 @@ _PLAIN: Final = re.compile(rf"(?<![\w.])\d+(?:\.\d+)+(?!\w)|[^{CONNECTORS},]+")
 
 def _without_sign(name: str) -> list[str]:
     """Return the name and, if it ends with a sign, its last word with the sign."""
-    bare = _SIGN.sub("", name)
-    return [name] if bare == name else [bare, _SPACERS.split(name)[-1].casefold()]
+    if not name.endswith(_SIGNS):
+        return [name]
+    return [_SIGN.sub("", name), _SPACERS.split(name)[-1].casefold()]
 
 
 def _parts(name: str) -> list[str]:
-    return [part for found in _PARTS.findall(name) for part in _beginnings(found.casefold())]
+    parts = [part.casefold() for part in _PARTS.findall(name)]
+    return [each for part in parts for each in _beginnings(part)] if "." in name else parts
 
 
 def _beginnings(part: str) -> list[str]:
-    """Return the prefixes of a number (1.2.3, 1.2, 1); a part without a point is returned alone."""
-    if "." not in part:
-        return [part]
+    """Return the prefixes of a number (1.2.3, 1.2, 1), and another part alone."""
     return [*accumulate(part.split("."), lambda left, right: f"{left}.{right}")][::-1]
 
 
