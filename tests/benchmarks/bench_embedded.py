@@ -32,7 +32,7 @@ def vectors(n: int, seed: int = 0) -> np.ndarray:
 
 
 def filled(n: int) -> tuple[EmbeddedVectorStore, float]:
-    """A store with n nodes of about 500 characters, and the processor time of adding, in seconds."""
+    """A store with n nodes of about 500 characters, and the processor time of adding them."""
     rng = np.random.default_rng(1)
     nodes = make_nodes(n)
     picks = (rng.zipf(1.3, size=(n, 70)) - 1) % len(WORDS)
