@@ -19,7 +19,6 @@ from llama_retrieval_ext.text.segmentation import (
     BoundedCache,
     document_grams,
     has_cjk,
-    packed_grams,
     packed_id,
     pieces,
     query_grams,
@@ -205,6 +204,8 @@ class Analyser:
 
     def _packed_grams(self, text: str) -> bytes:
         if self._document_grams is document_grams:
+            from llama_retrieval_ext.text.gram_ids import packed_grams  # noqa: PLC0415 - numpy
+
             return packed_grams(text)
         return b"".join(map(packed_id, chain.from_iterable(map(self._document_grams, runs(text)))))
 

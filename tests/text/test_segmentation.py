@@ -1,5 +1,4 @@
 import sys
-from array import array
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,11 +11,8 @@ from llama_retrieval_ext.text.segmentation import (
     BoundedCache,
     chinese_segmenter,
     document_grams,
-    is_run,
-    packed_grams,
     pieces,
     query_grams,
-    runs,
     term_id,
     word_grams,
 )
@@ -138,21 +134,6 @@ def test_a_missing_rjieba_names_the_extra_when_it_is_needed(
 def test_pairs_need_no_rjieba(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rjieba", None)
     assert Tokenizer().query_tokens("火灾") == ["火灾"]
-
-
-CJK_CHARACTERS = st.sampled_from(
-    [char for char in map(chr, range(0x20010)) if is_run(char) or ord(char) < 0x80]
-)
-
-
-@given(
-    st.text(
-        st.one_of(st.sampled_from("火災法臺タワーへ한국a, \n\0\U0001f525\ud800"), CJK_CHARACTERS)
-    )
-)
-def test_every_gram_has_the_id_of_its_string(text: str) -> None:
-    expected = [term_id(gram) for run in runs(text) for gram in document_grams(run)]
-    assert sorted(array("I", packed_grams(text))) == sorted(expected)
 
 
 def test_ids_do_not_change_between_releases() -> None:
