@@ -1,12 +1,14 @@
 """Personalised PageRank: scores of nodes by a random walk with restarts."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
 from llama_retrieval_ext.errors import ConfigurationError, ScoreError
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 Floats = npt.NDArray[np.floating[Any]]  # Any: whichever float width the matrix has
 
@@ -17,7 +19,7 @@ def transition_matrix(
     weights: npt.ArrayLike | None = None,
     *,
     size: int,
-) -> csr_array:
+) -> "csr_array":
     r"""Return the matrix of a walk that leaves each node by its edges in proportion to weight.
 
     Args:
@@ -39,6 +41,8 @@ def transition_matrix(
         [0.0, 0.75, 0.25]
 
     """
+    from scipy.sparse import csr_array  # noqa: PLC0415 - slow to import, and for graphs only
+
     # 32-bit indices halve the memory that each step reads.
     index = np.int32 if max(size, np.size(sources)) < 2**31 else np.int64
     rows, columns = np.asarray(targets, dtype=index), np.asarray(sources, dtype=index)
@@ -61,7 +65,7 @@ def transition_matrix(
 
 
 def personalised_pagerank(
-    transitions: csr_array, restart: npt.ArrayLike, *, damping: float = 0.5, steps: int = 15
+    transitions: "csr_array", restart: npt.ArrayLike, *, damping: float = 0.5, steps: int = 15
 ) -> Floats:
     r"""Score nodes by a random walk that returns to the restart distribution.
 

@@ -4,11 +4,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
 from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.formulas.pagerank import Floats, personalised_pagerank, transition_matrix
@@ -17,6 +16,9 @@ from llama_retrieval_ext.graph.evidence import TermLinks, TextEvidence, TitleLin
 from llama_retrieval_ext.graph.expansion import Path
 from llama_retrieval_ext.graph.passage_links import DOCUMENT_LABEL, PassageLinks
 from llama_retrieval_ext.graph.phrases import phrases, words
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -43,7 +45,7 @@ class Walk:
 
     restart: Floats
     scores: Floats
-    transitions: csr_array
+    transitions: "csr_array"
     damping: float
 
 
@@ -259,7 +261,7 @@ class PassageGraph:
         self._positions = np.searchsorted(keys, links[:, 1] * count + links[:, 0])
         self._starts = np.concatenate([[0], np.cumsum(degree)])
 
-    def _for_query(self, restart: Floats, query: str) -> csr_array:
+    def _for_query(self, restart: Floats, query: str) -> "csr_array":
         """Return the matrix with raised links where query words stand beside the title."""
         weights = self._by_title.stem_weights(words(query))
         if not weights:
@@ -292,8 +294,8 @@ class PassageGraph:
         return _EMPTY_BYTES + sum(array.nbytes for array in arrays) + objects + 2 * text_bytes
 
 
-def _with_data(matrix: csr_array, data: Floats) -> csr_array:
-    return csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+def _with_data(matrix: "csr_array", data: Floats) -> "csr_array":
+    return type(matrix)((data, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
 def _capitals(query: str) -> set[str]:

@@ -2,7 +2,6 @@
 
 import re
 import unicodedata
-from array import array
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -16,11 +15,11 @@ from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.text.normalization import RANGES, Script, normal
 from llama_retrieval_ext.text.segmentation import (
     CONNECTORS,
-    NO_TERM,
+    LONGEST_KEY,
     BoundedCache,
-    GramIds,
     document_grams,
     has_cjk,
+    packed_id,
     pieces,
     query_grams,
     runs,
@@ -43,7 +42,8 @@ _PARTS: Final = re.compile(
 _JOINTS: Final = re.compile(r",|(?<!\d)[.'’\-‐_]+|[.'’\-‐_]+(?!\d)")  # noqa: RUF001
 _SPACERS: Final = re.compile(rf"[{CONNECTORS},_]+")
 _SIGN: Final = re.compile(r"(?:\+\+|#)$")
-_POSSESSIVE: Final = re.compile(r"['’][sS]$")  # noqa: RUF001
+_SIGNS: Final = ("++", "#")
+_POSSESSIVES: Final = ("'s", "'S", "’s", "’S")  # noqa: RUF001
 _MOST_PARTS: Final = 12
 
 
@@ -63,12 +63,14 @@ def spellings(piece: str) -> list[str]:
         (['women'], ['c++'], ['count++', 'count'])
 
     """
+    if piece.isascii() and piece.isalpha() and piece[1:].islower():  # most words
+        return [piece.lower()]
     name, *signed = _without_sign(without_possessive(piece))
     if name.startswith("."):  # .NET becomes NET, which ASP.NET also has
         signed, name = [name.casefold()], name[1:]
     elif signed and len(name) == 1:  # C++ must not match C
         return signed
-    whole = _JOINTS.sub("", name).casefold()
+    whole = (name if name.isalnum() else _JOINTS.sub("", name)).casefold()
     parts = _parts(name)
     if len(parts) > _MOST_PARTS:
         parts = _words(name.casefold())
@@ -99,7 +101,7 @@ def without_possessive(piece: str) -> str:
         ('what', "O'Brien")
 
     """
-    return _POSSESSIVE.sub("", piece)
+    return piece[:-2] if piece.endswith(_POSSESSIVES) else piece
 
 
 _PLAIN: Final = re.compile(rf"(?<![\w.])\d+(?:\.\d+)+(?!\w)|[^{CONNECTORS},]+")
@@ -107,18 +109,18 @@ _PLAIN: Final = re.compile(rf"(?<![\w.])\d+(?:\.\d+)+(?!\w)|[^{CONNECTORS},]+")
 
 def _without_sign(name: str) -> list[str]:
     """Return the name and, if it ends with a sign, its last word with the sign."""
-    bare = _SIGN.sub("", name)
-    return [name] if bare == name else [bare, _SPACERS.split(name)[-1].casefold()]
+    if not name.endswith(_SIGNS):
+        return [name]
+    return [_SIGN.sub("", name), _SPACERS.split(name)[-1].casefold()]
 
 
 def _parts(name: str) -> list[str]:
-    return [part for found in _PARTS.findall(name) for part in _beginnings(found.casefold())]
+    parts = [part.casefold() for part in _PARTS.findall(name)]
+    return [each for part in parts for each in _beginnings(part)] if "." in name else parts
 
 
 def _beginnings(part: str) -> list[str]:
-    """Return the prefixes of a number (1.2.3, 1.2, 1); a part without a point is returned alone."""
-    if "." not in part:
-        return [part]
+    """Return the prefixes of a number (1.2.3, 1.2, 1), and another part alone."""
     return [*accumulate(part.split("."), lambda left, right: f"{left}.{right}")][::-1]
 
 
@@ -127,6 +129,9 @@ def _words(name: str) -> list[str]:
 
 
 _ENTRIES: Final = 2**15
+# Signs that no word starts or ends with: "word," and "(word)" need not be analysed again.
+_NO_START: Final = "!\"$%&'()*,-/:;<=>?@[\\]^`{|}~"
+_NO_END: Final = f"{_NO_START}."
 
 
 class Analyser:
@@ -147,10 +152,7 @@ class Analyser:
         self._document_grams = grams or document_grams
         self._query_grams = grams or query_grams
         self._tokens = BoundedCache[str, tuple[str, ...]](self._word, entries=_ENTRIES)
-        self._ids = BoundedCache[str, int](term_id, entries=_ENTRIES)
-        self._gram_ids = GramIds()
-        self._chunk_ids = BoundedCache[str, tuple[int, ...]](self._chunk, entries=_ENTRIES)
-        self._chunk_bytes = BoundedCache[str, bytes](self._packed_chunk, entries=_ENTRIES)
+        self._chunks = BoundedCache[str, bytes](self._packed_chunk, entries=2 * _ENTRIES)
 
     def document(self, text: str) -> list[str]:
         """Return the tokens of a document."""
@@ -162,30 +164,17 @@ class Analyser:
         telling = [piece for piece in found if not self._stops(piece)]
         return self._all(telling, self._query_grams) or self._all(found, self._query_grams)
 
-    def document_counts(self, text: str) -> dict[int, int]:
-        """Return the count of each term id among the tokens of a document."""
-        text = normal(text)
-        # Chunks between spaces, with their punctuation, repeat often: a lookup of the whole chunk
-        # is four times as fast as finding its words first.
-        chunks = map(self._chunk_ids.__getitem__, text.split())
-        counts = Counter(chain.from_iterable(chunks))
-        if not text.isascii() and has_cjk(text):
-            self._count_grams(text, into=counts)
-        return dict(counts)
-
     def document_ids(self, text: str) -> bytes:
         """Return the term id of each token of a document, 32 bits each, in no order."""
         text = normal(text)
-        ids = b"".join(map(self._chunk_bytes.__getitem__, text.split()))
-        if not text.isascii() and has_cjk(text):
-            grams = Counter[int]()
-            self._count_grams(text, into=grams)
-            ids += array("I", grams.elements()).tobytes()
-        return ids
+        # Chunks between spaces, with their punctuation, repeat often: a lookup of the whole chunk
+        # is four times as fast as finding its words first.
+        ids = b"".join(map(self._chunks.__getitem__, text.split()))
+        return ids if text.isascii() or not has_cjk(text) else ids + self._packed_grams(text)
 
     def query_counts(self, text: str) -> dict[int, int]:
         """Return the count of each term id among the tokens of a query."""
-        return self._counts(self.query(text))
+        return dict(Counter(map(term_id, self.query(text))))
 
     def _all(self, found: list[str], grams: Callable[[str], list[str]]) -> list[str]:
         tokens: list[str] = []
@@ -202,24 +191,23 @@ class Analyser:
         # A combining mark on a digit folds to the empty string.
         return tuple(filter(None, map(self._stem, self._spellings(piece))))
 
-    def _chunk(self, chunk: str) -> tuple[int, ...]:
-        """Return the term ids of the words in a chunk between spaces, without CJK runs."""
-        found = map(self._tokens.__getitem__, words(chunk))
-        return tuple(map(self._ids.__getitem__, chain.from_iterable(found)))
-
     def _packed_chunk(self, chunk: str) -> bytes:
-        return array("I", self._chunk(chunk)).tobytes()
+        """Return the term ids of the words in a chunk between spaces, without CJK runs."""
+        bare = chunk.rstrip(_NO_END).lstrip(_NO_START)
+        if len(bare) < len(chunk):
+            return self._chunks[bare]
+        plain = len(chunk) <= LONGEST_KEY and chunk.isascii() and chunk.isalnum()
+        found = [chunk] if plain else words(chunk)
+        if found == [chunk]:
+            return b"".join(map(packed_id, self._word(chunk)))
+        return b"".join(map(self._chunks.__getitem__, found))
 
-    def _count_grams(self, text: str, *, into: Counter[int]) -> None:
+    def _packed_grams(self, text: str) -> bytes:
         if self._document_grams is document_grams:
-            self._gram_ids.count(text, into=into)
-            into.pop(NO_TERM, None)
-        else:
-            grams = chain.from_iterable(map(self._document_grams, runs(text)))
-            into.update(map(self._ids.__getitem__, grams))
+            from llama_retrieval_ext.text.gram_ids import packed_grams  # noqa: PLC0415 - numpy
 
-    def _counts(self, tokens: list[str]) -> dict[int, int]:
-        return dict(Counter(map(self._ids.__getitem__, tokens)))
+            return packed_grams(text)
+        return b"".join(map(packed_id, chain.from_iterable(map(self._document_grams, runs(text)))))
 
 
 NO_STEMMING: Final = "none"

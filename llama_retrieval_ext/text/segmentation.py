@@ -6,8 +6,7 @@ Each function returns the same terms for a traditional and a simplified Chinese 
 import re
 import sys
 import unicodedata
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from functools import cache
 from operator import add
 from typing import Final, Generic, TypeVar
@@ -187,59 +186,9 @@ def chinese_persons(text: str) -> list[str]:
     return [word for word, tag in tagged if tag == "nr" and _PERSON.fullmatch(word)]
 
 
-NO_TERM: Final = -1
-_ENTRIES: Final = 2**16  # per generation of pairs; about 20 MB for both when full
-
-
-class GramIds:
-    """Counter of the term ids of a text's `document_grams`, in four fifths of the time.
-
-    A pair of characters is one 32-bit number in UTF-16, and the lookup of a number is faster than
-    building the string. Every pair of neighbours is looked up, and pairs that are no term are
-    cached too: this is faster than finding the runs first.
-    """
-
-    __slots__ = ("_characters", "_pairs")
-
-    def __init__(self) -> None:
-        self._characters = BoundedCache[str, int](_id_of_gram, entries=_ENTRIES)
-        self._pairs = BoundedCache[int, int](_id_of_pair, entries=_ENTRIES)
-
-    def count(self, text: str, *, into: Counter[int]) -> None:
-        """Count the grams of a text by term id, and all other pairs under `NO_TERM`.
-
-        Examples:
-            >>> counts = Counter()
-            >>> GramIds().count("火灾, ok", into=counts)
-            >>> counts[term_id("火")], counts[term_id("火灾")], counts[NO_TERM]
-            (1, 1, 8)
-
-        """
-        units = text.encode("utf-16-le", "surrogatepass")
-        if len(units) != 2 * len(text):  # characters of two units would break the pairs
-            into.update(term_id(gram) for run in runs(text) for gram in document_grams(run))
-        else:
-            into.update(map(self._characters.__getitem__, text))
-            into.update(map(self._pairs.__getitem__, _numbers(units)))
-
-
-def _numbers(units: bytes) -> Iterable[int]:
-    """Return one number for each pair of neighbours."""
-    # The low bytes of both characters come first: a dict hashes by low bits, and with one
-    # character in them all pairs with that character would collide.
-    low, high = units[::2], units[1::2]
-    pairs = bytearray(4 * max(len(low) - 1, 0))
-    pairs[::4], pairs[1::4], pairs[2::4], pairs[3::4] = low[:-1], low[1:], high[:-1], high[1:]
-    return memoryview(pairs).cast("I")
-
-
-def _id_of_pair(pair: int) -> int:
-    low, next_low, high, next_high = pair.to_bytes(4, sys.byteorder)
-    return _id_of_gram(chr(high << 8 | low) + chr(next_high << 8 | next_low))
-
-
-def _id_of_gram(gram: str) -> int:
-    return term_id(simplified(gram)) if is_run(gram) else NO_TERM
+def packed_id(token: str) -> bytes:
+    """Return the `term_id` of a token as four bytes in the machine's order."""
+    return term_id(token).to_bytes(4, sys.byteorder)
 
 
 def term_id(token: str) -> int:

@@ -32,7 +32,7 @@ def vectors(n: int, seed: int = 0) -> np.ndarray:
 
 
 def filled(n: int) -> tuple[EmbeddedVectorStore, float]:
-    """A store with n nodes of about 500 characters, and the seconds that adding took."""
+    """A store with n nodes of about 500 characters, and the processor time of adding them."""
     rng = np.random.default_rng(1)
     nodes = make_nodes(n)
     picks = (rng.zipf(1.3, size=(n, 70)) - 1) % len(WORDS)
@@ -40,13 +40,13 @@ def filled(n: int) -> tuple[EmbeddedVectorStore, float]:
         node.embedding = row.tolist()
         node.set_content(" ".join(WORDS[i] for i in words))
     store = EmbeddedVectorStore(":memory:")
-    start = time.perf_counter()
+    start = time.process_time()
     store.add(nodes)
-    return store, time.perf_counter() - start
+    return store, time.process_time() - start
 
 
 def raw_insertion(n: int, store: EmbeddedVectorStore) -> float:
-    """Seconds that the engine needs for the same points, converted from the same vectors."""
+    """Processor time of the engine for the same points, from the same vectors, in seconds."""
     shard = store.client
     assert shard is not None
     points, offset = [], None
@@ -54,7 +54,7 @@ def raw_insertion(n: int, store: EmbeddedVectorStore) -> float:
         records, offset = shard.scroll(
             edge.ScrollRequest(offset=offset, limit=1000, with_payload=True, with_vector=True)
         )
-        points += records
+        points += [(each.id, each.payload, _sparse(each)) for each in records]
         if offset is None:
             break
     rows = vectors(n)
@@ -64,21 +64,17 @@ def raw_insertion(n: int, store: EmbeddedVectorStore) -> float:
     )
     with tempfile.TemporaryDirectory() as folder:
         raw = edge.EdgeShard.create(str(Path(folder) / "shard"), config)
-        start = time.perf_counter()
+        start = time.process_time()
         for at in range(0, n, 256):
             raw.update(
                 edge.UpdateOperation.upsert_points(
                     [
-                        edge.Point(
-                            record.id,
-                            {"dense": rows[(at + i) % n].tolist(), **_sparse(record)},
-                            record.payload,
-                        )
-                        for i, record in enumerate(points[at : at + 256])
+                        edge.Point(id_, {"dense": rows[(at + i) % n].tolist(), **sparse}, payload)
+                        for i, (id_, payload, sparse) in enumerate(points[at : at + 256])
                     ]
                 )
             )
-        seconds = time.perf_counter() - start
+        seconds = time.process_time() - start
         raw.close()
     return seconds
 
@@ -139,7 +135,7 @@ def run(n: int) -> None:
     raw_seconds = raw_insertion(n, store)
     print(
         f"insertion of {n}: ours {seconds:.1f} s, raw {raw_seconds:.1f} s; "
-        f"ours/raw = {seconds / raw_seconds:.2f} (goal <= 2)"
+        f"ours/raw = {seconds / raw_seconds:.2f} (goal <= 1.5)"
     )
     store.close()
 

@@ -1,5 +1,4 @@
 import sys
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -9,14 +8,11 @@ from hypothesis import strategies as st
 from llama_retrieval_ext.errors import MissingDependencyError
 from llama_retrieval_ext.text.segmentation import (
     LONGEST_KEY,
-    NO_TERM,
     BoundedCache,
-    GramIds,
     chinese_segmenter,
     document_grams,
     pieces,
     query_grams,
-    runs,
     term_id,
     word_grams,
 )
@@ -138,29 +134,6 @@ def test_a_missing_rjieba_names_the_extra_when_it_is_needed(
 def test_pairs_need_no_rjieba(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rjieba", None)
     assert Tokenizer().query_tokens("火灾") == ["火灾"]
-
-
-GRAM_IDS = GramIds()
-
-
-@given(st.text(alphabet="火灾災法臺タワーへ한국a, \n\0\U00020000\U0001f525\ud800"))
-def test_every_gram_is_counted_as_if_it_were_a_string(text: str) -> None:
-    counts: Counter[int] = Counter()
-    GRAM_IDS.count(text, into=counts)
-    del counts[NO_TERM]
-    assert counts == Counter(term_id(gram) for run in runs(text) for gram in document_grams(run))
-
-
-def test_counts_are_added_to_those_there_are() -> None:
-    counts = Counter({term_id("火"): 2})
-    GRAM_IDS.count("火", into=counts)
-    assert counts[term_id("火")] == 3
-
-
-def test_a_character_and_its_pair_with_nothing_differ() -> None:
-    counts: Counter[int] = Counter()
-    GRAM_IDS.count("火\0", into=counts)
-    assert counts[term_id("火")] == 1
 
 
 def test_ids_do_not_change_between_releases() -> None:

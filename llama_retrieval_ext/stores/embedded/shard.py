@@ -189,7 +189,7 @@ class Reweighing(NamedTuple):
     def of(cls, shard: EdgeShard, config: EmbeddedConfig) -> Self:
         """Return the change to the exact mean of the nodes in a shard."""
         old = config.average_length or USUAL_LENGTH
-        pages = scroll(shard, limit=_PAGE, with_vector=[BM25])
+        pages = scroll(shard, limit=_PAGE, with_vector=[BM25], with_payload=False)
         lengths = [text_length(_keywords(each).values, old) for page in pages for each in page]
         return cls(old, sum(lengths) / len(lengths) if any(lengths) else old)
 
@@ -201,7 +201,8 @@ class Reweighing(NamedTuple):
 
     def apply(self, shard: EdgeShard) -> None:
         """Change the weights of all nodes in a shard."""
-        for page in filter(None, scroll(shard, limit=_BATCH, with_vector=[BM25])):
+        pages = scroll(shard, limit=_BATCH, with_vector=[BM25], with_payload=False)
+        for page in filter(None, pages):
             vectors = [PointVectors(each.id, self.vectors(each)) for each in page]
             shard.update(UpdateOperation.update_vectors(vectors))
 
@@ -218,7 +219,12 @@ def copy_points(records: Sequence[Record], new: EdgeShard, weights: Reweighing) 
 
 
 def scroll(
-    shard: EdgeShard, *, limit: int, with_vector: bool | list[str], filter_: Filter | None = None
+    shard: EdgeShard,
+    *,
+    limit: int,
+    with_vector: bool | list[str],
+    with_payload: bool = True,
+    filter_: Filter | None = None,
 ) -> Iterator[list[Record]]:
     """Yield pages of the matching points."""
     offset = None
@@ -228,7 +234,7 @@ def scroll(
                 offset=offset,
                 limit=limit,
                 filter=filter_,
-                with_payload=True,
+                with_payload=with_payload,
                 with_vector=with_vector,
             )
         )

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeGuard, TypeVar
 
-from llama_index.core.schema import BaseNode, MetadataMode
+from llama_index.core.schema import BaseNode, MetadataMode, TextNode
 from pydantic_core import to_jsonable_python
 
 from llama_retrieval_ext.query import SCOPE_KEYS
@@ -109,9 +109,6 @@ def is_comparable(value: object) -> TypeGuard[str | float]:
     return isinstance(value, str | int) and not isinstance(value, bool)
 
 
-_SCOPE_KEYS: Final = frozenset(SCOPE_KEYS)
-
-
 def keyword_text(node: BaseNode) -> str:
     r"""Return a node's text for embedding models, without tenant, kb id and principals.
 
@@ -124,14 +121,17 @@ def keyword_text(node: BaseNode) -> str:
         'title: Leave\n\n25 days'
 
     """
-    shown = set(node.metadata).difference(node.excluded_embed_metadata_keys)
-    if shown.isdisjoint(_SCOPE_KEYS):
-        return node.get_content(MetadataMode.EMBED)
-    if shown <= _SCOPE_KEYS:
-        return node.get_content(MetadataMode.NONE)
-    hidden = [*node.excluded_embed_metadata_keys, *_SCOPE_KEYS]
-    bare = node.model_copy(update={"excluded_embed_metadata_keys": hidden})
-    return bare.get_content(MetadataMode.EMBED)
+    hidden = [*node.excluded_embed_metadata_keys, *SCOPE_KEYS]
+    if type(node) is not TextNode:
+        bare = node.model_copy(update={"excluded_embed_metadata_keys": hidden})
+        return bare.get_content(MetadataMode.EMBED)
+    # What LlamaIndex does for such a node, in a third of the time.
+    shown = (item for item in node.metadata.items() if item[0] not in hidden)
+    lines = [node.metadata_template.format(key=key, value=str(value)) for key, value in shown]
+    metadata = node.metadata_separator.join(lines).strip()
+    if not metadata:
+        return node.text
+    return node.text_template.format(content=node.text, metadata_str=metadata).strip()
 
 
 T = TypeVar("T")
