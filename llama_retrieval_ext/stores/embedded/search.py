@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import ClassVar, Final, TypeAlias, TypeVar
 
 from qdrant_edge import (
@@ -50,6 +51,7 @@ from llama_retrieval_ext.stores.qdrant_common.search import (
 
 T = TypeVar("T")
 NativeFusionQuery: TypeAlias = Fusion | Formula
+_ID: Final = attrgetter("id")
 _SMALL_LIMIT: Final = 1_000
 _EF: Final = 128
 # Factor of candidates selected by integers and rescored with the stored floats.
@@ -137,9 +139,9 @@ class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
         pages: list[list[ScoredPoint]] = yield send
         return pages
 
-    def key(self, hit: ScoredPoint) -> str:
-        """Return the point id, which is faster to read than the payload."""
-        return str(hit.id)
+    def keys(self, hits: Sequence[ScoredPoint]) -> list[str]:
+        """Return the point ids, which are faster to read than the payload."""
+        return [*map(str, map(_ID, hits))]
 
     def texts(self, keys: Sequence[str], request: EngineRequest[Filter]) -> Steps[dict[str, str]]:  # noqa: ARG002 - `read` has it
         """Return stored nodes by point id; `read` checks their metadata, faster than the engine."""
