@@ -27,7 +27,7 @@ _GRACE_S: Final = 10
 # Longer than clients and proxies keep idle connections: if the server closed one while a request is
 # sent, the client would see an error.
 _KEEP_ALIVE_S: Final = 75
-# Python's 5 ms would be the time that the event loop waits for each thread that searches.
+# Python's 5 ms would be the time that the event loop and threads, which write, wait for each other.
 _SWITCH_S: Final = 0.0005
 
 
