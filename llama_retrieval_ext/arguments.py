@@ -81,7 +81,7 @@ def _bound(
 
 def record_argument(instance: RecordsArguments, name: str, value: object) -> None:
     """Replace an argument in the record of an object by an equivalent value."""
-    vars(instance)[_RECORD][name] = value
+    vars(instance)[_RECORD] = {**vars(instance)[_RECORD], name: value}  # copies share the record
 
 
 def arguments_of(part: object) -> Mapping[str, object]:

@@ -8,9 +8,10 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from pydantic import PrivateAttr
 
 from llama_retrieval_ext.embeddings.fast import FastEmbedding
-from llama_retrieval_ext.embeddings.local import LocalEmbedding
+from llama_retrieval_ext.embeddings.local import LocalEmbedding, QuietEmbedding
 from llama_retrieval_ext.embeddings.resolve import build_embed_model, embed_model_name, provider_of
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.pipeline.searching import without_span
 
 # Texts per call; the model itself divides them into its own batches.
 _BATCH = 2048
@@ -52,7 +53,7 @@ def _without_secrets(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
-class RecordedEmbedding(BaseEmbedding):
+class RecordedEmbedding(QuietEmbedding):
     """The embedding model of a knowledge base that was opened without one.
 
     The model is built when the first text is embedded, so that contents, deletion and keyword
@@ -106,6 +107,7 @@ class RecordedEmbedding(BaseEmbedding):
             )
         return model
 
+    @without_span
     def _get_query_embedding(self, query: str) -> list[float]:
         return self.model().get_query_embedding(query)
 
@@ -115,6 +117,7 @@ class RecordedEmbedding(BaseEmbedding):
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
         return self.model().get_text_embedding_batch(texts)
 
+    @without_span
     async def _aget_query_embedding(self, query: str) -> list[float]:
         return await self.model().aget_query_embedding(query)
 

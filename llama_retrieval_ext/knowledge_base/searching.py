@@ -1,9 +1,10 @@
 """`Searchable`: the methods of a knowledge base that answer queries."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, Unpack, get_args, overload
 
+from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import QueryType
 from llama_index.core.vector_stores.types import MetadataFilters
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
     from llama_retrieval_ext.retrievers.knowledge import KnowledgeRetriever
     from llama_retrieval_ext.retrievers.retrieval_pipeline import RetrievalPipeline
 
+_COPIED: Final = get_args(StoreKind)
+_MOST_FIRST: Final = 100
+
 
 class Searchable:
     """The queries of a knowledge base: everything that is built on `retriever`.
@@ -77,6 +81,7 @@ class Searchable:
         self._languages = languages
         self._graphs = graphs
         self._confidence = confidence
+        self._first: dict[tuple[object, ...], StoreRetriever] = {}  # by kind and arguments
 
     @property
     def parts(self) -> RegistryParts:
@@ -176,13 +181,27 @@ class Searchable:
         parts = self.parts
         if filters is not None or scope is not None:
             parts = replace(parts, filters=filters, scope=scope)
-        made = parts.make(kind, {**given, **options}, parts)
+        made = self._make(kind, {**given, **options}, parts)
         retriever = made if isinstance(made, Retriever) else parts.bound(Pipeline(made, name=kind))
         if name is not None:
             retriever.name = name
             if takes_argument(type(retriever), "name"):
                 record_argument(retriever, "name", name)
         return retriever
+
+    def _make(self, kind: Kind, given: Mapping[str, object], parts: RegistryParts) -> BaseRetriever:
+        """Return a retriever; one over the store is a copy, as making it takes longer."""
+        if kind not in _COPIED or not {*map(type, given.values())} <= {int, Collapse}:
+            return parts.make(kind, given, parts)
+        key = (kind, *given.items())
+        first = self._first.get(key)
+        if first is None:
+            made = parts.make(kind, given, self.parts)
+            if not isinstance(made, StoreRetriever):
+                return parts.bound(made)
+            kept = self._first if len(self._first) < _MOST_FIRST else {}
+            self._first, first = {**kept, key: made}, made
+        return parts.bound(first.renewed())
 
     @blocking
     def search(  # noqa: PLR0913 - what a search takes

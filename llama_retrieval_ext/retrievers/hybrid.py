@@ -1,8 +1,9 @@
 """Vector and keyword search of one store, or of two, fused."""
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import cached_property
-from typing import Final, TypeAlias
+from typing import Final, Self, TypeAlias
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode
@@ -174,6 +175,12 @@ class HybridRetriever(StoreRetriever):
         in_one = features.one_round_trip and not self._has_two_stores and fuses_ids
         # The engine that takes both searches; None to search by legs.
         self._engine = hybrid_backend(self.backend) if pushdown or in_one else None
+
+    def renewed(self) -> Self:
+        """Return a copy with its own circuit breakers, without failures."""
+        made = super().renewed()
+        made._breakers = {name: copy(each) for name, each in self._breakers.items()}  # noqa: SLF001 - of this class
+        return made
 
     # Built when they are needed: most engines take both searches in one request.
     @cached_property

@@ -2,10 +2,12 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, Self, TypeAlias
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import MetadataFilters
 
@@ -78,6 +80,13 @@ class StoreRetriever(Retriever):
             self.requires_principals = self.backend.requires_principals
         self.embed_model = self.source.embed_model if embed_model is None else embed_model
         self.object_map = dict(self.source.objects)
+
+    def renewed(self) -> Self:
+        """Return a copy with state of its own; store, model and arguments are shared."""
+        made = copy(self)
+        made.callback_manager = CallbackManager()
+        made.object_map = dict(self.object_map)
+        return made
 
     def _collapse_by(self, collapse: Collapse | None) -> None:
         self.collapse = None if collapse is None else of_type(collapse, Collapse, "collapse")

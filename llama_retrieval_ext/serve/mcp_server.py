@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, ParamSpec, TypeAlias
 
 from llama_index.core.vector_stores.types import MetadataFilters
 from mcp.server.mcpserver import MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import ToolAnnotations
@@ -276,13 +276,15 @@ class _Tool(Tool):
     """A tool whose errors of arguments are one line, without links."""
 
     async def run(self, arguments: dict[str, Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the package's
-        """Run the tool, after a check of its arguments."""
+        """Run the tool."""
         try:
-            self.fn_metadata.validate_arguments(arguments)
-        except ValidationError as error:
+            return await super().run(arguments, *args, **kwargs)
+        except ToolError as error:
+            cause = error.__cause__
+            if isinstance(error, UnexpectedToolError) or not isinstance(cause, ValidationError):
+                raise
             known = list(self.fn_metadata.arg_model.model_fields)
-            raise ToolError(_problems(self.name, error, known)) from None
-        return await super().run(arguments, *args, **kwargs)
+            raise ToolError(_problems(self.name, cause, known)) from None
 
 
 def _problems(tool: str, error: ValidationError, known: Sequence[str]) -> str:

@@ -132,10 +132,9 @@ class RequestedScope(Sent):
         return Scope(self.tenant_id, self.kb_ids, self.principals)
 
 
-class SearchRequest(Sent):
-    """A search."""
+class SearchOptions(Sent):
+    """The options of a search."""
 
-    query: str = Field(min_length=1, max_length=_MAX_TEXT)
     mode: SearchKind = "hybrid"
     top_k: int = Field(default=10, ge=1, description="How many hits; the server has a limit.")
     per_source: int | None = Field(
@@ -143,6 +142,12 @@ class SearchRequest(Sent):
     )
     filters: Filters | None = None
     scope: RequestedScope | None = None
+
+
+class SearchRequest(SearchOptions):
+    """A search."""
+
+    query: str = Field(min_length=1, max_length=_MAX_TEXT)
 
     model_config = _example(
         query="How many days of annual leave?",
@@ -152,27 +157,19 @@ class SearchRequest(Sent):
     )
 
 
-class SearchManyRequest(Sent):
+class SearchManyRequest(SearchOptions):
     """Several searches with the same options."""
 
     queries: list[Annotated[str, Field(min_length=1, max_length=_MAX_TEXT)]] = Field(
         min_length=1, description="The server has a limit of their number."
     )
-    mode: SearchKind = "hybrid"
-    top_k: int = Field(default=10, ge=1, description="How many hits of each query.")
-    per_source: int | None = Field(
-        default=None, ge=1, description="How many hits of each source at most."
-    )
-    filters: Filters | None = None
-    scope: RequestedScope | None = None
 
     model_config = _example(queries=["annual leave", "sick leave"], top_k=3)
 
     def searches(self) -> list[SearchRequest]:
         """Return the searches, which are valid like this request."""
-        options = {name: getattr(self, name) for name in type(self).model_fields}
-        texts = options.pop("queries")
-        return [SearchRequest.model_construct(query=text, **options) for text in texts]
+        options = {name: getattr(self, name) for name in SearchOptions.model_fields}
+        return [SearchRequest.model_construct(query=text, **options) for text in self.queries]
 
 
 class SentDocument(Sent):

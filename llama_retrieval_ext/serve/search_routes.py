@@ -55,7 +55,7 @@ def search_router(service: Service) -> APIRouter:
     async def search(body: SearchRequest, context: Context) -> Response:
         """Return the best hits for a query."""
         retriever, query = _prepare(service, body, context)
-        result = _redacted(await service.answer(lambda: retriever.asearch(query)))
+        result = await service.answer(lambda: retriever.asearch(query))
         _note(context, result)
         return as_json(_answer(result))
 
@@ -70,7 +70,7 @@ def search_router(service: Service) -> APIRouter:
         answers = service.answer(lambda: retriever.asearch_many(queries))
         results = await asyncio.wait_for(answers, context.left_s)
         context.notes |= {"queries": len(queries), "hits": sum(map(len, results))}
-        return as_json({"results": [_answer(_redacted(each)) for each in results]})
+        return as_json({"results": [*map(_answer, results)]})
 
     @router.post(
         "/stream",
@@ -124,9 +124,9 @@ def _note(context: RequestContext, result: SearchResult) -> None:
 
 
 def _answer(result: SearchResult) -> dict[str, object]:
-    """Return the result as JSON, without the trace, which ``explain`` returns."""
-    without = replace(result, trace=None)
-    return {name: value for name, value in without.to_dict().items() if name != "trace"}
+    """Return the redacted result as JSON, without the trace, which ``explain`` returns."""
+    answer = _redacted(replace(result, trace=None)).to_dict()
+    return {name: value for name, value in answer.items() if name != "trace"}
 
 
 def _redacted(result: R) -> R:
@@ -153,4 +153,4 @@ async def _events(retriever: Retriever, query: Query, context: RequestContext) -
             yield "partial", {"query": result.query, "hits": hits}
         else:
             _note(context, result)
-            yield "result", _answer(_redacted(result))
+            yield "result", _answer(result)

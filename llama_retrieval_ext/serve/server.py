@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from socket import AF_INET, AF_INET6, create_server
+from threading import RLock
 from types import FrameType
 from typing import Any, ClassVar, Final
 
 import uvicorn
+from tqdm import tqdm  # type: ignore[import-untyped]
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -25,7 +27,7 @@ _GRACE_S: Final = 10
 # Longer than clients and proxies keep idle connections: if the server closed one while a request is
 # sent, the client would see an error.
 _KEEP_ALIVE_S: Final = 75
-# Python's 5 ms would be the time that the event loop waits for each thread that searches.
+# Python's 5 ms would be the time that the event loop and threads, which write, wait for each other.
 _SWITCH_S: Final = 0.0005
 
 
@@ -66,6 +68,8 @@ def run_workers(factory: str, *, host: str, port: int, workers: int) -> None:
 def worker_app(create: Callable[[ExitStack], App]) -> App:
     """Return the application of a worker, whose stack is closed when it stops; it writes logs."""
     sys.setswitchinterval(_SWITCH_S)
+    # Without a semaphore of the system: a signal ends the process, which would not remove it.
+    tqdm.set_lock(RLock())
     with ExitStack() as building:
         building.enter_context(json_logs())
         try:

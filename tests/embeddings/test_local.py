@@ -12,9 +12,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_retrieval_ext.testing.instrumentation import recorded
 from pydantic import ValidationError
 
-from llama_retrieval_ext.embeddings.local import LocalEmbedding
+from llama_retrieval_ext.embeddings.local import LocalEmbedding, QuietEmbedding
+from llama_retrieval_ext.embeddings.recorded import RecordedEmbedding
 from llama_retrieval_ext.errors import MissingDependencyError
 from tests.quick import examples
 
@@ -85,6 +88,23 @@ def test_related_texts_are_closer_than_unrelated_ones(model: LocalEmbedding) -> 
 
 def test_a_query_is_embedded_as_the_text_is(model: LocalEmbedding) -> None:
     assert model.get_query_embedding("scaffold") == model.get_text_embedding("scaffold")
+
+
+@pytest.mark.parametrize("opened", [LocalEmbedding(), RecordedEmbedding(recorded_name="none")])
+async def test_a_query_has_spans_and_events_only_for_those_who_get_them(
+    opened: QuietEmbedding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RecordedEmbedding, "_built", lambda _: LocalEmbedding())
+    plain = opened.get_query_embedding("annual leave")
+    with recorded() as recording:
+        assert opened.get_query_embedding("annual leave") == plain
+        assert await opened.aget_query_embedding("annual leave") == plain
+    own = [span.method for span in recording.spans if span.instance is opened]
+    assert own == ["get_query_embedding", "aget_query_embedding"]
+    assert [each.class_name() for each in recording.events][-1] == "EmbeddingEndEvent"
+    with monkeypatch.context() as patched:
+        patched.setattr(BaseEmbedding, "get_query_embedding", None)
+        assert opened.get_query_embedding("annual leave") == plain
 
 
 def test_ten_thousand_words_all_count(model: LocalEmbedding) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from llama_index.core.callbacks import LlamaDebugHandler
 from llama_index.core.schema import Document
 from llama_index.core.vector_stores.types import MetadataFilters
 
@@ -41,3 +42,33 @@ async def test_search_and_asearch_give_the_hits_of_the_retriever(
     )
     assert {hit.metadata["year"] for hit in expected.hits} == {2024}
     assert filled.search("leave", mode, scope=Scope("acme")).hits == []
+
+
+@pytest.mark.parametrize("mode", ["vector", "keyword", "hybrid"])
+def test_retrievers_with_the_same_arguments_share_no_state_that_can_change(
+    filled: KnowledgeBase, mode: Any
+) -> None:
+    first = filled.retriever(mode, top_k=3, name="mine", scope=Scope("acme"))
+    first.callback_manager.add_handler(LlamaDebugHandler())
+    first.object_map["x"] = first
+    first.top_k = 1
+    second = filled.retriever(mode, top_k=3)
+    assert (second.name, second.scope, second.top_k) == (mode, None, 3)
+    assert not second.callback_manager.handlers
+    assert second.object_map == {}
+    assert "mine" in repr(first)
+    assert "mine" not in repr(second)
+
+
+def test_a_model_that_failed_for_some_searches_is_called_by_the_next(
+    filled: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr(type(filled.embed_model), "_get_query_embedding", _fail)
+        for _ in range(6):
+            assert "the model is down" in filled.search("leave").degraded[0].reason
+    assert not filled.search("leave").degraded
+
+
+def _fail(*_: object) -> list[float]:
+    raise ConnectionError("the model is down")

@@ -53,14 +53,19 @@ def command(*args: str) -> list[str]:
 
 @contextmanager
 def serving(
-    kb_url: str, folder: Path, *options: str, env: Mapping[str, str] | None = None
+    kb_url: str,
+    folder: Path,
+    *options: str,
+    env: Mapping[str, str] | None = None,
+    tree: Path | None = None,
 ) -> Iterator[Server]:
-    """Start a server, and wait until it is ready."""
+    """Start a server, perhaps of another working tree, and wait until it is ready."""
     port = free_port()
     log = folder / "server.log"
     args = command("serve", "--kb", kb_url, "--port", str(port), *options)
     with log.open("wb") as stderr:
-        process = subprocess.Popen(args, stderr=stderr, env={**os.environ, **(env or {})})
+        full = {**os.environ, **({} if tree is None else {"PYTHONPATH": str(tree)}), **(env or {})}
+        process = subprocess.Popen(args, stderr=stderr, env=full, cwd=tree)
     try:
         url = f"http://127.0.0.1:{port}"
         _wait(url, process, log)

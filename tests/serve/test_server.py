@@ -24,8 +24,12 @@ from llama_retrieval_ext.serve import serve_http
 from llama_retrieval_ext.serve.guard import Message, Receive, Send
 from llama_retrieval_ext.serve.server import TimedHeaders, uvicorn_config
 from llama_retrieval_ext.testing.fakes import FakeEmbedding
+from tests.knowledge_base.engines import place
 from tests.serve.load import load
 from tests.serve.running import command, fill, free_port, keys_of, secret_of, serving
+from tests.servers.elasticsearch import elasticsearch_url
+
+__all__ = ["elasticsearch_url"]
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning:anyio")
 
@@ -40,16 +44,25 @@ def url(fast_disk: Path) -> str:
     return url
 
 
+@pytest.fixture
+def written_url(engine: str, fast_disk: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    with place(engine, fast_disk, request) as url:
+        fill(url, TENANTS, per_tenant=20)
+        yield url
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize(("engine", "workers"), [("embedded", "1"), ("elasticsearch", "2")])
 def test_many_clients_get_their_own_answers_and_a_stop_finishes_writes(
-    url: str, tmp_path: Path
+    written_url: str, workers: str, tmp_path: Path
 ) -> None:
-    env = {"SERVE_KEYS": keys_of(TENANTS)}
-    with serving(url, tmp_path, "--keys", "env:SERVE_KEYS", env=env) as server:
-        work = load(server.url, TENANTS, clients=20, requests=500, per_tenant=20)
+    url, env = written_url, {"SERVE_KEYS": keys_of(TENANTS)}
+    options = ("--keys", "env:SERVE_KEYS", "--workers", workers)
+    with serving(url, tmp_path, *options, env=env) as server:
+        work = load(server.url, TENANTS, clients=20, requests=300, per_tenant=20)
         outcome = asyncio.run(work)
         assert (outcome.crossed, outcome.unexpected) == ([], [])
-        assert sum(outcome.statuses.values()) == 500
+        assert sum(outcome.statuses.values()) == 300
         answers: list[Any] = []
         documents = [{"id": f"late-{n}", "text": f"Late {n} of tenant1."} for n in range(200)]
 

@@ -213,10 +213,9 @@ class ElasticsearchSearch(EngineSearch[Json, IndexSearch, Json]):
         """Return the candidate of a hit."""
         return Candidate.stored(hit["fields"][NODE][0], score)
 
-    def key(self, hit: Json) -> str:
-        """Return the node id, which is faster to read than the node."""
-        node_id: str = hit["fields"][ID][0]
-        return node_id
+    def keys(self, hits: Sequence[Json]) -> list[str]:
+        """Return the node ids, which are faster to read than the nodes."""
+        return [hit["fields"][ID][0] for hit in hits]
 
     def texts(self, keys: Sequence[str], request: EngineRequest[Json]) -> Requests[dict[str, str]]:
         """Return stored nodes by id; leave out those deleted or changed meanwhile."""

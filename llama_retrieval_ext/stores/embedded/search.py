@@ -1,6 +1,8 @@
 """Searches of an embedded store."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from operator import attrgetter
 from typing import ClassVar, Final, TypeAlias, TypeVar
 
 from qdrant_edge import (
@@ -9,7 +11,6 @@ from qdrant_edge import (
     Filter,
     Formula,
     Fusion,
-    HasIdCondition,
     IdfParams,
     Prefetch,
     QuantizationSearchParams,
@@ -18,13 +19,12 @@ from qdrant_edge import (
     QueryRequest,
     Record,
     ScoredPoint,
-    ScrollRequest,
     SearchParams,
     SparseVector,
 )
 
 from llama_retrieval_ext.execution.drivers import drive
-from llama_retrieval_ext.filters import Condition
+from llama_retrieval_ext.filters import Condition, matches
 from llama_retrieval_ext.formulas.mmr import maximal_marginal_relevance
 from llama_retrieval_ext.stores.embedded.directory import StoreDirectory
 from llama_retrieval_ext.stores.embedded.files import EmbeddedConfig
@@ -32,7 +32,12 @@ from llama_retrieval_ext.stores.embedded.filters import EVERYTHING, as_edge_filt
 from llama_retrieval_ext.stores.embedded.nodes import stored_vectors
 from llama_retrieval_ext.stores.embedded.shard import BM25, DENSE, PointId
 from llama_retrieval_ext.stores.encoding.vectors import SCORES, query_vector
-from llama_retrieval_ext.stores.engine.backend import Candidate, KeywordQuery, VectorQuery
+from llama_retrieval_ext.stores.engine.backend import (
+    Candidate,
+    HybridRankings,
+    KeywordQuery,
+    VectorQuery,
+)
 from llama_retrieval_ext.stores.engine.search import EngineRequest
 from llama_retrieval_ext.stores.engine.steps import Steps
 from llama_retrieval_ext.stores.qdrant_common.filters import clause_of
@@ -46,6 +51,7 @@ from llama_retrieval_ext.stores.qdrant_common.search import (
 
 T = TypeVar("T")
 NativeFusionQuery: TypeAlias = Fusion | Formula
+_ID: Final = attrgetter("id")
 _SMALL_LIMIT: Final = 1_000
 _EF: Final = 128
 # Factor of candidates selected by integers and rescored with the stored floats.
@@ -133,25 +139,28 @@ class EmbeddedSearch(PointsSearch[Filter, ScoredPoint]):
         pages: list[list[ScoredPoint]] = yield send
         return pages
 
-    def key(self, hit: ScoredPoint) -> str:
-        """Return the point id, which is faster to read than the payload."""
-        return str(hit.id)
+    def keys(self, hits: Sequence[ScoredPoint]) -> list[str]:
+        """Return the point ids, which are faster to read than the payload."""
+        return [*map(str, map(_ID, hits))]
 
-    def texts(self, keys: Sequence[str], request: EngineRequest[Filter]) -> Steps[dict[str, str]]:
-        """Return stored nodes by point id."""
+    def texts(self, keys: Sequence[str], request: EngineRequest[Filter]) -> Steps[dict[str, str]]:  # noqa: ARG002 - `read` has it
+        """Return stored nodes by point id; `read` checks their metadata, faster than the engine."""
         ids: list[PointId] = [*map(int, keys)]
-        condition = request.filter
-
-        def read(shard: EdgeShard) -> list[Record]:
-            if condition is None:
-                return shard.retrieve(ids, with_payload=[NODE], with_vector=False)
-            both = Filter(must=[HasIdCondition(set(ids)), condition])
-            return shard.scroll(
-                ScrollRequest(limit=len(ids), filter=both, with_payload=[NODE], with_vector=False)
-            )[0]
-
-        records: list[Record] = yield read
+        records: list[Record] = yield lambda shard: shard.retrieve(
+            ids, with_payload=[NODE], with_vector=False
+        )
         return {str(record.id): (record.payload or {})[NODE] for record in records}
+
+    def read(
+        self, keys: Sequence[str], request: EngineRequest[Filter]
+    ) -> Steps[dict[str, Candidate]]:
+        """Return nodes by point id, without those deleted or no longer matching."""
+        found, condition = (yield from super().read(keys, request)), request.query.search.condition
+        return {k: each for k, each in found.items() if matches(condition, each.node.metadata)}
+
+    def _keys_of_both(self, requests: Sequence[EngineRequest[Filter]]) -> Steps[HybridRankings]:
+        # Nodes that were read for their names did not pass `read`.
+        return replace((yield from super()._keys_of_both(requests)), found={})
 
     def if_exists(self, steps: Callable[[], Steps[T]], *, empty: T) -> Steps[T]:
         """Run steps on one shard; repeat if another thread has replaced the shard."""

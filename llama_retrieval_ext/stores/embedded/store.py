@@ -144,8 +144,16 @@ class EmbeddedVectorStore(EngineStore):
         return self._searcher
 
     def call(self, steps: Callable[[], Steps[T]]) -> Call[T]:
-        """Return the call that runs steps, for async callers in a thread."""
-        return blocking_call(steps)
+        """Return the call that runs steps, for async callers on their event loop.
+
+        The engine holds the GIL while it searches: with a thread, the loop would wait as well.
+        """
+        function = blocking_call(steps).function
+
+        async def answered() -> T:
+            return function()
+
+        return Call(function, answered)
 
     def persist(self, persist_path: str = "", fs: object = None) -> None:  # noqa: ARG002 - LlamaIndex's
         """Flush the engine's log to its storage; `add` is already durable."""

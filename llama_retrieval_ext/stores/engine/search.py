@@ -94,7 +94,7 @@ class EngineSearch(ABC, Generic[F, S, H]):
         few_hits: Maximum number of hits that are requested with nodes while the number of ties is
             unknown. Over a network this costs less than another request.
         nodes_last: Whether `hybrid` may return keys only, for `texts` to read the best nodes.
-        keys_are_ids: Whether `key` returns node ids.
+        keys_are_ids: Whether `keys` returns node ids.
         whole_keyword_leg: Whether the engine's fusion uses all keyword hits.
         has_mmr: Whether `diverse` is implemented.
         scoped_rarity: Whether the engine can compute IDF on a subset of the nodes.
@@ -146,9 +146,9 @@ class EngineSearch(ABC, Generic[F, S, H]):
     def candidate(self, hit: H, score: float) -> Candidate:
         """Return the candidate of a hit that includes its node."""
 
-    def key(self, hit: H) -> str:
-        """Return the key that identifies the node of a hit."""
-        raise NotImplementedError(hit)
+    def keys(self, hits: Sequence[H]) -> list[str]:
+        """Return the keys that identify the nodes of hits."""
+        raise NotImplementedError(hits)
 
     def texts(self, keys: Sequence[str], request: EngineRequest[F]) -> Steps[dict[str, str]]:
         """Return stored nodes by key, without those deleted or no longer matching."""
@@ -300,7 +300,7 @@ class EngineSearch(ABC, Generic[F, S, H]):
         nodes = (yield from self._nodes(unknown, requests[0])) if unknown else {}
         new_names = {key: each.node_id for key, each in nodes.items()}
         self._keep_names(new_names)
-        ids = {key: new_names.get(key) or names.get(key, key) for key in tied}
+        ids = {key: new_names.get(key) or names.get(key, key) for key in tied} if unknown else names
         vector, keyword = (
             in_order_of_ids(leg, ids)[: request.top_k]
             for leg, request in zip(legs, requests, strict=True)
@@ -320,7 +320,7 @@ class EngineSearch(ABC, Generic[F, S, H]):
     def _keys(self, search: S, hits: Sequence[H], scores: Sequence[float]) -> list[ScoredId]:
         """Return keys with scores, without hits behind the cut and its ties."""
         good = _count_good(scores, search.top_k)
-        pairs = zip(map(self.key, hits[:good]), scores, strict=False)
+        pairs = zip(self.keys(hits[:good]), scores, strict=False)
         return [pair for pair in pairs if pair[1] > 0] if search.positive else list(pairs)
 
     def _fused(

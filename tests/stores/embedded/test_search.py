@@ -7,8 +7,14 @@ from collections.abc import Iterable, Sequence
 import pytest
 from llama_index.core.schema import TextNode
 
+from llama_retrieval_ext.execution.drivers import DaemonPool
 from llama_retrieval_ext.query import Query, Scope
 from llama_retrieval_ext.retrievers.hybrid import HybridRetriever
+from llama_retrieval_ext.retrievers.store_retriever import (
+    KeywordRetriever,
+    StoreRetriever,
+    VectorRetriever,
+)
 from llama_retrieval_ext.stages.fusion import RRF, WeightedSum
 from llama_retrieval_ext.stores.embedded.store import EmbeddedBackend, EmbeddedVectorStore
 from llama_retrieval_ext.stores.engine.backend import Search
@@ -199,3 +205,26 @@ def test_hybrid_hits_among_equal_scores_do_not_depend_on_how_many_tied_before(
         expected = [hit.to_dict() for hit in hybrid.explain(query).hits]
         for _ in range(2):
             assert [hit.to_dict() for hit in hybrid.retrieve(query)] == expected
+
+
+@pytest.mark.parametrize("kind", [VectorRetriever, KeywordRetriever, HybridRetriever])
+async def test_an_async_search_starts_no_thread_as_the_engine_holds_the_gil(
+    kind: type[StoreRetriever], store: EmbeddedVectorStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.add(nodes(TEXTS))
+    query = Query("annual leave", embedding=[1.0, 0.0])
+    expected = kind(store).retrieve(query)
+    monkeypatch.setattr(DaemonPool, "submit", None)
+    assert await kind(store).aretrieve(query) == expected
+
+
+def test_nodes_that_changed_after_the_rankings_are_left_out(store: EmbeddedVectorStore) -> None:
+    store.add(nodes(["annual leave", "annual report"], tenant_id="acme"))
+    scope = Scope("acme")
+    search = Search(100, scope.condition, scope)
+    found = EmbeddedBackend(store).hybrid([1.0, 0.0], "annual", search, nodes_last=True).function()
+    keys = [key for key, _ in found.vector]
+    moved = TextNode(id_="acme1", text="moved", embedding=[1.0, 0.0], metadata={"tenant_id": "b"})
+    store.add([moved])
+    assert found.read is not None
+    assert [each.node_id for each in found.read(keys).function().values()] == ["acme0"]
