@@ -8,6 +8,7 @@ from typing import ClassVar, Final, TypeAlias
 
 from llama_retrieval_ext.errors import describe
 from llama_retrieval_ext.lazy import Viewed
+from llama_retrieval_ext.wording import counted
 
 # A node's id, and its score if it has one.
 ScoredId: TypeAlias = tuple[str, float | None]
@@ -109,7 +110,7 @@ class Trace(Viewed):
         """Yield the lines of the outline, indented by depth."""
         for depth, step in self.walk():
             took = "unfinished" if step.duration_s is None else f"{step.duration_s * 1e3:.1f} ms"
-            hits = "" if step.count is None else f", {step.count} hits"
+            hits = "" if step.count is None else f", {counted(step.count, 'hit')}"
             failed = "" if step.error is None else f", {step.error}"
             yield f"{'  ' * depth}{step.name}: {took}{hits}{failed}"
 

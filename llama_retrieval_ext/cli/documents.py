@@ -22,7 +22,6 @@ from llama_retrieval_ext.cli.options import (
     Url,
 )
 from llama_retrieval_ext.cli.output import (
-    counted,
     say,
     say_aside,
     say_json,
@@ -32,6 +31,7 @@ from llama_retrieval_ext.cli.output import (
     three_digits,
 )
 from llama_retrieval_ext.errors import ConfigurationError, describe
+from llama_retrieval_ext.wording import counted
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.knowledge_base.ledger.ledger import StoredSource

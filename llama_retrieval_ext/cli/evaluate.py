@@ -16,10 +16,11 @@ from llama_retrieval_ext.cli.options import (
     Tenant,
     Url,
 )
-from llama_retrieval_ext.cli.output import console, counted, say, say_aside, say_json
+from llama_retrieval_ext.cli.output import console, say, say_aside, say_json
 from llama_retrieval_ext.errors import ConfigurationError
 from llama_retrieval_ext.evaluation.measures import MEASURES, parse_measures
 from llama_retrieval_ext.knowledge_base.kinds import SearchKind, StoreKind
+from llama_retrieval_ext.wording import counted
 
 _TOP_K = 100
 _SHOWN: Final = 5

@@ -11,15 +11,9 @@ import typer
 
 import llama_retrieval_ext as ext
 from llama_retrieval_ext.cli.options import AsJson, KbId, Tenant, scope_of
-from llama_retrieval_ext.cli.output import (
-    counted,
-    say,
-    say_aside,
-    say_json,
-    say_table,
-    three_digits,
-)
+from llama_retrieval_ext.cli.output import say, say_aside, say_json, say_table, three_digits
 from llama_retrieval_ext.errors import ConfigurationError
+from llama_retrieval_ext.wording import counted
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.graph.backend import GraphBackend

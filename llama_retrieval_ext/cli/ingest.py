@@ -23,8 +23,9 @@ from llama_retrieval_ext.cli.options import (
     Tenant,
     Url,
 )
-from llama_retrieval_ext.cli.output import console, counted, say, say_aside, say_left_out
+from llama_retrieval_ext.cli.output import console, say, say_aside, say_left_out
 from llama_retrieval_ext.errors import ConfigurationError, describe
+from llama_retrieval_ext.wording import counted
 
 if TYPE_CHECKING:
     from llama_retrieval_ext.knowledge_base.readers.files import Reading

@@ -12,6 +12,7 @@ from llama_retrieval_ext.display.results import document_title, short
 from llama_retrieval_ext.evaluation.comparison import Comparison
 from llama_retrieval_ext.evaluation.experiment import SIGNIFICANT, Experiment
 from llama_retrieval_ext.evaluation.tuning import Tuning
+from llama_retrieval_ext.wording import counted
 
 Cells = Sequence[str]
 
@@ -102,7 +103,7 @@ def _results(experiment: Experiment) -> tuple[Cells, list[Cells]]:
 def _legend(experiment: Experiment) -> str:
     judged = experiment.judgements
     return (
-        f"{len(judged)} questions ({judged.origin}), judged by {judged.level.value}. "
+        f"{counted(len(judged), 'question')} ({judged.origin}), judged by {judged.level.value}. "
         f"{_BEST} best; ↑ ↓ better or worse than {experiment.baseline}: p < {SIGNIFICANT}, paired "
         "randomisation test with Holm's correction."
     )

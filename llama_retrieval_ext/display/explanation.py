@@ -29,6 +29,7 @@ from llama_retrieval_ext.pipeline.explanation import (
     StageRanking,
 )
 from llama_retrieval_ext.trace import Trace
+from llama_retrieval_ext.wording import counted
 
 # Limits of hits, stages and steps, and of the characters of names, titles and texts.
 _HITS: Final = 20
@@ -90,7 +91,7 @@ def _section(title: str, *contents: Markup) -> Markup:
 def _step_line(step: Trace) -> str:
     facts = [
         _time(step),
-        *([] if step.count is None else [f"{step.count} hits"]),
+        *([] if step.count is None else [counted(step.count, "hit")]),
         *([] if step.error is None else [short(step.error, 2 * _NAME)]),
         *_notes(step),
     ]
@@ -106,10 +107,6 @@ def _notes(step: Trace) -> Iterator[str]:
     merged = step.notes.get("merged")
     if isinstance(merged, dict):
         yield f"merged: {len(merged)}"
-
-
-def _hits(count: int) -> str:
-    return f"{count} hit{'' if count == 1 else 's'}"
 
 
 def _time(step: Trace) -> str:
@@ -179,7 +176,7 @@ def _step_cells(step: Trace, depth: int, scale: _TimeScale, colour: str) -> Iter
     yield tag("span", short(step.name, _NAME), class_="name", style=_indent(depth), title=full)
     yield tag("span", bar, class_="track")
     yield tag("span", _time(step), class_="num")
-    yield tag("span", "" if step.count is None else _hits(step.count), class_="num dim")
+    yield tag("span", "" if step.count is None else counted(step.count, "hit"), class_="num dim")
 
 
 def _step_facts(step: Trace, depth: int, titles: Mapping[str, str]) -> Iterator[Markup]:

@@ -20,6 +20,7 @@ from llama_retrieval_ext.execution.retrieval import hits_of
 from llama_retrieval_ext.lazy import Viewed
 from llama_retrieval_ext.query import Query, check_top_k
 from llama_retrieval_ext.results import Hit
+from llama_retrieval_ext.wording import counted
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -122,9 +123,10 @@ class Comparison(Viewed):
 
     def __repr__(self) -> str:
         differ = sum(self._overlap(question) < 1 for question in self.answers)
+        questions = counted(len(self.answers), "question")
         return (
-            f"Comparison({' / '.join(self.names)}; {len(self.answers)} questions, {differ} with "
-            f"different hits, {len(self.marks)} marked)"
+            f"Comparison({' / '.join(self.names)}; {questions}, {differ} with different hits, "
+            f"{len(self.marks)} marked)"
         )
 
 

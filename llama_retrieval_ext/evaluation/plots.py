@@ -12,6 +12,7 @@ from llama_retrieval_ext.evaluation.experiment import Experiment
 from llama_retrieval_ext.evaluation.judgements import Judgements
 from llama_retrieval_ext.evaluation.measures import measure_queries
 from llama_retrieval_ext.evaluation.tuning import Tuning
+from llama_retrieval_ext.wording import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -218,4 +219,4 @@ def _number(value: object) -> float:
 
 
 def _title(judgements: Judgements) -> str:
-    return f"{len(judgements)} questions ({judgements.origin})"
+    return f"{counted(len(judgements), 'question')} ({judgements.origin})"

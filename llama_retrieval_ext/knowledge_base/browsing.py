@@ -22,6 +22,7 @@ from llama_retrieval_ext.stores.embedded.files import bytes_on_disk
 from llama_retrieval_ext.stores.embedded.index import IndexInfo
 from llama_retrieval_ext.stores.embedded.store import EmbeddedVectorStore
 from llama_retrieval_ext.urls import Location
+from llama_retrieval_ext.wording import counted
 
 _TYPES: Final = {
     str: "str",
@@ -262,7 +263,11 @@ class Browsable:
         shown = [
             repr(facts["url"]),
             *([str(facts["state"])] if "state" in facts else []),
-            *(f"{facts[what]} {what}" for what in ("documents", "nodes") if what in facts),
+            *(
+                counted(number, noun)
+                for noun in ("document", "node")
+                if isinstance(number := facts.get(f"{noun}s"), int)
+            ),
             *([repr(facts["model"])] if "model" in facts else []),
         ]
         return f"KnowledgeBase({', '.join(shown)})"

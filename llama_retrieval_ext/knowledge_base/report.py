@@ -6,6 +6,7 @@ from typing import ClassVar, Self
 
 from llama_retrieval_ext.errors import IngestionError
 from llama_retrieval_ext.lazy import Viewed
+from llama_retrieval_ext.wording import counted
 
 _SHOWN = 3
 _SIGNIFICANT = 0.05
@@ -33,7 +34,7 @@ class _Report(Viewed):
         n_more = len(self.failures) - len(first)
         more = f"; and {n_more} more" if n_more else ""
         raise IngestionError(
-            f"{len(self.failures)} documents could not be {self._done}, the others were "
+            f"{counted(len(self.failures), 'document')} could not be {self._done}, the others were "
             f"({shown}{more})",
             self.failures,
         ) from first[0][1]
@@ -91,7 +92,7 @@ class IngestionReport(_Report):
             *([f"{len(self.skipped)} skipped"] if self.skipped else []),
             *([f"{len(self.failures)} failed"] if self.failures else []),
         ]
-        return f"{', '.join(counts)}; {self.n_nodes} nodes in {self.seconds:.1f} s"
+        return f"{', '.join(counts)}; {counted(self.n_nodes, 'node')} in {self.seconds:.1f} s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ class SyncReport(_Report):
             *([f"{len(self.left_out)} left out"] if self.left_out else []),
             *([f"{len(self.failures)} failed"] if self.failures else []),
         ]
-        done = "nothing written" if self.is_dry_run else f"{self.n_nodes} nodes"
+        done = "nothing written" if self.is_dry_run else f"{counted(self.n_nodes, 'node')}"
         return f"{', '.join(counts)}; {done} in {self.seconds:.1f} s"
 
 
@@ -169,8 +170,8 @@ class ModelComparison:
 
     def __str__(self) -> str:
         return (
-            f"{self.measure} on {self.n_questions} questions ({self.questions}): {self.old:.3f} -> "
-            f"{self.new:.3f}, p = {self.p_value:.3f}: {self.verdict}"
+            f"{self.measure} on {counted(self.n_questions, 'question')} ({self.questions}): "
+            f"{self.old:.3f} -> {self.new:.3f}, p = {self.p_value:.3f}: {self.verdict}"
         )
 
 
@@ -214,7 +215,7 @@ class CopyReport(_Report):
         more = f"; {self.only_at_target} only at the target" if self.only_at_target else ""
         return (
             f"{self.copied} copied, {self.unchanged} unchanged{removed}{failed}; "
-            f"{self.n_nodes} nodes in {self.seconds:.1f} s{more}"
+            f"{counted(self.n_nodes, 'node')} in {self.seconds:.1f} s{more}"
             + "".join(f"\n{each}" for each in self.comparisons)
             + (f"\nnot compared: {self.not_compared}" if self.not_compared else "")
         )

@@ -17,6 +17,7 @@ from llama_retrieval_ext.errors import (
 )
 from llama_retrieval_ext.knowledge_base.ledger.prepared import DocumentKey
 from llama_retrieval_ext.query import Scope
+from llama_retrieval_ext.wording import counted
 
 _FORMAT: Final = 1
 
@@ -209,7 +210,7 @@ class SyncedSource(NamedTuple):
 def unknown_nodes_error(where: str, count: int) -> StoreFormatError:
     """Return the error for a store with nodes but without a ledger."""
     return StoreFormatError(
-        f"{where} holds {count} nodes that were not added through a knowledge base; search it "
+        f"{where} holds {counted(count, 'node')} not added through a knowledge base; search it "
         "with VectorRetriever and KeywordRetriever, or add the documents to a new one"
     )
 
