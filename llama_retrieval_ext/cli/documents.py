@@ -12,15 +12,7 @@ import typer
 from rich.filesize import pick_unit_and_suffix
 
 import llama_retrieval_ext as ext
-from llama_retrieval_ext.cli.options import (
-    DEFAULT_KB,
-    AsJson,
-    EmbedModel,
-    KbId,
-    KbOptions,
-    Tenant,
-    Url,
-)
+from llama_retrieval_ext.cli.options import DEFAULT_KB, AsJson, EmbedModel, KbOptions, Url
 from llama_retrieval_ext.cli.output import (
     say,
     say_aside,
@@ -39,19 +31,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def list_(
-    *,
-    kb: Url = DEFAULT_KB,
-    tenant: Tenant = None,
-    kb_id: KbId = None,
-    embed_model: EmbedModel = None,
-    as_json: AsJson = False,
-) -> None:
+def list_(*, as_json: AsJson = False, options: KbOptions) -> None:
     """List the files in a knowledge base, with counts of documents and passages.
 
     A document that comes from no file is listed by its id.
     """
-    options = KbOptions(kb, embed_model, tenant, kb_id)
     with options.reopen() as opened:
         sources = opened.sources(scope=options.scope)
     if as_json:
@@ -70,14 +54,10 @@ def show(
         ),
     ],
     *,
-    kb: Url = DEFAULT_KB,
-    tenant: Tenant = None,
-    kb_id: KbId = None,
-    embed_model: EmbedModel = None,
     as_json: AsJson = False,
+    options: KbOptions,
 ) -> None:
     """Show the passages of a file or document, with their metadata."""
-    options = KbOptions(kb, embed_model, tenant, kb_id)
     with options.reopen() as opened:
         nodes = _apply(opened.get, source, opened, options)
     if as_json:
@@ -96,23 +76,19 @@ def delete(
     sources: Annotated[
         list[str],
         typer.Argument(
-            metavar="ID...",
+            metavar="ID",
             help="Files, folders, patterns such as 'docs/*.md', or ids of documents; see list. "
             "A file may be gone from disk.",
             show_default=False,
         ),
     ],
     *,
-    kb: Url = DEFAULT_KB,
-    tenant: Tenant = None,
-    kb_id: KbId = None,
-    embed_model: EmbedModel = None,
+    options: KbOptions,
 ) -> None:
     """Delete files or documents from a knowledge base. The files themselves stay.
 
     Without --tenant or --kb-id, only documents without a tenant or kb id are deleted.
     """
-    options = KbOptions(kb, embed_model, tenant, kb_id)
     with options.reopen() as opened:
         for source in sources:
             for name in _matching(opened, source, options) or [source]:
@@ -131,7 +107,7 @@ def _matching(kb: "ext.KnowledgeBase", pattern: str, options: KbOptions) -> list
 
 def info(*, kb: Url = DEFAULT_KB, embed_model: EmbedModel = None, as_json: AsJson = False) -> None:
     """Show engine, embedding model, counts and size of a knowledge base."""
-    with KbOptions(kb, embed_model).reopen(needs_scope=False) as opened:
+    with KbOptions(kb, embed_model=embed_model).reopen(needs_scope=False) as opened:
         facts = opened.info()
     if as_json:
         say_json(asdict(facts))

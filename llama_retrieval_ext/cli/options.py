@@ -1,9 +1,12 @@
-"""Options for the location of a knowledge base and the scope of a command."""
+"""Options that several commands share, in groups: a command takes a group as one parameter."""
 
+import inspect
 import os
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_origin
 
 import typer
 
@@ -17,6 +20,8 @@ from llama_retrieval_ext.urls import Location
 
 if TYPE_CHECKING:
     from llama_index.core.llms import LLM
+
+T = TypeVar("T")
 
 DEFAULT_KB: Final = "embedded:./kb"
 _KB_VARIABLE: Final = "LLAMA_RETRIEVAL_KB"
@@ -57,6 +62,15 @@ Tenant = Annotated[
     str | None,
     typer.Option("--tenant", metavar="ID", help="The tenant: reads and writes only its documents."),
 ]
+Principals = Annotated[
+    list[str],
+    typer.Option(
+        "--principal",
+        metavar="NAME",
+        help="A user or group, such as user:ann: reads only what these may see. May be repeated; "
+        "'' for a user who sees what everyone may.",
+    ),
+]
 KbId = Annotated[
     str | None,
     typer.Option(
@@ -64,7 +78,7 @@ KbId = Annotated[
     ),
 ]
 Include = Annotated[
-    list[str] | None,
+    list[str],
     typer.Option(
         metavar="PATTERN",
         help="Of folders, read only files whose name, or path in the folder, matches: '*.md', "
@@ -72,7 +86,7 @@ Include = Annotated[
     ),
 ]
 Exclude = Annotated[
-    list[str] | None,
+    list[str],
     typer.Option(
         metavar="PATTERN", help="Of folders, skip files and folders that match. May be repeated."
     ),
@@ -148,25 +162,93 @@ ReadOnly = Annotated[
 ]
 
 
-def scope_of(tenant_id: str | None, kb_id: str | None) -> "ext.Scope | None":
-    """Return the scope of ``--tenant`` and ``--kb-id``; None without them."""
-    if tenant_id is None and kb_id is None:
-        return None
-    return ext.Scope(tenant_id, kb_ids=[] if kb_id is None else [kb_id])
+def with_groups(command: Callable[..., T]) -> Callable[..., T]:
+    """Return a command with the options of its parameters that are groups, in their places."""
+    signature = inspect.signature(command)
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, tuple[Any, list[str]]] = {}  # Any: a class in a signature
+    for each in signature.parameters.values():
+        if not is_dataclass(each.annotation):
+            parameters.append(each)
+            continue
+        options = [_parameter(own) for own in fields(each.annotation) if _is_option(own)]
+        groups[each.name] = each.annotation, [own.name for own in options]
+        parameters += options
+
+    @wraps(command)
+    def run(**given: object) -> T:
+        made = {
+            name: kind(**{own: given.pop(own) for own in options})
+            for name, (kind, options) in groups.items()
+        }
+        return command(**given, **made)
+
+    vars(run)["__signature__"] = signature.replace(parameters=parameters)
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
+
+
+def _is_option(own: "Field[Any]") -> bool:  # Any: of the standard library
+    return get_origin(own.type) is Annotated
+
+
+def _parameter(own: "Field[Any]") -> inspect.Parameter:
+    default = own.default if own.default_factory is MISSING else own.default_factory()
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(own.name, kind, default=default, annotation=own.type)
 
 
 @dataclass(frozen=True)
-class KbOptions:
+class FileOptions:
+    """Which files of folders are read, and how."""
+
+    include: Include = field(default_factory=list)
+    exclude: Exclude = field(default_factory=list)
+    encoding: Encoding = ""
+    follow_symlinks: FollowSymlinks = False
+
+
+class _Scoped:
+    """Mixin of groups that have the options of a scope."""
+
+    tenant_id: str | None
+    kb_id: str | None
+    principals: list[str]
+
+    @property
+    def scope(self) -> "ext.Scope | None":
+        """The scope of the options; None without them."""
+        if self.tenant_id is None and self.kb_id is None and not self.principals:
+            return None
+        return ext.Scope(
+            self.tenant_id,
+            kb_ids=[] if self.kb_id is None else [self.kb_id],
+            principals=[each for each in self.principals if each] if self.principals else None,
+        )
+
+
+@dataclass(frozen=True)
+class ScopeOptions(_Scoped):
+    """Whose part of a graph is read."""
+
+    tenant_id: Tenant = None
+    kb_id: KbId = None
+    principals: Principals = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class KbOptions(_Scoped):
     """Location of a knowledge base, and the scope of a command."""
 
-    url: str
-    embed_model: str | None
-    tenant_id: str | None = None
-    kb_id: str | None = None
-    require_scope: bool = False
+    url: Url = DEFAULT_KB
+    tenant_id: Tenant = None
+    kb_id: KbId = None
+    principals: Principals = field(default_factory=list)
+    embed_model: EmbedModel = None
+    # Options of the groups below.
     graph: str | None = None
+    require_scope: bool = False
     read_only: bool = False
-    refresh_s: float | None = None
 
     @property
     def folder(self) -> Path | None:
@@ -174,31 +256,26 @@ class KbOptions:
         return Location.of(self.url).path
 
     @property
+    def refresh_s(self) -> float | None:
+        """Interval at which a copy is renewed; None for never."""
+        return None
+
+    @property
     def is_in_memory(self) -> bool:
         """Whether the knowledge base is lost when the program ends."""
         return Location.of(self.url).is_in_memory
-
-    @property
-    def scope(self) -> "ext.Scope | None":
-        """The scope of the options; None without them."""
-        return scope_of(self.tenant_id, self.kb_id)
 
     def open(self, *, must_exist: bool = False, needs_scope: bool = True) -> "ext.KnowledgeBase":
         """Return the knowledge base, created unless it must exist; check its need of a scope."""
         if self.require_scope and self.scope is None:
             raise ConfigurationError("--require-scope needs a scope: add --tenant or --kb-id")
-        if must_exist and self.folder is not None and not self.folder.exists():
-            raise ConfigurationError(
-                f"there is no knowledge base at {self.url}; create it: llama-retrieval ingest PATH "
-                f"--kb {self.url}"
-            )
         try:
             opened = self._opened(self.embed_model, must_exist=must_exist)
         except ModelRequiredError:  # it is new
             opened = self._opened(_DEFAULT_MODEL, must_exist=must_exist)
         if needs_scope and opened.require_scope and self.scope is None:
             opened.close()
-            raise ConfigurationError(f"{self.url} requires a scope: add --tenant or --kb-id")
+            raise ConfigurationError(f"{self.url} requires a scope; pass scope=Scope(...)")
         return opened
 
     def _opened(self, model: str | None, *, must_exist: bool) -> "ext.KnowledgeBase":
@@ -223,28 +300,54 @@ class KbOptions:
         return self.open(must_exist=True, needs_scope=needs_scope)
 
 
-def llm_of(
-    url: str | None, model: str | None, *, key_env: str | None, context: int, timeout_s: float
-) -> "LLM | None":
-    """Return the LLM of the options; None if they name none."""
-    if url is None and model is None and key_env is None:
-        return None
-    if not url or not model:
-        raise ConfigurationError(
-            "an LLM has both --llm-url URL and --llm-model NAME; add the other"
+@dataclass(frozen=True)
+class ReaderOptions(KbOptions):
+    """Options of commands that only read."""
+
+    read_only: ReadOnly = False
+
+
+@dataclass(frozen=True)
+class WriterOptions(KbOptions):
+    """Options of commands that add documents, and can create the knowledge base."""
+
+    principals: list[str] = field(default_factory=list)  # no option: such a scope cannot add
+    graph: GraphUrl = None
+    require_scope: RequireScope = False
+
+
+@dataclass(frozen=True)
+class LLMOptions:
+    """The language model of a command."""
+
+    llm_url: LLMUrl = None
+    llm_model: LLMModel = None
+    llm_key_env: LLMKeyEnv = None
+    llm_context: LLMContext = 8192
+    timeout_s: Timeout = 60.0
+
+    def llm(self) -> "LLM | None":
+        """Return the LLM of the options; None if they name none."""
+        if self.llm_url is None and self.llm_model is None and self.llm_key_env is None:
+            return None
+        if not self.llm_url or not self.llm_model:
+            raise ConfigurationError(
+                "an LLM has both --llm-url URL and --llm-model NAME; add the other"
+            )
+        key = _NO_KEY if self.llm_key_env is None else os.environ.get(self.llm_key_env)
+        if not key:
+            raise ConfigurationError(
+                f"--llm-key-env names the variable {self.llm_key_env!r}, which is unset"
+            )
+        try:
+            from llama_index.llms.openai_like import OpenAILike  # noqa: PLC0415 - optional
+        except ModuleNotFoundError as error:
+            raise MissingDependencyError("--llm-url", package=_OPENAI_LIKE) from error
+        return OpenAILike(
+            model=self.llm_model,
+            api_base=self.llm_url,
+            api_key=key,
+            is_chat_model=True,
+            context_window=self.llm_context,
+            timeout=self.timeout_s,
         )
-    key = _NO_KEY if key_env is None else os.environ.get(key_env)
-    if not key:
-        raise ConfigurationError(f"--llm-key-env names the variable {key_env!r}, which is unset")
-    try:
-        from llama_index.llms.openai_like import OpenAILike  # noqa: PLC0415 - optional
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError("--llm-url", package=_OPENAI_LIKE) from error
-    return OpenAILike(
-        model=model,
-        api_base=url,
-        api_key=key,
-        is_chat_model=True,
-        context_window=context,
-        timeout=timeout_s,
-    )

@@ -113,6 +113,7 @@ class SyncReport(_Report):
         n_nodes: Number of nodes written.
         seconds: Duration in seconds.
         is_dry_run: Whether nothing was written.
+        refusal: Of a dry run: why a sync that writes would raise `SyncRefusedError`; else empty.
 
     Examples:
         >>> print(SyncReport(added=("a.md", "b.md"), deleted=("c.md",), n_nodes=7, seconds=0.25))
@@ -130,6 +131,7 @@ class SyncReport(_Report):
     n_nodes: int = field(default=0, compare=False)
     seconds: float = field(default=0.0, compare=False)
     is_dry_run: bool = field(default=False, compare=False)
+    refusal: str = field(default="", compare=False)
 
     _done = "synced"
 
@@ -141,7 +143,8 @@ class SyncReport(_Report):
             *([f"{len(self.failures)} failed"] if self.failures else []),
         ]
         done = "nothing written" if self.is_dry_run else f"{counted(self.n_nodes, 'node')}"
-        return f"{', '.join(counts)}; {done} in {self.seconds:.1f} s"
+        refused = f". A real run would be refused: {self.refusal}" if self.refusal else ""
+        return f"{', '.join(counts)}; {done} in {self.seconds:.1f} s{refused}"
 
 
 @dataclass(frozen=True, slots=True)

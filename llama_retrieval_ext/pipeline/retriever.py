@@ -313,8 +313,7 @@ class Retriever(BaseRetriever, HonoursQuery, Shaped, Operand, ABC):
         if self.requires_scope and query.scope is None:
             raise ScopeRequiredError(
                 f"{self.name} searches a knowledge base that requires a scope; pass "
-                "scope=Scope(...) with the query, or bind the retriever with for_scope (on the "
-                "command line: --tenant or --kb-id)"
+                "scope=Scope(...) with the query, or bind the retriever with for_scope"
             )
         if self.requires_principals:
             check_principals(query.scope, self.name)
