@@ -57,6 +57,7 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
     """Measure searches of a knowledge base on judged questions."""
     parse_measures(measures or MEASURES)  # before slow work
     chosen = [_kind(mode) for mode in modes or ()]
+    show_progress = not as_json and console(stderr=True).is_terminal
     with options.reopen() as opened:
         judged = _judgements(questions, opened)
         _warn_of_unknown(judged, opened, options.scope)
@@ -66,12 +67,12 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
         }
         experiment = ext.Experiment(
             retrievers, judged, measures=measures or MEASURES, baseline=baseline, folder=folder
-        ).run(progress=not as_json)
+        ).run(progress=show_progress)
         tuning = None
         if tune:
             hybrid = opened.retriever("hybrid", scope=options.scope)
             legs = None if folder is None else folder / "legs"
-            tuning = ext.tune(hybrid, judged, folder=legs, progress=not as_json)
+            tuning = ext.tune(hybrid, judged, folder=legs, progress=show_progress)
     _show(experiment, tuning, as_json=as_json)
 
 
