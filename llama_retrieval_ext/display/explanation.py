@@ -90,7 +90,7 @@ def _section(title: str, *contents: Markup) -> Markup:
 
 def _step_line(step: Trace) -> str:
     facts = [
-        _time(step),
+        *([step.took] if step.took else []),
         *([] if step.count is None else [counted(step.count, "hit")]),
         *([] if step.error is None else [short(step.error, 2 * _NAME)]),
         *_notes(step),
@@ -107,10 +107,6 @@ def _notes(step: Trace) -> Iterator[str]:
     merged = step.notes.get("merged")
     if isinstance(merged, dict):
         yield f"merged: {len(merged)}"
-
-
-def _time(step: Trace) -> str:
-    return "unfinished" if step.duration_s is None else f"{step.duration_s * 1e3:.1f} ms"
 
 
 def _account_lines(account: HitAccount, titles: Mapping[str, str]) -> Iterator[str]:
@@ -175,7 +171,7 @@ def _step_cells(step: Trace, depth: int, scale: _TimeScale, colour: str) -> Iter
     full = short(step.name, 3 * _NAME)
     yield tag("span", short(step.name, _NAME), class_="name", style=_indent(depth), title=full)
     yield tag("span", bar, class_="track")
-    yield tag("span", _time(step), class_="num")
+    yield tag("span", step.took, class_="num")
     yield tag("span", "" if step.count is None else counted(step.count, "hit"), class_="num dim")
 
 
