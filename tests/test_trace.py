@@ -114,3 +114,12 @@ def test_the_legs_of_one_request_have_no_time_of_their_own() -> None:
     first, *legs = trace.outline().splitlines()
     assert first.endswith(" ms, 1 hit")
     assert legs == ["  vector: 1 hit", "  keyword: 0 hits"]
+
+
+def test_a_step_that_only_contains_one_of_its_name_is_shown_once() -> None:
+    trace = Trace("hybrid")
+    inner = trace.begin("hybrid")
+    inner.begin("search")
+    assert [(depth, step.name) for depth, step in trace.shown()] == [(0, "hybrid"), (1, "search")]
+    trace.begin("fusion")
+    assert [depth for depth, _ in trace.shown()] == [0, 1, 2, 1]

@@ -234,7 +234,7 @@ def _card(rank: int, hit: Hit, view: _View, more: Sequence[Markup] | None) -> Ma
         "div",
         tag("span", str(rank), class_="rank num"),
         tag("b", view.titles[hit.node_id], **({"data_document": document} if document else {})),
-        tag("small", hit.source),
+        *([] if hit.contributions else [tag("small", hit.source)]),
         tag("span", hit_score(hit), class_="num"),
         class_="head",
     )

@@ -39,7 +39,7 @@ def test_the_html_of_a_result_has_documents_ranks_scores_times_and_degradations(
     html = full_result()._repr_html_()
     first, second = html.split('class="card"')[1:]
     texts = [" ".join(re.sub(r"<[^>]+>", " ", card).split()) for card in (first, second)]
-    assert texts[0].startswith("> 1 handbook.pdf p. 3 hybrid 0.6667 vector #2 (0.3333) +0.0161")
+    assert texts[0].startswith("> 1 handbook.pdf p. 3 0.6667 vector #2 (0.3333) +0.0161")
     assert "keyword #1 (7.25) +0.0164" in texts[0]
     assert "keyword" not in texts[1]  # which did not find it
     assert "lang: &lt;en&gt;" in html
