@@ -20,6 +20,8 @@ Cells = Sequence[str]
 _QUESTIONS: Final = 10
 _QUESTION: Final = 150
 _BEST: Final = "*"
+# Characters of an id, which `Comparison.mark` takes.
+_ID: Final = 8
 _TIMES: Final = ("p50_ms", "p95_ms")
 # Columns that are shown if any value is above 0.
 _COUNTS: Final = ("embeddings", "llm_calls", "degraded", "failed")
@@ -124,7 +126,7 @@ def _side_by_side(comparison: Comparison, question: str) -> tuple[Cells, list[Ce
             alone = "" if any(hit.node_id in own for own in others) else "+ "
             mark = {None: "", 0: "✗ "}.get(marks.get(hit.node_id), "✓ ")
             title = document_title(hit)
-            node_id = "" if title == hit.node_id else f" [{hit.node_id}]"
+            node_id = "" if title == hit.node_id else f" [{hit.node_id[:_ID]}]"
             cells.append(f"{mark}{alone}{title}: {short(hit.text)}{node_id}")
         rows.append(cells)
     return ("", *answers), rows

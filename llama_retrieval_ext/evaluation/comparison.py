@@ -68,7 +68,7 @@ class Comparison(Viewed):
 
         Args:
             question: Text of the question, or its row in `differences`.
-            node_id: Id of a node that a retriever found.
+            node_id: Id of a node that a retriever found, or how it begins, as it is shown.
             grade: 1 or more for right, 0 for wrong.
 
         Raises:
@@ -76,12 +76,13 @@ class Comparison(Viewed):
         """
         text = self._question(question)
         node_ids = {hit.node_id for hits in self.answers[text].values() for hit in hits}
-        if node_id not in node_ids:
+        named = [node_id] if node_id in node_ids else [i for i in node_ids if i.startswith(node_id)]
+        if len(named) != 1 or not node_id:
             raise ConfigurationError(
-                f"no retriever found node {node_id!r} for {text!r}; they found "
-                f"{', '.join(map(repr, sorted(node_ids))) or 'nothing'}"
+                f"no retriever found node {node_id!r}, or several begin so, for {text!r}; they "
+                f"found {', '.join(map(repr, sorted(node_ids))) or 'nothing'}"
             )
-        self.marks.setdefault(text, {})[node_id] = grade
+        self.marks.setdefault(text, {})[named[0]] = grade
         if self.path is not None and any(any(own.values()) for own in self.marks.values()):
             self.judgements.save(self.path)
 

@@ -175,8 +175,8 @@ def _tuned(trial: Trial, unchanged: Tuning, *, seed: int) -> Tuning:
 
 def _kept_for_known_items(choice: ParameterChoice) -> ParameterChoice:
     why = (
-        f"Kept: known items share their words with what answers them; {choice.after} need not be "
-        "better for real questions."
+        "Kept: known items share their words with what answers them; what is better for them need "
+        "not be better for real questions."
     )
     return replace(choice, after=choice.before, why=why)
 
