@@ -19,7 +19,7 @@ def ask(
     as_json: AsJson = False,
     options: ReaderOptions,
 ) -> None:
-    """Answer a question from the passages of a knowledge base, by a language model.
+    """Answer a question by a language model, with citations.
 
     Each citation names its document. Statements that the cited passages do not support are listed.
     """

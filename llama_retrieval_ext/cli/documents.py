@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 def list_(*, as_json: AsJson = False, options: KbOptions) -> None:
-    """List the files in a knowledge base, with counts of documents and passages.
+    """List the files in a knowledge base, with counts.
 
     A document that comes from no file is listed by its id.
     """
@@ -106,7 +106,7 @@ def _matching(kb: "ext.KnowledgeBase", pattern: str, options: KbOptions) -> list
 
 
 def info(*, kb: Url = DEFAULT_KB, embed_model: EmbedModel = None, as_json: AsJson = False) -> None:
-    """Show engine, embedding model, counts and size of a knowledge base."""
+    """Show engine, embedding model, counts and size."""
     with KbOptions(kb, embed_model=embed_model).reopen(needs_scope=False) as opened:
         facts = opened.info()
     if as_json:
@@ -223,7 +223,7 @@ def copy(  # noqa: PLR0913 - a command's options are its parameters
         bool, typer.Option(help="Compare the models if the new one differs.")
     ] = True,
 ) -> None:
-    """Copy a knowledge base to another engine, or to another embedding model.
+    """Copy a knowledge base to another engine or model.
 
     You can run it again: it skips existing documents, and with --mirror it deletes documents that
     the source does not have. The source is only read.

@@ -170,9 +170,10 @@ def mcp(  # noqa: PLR0913 - a command's options are its parameters
     timeout: Timeout = 30.0,
     options: ServedOptions,
 ) -> None:
-    """Serve a knowledge base to agents over MCP: search, documents, and its graph if it has one.
+    """Serve a knowledge base to agents over MCP.
 
-    --tenant, --kb-id and --principal apply to every call, regardless of its arguments.
+    They can search, read documents, and use its graph if it has one. --tenant, --kb-id and
+    --principal apply to every call, regardless of its arguments.
     """
     loaded = None if keys is None else servers.ApiKeys.load(keys)
     with options.reopen() as opened:

@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -70,6 +70,12 @@ class KnowledgeBaseInfo:
     index: IndexInfo | None = None
     graph: str | None = None
     splitting: str = ""
+
+    def _repr_html_(self) -> str:
+        from llama_retrieval_ext.display.html import facts_html  # noqa: PLC0415 - a view
+
+        facts = {each.name.replace("_", " "): getattr(self, each.name) for each in fields(self)}
+        return facts_html("KnowledgeBaseInfo", facts)
 
 
 class Browsable:

@@ -70,6 +70,7 @@ def test_a_notebook_shows_a_knowledge_base_as_a_table(tmp_path: Path) -> None:
         kb.add([Document(text="25 days of leave", id_="leave")])
         cells = re.findall(r"<td[^>]*>(.*?)</td>", kb._repr_html_())
         assert dict(zip(cells[::2], cells[1::2], strict=True))["documents"] == "1"
+        assert "embed model" in kb.info()._repr_html_()
         assert repr(kb).startswith(f"KnowledgeBase({url!r}, 1 document, 1 node, ")
     assert "closed" in kb._repr_html_()
     assert repr(kb) == f"KnowledgeBase({url!r}, closed)"
