@@ -118,25 +118,22 @@ class Trace(Viewed):
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of the outline, indented by depth."""
-        for depth, step in self.shown():
+        for depth, step in self.walk(folded=True):
             hits = "" if step.count is None else counted(step.count, "hit")
             facts = ", ".join(filter(None, [step.took, hits, step.error]))
             yield f"{'  ' * depth}{step.name}: {facts}"
 
-    def shown(self, depth: int = 0) -> "Iterator[tuple[int, Trace]]":
-        """Yield what `walk` does, without steps that only contain one of the same name."""
-        if [child.name for child in self.children] == [self.name]:
-            yield from self.children[0].shown(depth)
-            return
-        yield depth, self
-        for child in self.children:
-            yield from child.shown(depth + 1)
+    def walk(self, depth: int = 0, *, folded: bool = False) -> "Iterator[tuple[int, Trace]]":
+        """Yield the step and its nested steps with their depths, outer before inner.
 
-    def walk(self, depth: int = 0) -> "Iterator[tuple[int, Trace]]":
-        """Yield the step and its nested steps with their depths, outer before inner."""
-        yield depth, self
+        ``folded`` leaves out steps that only contain one of the same name.
+        """
+        if folded and [child.name for child in self.children] == [self.name]:
+            depth -= 1
+        else:
+            yield depth, self
         for child in self.children:
-            yield from child.walk(depth + 1)
+            yield from child.walk(depth + 1, folded=folded)
 
 
 @dataclass(frozen=True, slots=True)

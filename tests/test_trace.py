@@ -120,6 +120,9 @@ def test_a_step_that_only_contains_one_of_its_name_is_shown_once() -> None:
     trace = Trace("hybrid")
     inner = trace.begin("hybrid")
     inner.begin("search")
-    assert [(depth, step.name) for depth, step in trace.shown()] == [(0, "hybrid"), (1, "search")]
+    assert [(depth, step.name) for depth, step in trace.walk(folded=True)] == [
+        (0, "hybrid"),
+        (1, "search"),
+    ]
     trace.begin("fusion")
-    assert [depth for depth, _ in trace.shown()] == [0, 1, 2, 1]
+    assert [depth for depth, _ in trace.walk(folded=True)] == [0, 1, 2, 1]

@@ -28,24 +28,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (
-    quickstart,
-    ingest,
-    sync,
-    search,
-    ask,
-    eval_,
-    list_,
-    show,
-    delete,
-    info,
-    copy,
-    remove,
-    schema,
-    validate,
-    serve,
-    mcp,
-):
+_searching = (quickstart, ingest, sync, search, ask, eval_)
+_documents = (list_, show, delete, info, copy, remove)
+for command in (*_searching, *_documents, schema, validate, serve, mcp):
     app.command(command.__name__.rstrip("_"))(with_groups(command))
 for name, group in (("graph", graph_app), ("rules", rules_app)):
     app.add_typer(group, name=name)

@@ -29,7 +29,7 @@ def ask(
     # The import of LlamaIndex takes two seconds; --help does not need it.
     from llama_retrieval_ext.display.results import document_titles  # noqa: PLC0415
 
-    with options.reopen() as opened:
+    with options.open() as opened:
         generator = ext.CapabilityFactory.of(opened, llm=llm).create_rag_generator()
         answer = generator.generate(" ".join(words), scope=options.scope, timeout_s=model.timeout_s)
     if as_json:

@@ -36,7 +36,7 @@ def list_(*, as_json: AsJson = False, options: KbOptions) -> None:
 
     A document that comes from no file is listed by its id.
     """
-    with options.reopen() as opened:
+    with options.open() as opened:
         sources = opened.sources(scope=options.scope)
     if as_json:
         say_json([_source_as_json(each) for each in sources])
@@ -58,7 +58,7 @@ def show(
     options: KbOptions,
 ) -> None:
     """Show the passages of a file or document, with their metadata."""
-    with options.reopen() as opened:
+    with options.open() as opened:
         nodes = _apply(opened.get, source, opened, options)
     if as_json:
         from llama_retrieval_ext.results import passage_to_dict  # noqa: PLC0415 - imports slowly
@@ -89,7 +89,7 @@ def delete(
 
     Without --tenant or --kb-id, only documents without a tenant or kb id are deleted.
     """
-    with options.reopen() as opened:
+    with options.open() as opened:
         for source in sources:
             for name in _matching(opened, source, options) or [source]:
                 gone = _apply(opened.delete, name, opened, options)
@@ -107,7 +107,7 @@ def _matching(kb: "ext.KnowledgeBase", pattern: str, options: KbOptions) -> list
 
 def info(*, kb: Url = DEFAULT_KB, embed_model: EmbedModel = None, as_json: AsJson = False) -> None:
     """Show engine, embedding model, counts and size."""
-    with KbOptions(kb, embed_model=embed_model).reopen(needs_scope=False) as opened:
+    with KbOptions(kb, embed_model=embed_model).open(needs_scope=False) as opened:
         facts = opened.info()
     if as_json:
         say_json(asdict(facts))

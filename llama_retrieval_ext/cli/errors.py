@@ -1,7 +1,7 @@
 """Errors in the words of the command line: its options instead of Python's arguments."""
 
 import re
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 import typer
 from typer.core import TyperGroup
@@ -16,6 +16,9 @@ _COMMANDS: Final = {
     "KnowledgeBase.open": ("ingest", "llama-retrieval ingest PATH --kb {} {}"),
     "copy_knowledge_base": ("copy", "llama-retrieval copy --from {} --to {} {}"),
 }
+# An option, the one with the opposite effect, and the option with a value to choose.
+_Option: TypeAlias = tuple[str, str, str]
+_NO_SCOPE: Final = "--tenant or --kb-id"
 _CALL: Final = re.compile(rf"({'|'.join(map(re.escape, _COMMANDS))})\((.*?)\)")
 _SCOPE: Final = re.compile(r"scope=Scope\((.*?)\)")
 _VALUE: Final = r"'[^']*'|\[[^]]*]|\.\.\.|\w+(?:\.\w+)*|"
@@ -43,34 +46,16 @@ class Program(TyperGroup):
             raise typer.Exit(1) from None
 
 
-class _Option(NamedTuple):
-    """An option: as it is written, without an effect, and with a value to choose."""
-
-    name: str
-    opposite: str
-    example: str
-
-    def with_value(self, value: str) -> str:
-        """Return the option for a value in Python; ``...`` and lists are for the user to write."""
-        if value in {"True", "False"}:
-            return self.name if value == "True" else self.opposite
-        is_open = not value or value.startswith((".", "["))
-        return self.example if is_open else f"{self.name} {value.strip(chr(39))}"
-
-
 def in_options(told: object, ctx: typer.Context) -> str:
     """Return an error or report as text, with options of the command for Python's arguments.
 
     What the command lacks is written as an option of ``search`` or ``ingest``.
     """
-    command = ctx.invoked_subcommand or ctx.info_name or ""
     others = {**_options(ctx, "ingest", "ingest "), **_options(ctx, "search", "search ")}
-    own = {**others, **_options(ctx, command)}
-    message = _CALL.sub(lambda call: _command(ctx, call[1], call[2]), str(told))
-    message = _SCOPE.sub(
-        lambda call: "--tenant or --kb-id" if call[1] == "..." else call[1], message
-    )
-    return _ARGUMENT.sub(lambda found: _spoken(found, own), message)
+    known = {**others, **_options(ctx, ctx.invoked_subcommand or ctx.info_name or "")}
+    text = _CALL.sub(lambda call: _command(ctx, call[1], call[2]), str(told))
+    text = _SCOPE.sub(lambda call: _NO_SCOPE if call[1] == "..." else call[1], text)
+    return _ARGUMENT.sub(lambda found: _spoken(found, known), text)
 
 
 def _command(ctx: typer.Context, call: str, arguments: str) -> str:
@@ -89,20 +74,23 @@ def _options(ctx: typer.Context, command: str, prefix: str = "") -> dict[str, _O
     params = program.commands[command].params if isinstance(program, TyperGroup) else []
     options: dict[str, _Option] = {}
     for each in params:
-        name = prefix + max(each.opts, key=len)
-        opposite = each.secondary_opts[0] if each.secondary_opts else f"no {name}"
+        name, value = prefix + max(each.opts, key=len), getattr(each, "metavar", None)
         if "--" in name:
-            value = getattr(each, "metavar", None)
-            options[str(each.name)] = _Option(name, opposite, f"{name} {value}" if value else name)
+            opposite = each.secondary_opts[0] if each.secondary_opts else f"no {name}"
+            options[str(each.name)] = name, opposite, f"{name} {value}" if value else name
     return options
 
 
 def _spoken(found: re.Match[str], options: dict[str, _Option]) -> str:
     name, value = found[1], found[2]
-    option = options.get(name)
-    if option is None or (value is None and "_" not in name):  # a word
+    if name not in options or (value is None and "_" not in name):  # a word
         return found[0]
-    return option.name if value is None else option.with_value(value)
+    option, opposite, example = options[name]
+    if value is None:
+        return option
+    if not value or value.startswith((".", "[")):  # for the user to choose
+        return example
+    return {"True": option, "False": opposite}.get(value, f"{option} {value.strip(chr(39))}")
 
 
 def _without_pydantic(message: str) -> str:

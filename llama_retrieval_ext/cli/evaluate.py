@@ -58,7 +58,7 @@ def eval_(  # noqa: PLR0913 - a command's options are its parameters
     parse_measures(measures or MEASURES)  # before slow work
     chosen = [_kind(mode) for mode in modes or ()]
     show_progress = not as_json and console(stderr=True).is_terminal
-    with options.reopen() as opened:
+    with options.open() as opened:
         judged = _judgements(questions, opened)
         _warn_of_unknown(judged, opened, options.scope)
         retrievers: dict[str, ext.Retriever] = {

@@ -142,8 +142,9 @@ def run_rules(
 ) -> None:
     """Show what rules conclude for a process, each sentence with its proof."""
     from llama_retrieval_ext.retrievers.kg_rule import language_of  # noqa: PLC0415 - imports LlamaIndex
+    from llama_retrieval_ext.samples.construction_safety import construction_rules  # noqa: PLC0415
 
-    rules = _sample_rules() if file == SAMPLE else ext.load_rules(file)
+    rules = construction_rules() if file == SAMPLE else ext.load_rules(file)
     values, scope = _context(context), options.scope
     with _opened(graph) as opened:
         retriever = ext.KGRuleRetriever(opened, rules)
@@ -208,12 +209,6 @@ def _sample() -> "tuple[EmbeddedGraph, RuleSet]":
     from llama_retrieval_ext.samples.construction_safety import open_construction_safety  # noqa: PLC0415 - LlamaIndex
 
     return open_construction_safety()
-
-
-def _sample_rules() -> "RuleSet":
-    from llama_retrieval_ext.samples.construction_safety import construction_rules  # noqa: PLC0415 - LlamaIndex
-
-    return construction_rules()
 
 
 def _entity(graph: "GraphBackend", name: str, scope: "ext.Scope | None") -> str:

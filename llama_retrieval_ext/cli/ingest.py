@@ -46,7 +46,7 @@ def ingest(
     """
     check_lasting(options)
     reading = read(paths, options, files)
-    with options.open() as opened:
+    with options.open(must_exist=False) as opened:
         # The bar of files stands still while one is added: a single one has a bar of its own.
         one_file = len(paths) == 1 and paths[0].is_file()
         code = add(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, TypeVar, get_origin
 
 import typer
 
@@ -58,94 +58,6 @@ EmbedModel = Annotated[
         "records, and local for a new one.",
     ),
 ]
-Tenant = Annotated[
-    str | None,
-    typer.Option("--tenant", metavar="ID", help="The tenant: reads and writes only its documents."),
-]
-Principals = Annotated[
-    list[str],
-    typer.Option(
-        "--principal",
-        metavar="NAME",
-        help="A user or group, such as user:ann: reads only what these may see. May be repeated; "
-        "'' for a user who sees what everyone may.",
-    ),
-]
-KbId = Annotated[
-    str | None,
-    typer.Option(
-        "--kb-id", metavar="ID", help="The knowledge base id: reads and writes only its documents."
-    ),
-]
-Include = Annotated[
-    list[str],
-    typer.Option(
-        metavar="PATTERN",
-        help="Of folders, read only files whose name, or path in the folder, matches: '*.md', "
-        "'manuals/*'. May be repeated: any of them.",
-    ),
-]
-Exclude = Annotated[
-    list[str],
-    typer.Option(
-        metavar="PATTERN", help="Of folders, skip files and folders that match. May be repeated."
-    ),
-]
-Encoding = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help="Encoding of texts that are not in UTF-8: latin-1, cp1252, ...",
-        show_default=False,
-    ),
-]
-FollowSymlinks = Annotated[
-    bool,
-    typer.Option(
-        "--follow-symlinks", help="Read files outside of a folder to which links in it lead."
-    ),
-]
-GraphUrl = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        help="Create it with a graph, for search --mode graph: graph:DIRECTORY or "
-        "neo4j://HOST:7687/DATABASE?user_env=NAME&password_env=NAME; recorded in it.",
-    ),
-]
-RequireScope = Annotated[
-    bool,
-    typer.Option(
-        "--require-scope",
-        help="Create a knowledge base that rejects calls without --tenant or --kb-id.",
-    ),
-]
-LLMUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--llm-url",
-        metavar="URL",
-        envvar="LLAMA_RETRIEVAL_LLM_URL",
-        help="A server compatible with OpenAI's, such as http://127.0.0.1:11434/v1, for answers, "
-        "replies, insights and reports.",
-    ),
-]
-LLMModel = Annotated[
-    str | None,
-    typer.Option(
-        "--llm-model",
-        metavar="NAME",
-        envvar="LLAMA_RETRIEVAL_LLM_MODEL",
-        help="The model at --llm-url.",
-    ),
-]
-LLMKeyEnv = Annotated[
-    str | None,
-    typer.Option("--llm-key-env", metavar="NAME", help="The variable that has the key of the LLM."),
-]
-LLMContext = Annotated[
-    int, typer.Option("--llm-context", min=1024, help="Tokens of prompt and answer together.")
-]
 Timeout = Annotated[
     float, typer.Option("--timeout", min=0.001, help="Maximum seconds for a request.")
 ]
@@ -153,46 +65,39 @@ _DEFAULT_MODEL: Final = "local"
 _OPENAI_LIKE: Final = "llama-index-llms-openai-like>=0.8,<0.9"
 _NO_KEY: Final = "none"  # the client requires a key, even if the server does not
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-ReadOnly = Annotated[
-    bool,
-    typer.Option(
-        "--read-only",
-        help="Search a copy of embedded:DIRECTORY while another process writes to it.",
-    ),
-]
 
 
 def with_groups(command: Callable[..., T]) -> Callable[..., T]:
     """Return a command with the options of its parameters that are groups, in their places."""
     signature = inspect.signature(command)
-    parameters: list[inspect.Parameter] = []
-    groups: dict[str, tuple[Any, list[str]]] = {}  # Any: a class in a signature
-    for each in signature.parameters.values():
-        if not is_dataclass(each.annotation):
-            parameters.append(each)
-            continue
-        options = [_parameter(own) for own in fields(each.annotation) if _is_option(own)]
-        groups[each.name] = each.annotation, [own.name for own in options]
-        parameters += options
+    groups = {
+        name: {
+            own.name: _parameter(own)
+            for own in fields(each.annotation)
+            if get_origin(own.type) is Annotated
+        }
+        for name, each in signature.parameters.items()
+        if is_dataclass(each.annotation)
+    }
 
     @wraps(command)
     def run(**given: object) -> T:
-        made = {
-            name: kind(**{own: given.pop(own) for own in options})
-            for name, (kind, options) in groups.items()
-        }
-        return command(**given, **made)
+        for name, options in groups.items():
+            values = {own: given.pop(own) for own in options}
+            given[name] = signature.parameters[name].annotation(**values)
+        return command(**given)
 
+    parameters = [
+        own
+        for name, each in signature.parameters.items()
+        for own in (groups[name].values() if name in groups else [each])
+    ]
     vars(run)["__signature__"] = signature.replace(parameters=parameters)
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run
 
 
-def _is_option(own: "Field[Any]") -> bool:  # Any: of the standard library
-    return get_origin(own.type) is Annotated
-
-
-def _parameter(own: "Field[Any]") -> inspect.Parameter:
+def _parameter(own: "Field[Any]") -> inspect.Parameter:  # Any: of the standard library
     default = own.default if own.default_factory is MISSING else own.default_factory()
     kind = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(own.name, kind, default=default, annotation=own.type)
@@ -202,48 +107,73 @@ def _parameter(own: "Field[Any]") -> inspect.Parameter:
 class FileOptions:
     """Which files of folders are read, and how."""
 
-    include: Include = field(default_factory=list)
-    exclude: Exclude = field(default_factory=list)
-    encoding: Encoding = ""
-    follow_symlinks: FollowSymlinks = False
+    include: Annotated[
+        list[str],
+        typer.Option(
+            metavar="PATTERN",
+            help="Of folders, read only files whose name, or path in the folder, matches: '*.md', "
+            "'manuals/*'. May be repeated: any of them.",
+        ),
+    ] = field(default_factory=list)
+    exclude: Annotated[
+        list[str],
+        typer.Option(
+            metavar="PATTERN",
+            help="Of folders, skip files and folders that match. May be repeated.",
+        ),
+    ] = field(default_factory=list)
+    encoding: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Encoding of texts that are not in UTF-8: latin-1, cp1252, ...",
+            show_default=False,
+        ),
+    ] = ""
+    follow_symlinks: Annotated[
+        bool,
+        typer.Option(
+            "--follow-symlinks", help="Read files outside of a folder to which links in it lead."
+        ),
+    ] = False
 
 
-class _Scoped:
-    """Mixin of groups that have the options of a scope."""
+@dataclass(frozen=True)
+class ScopeOptions:
+    """Whose documents a command reads and writes."""
 
-    tenant_id: str | None
-    kb_id: str | None
-    principals: list[str]
+    tenant_id: Annotated[
+        str | None, typer.Option("--tenant", metavar="ID", help="The tenant: only its documents.")
+    ] = None
+    kb_id: Annotated[
+        str | None, typer.Option(metavar="ID", help="The knowledge base id: only its documents.")
+    ] = None
+    principals: Annotated[
+        list[str],
+        typer.Option(
+            "--principal",
+            metavar="NAME",
+            help="A user or group, such as user:ann: reads only what these may see. May be "
+            "repeated; '' for a user who sees what everyone may.",
+        ),
+    ] = field(default_factory=list)
 
     @property
     def scope(self) -> "ext.Scope | None":
         """The scope of the options; None without them."""
         if self.tenant_id is None and self.kb_id is None and not self.principals:
             return None
-        return ext.Scope(
-            self.tenant_id,
-            kb_ids=[] if self.kb_id is None else [self.kb_id],
-            principals=[each for each in self.principals if each] if self.principals else None,
-        )
+        principals = [each for each in self.principals if each] if self.principals else None
+        return ext.Scope(self.tenant_id, [] if self.kb_id is None else [self.kb_id], principals)
 
 
 @dataclass(frozen=True)
-class ScopeOptions(_Scoped):
-    """Whose part of a graph is read."""
-
-    tenant_id: Tenant = None
-    kb_id: KbId = None
-    principals: Principals = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class KbOptions(_Scoped):
+class KbOptions(ScopeOptions):
     """Location of a knowledge base, and the scope of a command."""
 
+    refresh_s: ClassVar[float | None] = None  # interval at which a copy is renewed
+
     url: Url = DEFAULT_KB
-    tenant_id: Tenant = None
-    kb_id: KbId = None
-    principals: Principals = field(default_factory=list)
     embed_model: EmbedModel = None
     # Options of the groups below.
     graph: str | None = None
@@ -256,17 +186,15 @@ class KbOptions(_Scoped):
         return Location.of(self.url).path
 
     @property
-    def refresh_s(self) -> float | None:
-        """Interval at which a copy is renewed; None for never."""
-        return None
-
-    @property
     def is_in_memory(self) -> bool:
         """Whether the knowledge base is lost when the program ends."""
         return Location.of(self.url).is_in_memory
 
-    def open(self, *, must_exist: bool = False, needs_scope: bool = True) -> "ext.KnowledgeBase":
-        """Return the knowledge base, created unless it must exist; check its need of a scope."""
+    def open(self, *, must_exist: bool = True, needs_scope: bool = True) -> "ext.KnowledgeBase":
+        """Return the knowledge base, created unless it must exist; check its need of a scope.
+
+        By default a typing error must not create an empty one.
+        """
         if self.require_scope and self.scope is None:
             raise ConfigurationError("--require-scope needs a scope: add --tenant or --kb-id")
         try:
@@ -287,7 +215,7 @@ class KbOptions(_Scoped):
                 must_exist=must_exist,
                 graph=graph,
                 read_only=self.read_only,
-                refresh_s=self.refresh_s,
+                refresh_s=self.refresh_s if self.read_only else None,
             )
 
         try:
@@ -295,16 +223,18 @@ class KbOptions(_Scoped):
         except ext.GraphRequiredError as error:  # the graph of its creation
             return opened_with(error.graph)
 
-    def reopen(self, *, needs_scope: bool = True) -> "ext.KnowledgeBase":
-        """Return an existing knowledge base: a typing error must not create an empty one."""
-        return self.open(must_exist=True, needs_scope=needs_scope)
-
 
 @dataclass(frozen=True)
 class ReaderOptions(KbOptions):
     """Options of commands that only read."""
 
-    read_only: ReadOnly = False
+    read_only: Annotated[
+        bool,
+        typer.Option(
+            "--read-only",
+            help="Search a copy of embedded:DIRECTORY while another process writes to it.",
+        ),
+    ] = False
 
 
 @dataclass(frozen=True)
@@ -312,18 +242,48 @@ class WriterOptions(KbOptions):
     """Options of commands that add documents, and can create the knowledge base."""
 
     principals: list[str] = field(default_factory=list)  # no option: such a scope cannot add
-    graph: GraphUrl = None
-    require_scope: RequireScope = False
+    graph: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Create it with a graph, for search --mode graph: graph:DIRECTORY or "
+            "neo4j://HOST:7687/DATABASE?user_env=NAME&password_env=NAME; recorded in it.",
+        ),
+    ] = None
+    require_scope: Annotated[
+        bool,
+        typer.Option(
+            "--require-scope",
+            help="Create a knowledge base that rejects calls without --tenant or --kb-id.",
+        ),
+    ] = False
 
 
 @dataclass(frozen=True)
 class LLMOptions:
     """The language model of a command."""
 
-    llm_url: LLMUrl = None
-    llm_model: LLMModel = None
-    llm_key_env: LLMKeyEnv = None
-    llm_context: LLMContext = 8192
+    llm_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            envvar="LLAMA_RETRIEVAL_LLM_URL",
+            help="A server compatible with OpenAI's, such as http://127.0.0.1:11434/v1, for "
+            "answers, replies, insights and reports.",
+        ),
+    ] = None
+    llm_model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", envvar="LLAMA_RETRIEVAL_LLM_MODEL", help="The model at --llm-url."
+        ),
+    ] = None
+    llm_key_env: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The variable that has the key of the LLM.")
+    ] = None
+    llm_context: Annotated[
+        int, typer.Option(min=1024, help="Tokens of prompt and answer together.")
+    ] = 8192
     timeout_s: Timeout = 60.0
 
     def llm(self) -> "LLM | None":

@@ -117,7 +117,7 @@ def quickstart(
     _check_questions(ask, options, has_paths=bool(paths))
     reading = read(paths, options) if paths else samples()
     code = 0
-    with options.open() as opened:
+    with options.open(must_exist=False) as opened:
         adds_nothing = not paths and _holds_other_documents(opened)
         if adds_nothing:
             say(_unchanged(opened, ask))

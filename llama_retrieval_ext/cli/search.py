@@ -88,7 +88,7 @@ def search(  # noqa: PLR0913 - a command's options are its parameters
     if mode is not None and pipeline is not None:
         raise ConfigurationError("--mode and --pipeline exclude each other; give one of them")
     narrowed = parse_filter_options(filters or [])
-    with options.reopen() as opened:
+    with options.open() as opened:
         collapse = None if per_document is None else ext.Collapse(per_document)
         if pipeline is None:
             retriever: ext.Retriever = opened.retriever(mode or "hybrid", collapse=collapse)

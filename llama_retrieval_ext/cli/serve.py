@@ -26,17 +26,13 @@ Keys = Annotated[
     ),
 ]
 _WORKER: Final = "LLAMA_RETRIEVAL_WORKER"  # the variable with the options of workers
-_REFRESH_S: Final = 10.0  # interval at which a read-only server checks for writes
 
 
 @dataclass(frozen=True)
 class ServedOptions(ReaderOptions):
     """Options of a knowledge base that is served."""
 
-    @property
-    def refresh_s(self) -> float | None:
-        """Interval at which a copy is renewed."""
-        return _REFRESH_S if self.read_only else None
+    refresh_s = 10.0
 
 
 @dataclass(frozen=True)
@@ -146,8 +142,7 @@ def worker() -> "App":
     )
     return worker_app(
         lambda stack: servers.create_app(
-            stack.enter_context(server.kb.open(must_exist=True, needs_scope=False)),
-            **server.arguments(),
+            stack.enter_context(server.kb.open(needs_scope=False)), **server.arguments()
         )
     )
 
@@ -176,7 +171,7 @@ def mcp(  # noqa: PLR0913 - a command's options are its parameters
     --principal apply to every call, regardless of its arguments.
     """
     loaded = None if keys is None else servers.ApiKeys.load(keys)
-    with options.reopen() as opened:
+    with options.open() as opened:
         servers.serve_mcp(
             opened,
             scope=options.scope,

@@ -51,7 +51,10 @@ _NOTES: Final = {
 
 def explanation_text(explanation: Explanation) -> str:
     """Return an explanation as text: the executed steps, and the account of each hit."""
-    steps = (f"  {'  ' * depth}{_step_line(step)}" for depth, step in explanation.recorded.shown())
+    steps = (
+        f"  {'  ' * depth}{_step_line(step)}"
+        for depth, step in explanation.recorded.walk(folded=True)
+    )
     titles = document_titles(explanation.hits)
     hits = (line for each in explanation.accounts[:_HITS] for line in _account_lines(each, titles))
     return "\n".join([f"Explanation({result_summary(explanation)})", *steps, *hits])
@@ -136,7 +139,7 @@ def _stood(at: StageRank) -> str:
 def _waterfall(explanation: Explanation) -> Markup:
     """Return each step with a bar from its start to its end, in the colour of its leg."""
     trace = explanation.recorded
-    steps = list(trace.shown())
+    steps = list(trace.walk(folded=True))
     ends = (step.started - trace.started + (step.duration_s or 0.0) for _, step in steps)
     scale = _TimeScale(trace.started, max(trace.duration_s or 0.0, *ends, 1e-9))
     titles = document_titles(explanation.hits)

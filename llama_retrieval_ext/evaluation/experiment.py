@@ -118,7 +118,11 @@ class Experiment(Viewed):
         """
         total = len(self.judgements) * len(self.retrievers)
         if warm_up:
-            self._warm_up()
+            loading = SharedRankings()
+            for name in self.retrievers:
+                known = (self._log.get(name, *each) for each in self.judgements.queries.items())
+                if not all(known):
+                    self._answer(name, "", _WARM_UP, loading)
         with (
             counted_calls(),
             tqdm(total=total, desc="Answering", unit="answer", disable=not progress) as bar,
@@ -131,14 +135,6 @@ class Experiment(Viewed):
                     bar.update()
         self._values.clear()
         return self
-
-    def _warm_up(self) -> None:
-        """Answer a query by each retriever that has questions without an answer."""
-        shared = SharedRankings()
-        for name in self.retrievers:
-            known = (self._log.get(name, *each) for each in self.judgements.queries.items())
-            if not all(known):
-                self._answer(name, "", _WARM_UP, shared)
 
     @property
     def results(self) -> "DataFrame":
