@@ -143,28 +143,24 @@ class ScopeOptions:
     """Whose documents a command reads and writes."""
 
     tenant_id: Annotated[
-        str | None, typer.Option("--tenant", metavar="ID", help="The tenant: only its documents.")
+        str | None,
+        typer.Option(
+            "--tenant", metavar="ID", help="The tenant: reads and writes only its documents."
+        ),
     ] = None
     kb_id: Annotated[
-        str | None, typer.Option(metavar="ID", help="The knowledge base id: only its documents.")
-    ] = None
-    principals: Annotated[
-        list[str],
+        str | None,
         typer.Option(
-            "--principal",
-            metavar="NAME",
-            help="A user or group, such as user:ann: reads only what these may see. May be "
-            "repeated; '' for a user who sees what everyone may.",
+            metavar="ID", help="The knowledge base id: reads and writes only its documents."
         ),
-    ] = field(default_factory=list)
+    ] = None
 
     @property
     def scope(self) -> "ext.Scope | None":
         """The scope of the options; None without them."""
-        if self.tenant_id is None and self.kb_id is None and not self.principals:
+        if self.tenant_id is None and self.kb_id is None:
             return None
-        principals = [each for each in self.principals if each] if self.principals else None
-        return ext.Scope(self.tenant_id, [] if self.kb_id is None else [self.kb_id], principals)
+        return ext.Scope(self.tenant_id, kb_ids=[] if self.kb_id is None else [self.kb_id])
 
 
 @dataclass(frozen=True)
@@ -241,7 +237,6 @@ class ReaderOptions(KbOptions):
 class WriterOptions(KbOptions):
     """Options of commands that add documents, and can create the knowledge base."""
 
-    principals: list[str] = field(default_factory=list)  # no option: such a scope cannot add
     graph: Annotated[
         str | None,
         typer.Option(

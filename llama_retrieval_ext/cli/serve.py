@@ -167,8 +167,8 @@ def mcp(  # noqa: PLR0913 - a command's options are its parameters
 ) -> None:
     """Serve a knowledge base to agents over MCP.
 
-    They can search, read documents, and use its graph if it has one. --tenant, --kb-id and
-    --principal apply to every call, regardless of its arguments.
+    They can search, read documents, and use its graph if it has one. --tenant and
+    --kb-id apply to every call, regardless of its arguments.
     """
     loaded = None if keys is None else servers.ApiKeys.load(keys)
     with options.open() as opened:

@@ -38,11 +38,6 @@ def _context(command: str) -> typer.Context:
         ("search", "pass scope=Scope(...)", "pass --tenant or --kb-id"),
         (
             "search",
-            "pass scope=Scope(tenant_id, principals=['ann', ...])",
-            "pass --tenant, --principal NAME",
-        ),
-        (
-            "search",
             "create it: KnowledgeBase.open('embedded:./kb')",
             "create it: llama-retrieval ingest PATH --kb embedded:./kb",
         ),
