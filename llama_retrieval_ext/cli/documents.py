@@ -107,7 +107,7 @@ def _matching(kb: "ext.KnowledgeBase", pattern: str, options: KbOptions) -> list
 
 def info(*, kb: Url = DEFAULT_KB, embed_model: EmbedModel = None, as_json: AsJson = False) -> None:
     """Show engine, embedding model, counts and size."""
-    with KbOptions(kb, embed_model=embed_model).open(needs_scope=False) as opened:
+    with KbOptions(url=kb, embed_model=embed_model).open(needs_scope=False) as opened:
         facts = opened.info()
     if as_json:
         say_json(asdict(facts))

@@ -163,7 +163,7 @@ class ScopeOptions:
         return ext.Scope(self.tenant_id, kb_ids=[] if self.kb_id is None else [self.kb_id])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class KbOptions(ScopeOptions):
     """Location of a knowledge base, and the scope of a command."""
 

@@ -113,7 +113,7 @@ def quickstart(
         _check_alone(paths, ask)
         show_graph_quickstart()
         return
-    options = KbOptions(kb, embed_model=embed_model)
+    options = KbOptions(url=kb, embed_model=embed_model)
     _check_questions(ask, options, has_paths=bool(paths))
     reading = read(paths, options) if paths else samples()
     code = 0
