@@ -19,6 +19,7 @@ _COMMANDS: Final = {
 # An option, the one with the opposite effect, and the option with a value to choose.
 _Option: TypeAlias = tuple[str, str, str]
 _CALL: Final = re.compile(rf"({'|'.join(map(re.escape, _COMMANDS))})\((.*?)\)")
+_REGISTRY: Final = re.compile(r", or registry\.\w+\(.*?\)")  # of Python alone
 _SCOPE: Final = "scope=Scope(...)"
 _VALUE: Final = r"'[^']*'|\[[^]]*]|\.\.\.|\w+(?:\.\w+)*|"
 _ARGUMENT: Final = re.compile(rf"(?<![\w'\"./-])([a-z]\w*)(?:=({_VALUE}))?(?![\w'\"(])")
@@ -52,7 +53,8 @@ def in_options(told: object, ctx: typer.Context) -> str:
     """
     others = {**_options(ctx, "ingest", "ingest "), **_options(ctx, "search", "search ")}
     known = {**others, **_options(ctx, ctx.invoked_subcommand or ctx.info_name or "")}
-    text = _CALL.sub(lambda call: _command(ctx, call[1], call[2]), str(told))
+    text = _REGISTRY.sub("", str(told))
+    text = _CALL.sub(lambda call: _command(ctx, call[1], call[2]), text)
     text = text.replace(_SCOPE, "--tenant or --kb-id")
     return _ARGUMENT.sub(lambda found: _spoken(found, known), text)
 

@@ -187,10 +187,7 @@ class KbOptions(ScopeOptions):
         return Location.of(self.url).is_in_memory
 
     def open(self, *, must_exist: bool = True, needs_scope: bool = True) -> "ext.KnowledgeBase":
-        """Return the knowledge base, created unless it must exist; check its need of a scope.
-
-        By default a typing error must not create an empty one.
-        """
+        """Return the knowledge base, created unless it must exist; check its need of a scope."""
         if self.require_scope and self.scope is None:
             raise ConfigurationError("--require-scope needs a scope: add --tenant or --kb-id")
         try:

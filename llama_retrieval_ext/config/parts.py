@@ -167,7 +167,7 @@ class RegistryParts:
         """Return the graph, or raise `ConfigurationError` if none was bound."""
         advice = (
             "a knowledge base with a graph: KnowledgeBase.open(url, embed_model=..., "
-            "graph='graph:./dir')"
+            "graph='graph:./dir'), or registry.bind(kb, graph=...)"
         )
         return _needed(self.graph, name, advice)
 

@@ -35,6 +35,7 @@ def _context(command: str) -> typer.Context:
             "open it with read_only=True to search",
             "open it with search --read-only to search",
         ),
+        ("search", "make one, or registry.bind(kb, graph=...)", "make one"),
         ("search", "pass scope=Scope(...)", "pass --tenant or --kb-id"),
         (
             "search",
