@@ -85,7 +85,7 @@ def test_a_graph_that_is_not_there_is_not_made(run: Run, tmp_path: Path) -> None
 def test_check_has_a_line_for_the_error_of_each_rule(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text(
-        "rules:\n  - id: r\n    match:\n      - {nodee: p}\n    then: x\n  - {id: s, thn: y}\n"
+        "rules:\n  - id: r\n    match:\n      - {nodee: p}\n    then: x\n  - {id: s, whatever: y}\n"
     )
     finished = run("rules", "check", file)
     assert finished.returncode == 1
